@@ -76,7 +76,7 @@ pub(crate) const MIGRATIONS: &[MigrationStep] = &[
         CREATE INDEX catalog_role_members_member ON catalog_role_members (member)",
     ),
     // Rights that were by name: those to what there is.
-    MigrationStep::Same(
+    MigrationStep::Contract(
         "CREATE TABLE catalog_rights (
             principal TEXT NOT NULL,
             warehouse TEXT NOT NULL,

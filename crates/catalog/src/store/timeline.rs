@@ -89,7 +89,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same("CREATE INDEX catalog_places_place ON catalog_places (place)"),
     // As bytes: what is in a place is found by its order, and PostgreSQL may have one for texts
     // that knows nothing of `/`.
-    MigrationStep::Each {
+    MigrationStep::ContractEach {
         sqlite: "CREATE TABLE catalog_places_new (
                 relation TEXT NOT NULL,
                 place BYTEA NOT NULL,

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use testkit::{Client, Scratch, Server};
 
 use crate::asynchronous::{ended, figures, post, set_paused, submit};
-use crate::sessions_support::{Sessions, ok};
-use crate::support::{COVE, beside_others, shell};
+use crate::sessions_support::{Sessions, ok, probe};
+use crate::support::{COVE, SOON, beside_others, shell};
 
 /// Directories that earlier versions wrote, with the tables that have changed since: service, and
 /// version there. `stop30` is the commit 0fe5a6a8, before there was a release.
@@ -163,8 +163,30 @@ fn check_tokens_and_tenants(server: &Server) {
     assert_eq!(tenant["spec"]["users"][0]["name"], "app", "{tenant}");
 }
 
+/// A later version has been there, which has added something, and is gone back from.
 #[test]
-fn a_store_of_a_later_version_is_refused_and_stays_as_it_is() {
+fn a_store_that_a_later_version_has_added_to_is_worked_with() {
+    let _guard = beside_others();
+    let mut server = Server::start_with(COVE, &[], Some(CONFIG));
+    server.signal("TERM");
+    assert!(server.wait(SOON).success());
+    let later = "SELECT service, MAX(version) + 1 FROM cove_migrations GROUP BY service";
+    sql(&server.data_dir(), &format!("INSERT INTO cove_migrations {later}"));
+    sql(&server.data_dir(), "ALTER TABLE agents ADD COLUMN later TEXT");
+    let before = version(&server.data_dir(), "sessions");
+    server.restart();
+    let client = server.client();
+    let id = submit(&client, &shell("echo gone back"));
+    assert_eq!(ended(&client, &id)["result"]["stdout"], "gone back\n");
+    let sessions = Sessions::from(&server);
+    sessions.deploy(&probe("later"));
+    let session = sessions.create(&json!({"agent": "later"}));
+    assert_eq!(sessions.out(&session, "echo $((6 * 7))"), "42\n");
+    assert_eq!(version(&server.data_dir(), "sessions"), before);
+}
+
+#[test]
+fn a_store_that_a_later_version_has_removed_from_is_refused_and_stays_as_it_is() {
     let _guard = beside_others();
     for (name, _) in FIXTURES {
         for service in ["sessions", "executions", "catalog"] {
@@ -172,6 +194,10 @@ fn a_store_of_a_later_version_is_refused_and_stays_as_it_is() {
             unpack(name, &scratch);
             let data_dir = scratch.path().join("data");
             sql(&data_dir, &format!("INSERT INTO cove_migrations VALUES ('{service}', 999)"));
+            let floors =
+                "cove_migration_floors (service TEXT NOT NULL PRIMARY KEY, version BIGINT)";
+            sql(&data_dir, &format!("CREATE TABLE {floors}"));
+            sql(&data_dir, &format!("INSERT INTO cove_migration_floors VALUES ('{service}', 998)"));
             let mut serve = testkit::command(COVE);
             serve.args(["serve", "--http", "127.0.0.1:0", "--bouncer", "127.0.0.1:0"]);
             serve.args(["--bouncer-mysql", "127.0.0.1:0", "--data-dir"]).arg(&data_dir);

@@ -99,9 +99,10 @@ pub enum SqlStoreError {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// The database was written by a newer version of Cove.
+    /// A newer version of Cove has removed from the database what this one uses.
     #[error(
-        "the store has version {found} of `{service}`, this version of cove knows up to {known}"
+        "the store has version {found} of `{service}`, this version of cove knows up to {known}, \
+         and one that works with it has to know version {floor}"
     )]
     TooNew {
         /// Service that owns the tables.
@@ -110,6 +111,8 @@ pub enum SqlStoreError {
         found: usize,
         /// Latest version that this server knows.
         known: usize,
+        /// Version that a server has to know.
+        floor: usize,
     },
     /// A step of a migration failed.
     #[error("bring `{service}` to version {version}")]

@@ -1,4 +1,10 @@
 //! Migrations: numbered for each service, forward only, each in a transaction of its own.
+//!
+//! Nodes of a version work beside those of the version before, and one version can be gone back. So
+//! a step *expands*: it adds tables, indexes, and columns that may be left out. What it makes
+//! superfluous is removed by a step that *contracts*, two versions later, when no version that is
+//! left uses it. A store remembers the last step of that kind: a version of Cove that knows it works
+//! with a store that a later one has expanded, and any other refuses to.
 
 use super::error::SqlStoreError;
 use super::{SqlStore, StoreDialect, StoreTransaction};
@@ -15,23 +21,61 @@ pub enum MigrationStep {
         /// For PostgreSQL.
         postgres: &'static str,
     },
+    /// Statements that both engines understand, and that remove something: versions of Cove that do
+    /// not know this step do not work with the tables any more.
+    Contract(&'static str),
+    /// The same for each.
+    ContractEach {
+        /// For SQLite.
+        sqlite: &'static str,
+        /// For PostgreSQL.
+        postgres: &'static str,
+    },
 }
 
 impl MigrationStep {
     fn sql(&self, dialect: StoreDialect) -> &'static str {
         match (self, dialect) {
-            (MigrationStep::Same(sql), _)
-            | (MigrationStep::Each { sqlite: sql, .. }, StoreDialect::Sqlite)
-            | (MigrationStep::Each { postgres: sql, .. }, StoreDialect::Postgres) => sql,
+            (MigrationStep::Same(sql) | MigrationStep::Contract(sql), _)
+            | (
+                MigrationStep::Each { sqlite: sql, .. }
+                | MigrationStep::ContractEach { sqlite: sql, .. },
+                StoreDialect::Sqlite,
+            )
+            | (
+                MigrationStep::Each { postgres: sql, .. }
+                | MigrationStep::ContractEach { postgres: sql, .. },
+                StoreDialect::Postgres,
+            ) => sql,
         }
     }
+
+    fn contracts(&self) -> bool {
+        matches!(self, MigrationStep::Contract(_) | MigrationStep::ContractEach { .. })
+    }
+
+    /// Returns whether it is what it says: what expands removes and renames nothing.
+    fn is_honest(&self, dialect: StoreDialect) -> bool {
+        let sql = self.sql(dialect);
+        let removes = REMOVALS.iter().any(|statement| sql.contains(statement));
+        self.contracts() || !removes
+    }
 }
+
+/// Parts of statements after which an earlier version does not find what it uses.
+const REMOVALS: &[&str] = &["DROP TABLE", "DROP COLUMN", "RENAME ", "ALTER COLUMN", "SET NOT NULL"];
 
 /// Table of the migrations that were applied, by service.
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS cove_migrations (
     service TEXT NOT NULL,
     version BIGINT NOT NULL,
     PRIMARY KEY (service, version)
+)";
+
+/// Table of the last step of each service that contracts.
+const FLOORS: &str = "CREATE TABLE IF NOT EXISTS cove_migration_floors (
+    service TEXT NOT NULL PRIMARY KEY,
+    version BIGINT NOT NULL
 )";
 
 /// Number of times that a step is tried: several servers may start at once, and `CREATE TABLE IF
@@ -46,14 +90,24 @@ pub(super) async fn migrate(
     let failed = |version| {
         move |source| SqlStoreError::Migrate { service, version, source: Box::new(source) }
     };
-    attempt(store, || |transaction: &mut dyn StoreTransaction| transaction.batch(TABLE))
-        .await
-        .map_err(failed(0))?;
-    let found = version(store, service).await.map_err(failed(0))?;
-    if found > steps.len() {
-        return Err(SqlStoreError::TooNew { service, found, known: steps.len() });
+    for table in [TABLE, FLOORS] {
+        attempt(store, || |transaction: &mut dyn StoreTransaction| transaction.batch(table))
+            .await
+            .map_err(failed(0))?;
+    }
+    let TableVersion { found, floor } = version(store, service).await.map_err(failed(0))?;
+    let known = steps.len();
+    if floor > known {
+        return Err(SqlStoreError::TooNew { service, found, known, floor });
+    }
+    if found > known {
+        tracing::info!(service, version = found, known, "the store is of a later version");
     }
     let dialect = store.dialect();
+    debug_assert!(
+        steps.iter().all(|step| step.is_honest(dialect)),
+        "a step of `{service}` removes something, and is no `MigrationStep::Contract`"
+    );
     let in_pieces = is_cockroach(store).await.map_err(failed(found))?;
     for (index, step) in steps.iter().enumerate().skip(found) {
         let (number, sql) = (index + 1, step.sql(dialect));
@@ -63,7 +117,8 @@ pub(super) async fn migrate(
         // What was made in pieces is only counted here.
         let sql = if in_pieces { "" } else { sql };
         let step = || {
-            move |transaction: &mut dyn StoreTransaction| apply(transaction, service, number, sql)
+            let migration = NumberedStep { service, number, sql, contracts: step.contracts() };
+            move |transaction: &mut dyn StoreTransaction| apply(transaction, &migration)
         };
         attempt(store, step).await.map_err(failed(number))?;
         tracing::info!(service, version = number, "migrated the store");
@@ -129,30 +184,56 @@ fn pieces(sql: &str) -> Vec<String> {
     pieces.map(str::to_owned).collect()
 }
 
-async fn version(store: &SqlStore, service: &'static str) -> Result<usize, SqlStoreError> {
-    let sql = "SELECT COALESCE(MAX(version), 0) FROM cove_migrations WHERE service = $1";
-    store
-        .read("store.version", move |transaction| {
-            let row = transaction.query_one(sql, &[service.into()])?;
+/// Version of a service's tables.
+struct TableVersion {
+    /// Number of steps that were applied.
+    found: usize,
+    /// Last of them that contracts, 0 for none.
+    floor: usize,
+}
+
+async fn version(store: &SqlStore, service: &'static str) -> Result<TableVersion, SqlStoreError> {
+    let latest = |table| {
+        let sql = format!("SELECT COALESCE(MAX(version), 0) FROM {table} WHERE service = $1");
+        store.read("store.version", move |transaction| {
+            let row = transaction.query_one(&sql, &[service.into()])?;
             row.map_or(Ok(0), |row| row.get(0))
         })
-        .await
+    };
+    let found = latest("cove_migrations").await?;
+    Ok(TableVersion { found, floor: latest("cove_migration_floors").await? })
+}
+
+/// A step of a service's migrations.
+struct NumberedStep<'a> {
+    service: &'static str,
+    number: usize,
+    sql: &'a str,
+    contracts: bool,
 }
 
 /// Makes one version, unless another server has done so meanwhile.
 fn apply(
     transaction: &mut dyn StoreTransaction,
-    service: &'static str,
-    number: usize,
-    sql: &str,
+    step: &NumberedStep<'_>,
 ) -> Result<(), SqlStoreError> {
+    let NumberedStep { service, number, sql, contracts } = *step;
     let version = i64::try_from(number).unwrap_or(i64::MAX);
     // First, because another server that does the same waits for this row.
     let mine = transaction.execute(
         "INSERT INTO cove_migrations (service, version) VALUES ($1, $2) ON CONFLICT DO NOTHING",
         &[service.into(), version.into()],
     )?;
-    if mine == 0 { Ok(()) } else { transaction.batch(sql) }
+    if mine == 0 {
+        return Ok(());
+    }
+    transaction.batch(sql)?;
+    if contracts {
+        let sql = "INSERT INTO cove_migration_floors (service, version) VALUES ($1, $2) \
+            ON CONFLICT (service) DO UPDATE SET version = excluded.version";
+        transaction.execute(sql, &[service.into(), version.into()])?;
+    }
+    Ok(())
 }
 
 async fn attempt<F>(store: &SqlStore, body: impl Fn() -> F) -> Result<(), SqlStoreError>

@@ -10,6 +10,8 @@ use super::*;
 use crate::telemetry::MetricsRegistry;
 use crate::testing::TempDir;
 
+mod migrations;
+
 const TABLES: &[MigrationStep] = &[MigrationStep::Same(
     "CREATE TABLE things (
         id BIGINT PRIMARY KEY,
@@ -486,112 +488,6 @@ async fn transactions_are_measured() {
         }
         fresh.store.close().await;
     }
-}
-
-const STEPS: &[MigrationStep] = &[
-    MigrationStep::Same("CREATE TABLE a (x BIGINT); INSERT INTO a VALUES (1)"),
-    MigrationStep::Each {
-        sqlite: "ALTER TABLE a ADD COLUMN y TEXT DEFAULT 'sqlite'",
-        postgres: "ALTER TABLE a ADD COLUMN y TEXT DEFAULT 'postgres'",
-    },
-    MigrationStep::Same("UPDATE a SET x = x + 10; CREATE TABLE b (z BIGINT)"),
-];
-
-async fn check_migrated(store: &SqlStore, name: &'static str) {
-    let rows = ask(store, "SELECT x, y FROM a", vec![]).await.unwrap();
-    assert_eq!(rows[0].values(), [SqlValue::Int(11), name.into()]);
-    assert!(ask(store, "SELECT z FROM b", vec![]).await.unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn migrations_lead_from_every_version_to_the_newest() {
-    for older in 0..=STEPS.len() {
-        check(async |fresh| {
-            let store = &fresh.store;
-            store.migrate("a", &STEPS[..older]).await.unwrap();
-            store.migrate("a", STEPS).await.unwrap();
-            store.migrate("a", STEPS).await.unwrap();
-            let name = match store.dialect() {
-                StoreDialect::Sqlite => "sqlite",
-                StoreDialect::Postgres => "postgres",
-            };
-            check_migrated(store, name).await;
-        })
-        .await;
-    }
-}
-
-#[tokio::test]
-async fn a_newer_database_is_refused() {
-    check(async |Fresh { store, .. }| {
-        store.migrate("a", STEPS).await.unwrap();
-        let error = store.migrate("a", &STEPS[..2]).await.unwrap_err();
-        assert!(matches!(error, SqlStoreError::TooNew { service: "a", found: 3, known: 2 }));
-        // Services do not share numbers.
-        store.migrate("b", &[]).await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_step_that_fails_leaves_the_version_before() {
-    check(async |Fresh { store, .. }| {
-        let broken =
-            [STEPS[0], MigrationStep::Same("CREATE TABLE b (z BIGINT); DROP TABLE nothing")];
-        let error = store.migrate("a", &broken).await.unwrap_err();
-        assert!(matches!(error, SqlStoreError::Migrate { version: 2, .. }), "{error:?}");
-        store.migrate("a", STEPS).await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn servers_that_start_together_migrate_once() {
-    let fresh = Fresh::open(StoreDialect::Postgres, |_| {}).await;
-    let mut tasks = JoinSet::new();
-    for _ in 0..4 {
-        let store = fresh.again().await.unwrap();
-        tasks.spawn(async move { store.migrate("a", STEPS).await });
-    }
-    for result in tasks.join_all().await {
-        result.unwrap();
-    }
-    check_migrated(&fresh.store, "postgres").await;
-}
-
-/// The way of CockroachDB, on PostgreSQL: what was interrupted goes on where it was.
-#[tokio::test(flavor = "multi_thread")]
-async fn servers_that_start_together_on_a_new_store_make_its_first_table_once() {
-    let fresh = Fresh::open(StoreDialect::Postgres, |_| {}).await;
-    let (one, two) = (fresh.again().await.unwrap(), fresh.again().await.unwrap());
-    // Two meet at the name of the table or at that of its row type, as chance has it.
-    for _ in 0..100 {
-        fresh.store.transact("test", |it| it.batch("DROP TABLE cove_migrations")).await.unwrap();
-        let (one, two) = tokio::join!(one.migrate("a", &[]), two.migrate("a", &[]));
-        one.and(two).unwrap();
-    }
-}
-
-#[tokio::test]
-async fn a_migration_in_pieces_makes_each_piece_once() {
-    let Fresh { store, .. } = &Fresh::open(StoreDialect::Postgres, |_| {}).await;
-    let whole = "CREATE TABLE a (x TEXT COLLATE \"C\" NOT NULL); -- a comment; with that
-        CREATE INDEX a_x ON a (x);
-        INSERT INTO a VALUES ('once');
-        DROP INDEX a_x; CREATE INDEX a_x ON a (x) ;";
-    let (before, broken) = whole.split_once("DROP").unwrap();
-    let failed = migrate::apply_pieces(store, "a", 1, &format!("{before}{broken}")).await;
-    assert!(matches!(failed, Err(SqlStoreError::Statement { .. })), "{failed:?}");
-    for _ in 0..2 {
-        migrate::apply_pieces(store, "a", 1, whole).await.unwrap();
-    }
-    let rows = ask(store, "SELECT x FROM a", vec![]).await.unwrap();
-    assert_eq!(rows.len(), 1);
-    let count = "SELECT COUNT(*) FROM cove_migrations WHERE service = 'a/1'";
-    assert_eq!(ask(store, count, vec![]).await.unwrap()[0].get::<i64>(0).unwrap(), 5);
-    let collations = "SELECT COUNT(*) FROM information_schema.columns
-        WHERE table_name = 'a' AND collation_name = 'C'";
-    assert_eq!(ask(store, collations, vec![]).await.unwrap()[0].get::<i64>(0).unwrap(), 0);
 }
 
 #[test]

@@ -251,7 +251,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN incarnation TEXT"),
     MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN home TEXT"),
     // Nodes are in a table of their own by now, with those that have no sessions.
-    MigrationStep::Same("DROP TABLE session_servers"),
+    MigrationStep::Contract("DROP TABLE session_servers"),
     MigrationStep::Same(
         "CREATE TABLE session_templates (
             id TEXT NOT NULL PRIMARY KEY,
