@@ -36,6 +36,7 @@ mod deadlines;
 pub(crate) mod dialect;
 mod entry;
 mod guests;
+mod handover_keeper;
 mod handshake;
 mod holders;
 mod journal;
@@ -69,6 +70,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -108,6 +110,7 @@ pub use self::common::{CancelForwarder, ForwardedKill, KillReply, LookUp, Secret
 pub use self::config::RelayConfig;
 pub use self::console_backend::{ConsoleBackend, ConsoleReplySlot};
 pub use self::dialect::{DATABASE, ErrorDialect};
+pub use self::handover_keeper::{KeptHandover, keep_handover};
 pub use self::journal::JOURNAL;
 pub use self::socket::TcpPolicy;
 
@@ -158,12 +161,44 @@ pub struct Relay {
 }
 
 /// Configuration of the handover between processes.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HandoverConfig {
     /// The socket file where the next process asks for what this one has.
     pub socket: PathBuf,
-    /// True to ask there first, when somebody is there.
-    pub takes_over: bool,
+    /// Process that this one follows.
+    pub former: FormerProcess,
+}
+
+/// Process from which listeners and clients come.
+#[derive(Debug)]
+pub enum FormerProcess {
+    /// Whoever is at the socket file when the relay starts; nobody may be.
+    AtSocket,
+    /// One that was asked before, and may have ended since.
+    Kept(KeptHandover),
+    /// None: it was found before that nobody is there.
+    Absent,
+}
+
+/// Connection to a former process, and the place for the next one.
+struct FollowedProcess {
+    /// Socket file for the next process.
+    socket: PathBuf,
+    /// Where the former one's listeners and clients come from, if there is one.
+    stream: Option<UnixStream>,
+    keeper: Option<Child>,
+}
+
+impl HandoverConfig {
+    /// Connects to the former process, or its keeper.
+    fn follow(self) -> io::Result<FollowedProcess> {
+        let (stream, keeper) = match self.former {
+            FormerProcess::AtSocket => (takeover::follow(&self.socket)?, None),
+            FormerProcess::Kept(kept) => (Some(kept.stream), Some(kept.keeper)),
+            FormerProcess::Absent => (None, None),
+        };
+        Ok(FollowedProcess { socket: self.socket, stream, keeper })
+    }
 }
 
 /// Wakes threads for their pools.
@@ -196,9 +231,9 @@ impl Relay {
         succession: Option<HandoverConfig>,
     ) -> Result<Relay, RelayStartError> {
         let descriptors = accept::raise_descriptor_limit();
-        let former = succession.as_ref().filter(|it| it.takes_over);
-        let former = former.map(|it| takeover::follow(&it.socket)).transpose();
-        let former = former.map_err(RelayStartError::TakeOver)?.flatten();
+        let followed = succession.map(HandoverConfig::follow).transpose();
+        let mut followed = followed.map_err(RelayStartError::TakeOver)?;
+        let former = followed.as_mut().and_then(|followed| followed.stream.take());
         let inherited = former.map(succession::inherit).transpose();
         let mut inherited = inherited.map_err(RelayStartError::TakeOver)?;
         let mut listeners = Vec::with_capacity(config.listeners.len());
@@ -231,10 +266,15 @@ impl Relay {
         if let Some(inherited) = inherited {
             relay.former = inherited.stream.try_clone().ok();
             let common = Arc::clone(&relay.common);
-            relay.spawn("bouncer-take-in", move || succession::take_in(inherited, &common))?;
+            let keeper = followed.as_mut().and_then(|followed| followed.keeper.take());
+            relay.spawn("bouncer-take-in", move || {
+                succession::take_in(inherited, &common);
+                // It has nothing left, or is told so by the end of its stream.
+                keeper.map(|mut keeper| keeper.wait());
+            })?;
         }
-        if let Some(succession) = succession {
-            relay.offer(succession.socket)?;
+        if let Some(followed) = followed {
+            relay.offer(followed.socket)?;
         }
         Ok(relay)
     }

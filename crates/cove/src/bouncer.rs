@@ -1,5 +1,6 @@
 //! The bouncer: what it needs of this machine and of the configuration, beside a server or alone.
 
+pub(crate) mod handover;
 mod peers;
 mod pgbouncer;
 mod top;
@@ -27,8 +28,8 @@ use bouncer::pgbouncer::command::ShutdownWait;
 use bouncer::pgbouncer::console::{AdminConsole, ConsoleHost};
 use bouncer::pgbouncer::settings::SettingValues;
 use bouncer::relay::{
-    ErrorDialect, HandoverConfig, ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts,
-    RelayStartError, TcpPolicy,
+    ErrorDialect, FormerProcess, HandoverConfig, ListenAddress, ListenerSpec, Relay, RelayConfig,
+    RelayParts, RelayStartError, TcpPolicy,
 };
 use bouncer::service::{BouncerParts, InitialTenants, RelayThreads, Reread, Resolver};
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
@@ -127,6 +128,7 @@ impl BouncerContext {
         sealer: Sealer,
         drain: &DrainHandle,
         limits: Option<LimitShares>,
+        succession: Option<HandoverConfig>,
     ) -> BouncerContext {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
         let host = Arc::new(ConsoleProcess(drain.clone()));
@@ -134,7 +136,7 @@ impl BouncerContext {
             store: Some((store, sealer)),
             login_secret,
             host,
-            succession: None,
+            succession,
             hangups: None,
             limits,
         }
@@ -249,11 +251,18 @@ impl RunningBouncer {
 
     /// Works until the server drains; then sees clients off, for `patience`, and ends.
     pub(crate) async fn work(mut self, drain: &DrainHandle, patience: Duration) {
+        let works = async {
+            self.bouncer.work(drain, patience).await;
+            if self.relay.is_taken_over() {
+                // Clients are not seen off before the next process had time to take them.
+                std::future::pending().await
+            }
+        };
         tokio::select! {
-            () = self.bouncer.work(drain, patience) => {}
+            () = works => {}
             () = reload(&self.bouncer, self.hangups.as_mut()) => {}
             () = renew_certificates(&self.client_tls, &self.server_tls) => {}
-            () = taken_over(&self.relay, patience) => {}
+            () = taken_over(&self.relay, drain, patience) => {}
         }
         self.relay.drain();
         let gone = async {
@@ -276,11 +285,13 @@ impl RunningBouncer {
     }
 }
 
-/// Waits until another process has taken over, for as long as `patience` for its last client.
-async fn taken_over(relay: &Relay, patience: Duration) {
+/// Waits until another process has taken over, for as long as `patience` for the last client. All
+/// of this process stops then.
+async fn taken_over(relay: &Relay, drain: &DrainHandle, patience: Duration) {
     while !relay.is_taken_over() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
+    drain.begin();
     let gone = async {
         while relay.has_clients() {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -459,6 +470,9 @@ pub(crate) fn run(args: &BouncerArgs, source: &ConfigSource) -> Result<ExitCode>
         None | Some(BouncerCommand::Serve) => {
             alone(source, args.takeover.clone()).map(|()| ExitCode::SUCCESS)
         }
+        Some(BouncerCommand::KeepHandover { socket }) => {
+            handover::keep(socket).map(|()| ExitCode::SUCCESS)
+        }
         Some(BouncerCommand::Top(top)) => {
             Ok(remote::with_server(&args.server, config, environment, async |server| {
                 top::watch(top, &server).await.map(|()| 0)
@@ -506,7 +520,8 @@ fn alone(source: &ConfigSource, takeover: Option<PathBuf>) -> Result<()> {
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let login_secret = auth::random_key().context("failed to make a key")?;
         let host = Arc::new(ConsoleProcess(drain.clone()));
-        let succession = takeover.map(|socket| HandoverConfig { socket, takes_over: true });
+        let succession =
+            takeover.map(|socket| HandoverConfig { socket, former: FormerProcess::AtSocket });
         // Before anybody can see that it is there: a signal that nobody heeds ends the process.
         let hangups = Some(Hangups::new().context("failed to listen to signals")?);
         let ground =

@@ -213,8 +213,12 @@ API token; `cove token` prints it for the owner of the data directory.
 SIGTERM ends the server when the programs that run have ended; a second one ends
 it at once.
 
+With --takeover a new server replaces one that runs on the same data directory: that
+stops, and the bouncer's clients wait for the new one instead of losing their connections.
+
 Examples:
   cove serve
+  cove serve --takeover /run/cove/takeover.sock
   cove serve --http 127.0.0.1:0 --data-dir /tmp/cove    any free port: see addresses.json there
   COVE_LOG__FORMAT=json cove serve --config cove.toml
 
@@ -223,6 +227,10 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    /// Take over the bouncer's listeners and clients from the server that was started with the same
+    /// FILE, a socket, if there is one, which then stops; and let the next one do so
+    #[arg(long, value_name = "FILE")]
+    pub(crate) takeover: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
     #[command(flatten)]

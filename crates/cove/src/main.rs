@@ -158,7 +158,7 @@ fn dispatch(command: CliCommand, environment: &Environment) -> anyhow::Result<Ex
             let hangups = Hangups::before_runtime().context("failed to listen to signals")?;
             let flags = serve::flags(&args.settings);
             let source = config_source(&args.config, environment, flags)?;
-            done(serve::serve(&source, args.keys.check(), hangups)?)
+            done(serve::serve(&source, args.keys.check(), hangups, args.takeover)?)
         }
         CliCommand::Exec(args) => {
             let config = load(&args.command.server().config)?;

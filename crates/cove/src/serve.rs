@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::bouncer::Bouncer;
-use anyhow::{Context as _, Result};
+use ::bouncer::relay::HandoverConfig;
+use anyhow::{Context as _, Result, bail};
 use api::{EnabledServices, ErrorCode, TenantEngine};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
@@ -32,7 +34,7 @@ use sandbox::{Engine, LaunchedSpawners};
 use tokio::runtime::Runtime;
 use toml::Value;
 
-use crate::bouncer::BouncerContext;
+use crate::bouncer::{BouncerContext, handover};
 use crate::cli::SettingArgs;
 use crate::cluster::PeerAccess;
 use crate::config::{ConfigSource, CoveConfig, Flags};
@@ -98,7 +100,12 @@ pub(crate) fn flags(args: &SettingArgs) -> Flags {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn serve(source: &ConfigSource, keys: KeyCheck, hangups: Hangups) -> Result<()> {
+pub(crate) fn serve(
+    source: &ConfigSource,
+    keys: KeyCheck,
+    hangups: Hangups,
+    takeover: Option<PathBuf>,
+) -> Result<()> {
     let ConfigSource { config, environment, .. } = source;
     let log =
         telemetry::init_logs(config.log.format, config.log.level, environment.has_log_colours())
@@ -106,7 +113,12 @@ pub(crate) fn serve(source: &ConfigSource, keys: KeyCheck, hangups: Hangups) -> 
     for variable in &config.ignored_variables {
         tracing::info!(variable, "looks like a setting, but is none");
     }
-    let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
+    if takeover.is_some() && !config.bouncer.enabled {
+        bail!("`--takeover` is for the bouncer's clients, and `bouncer.enabled` is false");
+    }
+    let handover = takeover.map(handover::ask).transpose()?;
+    let data_dir = handover::open_data_dir(&config.data_dir, handover.as_ref());
+    let data_dir = data_dir.context("failed to open the data directory")?;
 
     let host = ToolHost { home: environment.home(), cache: Some(data_dir.path().join("cache")) };
     let languages = Languages::load(config.executions.languages.as_deref(), &host)
@@ -138,8 +150,17 @@ pub(crate) fn serve(source: &ConfigSource, keys: KeyCheck, hangups: Hangups) -> 
     }
     let runtime = runtime()?;
     let signals = ReloadSignals { source: source.clone(), log, hangups };
-    let parts =
-        ServerParts { source, data_dir, storage, keys, sessions, languages, capacity, signals };
+    let parts = ServerParts {
+        source,
+        data_dir,
+        storage,
+        keys,
+        sessions,
+        languages,
+        capacity,
+        signals,
+        handover,
+    };
     runtime.block_on(parts.run(launched))
 }
 
@@ -173,6 +194,8 @@ struct ServerParts<'a> {
     languages: Languages,
     capacity: HostCapacity,
     signals: ReloadSignals,
+    /// From whom the bouncer takes its clients over, and to whom it gives them.
+    handover: Option<HandoverConfig>,
 }
 
 impl ServerParts<'_> {
@@ -203,7 +226,7 @@ impl ServerParts<'_> {
         peers: PeerAccess,
         engine: &Engine,
     ) -> Result<()> {
-        let ServerParts { source, data_dir, storage, keys, languages, .. } = self;
+        let ServerParts { source, data_dir, storage, keys, languages, handover, .. } = self;
         let ServerStorage { store, queue, webhook_key } = storage;
         let ConfigSource { config, .. } = source;
         let drain = DrainHandle::new();
@@ -223,7 +246,7 @@ impl ServerParts<'_> {
         let node = peers.node(&membership);
         let used = ServicesBeside::new(&store, &tokens, &drain, &membership, node, &traces, &fence);
         let SandboxServices { pooler, lake, gate, shares } =
-            SandboxServices::start(source, &data_dir, used, &mut registry).await?;
+            SandboxServices::start(source, &data_dir, used, handover, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let service = begin_executions(engine, &languages, config, self.capacity, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
@@ -405,6 +428,7 @@ impl SandboxServices {
         source: &ConfigSource,
         data_dir: &DataDir,
         beside: ServicesBeside<'_>,
+        handover: Option<HandoverConfig>,
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
         let ServicesBeside { store, tokens, drain, membership, node, tracer, fence } = beside;
@@ -412,8 +436,9 @@ impl SandboxServices {
         let ConfigSource { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let shares = LimitShares::open(store, membership, config.cluster.limits).await?;
-        let ground = BouncerContext::beside(store.clone(), sealer, drain, shares.clone());
-        let pooler = bouncer::RunningBouncer::start(source, ground, registry).await?;
+        let context =
+            BouncerContext::beside(store.clone(), sealer, drain, shares.clone(), handover);
+        let pooler = bouncer::RunningBouncer::start(source, context, registry).await?;
         let lake = catalog::RunningCatalog::start(
             config,
             environment,

@@ -244,6 +244,29 @@ impl Server {
         self.wait_until_ready();
     }
 
+    /// Starts the next server on the same data, which has this one stop because of `--takeover`
+    /// among its arguments, and waits until that is ready.
+    ///
+    /// # Panics
+    /// When this one does not stop as after SIGTERM.
+    pub fn replace(&mut self) {
+        let next =
+            spawn(&self.place, &self.binary, &self.arguments, &self.environment, &self.scratch);
+        let mut former = std::mem::replace(&mut self.child, next);
+        let status = until("the end of the former server", STOP_LIMIT, || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the next server ended at its start: {status}\n{}", self.log());
+            }
+            match former.try_wait() {
+                Ok(Some(status)) => Ok(status),
+                Ok(None) => Err("running".to_owned()),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+        assert!(status.success(), "the former server: {status}\n{}", self.log());
+        self.wait_until_ready();
+    }
+
     /// A command with the data directory and the configuration of this server.
     #[must_use]
     pub fn command(&self, name: &str) -> Command {

@@ -74,7 +74,8 @@ pub(super) fn offer(
     pass_on(&mut stream, &parcels);
 }
 
-fn pass_on(stream: &mut UnixStream, parcels: &Receiver<HandoverMessage>) {
+/// Sends the next process what comes, and sees clients off where that is gone.
+pub(super) fn pass_on(stream: &mut UnixStream, parcels: &Receiver<HandoverMessage>) {
     let mut is_broken = false;
     for message in parcels {
         if !is_broken && let Err(error) = takeover::send(stream, &message) {

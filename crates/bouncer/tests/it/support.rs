@@ -14,8 +14,8 @@ use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
 use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::ThreadSnapshot;
 use bouncer::relay::{
-    HandoverConfig, ListenAddress, ListenerSpec, LookUp, Relay, RelayConfig, RelayParts,
-    SecretReply, TcpPolicy,
+    FormerProcess, HandoverConfig, ListenAddress, ListenerSpec, LookUp, Relay, RelayConfig,
+    RelayParts, SecretReply, TcpPolicy,
 };
 use bouncer::service::RelayThreads;
 use bouncer::tenants::{
@@ -86,7 +86,8 @@ impl Pooler {
         socket: Option<&Path>,
     ) -> Pooler {
         let socket = socket.map(Path::to_owned);
-        let succession = socket.map(|socket| HandoverConfig { socket, takes_over: true });
+        let succession =
+            socket.map(|socket| HandoverConfig { socket, former: FormerProcess::AtSocket });
         let scratch = Scratch::new();
         let socket = scratch.path().join(".s.PGSQL.6432");
         let config = BouncerConfig { tenants, ..BouncerConfig::default() };

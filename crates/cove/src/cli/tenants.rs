@@ -245,6 +245,12 @@ Examples:
 Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
     )]
     Serve,
+    /// Keep what a server hands over until the next one, at standard input, takes it
+    #[command(hide = true)]
+    KeepHandover {
+        /// Socket of the server that hands over
+        socket: PathBuf,
+    },
     /// Watch a server's tenants: clients, connections, transactions and their times
     Top(BouncerTopArgs),
     /// Have a server read its configuration again

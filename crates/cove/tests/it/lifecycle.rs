@@ -4,10 +4,16 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Client, Host, Postgres, Scratch, Server, Watch, process, until};
+use testkit::{
+    Client, Host, MariaDb, MyClient, MyLogin, PgAddress, PgBatch, PgClient, Postgres, Scratch,
+    Server, Watch, process, until,
+};
 
 use crate::support::{
     COVE, SOON, alone_on_host, beside_others, held, run, serve, serve_with, settle, shell,
@@ -466,4 +472,76 @@ fn the_server_writes_no_core_dumps() {
     let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     let values: Vec<&str> = line.split_whitespace().skip(4).take(2).collect();
     assert_eq!(values, ["0", "0"], "{line}");
+}
+
+/// The bouncer's clients outlast an upgrade of the server that they are at.
+#[test]
+fn clients_of_the_bouncer_go_on_at_the_next_server() {
+    let _guard = beside_others();
+    let (postgres, maria) = (Postgres::start(), MariaDb::start());
+    postgres.sql("CREATE ROLE app LOGIN PASSWORD 'pw'");
+    maria.user("app", "pw");
+    let scratch = Scratch::new();
+    let socket = scratch.path().join("takeover.sock").display().to_string();
+    let config = format!(
+        "[[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
+         users = [{{ name = \"app\", password = \"pw\" }}]\n\
+         [[bouncer.tenants]]\nname = \"blog\"\nengine = \"mysql\"\nserver = \"{}\"\n\
+         database = \"information_schema\"\nusers = [{{ name = \"app\", password = \"pw\" }}]\n",
+        postgres.tcp(),
+        maria.tcp()
+    );
+    let mut server = Server::start_with(COVE, &["--takeover", &socket], Some(&config));
+    let (address, of_mysql) = (server.listener("bouncer"), server.listener("mysql"));
+    let log_in = || {
+        let parameters = [("user", "app"), ("database", "shop")];
+        PgClient::login(&PgAddress::Tcp(address), &parameters, "pw").unwrap()
+    };
+    let mut idle = log_in();
+    idle.run("SET work_mem = '1234kB'");
+    idle.ask(&PgBatch::new().parse("kept", "SELECT 6 * 7").sync()).unwrap();
+    let login = MyLogin::new("app", "pw", "blog");
+    let mut of_maria = MyClient::login(&PgAddress::Tcp(of_mysql), &login).unwrap();
+    of_maria.query("SET SESSION sort_buffer_size = 123456").unwrap();
+
+    let is_over = Arc::new(AtomicBool::new(false));
+    let worker = thread::spawn({
+        let (is_over, mut client) = (Arc::clone(&is_over), log_in());
+        move || {
+            let mut number = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                client.run("BEGIN");
+                assert_eq!(client.value(&format!("SELECT {number}")), number.to_string());
+                client.run("COMMIT");
+                number += 1;
+            }
+        }
+    });
+    for turn in 1..=2 {
+        let mut open = log_in();
+        open.run("BEGIN; CREATE TEMP TABLE mine (number int) ON COMMIT DROP");
+        let log = server.scratch().path().join("server.log");
+        let committed = thread::spawn(move || {
+            until("the next server to wait", SOON, || {
+                let log = fs::read_to_string(&log).unwrap();
+                let count = log.matches("waits for the server that hands over").count();
+                if count == turn { Ok(()) } else { Err(log) }
+            });
+            // It has its connection to the database for as long as its transaction lasts.
+            assert_eq!(open.value("SELECT count(*) FROM mine"), "0");
+            open.run("COMMIT");
+            assert_eq!(open.value("SELECT 7"), "7");
+        });
+        server.replace();
+        committed.join().unwrap();
+        assert_eq!((server.listener("bouncer"), server.listener("mysql")), (address, of_mysql));
+        assert_eq!(idle.value("SHOW work_mem"), "1234kB");
+        let execute = PgBatch::new().bind("", "kept", &[]).execute("", 0).sync();
+        assert_eq!(idle.ask(&execute).unwrap().value(), "42");
+        assert_eq!(of_maria.value("SELECT @@sort_buffer_size"), "123456");
+        assert_eq!(log_in().value("SELECT 1"), "1");
+        assert_eq!(run(&server.client(), &shell("echo x"))["stdout"], "x\n");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    worker.join().unwrap();
 }

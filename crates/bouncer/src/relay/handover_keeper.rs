@@ -1,0 +1,85 @@
+//! Keeper of what a process hands over, until the next one can take it.
+//!
+//! A whole server can start only when the one before has ended, because both have one data
+//! directory. So the next one begins by starting a process of its own that asks the former one for
+//! its listeners and clients, and keeps them. It is a process and not a thread, because the server
+//! is about to fork its spawners: these must have copies of no client's socket.
+//!
+//! The keeper speaks to the server by a socket pair. It first sends the process id of the former
+//! server, or zeros where nobody is there. What comes then are the messages of a handover, as the
+//! former process would have sent them.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Child;
+use std::sync::mpsc::channel;
+
+use super::{accept, succession, takeover};
+
+/// Bytes of a process id on its way to the server, in network order.
+const PID_BYTES: usize = 4;
+
+/// A former process whose listeners and clients are kept.
+#[derive(Debug)]
+pub struct KeptHandover {
+    pub(super) stream: UnixStream,
+    /// The keeper, which ends when it has passed on everything.
+    pub(super) keeper: Child,
+    former: u32,
+}
+
+impl KeptHandover {
+    /// Waits for a keeper to say whom it follows; `None` when nobody was there.
+    ///
+    /// # Errors
+    /// When the keeper ended, because the former process could not be followed.
+    pub fn from_keeper(
+        mut stream: UnixStream,
+        mut keeper: Child,
+    ) -> io::Result<Option<KeptHandover>> {
+        let mut pid = [0; PID_BYTES];
+        let heard = stream.read_exact(&mut pid);
+        let former = u32::from_be_bytes(pid);
+        if heard.is_err() || former == 0 {
+            keeper.wait()?;
+            return heard.map(|()| None);
+        }
+        Ok(Some(KeptHandover { stream, keeper, former }))
+    }
+
+    /// Returns the process id of the former process.
+    #[must_use]
+    pub fn former(&self) -> u32 {
+        self.former
+    }
+}
+
+/// Asks the process that listens at a socket file for what it has, and keeps that for the server at
+/// the other end of a stream. Returns when it has passed on everything. Where that server ends
+/// before it takes them, clients are told to connect again.
+///
+/// # Errors
+/// When the former process cannot be followed, or breaks off.
+pub fn keep_handover(socket: &Path, mut server: UnixStream) -> io::Result<()> {
+    accept::raise_descriptor_limit();
+    let Some(mut former) = takeover::follow(socket)? else {
+        return server.write_all(&[0; PID_BYTES]);
+    };
+    let credentials = rustix::net::sockopt::socket_peercred(&former)?;
+    server.write_all(&credentials.pid.as_raw_nonzero().get().to_be_bytes())?;
+    // Clients come while transactions end, however long the server needs to start.
+    former.set_read_timeout(None)?;
+    let (sender, messages) = channel();
+    let reader =
+        std::thread::Builder::new().name("bouncer-former".to_owned()).spawn(move || {
+            while let Some(message) = takeover::receive(&mut former)? {
+                if sender.send(message).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+    succession::pass_on(&mut server, &messages);
+    reader.join().unwrap_or_else(|_| Err(io::Error::other("the thread that reads panicked")))
+}
