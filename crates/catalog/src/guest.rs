@@ -234,7 +234,9 @@ pub struct CatalogSandboxListener {
 
 impl fmt::Debug for CatalogSandboxListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Door").field("warehouse", &self.visit.warehouse).finish_non_exhaustive()
+        f.debug_struct("CatalogSandboxListener")
+            .field("warehouse", &self.visit.warehouse)
+            .finish_non_exhaustive()
     }
 }
 

@@ -118,7 +118,8 @@ pub(super) fn is_own(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream).is_ok_and(|it| it.uid == own || it.uid.is_root())
 }
 
-/// Connects to the process that is to be followed. `None` when there is none.
+/// Connects to the process that is to be followed, which is the same user's or the superuser's.
+/// `None` when there is none.
 pub(super) fn follow(path: &Path) -> io::Result<Option<UnixStream>> {
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -127,6 +128,11 @@ pub(super) fn follow(path: &Path) -> io::Result<Option<UnixStream>> {
             _ => return Err(error),
         },
     };
+    if !is_own(&stream) {
+        // It would say whose clients it hands over.
+        let why = "another user listens at the socket";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&HELLO)?;

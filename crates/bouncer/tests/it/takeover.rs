@@ -1,10 +1,16 @@
 //! One relay takes over from another, while clients work.
 
+use std::fs::{self, Permissions};
+use std::io::{BufReader, ErrorKind, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{PoolMode, TenantSpec};
+use bouncer::relay::keep_handover;
 use testkit::{PgAddress, PgBatch, PgClient, Postgres, Scratch};
 
 use crate::support::{Pooler, tenant, until};
@@ -160,4 +166,38 @@ fn without_a_former_process_or_with_a_strange_one_nothing_breaks() {
     }
     assert!(!pooler.relay.is_taken_over());
     assert_eq!(pooler.client("t").value("SELECT 1"), "1");
+}
+
+/// Whoever hands clients over says as whom they have logged in.
+#[test]
+fn nothing_is_taken_over_from_another_user() {
+    const LISTEN: &str = "import socket, sys, time\n\
+        listener = socket.socket(socket.AF_UNIX)\n\
+        listener.bind(sys.argv[1])\n\
+        listener.listen()\n\
+        print('listens', flush=True)\n\
+        time.sleep(600)";
+    let scratch = Scratch::new();
+    let directory = scratch.path().join("open");
+    fs::create_dir(&directory).expect("make a directory");
+    fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).expect("open it");
+    fs::set_permissions(&directory, Permissions::from_mode(0o777)).expect("open it");
+    let socket = directory.join("takeover.sock");
+    let mut other = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--reuid", "65534", "--clear-groups"])
+        .args(["/usr/bin/python3", "-c", LISTEN])
+        .arg(&socket)
+        .current_dir("/")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start another user's process");
+    let mut said = String::new();
+    let output = BufReader::new(other.stdout.take().expect("its output"));
+    output.take(8).read_to_string(&mut said).expect("hear of it");
+    assert_eq!(said, "listens\n");
+    let (next, _server) = UnixStream::pair().expect("a pair");
+    let error = keep_handover(&socket, next).expect_err("it is another user's");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    other.kill().expect("end it");
+    other.wait().expect("end it");
 }
