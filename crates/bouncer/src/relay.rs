@@ -26,6 +26,7 @@ mod cancel;
 mod cancel_leg;
 mod client;
 pub mod client_count;
+mod closing;
 mod commands;
 mod common;
 mod config;
@@ -480,6 +481,7 @@ fn start_threads(
     let resolver = ResolverThread::start()?;
     let failed_logins = Arc::new(LoginLimiter::new(FAILED_LOGINS, started));
     let prover = ProofThread::start(Arc::clone(&failed_logins))?;
+    let closing = closing::ClosingServers::start()?;
     let mut polls = Vec::with_capacity(count);
     let mut peers = Vec::with_capacity(count);
     for _ in 0..count {
@@ -512,6 +514,7 @@ fn start_threads(
         cancel_rate: LoginLimiter::new(CANCELS, started),
         failed_logins,
         prover,
+        closing,
         population: Arc::new(population),
         pools: Arc::clone(&registry),
         greetings: common::ServerGreetings::default(),

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::client_count::ClientCount;
+use super::closing::ClosingServers;
 use super::config::RelayConfig;
 use super::console_backend::ConsoleBackend;
 use super::holders::ServerHolders;
@@ -108,6 +109,8 @@ pub(super) struct RelayShared {
     /// Rate limit of failed logins.
     pub(super) failed_logins: Arc<LoginLimiter<LoginSource>>,
     pub(super) prover: ProofThread,
+    /// Connections that servers have yet to close.
+    pub(super) closing: ClosingServers,
     pub(super) population: Arc<ClientCount>,
     /// Pools, as all threads know them.
     pub(super) pools: Arc<PoolRegistry>,

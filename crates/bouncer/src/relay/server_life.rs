@@ -6,7 +6,7 @@ use wire::pg::message::ErrorFields;
 use super::client::{ClientPhase, ServerAttachment};
 use super::conn::SocketReadiness;
 use super::journal;
-use super::server::{ServerCloseReason, ServerPhase};
+use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::socket::ReadOutcome;
 use super::worker::{PendingWork, READS_PER_TURN_MAX, RelayWorker, TimerKey};
 use crate::guest::watch::ReplyAction;
@@ -286,7 +286,14 @@ impl RelayWorker {
             drop(server.conn.send(bytes, &mut context.freelist, &context.registry));
             self.outbox.to_server.clear();
         }
-        server.conn.close(&mut context.freelist);
+        let RelayServer { mut conn, slot, .. } = server;
+        let is_open = !conn.is_closed();
+        let socket = is_open.then(|| conn.leave(&context.registry));
+        conn.close(&mut context.freelist);
+        // One that cannot be waited for is over.
+        if let Some(Ok(socket)) = socket {
+            self.common.closing.wait(socket, slot);
+        }
     }
 
     /// Sends what was assembled for a client and for a server.

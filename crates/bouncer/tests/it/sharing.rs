@@ -1,8 +1,13 @@
 //! Many clients on few server connections: who waits, who is refused, who is left alone.
 
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use api::{PoolMode, TenantLimitsSpec};
+use api::{PoolMode, TenantLimitsSpec, TenantUserSpec, UserAuth};
 use bouncer::relay::orders::ThreadCommand;
 use bouncer::service::RelayThreads;
 use bouncer::tenants::WorkAdmission;
@@ -194,4 +199,72 @@ fn a_server_connection_keeps_no_more_statements_than_its_tenant_allows() {
     // What was closed there is there for the client.
     let batch = PgBatch::new().bind("", "s0", &[]).execute("", 0).sync();
     assert_eq!(client.ask(&batch).expect("an answer").value(), "0");
+}
+
+/// Connections of a server that takes its time to end them.
+#[derive(Debug, Default)]
+struct SlowlyClosed {
+    open: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl SlowlyClosed {
+    /// Carries connections to a server, and closes each so long after its client has.
+    fn before(server: SocketAddr, delay: Duration) -> (SocketAddr, Arc<SlowlyClosed>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let connections = Arc::<SlowlyClosed>::default();
+        let counted = Arc::clone(&connections);
+        // It ends with the test's process: nobody connects to it any more.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let open = counted.open.fetch_add(1, Ordering::SeqCst) + 1;
+                counted.most.fetch_max(open, Ordering::SeqCst);
+                let server = TcpStream::connect(server).expect("connect");
+                let counted = Arc::clone(&counted);
+                thread::spawn(move || counted.carry(&client, &server, delay));
+            }
+        });
+        (address, connections)
+    }
+
+    fn carry(&self, client: &TcpStream, server: &TcpStream, delay: Duration) {
+        thread::scope(|scope| {
+            scope.spawn(|| io::copy(&mut &*server, &mut &*client));
+            drop(io::copy(&mut &*client, &mut &*server));
+            // Time that a server needs to end a process.
+            thread::sleep(delay);
+            self.open.fetch_sub(1, Ordering::SeqCst);
+            for stream in [client, server] {
+                drop(stream.shutdown(Shutdown::Both));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_connection_counts_until_its_server_has_closed_it() {
+    let server = Postgres::shared();
+    server.sql("CREATE ROLE closes_slowly LOGIN");
+    let (address, connections) = SlowlyClosed::before(server.tcp(), Duration::from_millis(200));
+    let mut spec = limited("t", &server, PoolMode::Transaction, one_connection());
+    spec.server = address.to_string();
+    // Each role needs a connection of its own, so that the other one's is closed for it.
+    spec.users.push(TenantUserSpec {
+        name: "other".to_owned(),
+        auth: UserAuth::Trust,
+        server_user: Some("closes_slowly".to_owned()),
+        ..TenantUserSpec::default()
+    });
+    let pooler = Pooler::start(2, vec![spec]);
+    let mut clients = ["app", "other"].map(|user| {
+        let parameters = [("user", user), ("database", "t")];
+        testkit::PgClient::login(&pooler.tcp(), &parameters, "").expect("log in")
+    });
+    for turn in 0..5 {
+        for client in &mut clients {
+            assert_eq!(client.value(&format!("SELECT {turn}")), turn.to_string());
+        }
+    }
+    assert_eq!(connections.most.load(Ordering::SeqCst), 1);
 }
