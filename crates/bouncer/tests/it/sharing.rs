@@ -232,8 +232,8 @@ impl SlowlyClosed {
         thread::scope(|scope| {
             scope.spawn(|| io::copy(&mut &*server, &mut &*client));
             drop(io::copy(&mut &*client, &mut &*server));
-            // Time that a server needs to end a process.
-            thread::sleep(delay);
+            // A server that needs so long to end a process.
+            thread::park_timeout(delay);
             self.open.fetch_sub(1, Ordering::SeqCst);
             for stream in [client, server] {
                 drop(stream.shutdown(Shutdown::Both));

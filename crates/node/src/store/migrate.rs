@@ -1,10 +1,10 @@
 //! Migrations: numbered for each service, forward only, each in a transaction of its own.
 //!
-//! Nodes of a version work beside those of the version before, and one version can be gone back. So
-//! a step *expands*: it adds tables, indexes, and columns that may be left out. What it makes
+//! Nodes of a version work beside those of the version before, and one version can be gone back.
+//! So a step *expands*: it adds tables, indexes, and columns that may be left out. What it makes
 //! superfluous is removed by a step that *contracts*, two versions later, when no version that is
-//! left uses it. A store remembers the last step of that kind: a version of Cove that knows it works
-//! with a store that a later one has expanded, and any other refuses to.
+//! left uses it. A store remembers the last step of that kind: a version of Cove that knows it
+//! works with a store that a later one has expanded, and any other refuses to.
 
 use super::error::SqlStoreError;
 use super::{SqlStore, StoreDialect, StoreTransaction};
