@@ -54,22 +54,28 @@ def own_cpu_seconds(pid):
     return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")
 
 
+def url_of_directory(scratch):
+    """Objects of all nodes in one directory, as a table of settings says it."""
+    return f'url = "{scratch}/objects"\n'
+
+
 class Node:
     """A server of the cluster."""
 
-    def __init__(self, binary, scratch, name, database, streams, tables=""):
+    def __init__(self, binary, scratch, name, database, streams, tables="", objects=None):
         self.binary = binary
         self.data = pathlib.Path(scratch) / name
         config = pathlib.Path(scratch) / f"{name}.toml"
         config.write_text(
-            f"store.url = {json.dumps(database)}\nobjects.url = \"{scratch}/objects\"\n"
+            f"store.url = {json.dumps(database)}\n"
             f"secrets_key = \"{KEY}\"\nexecutions.jobs.webhook_key = \"{KEY}\"\n"
             "cluster.listen = \"127.0.0.1:0\"\nbouncer.enabled = false\ncatalog.enabled = false\n"
             "sandbox.warm_runtimes = false\n"
             # One tenant has three quarters of what there is, at most.
             f"limits.streams_max = {2 * streams + 1000}\n"
             f"limits.connections_max = {streams + 1000}\n"
-            f"limits.connections_per_address_max = {streams + 1000}\n{tables}",
+            f"limits.connections_per_address_max = {streams + 1000}\n"
+            f"[objects]\n{objects or url_of_directory(scratch)}{tables}",
             encoding="utf-8",
         )
         argv = [binary, "serve", "--data-dir", self.data, "--config", config]

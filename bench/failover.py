@@ -11,6 +11,9 @@ has a listener at one of the other nodes. Their *silence* is the longest time be
 listener, from a second before the kill to the end of the turn, which is told with an error. Numbers of
 events are checked to have no gap, and each turn to have one end.
 
+`--minio` has the files in a bucket, `--object-round-trip-ms` far away, and `--prefetch-bytes 0` keeps the
+nodes from fetching files ahead: what that saves is the difference.
+
 The CPU time from the kill to the last answer is divided by the sessions: that of the two servers that
 are left, of their spawners and all sandboxes, of PostgreSQL, of this client, and what is left of the
 busy time of the machine: threads of the kernel (loop devices, file systems, network namespaces that
@@ -20,6 +23,7 @@ machine here, and whatever else ran.
 
 import argparse
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -31,6 +35,7 @@ import tempfile
 import threading
 import time
 
+import far_objects
 import machine
 import rivals
 from bouncer import poolers
@@ -42,6 +47,8 @@ TICKING = pathlib.Path(__file__).parent / "programs" / "ticking_agent.py"
 CONTENT = b"here\n"
 GIVE_UP_SECONDS = 120
 PAUSE_SECONDS = 0.02
+PREFETCH_STILL_SECONDS = 4
+RESTORED = 'cove_session_restored_pieces_total{{from="{}"}}'
 TABLES = """\
 [sessions]
 snapshot_after_turn = true
@@ -49,6 +56,7 @@ disk_bytes = 67108864
 disk_inodes = 8192
 ready = 0
 resident_max = {resident}
+prefetch_bytes_max = {prefetch}
 """
 
 
@@ -60,15 +68,21 @@ def others_than(client, verb):
     time.sleep(3)
 
 
-def prepare(first):
-    """A session whose file is in the object store."""
+def prepare(first, data_bytes):
+    """A session with files: a small one, and data that cannot be packed."""
     session = first.json("POST", "/v1/sessions", {"agent": "echo"}, status=201)["id"]
     path = f"/v1/sessions/{session}"
-    first.json("POST", f"{path}/exec", {"command": "echo here > small"})
+    data = f"head -c {data_bytes} /dev/urandom > data"
+    first.json("POST", f"{path}/exec", {"command": f"echo here > small; {data}"})
+    return session
+
+
+def store_files(first, session):
+    """Brings its files to the object store, whose next owner is told so: no node drains any more."""
+    path = f"/v1/sessions/{session}"
     # A turn brings the files there, and has done so when the next one begins.
     for text in ("one", "two"):
         first.json("POST", f"{path}/messages?wait=true", {"content": text})
-    return session
 
 
 class Listener:
@@ -205,6 +219,31 @@ def cpu_seconds(servers, database):
     return figures
 
 
+def metric(addresses, token, name):
+    """Sum of a metric over some nodes."""
+    total = 0
+    for address in addresses:
+        client = Client(address, token)
+        status, text = client.request("GET", "/metrics")
+        client.close()
+        if status != 200:
+            raise SystemExit(f"{address}: {status} of /metrics")
+        lines = (line.rpartition(" ") for line in text.decode().splitlines())
+        total += sum(float(value) for found, _, value in lines if found == name)
+    return total
+
+
+def wait_for_prefetch(addresses, token):
+    """Bytes that the nodes have fetched ahead, once they fetch no more."""
+    fetched, since = None, time.monotonic()
+    while time.monotonic() - since < PREFETCH_STILL_SECONDS:
+        now = metric(addresses, token, "cove_session_prefetched_bytes")
+        if now != fetched:
+            fetched, since = now, time.monotonic()
+        time.sleep(0.2)
+    return fetched
+
+
 def deploy(first, name, program):
     """Makes an agent of one program."""
     first.json("POST", "/v1/agents", {
@@ -229,9 +268,12 @@ def measure(nodes, token, given, database):
     deploy(first, "ticking", TICKING)
     addresses = [node.address for node in nodes[1:]]
     others_than(first, "drain")
-    sessions = [prepare(first) for _ in range(count)]
+    sessions = [prepare(first, given.data_bytes) for _ in range(count)]
     listeners = listen(first, addresses, token, given.listening)
     others_than(first, "undrain")
+    for session in sessions:
+        store_files(first, session)
+    fetched = wait_for_prefetch(addresses, token)
     servers = [node.process.pid for node in nodes[1:]]
     with concurrent.futures.ThreadPoolExecutor(max_workers=count) as threads:
         before = cpu_seconds(servers, database.pid)
@@ -247,6 +289,9 @@ def measure(nodes, token, given, database):
         of_all["silence"] = summary([listener.silence(killed) for listener in listeners])
     return {
         "times": of_all,
+        "prefetched_bytes": fetched,
+        "restored_pieces": {way: metric(addresses, token, RESTORED.format(way))
+                            for way in ("objects", "prefetched")},
         "cpu_ms_of_session": {name: (after[name] - before[name]) * 1000 / count for name in after},
     }
 
@@ -258,16 +303,28 @@ def main():
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--listening", type=int, default=20,
                         help="sessions at work that somebody listens to, beside those")
+    parser.add_argument("--data-bytes", type=int, default=0,
+                        help="more data in each session, which cannot be packed")
+    parser.add_argument("--minio", help="MinIO's program: files are in its bucket, not in a directory")
+    parser.add_argument("--object-round-trip-ms", type=float, default=0,
+                        help="how far away the bucket is")
+    parser.add_argument("--prefetch-bytes", type=int, default=4 << 30,
+                        help="files that the next node fetches ahead; 0: none")
     parser.add_argument("--resident", type=int, default=256,
                         help="sandboxes of each node: no fewer than there are sessions")
     given = parser.parse_args()
     binary = str(pathlib.Path(given.binary).resolve())
     with tempfile.TemporaryDirectory(prefix="cove-bench-failover-") as scratch, \
-            poolers.postgres(scratch) as database:
+            poolers.postgres(scratch) as database, contextlib.ExitStack() as kept:
         database.sql("CREATE DATABASE cove", database="postgres")
         url = f"postgres://postgres@127.0.0.1:{database.port}/cove"
-        tables = TABLES.format(resident=given.resident)
-        nodes = [Node(binary, scratch, name, url, 0, tables) for name in ("one", "two", "three")]
+        tables = TABLES.format(resident=given.resident, prefetch=given.prefetch_bytes)
+        objects = None
+        if given.minio:
+            store = far_objects.store(scratch, given.minio, given.object_round_trip_ms)
+            objects = kept.enter_context(store)
+        nodes = [Node(binary, scratch, name, url, 0, tables, objects)
+                 for name in ("one", "two", "three")]
         try:
             for node in nodes:
                 node.start()
@@ -281,6 +338,8 @@ def main():
     for name, figures in report["times"].items():
         print(f"{name:8} p50 {figures['p50_s']:6.3f} s  p99 {figures['p99_s']:6.3f} s"
               f"  last {figures['max_s']:6.3f} s")
+    pieces = ", ".join(f"{int(count)} {way}" for way, count in report["restored_pieces"].items())
+    print(f"fetched ahead {report['prefetched_bytes'] / (1 << 20):.1f} MiB; pieces restored: {pieces}")
     parts = [f"{name} {value:.1f}" for name, value in report["cpu_ms_of_session"].items()]
     print(f"CPU per session, ms: {', '.join(parts)}; load average {report['load_average']}")
     if given.out:
