@@ -59,6 +59,23 @@ pub enum ControlError {
     Protocol(&'static str),
 }
 
+impl ControlError {
+    /// Returns whether a server of MySQL has answered with this number.
+    pub(crate) fn is_mysql(&self, number: u16) -> bool {
+        match self {
+            ControlError::Refused { code, .. } => {
+                code.split(' ').next().is_some_and(|code| code == number.to_string())
+            }
+            ControlError::Io(_)
+            | ControlError::Tls(_)
+            | ControlError::LogIn(_)
+            | ControlError::LogInMysql(_)
+            | ControlError::Closed
+            | ControlError::Protocol(_) => false,
+        }
+    }
+}
+
 /// Address and role of a control connection.
 #[derive(Clone, Debug)]
 pub struct ControlTarget<'a> {

@@ -26,8 +26,7 @@ pub mod fuzzing {
     /// Answers how many bytes of the answer the client gets.
     pub fn watch(spec: GuestSpec, asked: &[u8], answered: &[u8], cut: usize) -> usize {
         let is_mysql = spec.engine == api::TenantEngine::Mysql;
-        let guest = SandboxClient { id: 1, spec, is_revoked: false.into(), turns: Arc::default() };
-        let guest = Arc::new(guest);
+        let guest = Arc::new(SandboxClient::new(1, spec));
         let mut watch = match is_mysql {
             true => ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0, 0),
             false => ConnectionObserver::pg(&guest, 0, 0),
@@ -48,7 +47,7 @@ pub mod fuzzing {
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::TenantEngine;
 /// Fence of a [`GuestSpec`], by the lease of its server.
@@ -93,12 +92,7 @@ impl SandboxListener {
     ) -> Result<SandboxListener, SandboxClientError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let guest = Arc::new(SandboxClient {
-            id,
-            spec,
-            is_revoked: AtomicBool::new(false),
-            turns: Arc::default(),
-        });
+        let guest = Arc::new(SandboxClient::new(id, spec));
         guest.route(routing)?;
         Ok(SandboxListener { guest, threads: Arc::clone(threads) })
     }

@@ -4,6 +4,7 @@
 //! clients have what it takes to log in, a server that asks for it is alive.
 
 use node::telemetry::error_chain;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::sleep;
@@ -25,6 +26,9 @@ const TOO_MANY_CONNECTIONS: &str = "53300";
 
 /// Application name that the server sees.
 const APPLICATION: &str = "cove health check";
+
+/// The same of a connection that ends what former owners of a session have running.
+const TAKEOVER: &str = "cove takeover";
 
 /// Role to ask for where none is known: a role that every PostgreSQL has. A MySQL that does not
 /// know it says so, which is a sign of life as well.
@@ -113,17 +117,26 @@ impl ServerProber {
     }
 
     async fn end_statements(&self, former: &FormerStatements) -> Result<u64, ControlError> {
+        let FormerStatements { tenant, user, .. } = former;
+        match self.keyrings.own_credentials(tenant, user) {
+            Some(ServerCredentials::Pg(credentials)) => self.end_pg(former, credentials).await,
+            Some(ServerCredentials::My(credentials)) => self.end_my(former, credentials).await,
+            None => Ok(0),
+        }
+    }
+
+    async fn end_pg(
+        &self,
+        former: &FormerStatements,
+        credentials: Arc<pg::dial::PgCredentials>,
+    ) -> Result<u64, ControlError> {
         let FormerStatements { tenant, user, session } = former;
-        let Some(ServerCredentials::Pg(credentials)) = self.keyrings.own_credentials(tenant, user)
-        else {
-            return Ok(0);
-        };
         let errand = ControlTarget {
             server: &tenant.server,
             database: &tenant.database,
             user: &user.server_user,
             credentials,
-            application: "cove takeover",
+            application: TAKEOVER,
         };
         let mut control = ControlConnection::open(&self.tls, errand).await?;
         let (prefix, epoch) = (session.application_prefix(), session.epoch.to_string());
@@ -136,6 +149,43 @@ impl ServerProber {
             if count == 0 {
                 control.close().await;
                 return Ok(ended.unwrap_or_default());
+            }
+            sleep(END_FORMER_PAUSE).await;
+        }
+    }
+
+    async fn end_my(
+        &self,
+        former: &FormerStatements,
+        credentials: Arc<mysql::dial::MysqlCredentials>,
+    ) -> Result<u64, ControlError> {
+        let FormerStatements { tenant, user, session } = former;
+        let errand = mysql::control::MysqlControlTarget {
+            server: &tenant.server,
+            database: None,
+            user: &user.server_user,
+            credentials,
+            application: TAKEOVER,
+        };
+        let mut control = mysql::control::MysqlControlConnection::open(&self.tls, errand).await?;
+        control.ask(mysql::mark::TRY_MARK).await?;
+        let find = mysql::mark::find_former(session, &user.server_user);
+        let mut ended = BTreeSet::new();
+        loop {
+            let rows = control.ask(&find).await?;
+            if rows.is_empty() {
+                control.close().await;
+                return Ok(u64::try_from(ended.len()).unwrap_or(u64::MAX));
+            }
+            for row in rows {
+                let connection = row.first().and_then(|id| id.as_deref()?.parse().ok());
+                let connection: u64 = connection.ok_or(ControlError::Protocol("no number"))?;
+                match control.ask(&mysql::mark::end_former(session, connection)).await {
+                    Ok(_) => drop(ended.insert(connection)),
+                    // It has ended, or does no more for the session.
+                    Err(error) if error.is_mysql(mysql::mark::NO_SUCH_THREAD) => {}
+                    Err(error) => return Err(error),
+                }
             }
             sleep(END_FORMER_PAUSE).await;
         }

@@ -13,6 +13,7 @@ pub mod control;
 pub mod dial;
 pub mod link;
 pub mod login;
+pub(crate) mod mark;
 pub mod pins;
 pub mod server;
 pub mod settings;

@@ -12,6 +12,7 @@ use node::fence::{EffectFence, EffectWay, LeaseLost};
 use node::traces::TraceContext;
 
 use super::turns::LeaseQuota;
+use crate::mysql::mark::SessionMark;
 use crate::tenants::{
     ClientAuth, RouteError, ServerSecret, TenantRoute, TenantRouting, TenantSnapshot, TenantUser,
     UserTimes,
@@ -144,6 +145,7 @@ pub struct SandboxClient {
     pub(super) spec: GuestSpec,
     pub(super) is_revoked: AtomicBool,
     pub(super) turns: Arc<LeaseQuota>,
+    pub(super) mark: Option<Arc<SessionMark>>,
 }
 
 /// Why there can be no such guest.
@@ -185,6 +187,14 @@ impl SandboxClientError {
 }
 
 impl SandboxClient {
+    /// A client with this number.
+    pub(super) fn new(id: u64, spec: GuestSpec) -> SandboxClient {
+        let session = spec.session.as_ref().filter(|_| spec.engine == TenantEngine::Mysql);
+        let mark = session.map(|session| Arc::new(SessionMark::new(session)));
+        let is_revoked = AtomicBool::new(false);
+        SandboxClient { id, spec, is_revoked, turns: Arc::default(), mark }
+    }
+
     /// Returns what it may have.
     pub(crate) fn spec(&self) -> &GuestSpec {
         &self.spec
@@ -201,6 +211,11 @@ impl SandboxClient {
     /// Names it for as long as the process lives.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Returns how server connections that its clients have are marked.
+    pub(crate) fn mark(&self) -> Option<&Arc<SessionMark>> {
+        self.mark.as_ref()
     }
 
     /// Returns whose turn it is among its clients.

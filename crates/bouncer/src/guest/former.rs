@@ -2,16 +2,17 @@
 //!
 //! A server that has lost a session sends nothing more for it, but a statement that it has sent may
 //! still run, or hold locks in an open transaction. The next owner ends it before its own first
-//! statement. It finds it by the name that clients have by [`SessionEpoch`]; PostgreSQL lets a role
-//! end what the same role has running.
+//! statement. It finds it in PostgreSQL by the name that clients have by [`SessionEpoch`], in MySQL
+//! and `MariaDB` by a lock that the server connection holds while it works for the session
+//! (`mysql/mark.rs`). All of them let a user end what the same user has running.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-SIGNAL>
+//! - <https://dev.mysql.com/doc/refman/8.4/en/kill.html>
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::TenantEngine;
 use tokio::time::timeout;
 
 use super::{SandboxListener, SessionEpoch};
@@ -47,15 +48,11 @@ pub struct FormerStatements {
 
 impl SandboxListener {
     /// Returns what former owners of the guest's session may have running at its database; nothing
-    /// where that cannot be: with the first owner, and of MySQL, whose connections have no name
-    /// that changes with their client.
+    /// where there was none.
     #[must_use]
     pub fn former(&self, bouncer: &Bouncer) -> Option<FormerStatements> {
         let spec = self.guest.spec();
         let session = spec.session.clone().filter(|session| session.epoch > 1)?;
-        if spec.engine != TenantEngine::Postgres {
-            return None;
-        }
         let routing = bouncer.routing();
         let tenant = Arc::clone(routing.for_guest(&spec.tenant, spec.engine).ok()?);
         let user = tenant.role_of_guest(spec.role.as_deref()).ok()?;

@@ -10,6 +10,7 @@ use wire::mysql::sql::SqlMode;
 use wire::pg::message::ErrorFields;
 
 use super::link::PacketReframer;
+use super::mark::SessionMark;
 use super::server::MysqlPartialPacket;
 use super::settings::{MysqlSettings, SQL_MODE, SettingsInterner};
 use super::statements::{MysqlClientStatements, PrepareFailure};
@@ -147,6 +148,8 @@ pub struct MysqlClientSession {
     pub(crate) read_only: bool,
     /// Marks code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,
+    /// How server connections that it has are marked; none where nobody looks for that.
+    pub(crate) mark: Option<Arc<SessionMark>>,
     pub(crate) local_infile: bool,
     pub(crate) capabilities: CapabilityFlags,
     /// The number that the next packet to the client bears.
@@ -199,6 +202,7 @@ impl MysqlClientSession {
             verify: setup.verify,
             read_only: setup.read_only,
             is_sandbox: false,
+            mark: None,
             local_infile: setup.local_infile,
             multi: setup.capabilities.contains(CapabilityFlags::MULTI_STATEMENTS),
             capabilities: setup.capabilities,
@@ -233,9 +237,10 @@ impl MysqlClientSession {
         }
     }
 
-    /// Notes that it is code in a sandbox, before anything of it is taken.
-    pub fn confine(&mut self) {
+    /// Notes that it is code in a sandbox, and of which session, before anything of it is taken.
+    pub(crate) fn confine(&mut self, mark: Option<Arc<SessionMark>>) {
         self.is_sandbox = true;
+        self.mark = mark;
     }
 
     /// Returns who it is.

@@ -131,6 +131,7 @@ pub fn attach(
     {
         client.begin_with_mode(mode, &mut shared.settings);
     }
+    change::mark(client, server, out.to_server);
     prepared::trim(server, None, out);
     change::settings(shared, client, server, out);
 }

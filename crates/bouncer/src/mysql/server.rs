@@ -63,6 +63,10 @@ pub(crate) enum MysqlRequestPurpose {
     AskWarnings(Box<ServerWarnings>),
     /// Gives back locks that no text told of.
     Unlock,
+    /// Marks the server connection as one that works for a session.
+    Mark,
+    /// Takes the mark away.
+    Unmark,
     /// Has the server tell of changes again, after a reset.
     Trackers,
     /// Has the server tell what it has not told yet.
@@ -202,6 +206,10 @@ pub struct MysqlServerSession {
     pub(crate) unlock_due: bool,
     /// True if the server can release all locks at once.
     pub(crate) unlocks: bool,
+    /// It is marked as one that works for the session of the client that holds it.
+    pub(crate) is_marked: bool,
+    /// True if the server lets itself be marked.
+    pub(crate) takes_marks: bool,
     /// Changes may be known to it that it has not told.
     pub(crate) is_untold: bool,
     /// Variables whose values are among them.
@@ -272,6 +280,8 @@ impl MysqlServerSession {
             reset_due: false,
             unlock_due: false,
             unlocks: true,
+            is_marked: false,
+            takes_marks: true,
             is_untold: false,
             asks_values: Vec::new(),
             asks_insert_id: false,

@@ -521,8 +521,8 @@ impl RelayWorker {
         };
         let mut link = mysql::client::MysqlClientSession::new(setup);
         link.share_startup(|startup| self.link.my().settings.share(startup));
-        if guest.is_some() {
-            link.confine();
+        if let Some(guest) = guest {
+            link.confine(guest.mark().cloned());
         }
         ClientLink::My(link)
     }

@@ -59,8 +59,8 @@ impl Notes {
 }
 
 /// A port of guests, as a gateway has one inside a sandbox.
-struct Port {
-    address: PgAddress,
+pub(crate) struct Port {
+    pub(crate) address: PgAddress,
     door: Arc<Mutex<Option<SandboxListener>>>,
     is_over: Arc<AtomicBool>,
     notes: Arc<Notes>,
@@ -112,7 +112,10 @@ fn spec(notes: &Arc<Notes>) -> GuestSpec {
     }
 }
 
-fn open(pooler: &Pooler, change: impl FnOnce(&mut GuestSpec)) -> Result<Port, SandboxClientError> {
+pub(crate) fn open(
+    pooler: &Pooler,
+    change: impl FnOnce(&mut GuestSpec),
+) -> Result<Port, SandboxClientError> {
     let notes = Arc::<Notes>::default();
     let mut spec = spec(&notes);
     change(&mut spec);

@@ -2,6 +2,7 @@
 
 mod ends;
 mod faults;
+mod former;
 mod guests;
 mod listening;
 mod logins;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use testkit::{
-    Cutter, Delivered, Postgres, Receiver, Scratch, Server, TAKEN, node_config, nodes_seen_by,
-    until, wait_for_each_other,
+    Cutter, Delivered, MariaDb, Postgres, Receiver, Scratch, Server, TAKEN, node_config,
+    nodes_seen_by, until, wait_for_each_other,
 };
 
 use crate::cluster::create_of_at;
@@ -34,6 +34,16 @@ for number in itertools.count(1):
     time.sleep(0.05)
 ";
 
+/// Holds the lock of a row in a transaction that is idle, and of another by a statement that runs.
+const MYSQL_HOLDER: &str = "\
+import pymysql
+idle, running = pymysql.connect(), pymysql.connect()
+idle.cursor().execute('UPDATE t SET n = 1 WHERE id = 1')
+cursor = running.cursor()
+cursor.execute('UPDATE t SET n = 2 WHERE id = 2')
+cursor.execute('SELECT SLEEP(600)')
+";
+
 /// Requests that are refused before and while it is looked whether anything arrives.
 const REFUSED_REQUESTS: usize = 30;
 
@@ -54,6 +64,11 @@ fn start() -> FencedServers {
 
 /// Starts them with more settings of both.
 pub(crate) fn start_with(more: &str) -> FencedServers {
+    start_with_tenants(more, "")
+}
+
+/// The same with more tenants of the bouncer.
+fn start_with_tenants(more: &str, tenants: &str) -> FencedServers {
     let (database, objects, backend) = (Postgres::shared(), Scratch::new(), Postgres::start());
     backend.sql(
         "CREATE ROLE clerk LOGIN PASSWORD 'pw'; CREATE TABLE numbers (n int, \
@@ -61,7 +76,7 @@ pub(crate) fn start_with(more: &str) -> FencedServers {
     );
     let tenant = format!(
         "[bouncer]\n[[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\n\
-         database = \"postgres\"\nusers = [{{ name = \"clerk\", password = \"pw\" }}]\n",
+         database = \"postgres\"\nusers = [{{ name = \"clerk\", password = \"pw\" }}]\n{tenants}",
         backend.tcp()
     );
     let way = Cutter::start(database.tcp());
@@ -124,6 +139,24 @@ impl FencedServers {
             let last = delivered.last().map(|it| it.header("cove-epoch").to_owned());
             last.filter(|epoch| epoch != "1").ok_or_else(|| format!("{}", delivered.len()))
         })
+    }
+
+    /// Has the first server stand still, and the session go on at the other.
+    fn stop_the_first(&self, there: &Sessions, session: &str) {
+        self.one.signal("STOP");
+        until("the server to be lost", SOON * 2, || {
+            let nodes = nodes_seen_by(&self.two);
+            match nodes.iter().any(|node| node["state"] == "lost") {
+                true => Ok(()),
+                false => Err(format!("{nodes:?}")),
+            }
+        });
+        until("the session to be taken over", SOON * 2, || {
+            match there.act(session, "resume").status {
+                200..300 => Ok(()),
+                other => Err(other.to_string()),
+            }
+        });
     }
 
     /// Waits until more has arrived, both ways.
@@ -211,20 +244,7 @@ fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running() {
         "1" => Ok(()),
         other => Err(other.to_owned()),
     });
-    stage.one.signal("STOP");
-    until("the server to be lost", SOON * 2, || {
-        let nodes = nodes_seen_by(&stage.two);
-        match nodes.iter().any(|node| node["state"] == "lost") {
-            true => Ok(()),
-            false => Err(format!("{nodes:?}")),
-        }
-    });
-    until("the session to be taken over", SOON * 2, || {
-        match there.act(&session, "resume").status {
-            200..300 => Ok(()),
-            other => Err(other.to_string()),
-        }
-    });
+    stage.stop_the_first(&there, &session);
     stage.begin(&there, &session);
     let epoch = until("a request of the next owner", SOON, || {
         let delivered = stage.receiver.delivered();
@@ -236,5 +256,51 @@ fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running() {
     assert_eq!(running(), "0");
     let first = stage.backend.sql("SELECT count(*) FROM numbers WHERE n = 0");
     assert_eq!(first.trim(), "0", "its transaction was undone");
+    stage.one.signal("CONT");
+}
+
+/// The same at `MariaDB`: a statement that runs, and a transaction that is open and idle.
+#[test]
+fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running_at_mariadb() {
+    let _guard = beside_others();
+    let maria = MariaDb::start();
+    maria.sql(
+        "CREATE DATABASE store; CREATE TABLE store.t (id INT PRIMARY KEY, n INT) ENGINE=InnoDB; \
+         INSERT INTO store.t VALUES (1, 0), (2, 0)",
+    );
+    maria.user("clerk", "pw");
+    let tenant = format!(
+        "[[bouncer.tenants]]\nname = \"store\"\nengine = \"mysql\"\nserver = \"{}\"\n\
+         users = [{{ name = \"clerk\", password = \"pw\" }}]\n",
+        maria.tcp()
+    );
+    let stage = start_with_tenants("", &tenant);
+    let (here, there) = (Sessions::from(&stage.one), Sessions::from(&stage.two));
+    let grants = json!([{"kind": "mysql", "tenant": "store", "access": "read_write"}]);
+    let session = create_of_at(&here, &json!({"agent": "probe", "grants": grants}));
+    for text in ["one", "two"] {
+        here.ask(&session, text);
+    }
+    let written = here.write(&session, "holder.py", MYSQL_HOLDER.as_bytes());
+    assert!(written.status < 300, "{}", written.text());
+    here.out(&session, "nohup setsid python3 holder.py >log 2>&1 </dev/null &");
+    let running = || {
+        let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+                   WHERE info LIKE 'SELECT SLEEP%'";
+        maria.sql(sql)
+    };
+    until("the statement to run", SOON, || match running().as_str() {
+        "1" => Ok(()),
+        other => Err(format!("{other}: {}", sessions_log(&here, &session))),
+    });
+    stage.stop_the_first(&there, &session);
+    // The first connection waits until what was there has gone.
+    let program = "import pymysql; connection = pymysql.connect(autocommit=True); \
+        cursor = connection.cursor(); cursor.execute('SET innodb_lock_wait_timeout = 1'); \
+        print(cursor.execute('UPDATE t SET n = n + 10'))";
+    let said = there.out(&session, &format!("python3 -c \"{program}\""));
+    assert_eq!(said.trim(), "2");
+    assert_eq!(running(), "0");
+    assert_eq!(maria.sql("SELECT GROUP_CONCAT(n) FROM store.t"), "10,10", "it was undone");
     stage.one.signal("CONT");
 }

@@ -41,7 +41,7 @@ fn guest(notes: &Arc<Notes>, change: impl FnOnce(&mut GuestSpec)) -> Arc<Sandbox
         session: None,
     };
     change(&mut spec);
-    Arc::new(SandboxClient { id: 1, spec, is_revoked: false.into(), turns: Arc::default() })
+    Arc::new(SandboxClient::new(1, spec))
 }
 
 fn pg(messages: &[(u8, &[u8])]) -> Vec<u8> {

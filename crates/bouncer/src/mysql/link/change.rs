@@ -69,6 +69,40 @@ fn change(
     shared.scratch = text;
 }
 
+/// Marks the connection as one that works for the client's session, if the client has one and it is
+/// not marked: nobody waits for the answer.
+#[inline]
+pub(super) fn mark(
+    client: &MysqlClientSession,
+    server: &mut MysqlServerSession,
+    out: &mut Vec<u8>,
+) {
+    if let Some(mark) = &client.mark
+        && !server.is_marked
+        && server.takes_marks
+    {
+        server.is_marked = true;
+        server.ask(MysqlRequestPurpose::Mark, &mark.take, out);
+    }
+}
+
+/// Takes the mark away; says whether there was one. The client's next statement is behind one of
+/// nobody's then, as at another connection.
+#[inline]
+pub(super) fn unmark(
+    client: &mut MysqlClientSession,
+    server: &mut MysqlServerSession,
+    out: &mut Vec<u8>,
+) -> bool {
+    let Some(mark) = client.mark.as_ref().filter(|_| server.is_marked) else { return false };
+    server.is_marked = false;
+    server.ask(MysqlRequestPurpose::Unmark, &mark.release, out);
+    client.diagnostics.rows_here = false;
+    client.diagnostics.found_here = false;
+    client.diagnostics.warnings_here = false;
+    true
+}
+
 /// Brings the session back to how it was, but for its schema, which servers keep.
 pub(super) fn reset(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     let command = [Command::ResetConnection.code()];
@@ -109,5 +143,6 @@ pub(super) fn was_reset(server: &mut MysqlServerSession) {
     server.uncommitted = false;
     server.reset_due = false;
     server.unlock_due = false;
+    server.is_marked = false;
     server.dirty = false;
 }

@@ -12,7 +12,7 @@ use wire::mysql::reply::ReplyEvent;
 use wire::mysql::sql::MysqlEffects;
 
 use super::back::{MysqlReplyHandler, has_more};
-use super::change::FLUSH;
+use super::change::{self, FLUSH};
 use super::front::shares;
 use super::prepared::{self, PrepareOutcome};
 use super::{commands, leaves};
@@ -305,6 +305,13 @@ impl MysqlReplyHandler<'_, '_> {
             Some(MysqlRequestPurpose::Unlock) if error.code == NO_FUNCTION => {
                 self.server.unlocks = false
             }
+            // The session goes on without a mark; one that was interrupted is made again.
+            Some(MysqlRequestPurpose::Mark) => {
+                self.server.is_marked = false;
+                self.server.takes_marks &= error.code == INTERRUPTED;
+            }
+            // A reset takes it away before another client has the connection.
+            Some(MysqlRequestPurpose::Unmark) => self.server.reset_due = true,
             Some(
                 MysqlRequestPurpose::Settings
                 | MysqlRequestPurpose::Schema
@@ -388,7 +395,7 @@ impl MysqlReplyHandler<'_, '_> {
                 self.told_schema(schema.as_bytes())
             }
             MysqlRequestPurpose::ResetSession if error.is_none() => {
-                super::change::was_reset(self.server);
+                change::was_reset(self.server);
                 if let Some(client) = &mut self.client {
                     commands::forget(client);
                 }
@@ -416,6 +423,8 @@ impl MysqlReplyHandler<'_, '_> {
             | MysqlRequestPurpose::InsertId
             | MysqlRequestPurpose::Forget
             | MysqlRequestPurpose::Unlock
+            | MysqlRequestPurpose::Mark
+            | MysqlRequestPurpose::Unmark
             | MysqlRequestPurpose::Trackers
             | MysqlRequestPurpose::Flush
             | MysqlRequestPurpose::Reset => {}
@@ -479,6 +488,12 @@ impl MysqlReplyHandler<'_, '_> {
                 let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
             }
             self.understood(facts, went_well);
+        }
+        if effects.intersects(MysqlEffects::UNKNOWN)
+            && let Some(client) = &mut self.client
+        {
+            // A routine may have released all locks: if the client stays, it is marked anew.
+            change::unmark(client, self.server, self.out.to_server);
         }
     }
 
@@ -549,6 +564,11 @@ impl MysqlReplyHandler<'_, '_> {
         if !self.failed && release(client, self.server, self.out.to_server) {
             self.client = None;
             self.released = true;
+        } else if self.server.is_quiet()
+            && (self.server.is_in_transaction() || !self.server.pins.is_empty())
+        {
+            // What it holds is found although nothing runs.
+            change::mark(client, self.server, self.out.to_server);
         }
     }
 }
@@ -585,6 +605,9 @@ pub(super) fn release(
     if std::mem::take(&mut server.asks_insert_id) {
         let note = MysqlRequestPurpose::AskInsertId(None);
         server.ask(note, SELECT_INSERT_ID, to_server);
+        return false;
+    }
+    if change::unmark(client, server, to_server) {
         return false;
     }
     server.reset_due |= client.verify == VerifyMode::Always;

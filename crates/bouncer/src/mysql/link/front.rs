@@ -273,6 +273,7 @@ pub(super) struct MysqlLink<'a, 'o> {
 impl MysqlLink<'_, '_> {
     /// A command of a client that holds a server connection, and waits for nothing.
     fn take(&mut self, command: Command, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
+        change::mark(self.client, self.server, self.out.to_server);
         match command {
             Command::Query => self.query(header, rest),
             Command::StmtExecute => self.stmt_execute(header, rest),

@@ -263,9 +263,14 @@ impl MysqlLink<'_, '_> {
             && self.client.is_new_here
         {
             change::reset(self.server, self.out.to_server);
+            change::mark(self.client, self.server, self.out.to_server);
         }
         if !self.settle() {
             return false;
+        }
+        if facts.effects.intersects(MysqlEffects::RELEASE_ALL_LOCKS) {
+            // It counts the locks, and the mark is none of the client's.
+            change::unmark(self.client, self.server, self.out.to_server);
         }
         if self.server.has_others_diagnostics && !facts.effects.is_empty() {
             self.forget_diagnostics(facts.effects);

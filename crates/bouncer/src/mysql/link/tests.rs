@@ -3,6 +3,7 @@
 mod codec;
 mod commands;
 mod large;
+mod marks;
 mod model;
 mod others;
 mod pins;

@@ -21,10 +21,12 @@ use wire::mysql::reply::{CommandReplyState, ReplyKind};
 use wire::pg::message::ErrorFields;
 
 use super::codec::{self, MODERN, OLD, words};
+use crate::guest::SessionEpoch;
 use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
 use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
 use crate::mysql::dial::TRACK;
 use crate::mysql::link::{MysqlLinkContext, attach, client_gone, from_client, from_server};
+use crate::mysql::mark::SessionMark;
 use crate::mysql::server::{MysqlServerSession, MysqlServerSetup};
 use crate::mysql::settings::MysqlSettings;
 use crate::pg::statements::HashKey;
@@ -40,6 +42,8 @@ pub(crate) struct Setup {
     /// Settings that a client starts with, by its letter.
     pub(crate) settings: &'static [(char, &'static str, &'static str)],
     pub(crate) forced: &'static [(&'static str, &'static str)],
+    /// Clients of a session, by their letters.
+    pub(crate) marked: &'static [char],
 }
 
 impl Default for Setup {
@@ -54,6 +58,7 @@ impl Default for Setup {
             tracks: true,
             settings: &[],
             forced: &[],
+            marked: &[],
         }
     }
 }
@@ -91,10 +96,18 @@ struct Stage<'a> {
     chunk: usize,
 }
 
+/// Mark of the one session that there is.
+fn mark() -> SessionMark {
+    SessionMark::new(&SessionEpoch { session: "ses_1".into(), epoch: 1 })
+}
+
 /// Plays a script with the bytes cut in several ways.
 pub(crate) fn play(setup: &Setup, script: &str) {
     // What a server is asked for after a reset.
     let script = script.replace("TRACKERS", &format!("Q[{TRACK}]"));
+    let mark = mark();
+    let script = script.replace("UNMARK", &format!("Q[{}]", mark.release));
+    let script = script.replace("MARK", &format!("Q[{}]", mark.take));
     for chunk in [usize::MAX, 1, 2, 3, 7] {
         let mut stage = Stage {
             setup,
@@ -420,17 +433,21 @@ impl Client {
         let settings = setup.settings.iter().filter(|(of, ..)| *of == who);
         let mut settings = MysqlSettings::of(settings.map(|(_, name, value)| (*name, *value)));
         let _kept = settings.put_schema("db");
+        let mut session = MysqlClientSession::new(MysqlClientSetup {
+            id: ClientId(u32::from(who)),
+            mode: setup.mode,
+            verify: setup.verify,
+            read_only: setup.read_only,
+            local_infile: setup.local_infile,
+            capabilities: if who.is_ascii_uppercase() { OLD } else { MODERN },
+            settings,
+            forced: Arc::new(MysqlSettings::of(setup.forced.iter().copied())),
+        });
+        if setup.marked.contains(&who) {
+            session.confine(Some(Arc::new(mark())));
+        }
         Client {
-            session: MysqlClientSession::new(MysqlClientSetup {
-                id: ClientId(u32::from(who)),
-                mode: setup.mode,
-                verify: setup.verify,
-                read_only: setup.read_only,
-                local_infile: setup.local_infile,
-                capabilities: if who.is_ascii_uppercase() { OLD } else { MODERN },
-                settings,
-                forced: Arc::new(MysqlSettings::of(setup.forced.iter().copied())),
-            }),
+            session,
             pending: Vec::new(),
             given: Vec::new(),
             server: None,
