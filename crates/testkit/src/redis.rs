@@ -1,15 +1,19 @@
 //! A Redis server of a test.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::Scratch;
 use crate::service::{Service, directory, find, free_port, unprivileged};
+use crate::{Scratch, until};
 
 /// Longest silence of the server that a test accepts.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for a replica to have what its master has, on a busy machine.
+const REPLICA_LIMIT: Duration = Duration::from_secs(60);
+/// Milliseconds for which no write is carried out, unless that ends before: longer than any test.
+const HELD_MS: u32 = 600_000;
 
 /// A running server on a port of loopback. It evicts nothing, as queues need it, and appends every
 /// command to a file, so that it can be killed and started again.
@@ -45,6 +49,58 @@ impl Redis {
         let server = Redis { service, port };
         server.wait_ready();
         server
+    }
+
+    /// Starts a server that follows this one, and waits until it has everything.
+    #[must_use]
+    pub fn replica(&self) -> Redis {
+        let replica = Redis::start();
+        replica.follow(self);
+        until("the replica to follow", REPLICA_LIMIT, || {
+            let link = replica.info("replication", "master_link_status");
+            if link == "up" { Ok(()) } else { Err(link) }
+        });
+        self.wait_for(&replica);
+        replica
+    }
+
+    /// Makes it a replica of another one, whose data it takes in place of its own.
+    pub fn follow(&self, master: &Redis) {
+        let answer = self.command(&format!("REPLICAOF 127.0.0.1 {}", master.port));
+        assert!(answer.starts_with("+OK"), "{answer}");
+    }
+
+    /// Makes it a master that has what it got until now.
+    pub fn promote(&self) {
+        assert_eq!(self.command("REPLICAOF NO ONE"), "+OK");
+    }
+
+    /// Carries out no writes of clients any more; they wait, until [`Redis::let_writes`].
+    pub fn hold_writes(&self) {
+        assert_eq!(self.command(&format!("CLIENT PAUSE {HELD_MS} WRITE")), "+OK");
+    }
+
+    /// Carries out writes again, with those that wait.
+    pub fn let_writes(&self) {
+        assert_eq!(self.command("CLIENT UNPAUSE"), "+OK");
+    }
+
+    /// Waits until a replica of it has everything.
+    pub fn wait_for(&self, replica: &Redis) {
+        until("the replica to have everything", REPLICA_LIMIT, || {
+            let offsets = [self, replica].map(|it| it.info("replication", "master_repl_offset"));
+            if offsets[0] == offsets[1] { Ok(()) } else { Err(format!("{offsets:?}")) }
+        });
+    }
+
+    /// What a field of a section of `INFO` says; nothing, if there is none.
+    #[must_use]
+    pub fn info(&self, section: &str, field: &str) -> String {
+        let asked = self.ask_text(&format!("INFO {section}"));
+        let text = asked.unwrap_or_else(|error| panic!("INFO {section}: {error}"));
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(name, _)| *name == field);
+        found.map(|(_, value)| value.to_owned()).unwrap_or_default()
     }
 
     /// Kills the server, and starts it again with what it had.
@@ -85,13 +141,27 @@ impl Redis {
         self.service.signal(name);
     }
 
-    fn ask(&self, command: &str) -> std::io::Result<String> {
+    fn send(&self, command: &str) -> std::io::Result<BufReader<TcpStream>> {
         let mut stream = TcpStream::connect(self.address())?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
         stream.write_all(format!("{command}\r\n").as_bytes())?;
+        Ok(BufReader::new(stream))
+    }
+
+    fn ask(&self, command: &str) -> std::io::Result<String> {
         let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
+        self.send(command)?.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
+    }
+
+    /// Asks for a text, which comes behind its length.
+    fn ask_text(&self, command: &str) -> std::io::Result<String> {
+        let (mut answer, mut line) = (self.send(command)?, String::new());
+        answer.read_line(&mut line)?;
+        let length = line.trim_end().strip_prefix('$').and_then(|length| length.parse().ok());
+        let mut text = vec![0; length.ok_or_else(|| std::io::Error::other(line))?];
+        answer.read_exact(&mut text)?;
+        String::from_utf8(text).map_err(std::io::Error::other)
     }
 }
 
@@ -105,6 +175,15 @@ mod tests {
         let server = Redis::start();
         assert_eq!(server.command("SET a 1"), "+OK");
         assert_eq!(server.command("INCR a"), ":2");
+        let replica = server.replica();
+        server.hold_writes();
+        server.let_writes();
+        assert_eq!(server.command("INCR a"), ":3");
+        server.wait_for(&replica);
+        assert!(replica.command("INCR a").starts_with("-READONLY"));
+        replica.promote();
+        assert_eq!(replica.command("INCR a"), ":4");
+        assert_eq!(server.command("INCR a"), ":4");
         let marker = format!("127.0.0.1:{}", server.port);
         assert!(!process::with_marker(&marker).is_empty(), "{marker}");
         drop(server);

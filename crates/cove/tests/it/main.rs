@@ -19,6 +19,7 @@
 //! | `durability.rs` | what was accepted ends exactly once, whatever dies |
 //! | `balanced.rs` | clients that others wrote, at three servers behind a balancer |
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
+//! | `queue_failover.rs` | a replica of Redis becomes the master of the queue |
 //! | `backup.rs` | a server that works is backed up, and a restored one has what was answered |
 //! | `upgrade.rs` | the data directory of an earlier version is opened; that of a later one is not |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
@@ -124,6 +125,7 @@ mod monitoring;
 mod packages;
 mod piston;
 mod promql;
+mod queue_failover;
 mod reload;
 mod requests;
 mod revocation;

@@ -4,6 +4,10 @@
 //! transaction, encode every result as a string and need a connection for each queue. So the crate
 //! loads them into the server, by one job that goes its way in a queue of its own, and they are
 //! called by their digests. A crate with other scripts is noticed at the start.
+//!
+//! The address leads to one master, and after a failover to another one. A connection that breaks
+//! is opened again by the crate. It is opened again here where it stays and is of no use: its
+//! server has become a replica, or does not answer and may never do so again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,9 +98,18 @@ pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static)
     QueueError::Unavailable(Box::new(error))
 }
 
+/// A connection, and how many there were before it.
+#[derive(Clone)]
+struct NumberedConnection {
+    connection: RedisConnection,
+    number: u64,
+}
+
 /// The way to one Redis database.
 pub(super) struct RedisLink {
-    connection: RedisConnection,
+    current: Mutex<NumberedConnection>,
+    /// Held by whoever opens another connection.
+    reopening: tokio::sync::Mutex<()>,
     options: RedisConnectionOptions,
     prefix: String,
     /// Prefix of our own keys.
@@ -115,7 +128,8 @@ impl RedisLink {
         let options = RedisConnectionOptions::new().url(url);
         let connection = within(RedisConnection::new_managed_only(&options)).await?;
         let link = RedisLink {
-            connection,
+            current: Mutex::new(NumberedConnection { connection, number: 0 }),
+            reopening: tokio::sync::Mutex::new(()),
             options,
             prefix: prefix.to_owned(),
             own: format!("{prefix}:{base}:own:"),
@@ -139,10 +153,39 @@ impl RedisLink {
             return Ok(Arc::clone(queue));
         }
         let options = QueueOptions::new().prefix(self.prefix.clone());
-        let queue = Queue::with_connection(name, self.connection.clone(), options);
-        let queue = Arc::new(within(queue).await?);
-        self.queues.lock().insert(name.to_owned(), Arc::clone(&queue));
+        let NumberedConnection { connection, number } = self.current();
+        let queue = Arc::new(within(Queue::with_connection(name, connection, options)).await?);
+        let mut queues = self.queues.lock();
+        if self.current.lock().number == number {
+            queues.insert(name.to_owned(), Arc::clone(&queue));
+        }
         Ok(queue)
+    }
+
+    fn current(&self) -> NumberedConnection {
+        self.current.lock().clone()
+    }
+
+    /// Opens another connection in place of this one, unless that was done meanwhile. Where it
+    /// cannot be opened the old one stays, and the next exchange that fails tries again.
+    async fn reopen(&self, failed: u64, why: &'static str) {
+        let _one = self.reopening.lock().await;
+        if self.current.lock().number != failed {
+            return;
+        }
+        match within(RedisConnection::new_managed_only(&self.options)).await {
+            Ok(connection) => {
+                tracing::info!(why, "opened another connection to Redis");
+                // In this order: a queue is kept with the connection that it has.
+                let mut queues = self.queues.lock();
+                *self.current.lock() = NumberedConnection { connection, number: failed + 1 };
+                queues.clear();
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, why, "failed to open another connection to Redis");
+            }
+        }
     }
 
     fn command(&self, operation: &ScriptCall) -> Cmd {
@@ -186,12 +229,27 @@ impl RedisLink {
                     tokio::time::sleep(backoff).await;
                     backoff *= 2;
                 }
+                // It has done nothing, so that any exchange may be repeated.
+                Err(RedisLinkError::Replica(error, number)) => {
+                    self.reopen(number, "the server is a replica").await;
+                    if tries == TRIES_MAX {
+                        return Err(unavailable(error));
+                    }
+                    tries += 1;
+                    tokio::time::sleep(backoff).await;
+                    backoff *= 2;
+                }
+                Err(RedisLinkError::Silent(number)) => {
+                    self.reopen(number, "the server does not answer").await;
+                    return Err(LinkError::Silent.into());
+                }
                 Err(RedisLinkError::Other(error)) => return Err(error),
             }
         }
     }
 
     async fn exchange(&self, steps: &[TransactionStep]) -> Result<Vec<Value>, RedisLinkError> {
+        let NumberedConnection { connection, number } = self.current();
         let mut pipe = Pipeline::new();
         if steps.len() > 1 {
             pipe.atomic();
@@ -203,14 +261,14 @@ impl RedisLink {
             });
         }
         pipe.ignore_errors();
-        let mut connection = self.connection.connection();
+        let mut connection = connection.connection();
         let answers = pipe.query_async::<Vec<RedisResult<Value>>>(&mut connection);
-        let answers = match tokio::time::timeout(EXCHANGE_MAX, answers).await {
-            Err(_) => return Err(RedisLinkError::Other(LinkError::Silent.into())),
-            Ok(Err(error)) => return Err(RedisLinkError::of(error)),
-            Ok(Ok(answers)) => answers,
-        };
-        answers.into_iter().map(|answer| answer.map_err(RedisLinkError::of)).collect()
+        let failed = |error| RedisLinkError::of(error, number);
+        match tokio::time::timeout(EXCHANGE_MAX, answers).await {
+            Err(_) => Err(RedisLinkError::Silent(number)),
+            Ok(Err(error)) => Err(failed(error)),
+            Ok(Ok(answers)) => answers.into_iter().map(|it| it.map_err(failed)).collect(),
+        }
     }
 
     /// Loads our script, and BullMQ's where the server lacks one.
@@ -218,7 +276,7 @@ impl RedisLink {
         let _one = self.loading.lock().await;
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(OPERATIONS);
-        let digest: String = within(self.connection.cmd(&mut load)).await?;
+        let digest: String = within(self.current().connection.cmd(&mut load)).await?;
         *self.digest.lock() = digest;
         if !self.has_scripts().await? {
             // Rare and large.
@@ -233,7 +291,7 @@ impl RedisLink {
         for script in BullmqScript::ALL {
             cmd.arg(script.digest());
         }
-        let there: Vec<bool> = within(self.connection.cmd(&mut cmd)).await?;
+        let there: Vec<bool> = within(self.current().connection.cmd(&mut cmd)).await?;
         Ok(there.len() == BullmqScript::ALL.len() && there.iter().all(|there| *there))
     }
 
@@ -242,7 +300,7 @@ impl RedisLink {
     async fn prime(&self) -> Result<(), bullmq::Error> {
         let name = format!("{}.load-{}", self.base, nonce().unwrap_or_default());
         let options = QueueOptions::new().prefix(self.prefix.clone());
-        let queue = Queue::with_connection(&name, self.connection.clone(), options).await?;
+        let queue = Queue::with_connection(&name, self.current().connection, options).await?;
         let options = WorkerOptions::new()
             .connection(self.options.clone())
             .prefix(self.prefix.clone())
@@ -269,7 +327,7 @@ impl RedisLink {
     /// When it cannot be asked.
     pub(super) async fn time_ms(&self) -> Result<u64, QueueError> {
         let mut cmd = redis::cmd("TIME");
-        let (seconds, micros): (u64, u64) = within(self.connection.cmd(&mut cmd)).await?;
+        let (seconds, micros): (u64, u64) = within(self.current().connection.cmd(&mut cmd)).await?;
         Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
     }
 
@@ -277,7 +335,7 @@ impl RedisLink {
     pub(super) async fn setting(&self, name: &str) -> Option<String> {
         let mut cmd = redis::cmd("CONFIG");
         cmd.arg("GET").arg(name);
-        let answer: Vec<String> = within(self.connection.cmd(&mut cmd)).await.ok()?;
+        let answer: Vec<String> = within(self.current().connection.cmd(&mut cmd)).await.ok()?;
         answer.into_iter().nth(1)
     }
 }
@@ -337,19 +395,35 @@ enum RedisLinkError {
     /// The server knows a script no more: it was restarted.
     Scripts,
     Connection(redis::RedisError),
+    /// The server of the connection with this number is a replica, which changes nothing.
+    Replica(redis::RedisError, u64),
+    /// The server of the connection with this number does not answer.
+    Silent(u64),
     Other(QueueError),
 }
 
 impl RedisLinkError {
-    fn of(error: redis::RedisError) -> RedisLinkError {
+    fn of(error: redis::RedisError, number: u64) -> RedisLinkError {
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
             RedisLinkError::Scripts
+        } else if is_of_replica(&error) {
+            RedisLinkError::Replica(error, number)
         } else if error.is_io_error() || error.is_connection_dropped() {
             RedisLinkError::Connection(error)
         } else {
             RedisLinkError::Other(unavailable(error))
         }
     }
+}
+
+/// Returns whether a server says that it is a replica: of a script Redis 6.2 says so in the text of
+/// another error.
+fn is_of_replica(error: &redis::RedisError) -> bool {
+    const REPLICA: &str = "READONLY";
+    let kind = error.kind();
+    kind == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || kind == ErrorKind::Server(ServerErrorKind::MasterDown)
+        || error.detail().is_some_and(|detail| detail.contains(REPLICA))
 }
 
 /// Waits for an exchange of the crate's, but not for ever.
