@@ -6,6 +6,7 @@
 //! - <https://www.rfc-editor.org/rfc/rfc7301>
 
 mod client;
+mod failures;
 mod forward;
 mod key;
 mod listener;

@@ -30,6 +30,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::client::{PeerClient, PeerError, PeerTarget};
+use super::failures::ForwardFailureLog;
 use super::key::{ClusterKey, ClusterKeyError};
 use super::listener::{misdirected, node_value};
 use super::resume::{ResumedStream, StreamOrigin};
@@ -162,6 +163,7 @@ struct ForwarderShared {
     locator: Box<dyn RequestLocator>,
     /// Questions to all other nodes who has something.
     asks: Semaphore,
+    failures: ForwardFailureLog,
 }
 
 impl std::fmt::Debug for PeerForwarder {
@@ -225,8 +227,9 @@ impl PeerForwarder {
     ) -> Result<PeerForwarder, ClusterKeyError> {
         let client = PeerClient::new(key)?;
         let (membership, locator) = (membership.clone(), Box::new(locator));
-        let asks = Semaphore::new(ASKS_MAX);
-        Ok(PeerForwarder(Arc::new(ForwarderShared { membership, client, locator, asks })))
+        let (asks, failures) = (Semaphore::new(ASKS_MAX), ForwardFailureLog::default());
+        let shared = ForwarderShared { membership, client, locator, asks, failures };
+        Ok(PeerForwarder(Arc::new(shared)))
     }
 
     /// Tells all other nodes of a role something that is for one of them, at a path that is for
@@ -420,7 +423,7 @@ impl PeerForwarder {
                 Ok(answer) if is_misdirected(&answer) => {}
                 Ok(answer) => return pass_on(answer, None),
                 Err(error) => {
-                    log_failure(&target, &error);
+                    self.0.failures.failed(&target, &error);
                     if matches!(error, PeerError::Http { .. }) {
                         return broken();
                     }
@@ -450,7 +453,7 @@ impl PeerForwarder {
                 Ok(answer) if is_misdirected(&answer) => (SendOutcome::Misdirected, None),
                 Ok(answer) => (SendOutcome::Answered, Some(answer)),
                 Err(error) => {
-                    log_failure(&target, &error);
+                    self.0.failures.failed(&target, &error);
                     self.forget_replaced();
                     match error {
                         PeerError::Connect { .. } => (SendOutcome::Unreachable, None),
@@ -755,14 +758,6 @@ fn pass_on(mut answer: axum::http::Response<Incoming>, client: Option<OnUpgrade>
     answer.extensions_mut().insert(VerbatimAnswer);
     *answer.version_mut() = Version::HTTP_11;
     answer
-}
-
-fn log_failure(target: &PeerTarget, error: &PeerError) {
-    tracing::warn!(
-        node = target.id,
-        error = error as &dyn std::error::Error,
-        "failed to pass a request on"
-    );
 }
 
 /// The answer to new work when this node takes none and no other one has room.
