@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use node::auth::TokenRegistry;
 use node::cluster::{
@@ -26,9 +27,16 @@ use node::cluster::{
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
-use self::queue::{AdmissionQueue, AdmissionTicket, ArrivalOutcome, TenantPartUse, TurnRequest};
+use self::queue::{
+    AdmissionQueue, AdmissionTicket, ArrivalOutcome, TenantPartUse, TurnRequest, WaitingBound,
+};
 use crate::error::{ExecutionError, RequestRefusal};
+
+/// Time in which a request that may not wait in line waits for this node's first part of its
+/// tenant's limit, as a client of the bouncer does.
+const FIRST_PART_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The bounds of everything that runs and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,31 +254,32 @@ impl Admission {
             let arrival = queue.arrive(request);
             (arrival, !is_further && queue.wants_part(tenant, tenant_max))
         };
-        let ticket = match arrival {
+        let (ticket, full) = match arrival {
             ArrivalOutcome::Admitted => return Ok(self.permit(&place)),
-            ArrivalOutcome::Waits(ticket) => ticket,
+            ArrivalOutcome::Waits(ticket) => (ticket, None),
+            ArrivalOutcome::AwaitsPart { ticket, full } => (ticket, Some(full)),
             ArrivalOutcome::TooLarge { memory_bytes_max } => {
                 let message =
                     format!("is more than the {memory_bytes_max} bytes this server may give out");
                 return Err(RequestRefusal::invalid("limits.memory_bytes", message).into());
             }
-            ArrivalOutcome::QueueFull { queue_max } => {
-                return Err(ExecutionError::QueueFull { queue_max });
-            }
-            ArrivalOutcome::TenantFull { waiting_max } => {
-                return Err(ExecutionError::TooManyWaiting { waiting_max });
-            }
+            ArrivalOutcome::Full(full) => return Err(full.into()),
         };
         let mut waiting =
             AdmissionPlace { admission: self, ticket: Some(ticket), tenant, memory_bytes };
         if wants_part {
             self.demand.notify_one();
         }
-        poll_fn(|context| match self.queue.lock().poll(ticket, context.waker()) {
+        let turn = poll_fn(|context| match self.queue.lock().poll(ticket, context.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
-        })
-        .await;
+        });
+        match full {
+            Some(full) => {
+                timeout(FIRST_PART_WAIT_MAX, turn).await.map_err(|_| ExecutionError::from(full))?;
+            }
+            None => turn.await,
+        }
         waiting.ticket = None;
         Ok(self.permit(&place))
     }
@@ -303,6 +312,15 @@ impl Admission {
     fn permit(&self, place: &AdmissionRequest<'_>) -> RunPermit {
         let AdmissionRequest { tenant, memory_bytes, is_further, .. } = *place;
         RunPermit { admission: self.clone(), tenant: tenant.to_owned(), memory_bytes, is_further }
+    }
+}
+
+impl From<WaitingBound> for ExecutionError {
+    fn from(full: WaitingBound) -> ExecutionError {
+        match full {
+            WaitingBound::All { queue_max } => ExecutionError::QueueFull { queue_max },
+            WaitingBound::Tenant { waiting_max } => ExecutionError::TooManyWaiting { waiting_max },
+        }
     }
 }
 

@@ -11,12 +11,22 @@ pub(super) enum ArrivalOutcome {
     Admitted,
     /// Waiting.
     Waits(AdmissionTicket),
+    /// Waiting although no other request may: all that it lacks is this node's first part of its
+    /// tenant's limit, which nobody has asked for yet. It is to be refused if that does not come.
+    AwaitsPart { ticket: AdmissionTicket, full: WaitingBound },
     /// Larger than can ever run.
     TooLarge { memory_bytes_max: u64 },
-    /// No other request of this origin may wait.
-    QueueFull { queue_max: usize },
-    /// No other request of this origin and tenant may wait.
-    TenantFull { waiting_max: usize },
+    /// No other request may wait.
+    Full(WaitingBound),
+}
+
+/// Bound of what waits that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitingBound {
+    /// That of all requests of the origin.
+    All { queue_max: usize },
+    /// That of those of one tenant.
+    Tenant { waiting_max: usize },
 }
 
 /// A request to run.
@@ -226,13 +236,12 @@ impl<W: Clone> AdmissionQueue<W> {
             self.start(tenant, &waiter);
             return ArrivalOutcome::Admitted;
         }
-        let [queue_max, waiting_max] = origin.waiting_max(&self.bounds);
-        let waiting = |tenant: &TenantLine<W>| tenant.line(origin).len();
-        if self.turns.iter().map(waiting).sum::<usize>() >= queue_max {
-            return ArrivalOutcome::QueueFull { queue_max };
-        }
-        if known.and_then(|at| self.turns.get(at)).map_or(0, waiting) >= waiting_max {
-            return ArrivalOutcome::TenantFull { waiting_max };
+        let line = known.and_then(|at| self.turns.get(at));
+        let full = self.reached_bound(origin, line);
+        if let Some(full) = full
+            && !self.awaits_first_part(tenant, &waiter, line)
+        {
+            return ArrivalOutcome::Full(full);
         }
         let ticket = waiter.ticket;
         self.next_ticket += 1;
@@ -244,7 +253,42 @@ impl<W: Clone> AdmissionQueue<W> {
                 self.turns.push_back(waiting);
             }
         }
-        ArrivalOutcome::Waits(ticket)
+        match full {
+            Some(full) => ArrivalOutcome::AwaitsPart { ticket, full },
+            None => ArrivalOutcome::Waits(ticket),
+        }
+    }
+
+    /// Bound that keeps a request from waiting, in the line of its tenant if there is one.
+    fn reached_bound(
+        &self,
+        origin: AdmissionOrigin,
+        line: Option<&TenantLine<W>>,
+    ) -> Option<WaitingBound> {
+        let [queue_max, waiting_max] = origin.waiting_max(&self.bounds);
+        let waiting = |tenant: &TenantLine<W>| tenant.line(origin).len();
+        if self.turns.iter().map(waiting).sum::<usize>() >= queue_max {
+            return Some(WaitingBound::All { queue_max });
+        }
+        (line.map_or(0, waiting) >= waiting_max).then_some(WaitingBound::Tenant { waiting_max })
+    }
+
+    /// Returns whether a request would run now if this node had a part of its tenant's limit, and
+    /// has none. No more of them wait than there are places.
+    fn awaits_first_part(
+        &self,
+        tenant: &str,
+        waiter: &AdmissionWaiter<W>,
+        line: Option<&TenantLine<W>>,
+    ) -> bool {
+        let has_part = self.parts.as_ref().is_some_and(|parts| parts.contains_key(tenant));
+        let usage = self.usage.get(tenant);
+        !has_part
+            && usage.is_none()
+            && self.has_part(tenant, usage, waiter)
+            && self.next_turn().is_none()
+            && self.fits(waiter.memory_bytes)
+            && self.running + line.map_or(0, TenantLine::len) < self.bounds.running_max
     }
 
     /// Returns whether `ticket` has been admitted; if so, that is told once. Otherwise remembers

@@ -181,3 +181,34 @@ async fn no_permit_is_lost_under_contention() {
     assert!(all.is_ok(), "somebody waits for ever: {:?}", admission.load());
     assert_eq!(admission.load(), load(0, 0, 0));
 }
+
+/// A tenant that may run one of its executions, and nobody may wait; this node has no part yet.
+fn without_part() -> (Admission, AdmissionRequest<'static>) {
+    let admission = admission();
+    admission.change_bounds(|bounds| AdmissionBounds { queue_max: 0, ..bounds });
+    admission.set_parts(HashMap::new());
+    let place = AdmissionRequest { tenant: "a", memory_bytes: 1, tenant_max: 1, is_further: false };
+    (admission, place)
+}
+
+#[tokio::test]
+async fn the_first_one_waits_for_a_part_where_nobody_may_wait() {
+    let (admission, place) = without_part();
+    let mut entering = pin!(admission.enter_place(AdmissionOrigin::Caller, place));
+    begin(&mut entering).await;
+    admission.demand.notified().await;
+    admission.set_parts(HashMap::from([("a".to_owned(), 1)]));
+    let permit = entering.await.unwrap();
+    assert_eq!(admission.load(), load(1, 0, 1));
+    let refused = admission.enter_place(AdmissionOrigin::Caller, place).await;
+    assert!(matches!(refused, Err(ExecutionError::QueueFull { queue_max: 0 })), "{refused:?}");
+    drop(permit);
+}
+
+#[tokio::test]
+async fn the_first_one_is_refused_when_no_part_comes() {
+    let (admission, place) = without_part();
+    let refused = admission.enter_place(AdmissionOrigin::Caller, place).await;
+    assert!(matches!(refused, Err(ExecutionError::QueueFull { queue_max: 0 })), "{refused:?}");
+    assert_eq!(admission.load(), load(0, 0, 0));
+}

@@ -197,8 +197,9 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
                         ("waits", 1)
                     }
                     ArrivalOutcome::TooLarge { .. } => ("too large", 2),
-                    ArrivalOutcome::QueueFull { .. } => ("queue full", 3),
-                    ArrivalOutcome::TenantFull { .. } => ("tenant full", 4),
+                    ArrivalOutcome::Full(WaitingBound::All { .. }) => ("queue full", 3),
+                    ArrivalOutcome::Full(WaitingBound::Tenant { .. }) => ("tenant full", 4),
+                    ArrivalOutcome::AwaitsPart { .. } => panic!("there are no parts"),
                 };
                 assert_eq!(answer, expected, "seed {seed} step {number}");
                 seen[kind] += 1;
@@ -348,7 +349,7 @@ fn one_tenant_cannot_fill_the_queue() {
     }
     assert_eq!(
         queue.arrive(request("a", AdmissionOrigin::Caller, 1)),
-        ArrivalOutcome::TenantFull { waiting_max: 2 }
+        ArrivalOutcome::Full(WaitingBound::Tenant { waiting_max: 2 })
     );
     assert!(matches!(
         queue.arrive(request("b", AdmissionOrigin::Caller, 1)),
@@ -356,7 +357,7 @@ fn one_tenant_cannot_fill_the_queue() {
     ));
     assert_eq!(
         queue.arrive(request("b", AdmissionOrigin::Caller, 1)),
-        ArrivalOutcome::QueueFull { queue_max: 3 }
+        ArrivalOutcome::Full(WaitingBound::All { queue_max: 3 })
     );
     assert_eq!(
         queue.arrive(request("b", AdmissionOrigin::Caller, 11)),
@@ -445,7 +446,7 @@ fn jobs_may_always_wait_and_take_no_caller_s_room() {
     }
     assert_eq!(
         queue.arrive(request("a", AdmissionOrigin::Caller, 1)),
-        ArrivalOutcome::TenantFull { waiting_max: 2 }
+        ArrivalOutcome::Full(WaitingBound::Tenant { waiting_max: 2 })
     );
     assert!(matches!(
         queue.arrive(request("b", AdmissionOrigin::Caller, 1)),
@@ -453,7 +454,7 @@ fn jobs_may_always_wait_and_take_no_caller_s_room() {
     ));
     assert_eq!(
         queue.arrive(request("c", AdmissionOrigin::Caller, 1)),
-        ArrivalOutcome::QueueFull { queue_max: 3 }
+        ArrivalOutcome::Full(WaitingBound::All { queue_max: 3 })
     );
     assert!(matches!(
         queue.arrive(request("c", AdmissionOrigin::Job, 1)),
@@ -498,9 +499,9 @@ fn a_crowd_of_patient_callers_is_bounded_and_takes_no_caller_s_place() {
     for _ in 0..2 {
         assert!(matches!(arrive("a", patient), ArrivalOutcome::Waits(_)));
     }
-    assert_eq!(arrive("a", patient), ArrivalOutcome::TenantFull { waiting_max: 2 });
+    assert_eq!(arrive("a", patient), ArrivalOutcome::Full(WaitingBound::Tenant { waiting_max: 2 }));
     assert!(matches!(arrive("b", patient), ArrivalOutcome::Waits(_)));
-    assert_eq!(arrive("c", patient), ArrivalOutcome::QueueFull { queue_max: 3 });
+    assert_eq!(arrive("c", patient), ArrivalOutcome::Full(WaitingBound::All { queue_max: 3 }));
     for tenant in ["a", "b"] {
         assert!(matches!(arrive(tenant, AdmissionOrigin::Caller), ArrivalOutcome::Waits(_)));
     }
@@ -546,7 +547,8 @@ fn starve(seed: u64) -> u64 {
                     waiting.insert(number, (started, turns_max, (tenant, memory_bytes)));
                 }
                 ArrivalOutcome::TooLarge { .. } => panic!("it fits"),
-                ArrivalOutcome::QueueFull { .. } | ArrivalOutcome::TenantFull { .. } => {}
+                ArrivalOutcome::AwaitsPart { .. } => panic!("there are no parts"),
+                ArrivalOutcome::Full(_) => {}
             }
         }
         if !running.is_empty() && (number >= 2000 || random.below(3) > 0) {
@@ -645,4 +647,29 @@ fn programs_that_run_together_count_once_in_a_part() {
     assert!(queue.release_further("a", 1).is_empty());
     assert_eq!(queue.load().running, 0);
     assert!(queue.usage.is_empty());
+}
+
+#[test]
+fn the_first_of_a_tenant_wait_for_this_node_s_part_where_nobody_may_wait() {
+    let bounds = AdmissionBounds { queue_max: 0, ..bounds() };
+    let full = WaitingBound::All { queue_max: 0 };
+    let mut queue = AdmissionQueue::<char>::new(bounds);
+    queue.set_parts(HashMap::new());
+    let awaits = |queue: &mut AdmissionQueue<char>| match queue.arrive(limited("a", 1)) {
+        ArrivalOutcome::AwaitsPart { ticket, full: found } if found == full => ticket,
+        other => panic!("{other:?}"),
+    };
+    let tickets = [awaits(&mut queue), awaits(&mut queue)];
+    assert!(tickets.iter().all(|ticket| !queue.poll(*ticket, &'w')));
+    // There are places for two.
+    assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Full(full));
+    assert_eq!(queue.part_uses()["a"].waiting, 2);
+    assert_eq!(queue.set_parts(with_part("a", 1)), ['w']);
+    // One that has a part, and uses it, keeps to the bound.
+    assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Full(full));
+    assert!(queue.leave(tickets[1], "a", 1).is_empty());
+    assert!(queue.poll(tickets[0], &'w'));
+    // Another tenant's first waits beside it, unless there is no place.
+    assert!(matches!(queue.arrive(limited("b", 1)), ArrivalOutcome::AwaitsPart { .. }));
+    assert_eq!(queue.arrive(limited("c", 10)), ArrivalOutcome::Full(full));
 }
