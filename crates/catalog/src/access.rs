@@ -377,7 +377,7 @@ impl AccessControl {
     }
 
     async fn load(&self) -> Result<()> {
-        let _turn = self.0.loading.lock().await;
+        let _lock = self.0.loading.lock().await;
         let kept = self.0.store.load().await?;
         let clients: HashMap<Box<str>, Arc<StoredClient>> =
             kept.clients.into_iter().map(|it| (it.id.clone(), Arc::new(it))).collect();

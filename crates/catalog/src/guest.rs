@@ -203,7 +203,7 @@ impl SandboxAccess {
         let rights =
             GuestRights { warehouse: &warehouse, namespaces: &namespaces, writes: new.writes };
         let admission = self.0.access.admit(&new.tenant, rights);
-        let visit = SandboxSession {
+        let session = SandboxSession {
             catalog: self.0.catalog.clone(),
             all_bodies: Arc::clone(&self.0.bodies),
             who: admission.who().clone(),
@@ -216,17 +216,17 @@ impl SandboxAccess {
             bodies: Arc::new(Semaphore::new(units(BODIES_BYTES_MAX))),
             own_bodies: Arc::new(Semaphore::new(units(OWN_BODIES_BYTES))),
         };
-        let visit = Arc::new(visit);
+        let session = Arc::new(session);
         let router = self.0.router.clone();
         let site = OnceLock::new();
-        Ok(Arc::new(CatalogSandboxListener { _admission: admission, visit, router, site }))
+        Ok(Arc::new(CatalogSandboxListener { _admission: admission, session, router, site }))
     }
 }
 
 /// Listener of one guest.
 pub struct CatalogSandboxListener {
     _admission: TemporaryPrincipal,
-    visit: Arc<SandboxSession>,
+    session: Arc<SandboxSession>,
     router: Router,
     /// Made for the first connection: most guests may have none.
     site: OnceLock<ListenerSite>,
@@ -235,7 +235,7 @@ pub struct CatalogSandboxListener {
 impl fmt::Debug for CatalogSandboxListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CatalogSandboxListener")
-            .field("warehouse", &self.visit.warehouse)
+            .field("warehouse", &self.session.warehouse)
             .finish_non_exhaustive()
     }
 }
@@ -244,7 +244,7 @@ impl CatalogSandboxListener {
     /// Returns whose requests come in here.
     #[must_use]
     pub fn who(&self) -> &CatalogPrincipal {
-        self.visit.who()
+        self.session.who()
     }
 
     /// Serves one connection to its end. Dropping the future ends it; a change that has begun is
@@ -253,7 +253,7 @@ impl CatalogSandboxListener {
         Box::pin(async move {
             let made = || {
                 let router = self.router.clone();
-                ListenerSite::from(router.layer(Extension(Arc::clone(&self.visit))))
+                ListenerSite::from(router.layer(Extension(Arc::clone(&self.session))))
             };
             let site = self.site.get_or_init(made).clone();
             let limits = ShellLimits { header_read_max: IDLE_TIME_MAX, ..ShellLimits::default() };

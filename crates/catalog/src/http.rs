@@ -6,10 +6,10 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `operations` | the table of what there is: routes, what clients are told of, what is missing |
+//! | `operations` | the table of operations: routes, endpoints listed to clients, what is missing |
 //! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
 //! | `at_once` | what is answered from memory before it is routed |
-//! | `tail` | what an answer with a table says for one principal |
+//! | `suffix` | the part of an answer with a table that depends on the principal |
 //! | `namespaces`, `tables`, `views`, `plans`, `functions` | the operations |
 //! | `delegation` | how a client gets at a table's files |
 //! | `guests` | the same operations for those who come in by a socket of their own |
@@ -44,8 +44,8 @@ mod polaris;
 mod policies;
 mod request;
 mod search;
+mod suffix;
 mod tables;
-mod tail;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -103,7 +103,7 @@ pub(crate) struct HttpContext {
     access: AccessControl,
     /// Divides the levels of a namespace in a path, beside the character that always does.
     separator: Box<str>,
-    /// Endpoints that clients are told of, as JSON.
+    /// Endpoints that `GET /v1/config` lists, as JSON.
     endpoints: Box<str>,
     /// Answers that are kept by the keys of their requests, where they are.
     keys: Option<IdempotencyKeys>,
@@ -125,7 +125,7 @@ pub fn routes(
     separator: &str,
     keys: Option<IdempotencyKeys>,
 ) -> (Router, Arc<dyn FastPath>) {
-    let ground = Arc::new(HttpContext {
+    let context = Arc::new(HttpContext {
         catalog,
         access,
         separator: separator.into(),
@@ -134,9 +134,9 @@ pub fn routes(
     });
     let mut router = Router::new();
     for operation in operations() {
-        let handler = move |State(ground): State<Arc<HttpContext>>, request: Request| async move {
+        let handler = move |State(context): State<Arc<HttpContext>>, request: Request| async move {
             // Boxed: operations differ much in size, and every connection holds one.
-            Box::pin(answer(&ground, operation, request)).await
+            Box::pin(answer(&context, operation, request)).await
         };
         let path = format!("{PREFIX}{}", operation.path);
         router = router.route(&path, on(operation.method.filter(), handler));
@@ -146,12 +146,12 @@ pub fn routes(
         }
     }
     // `Upload` has bounds of its own.
-    let router = router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&ground));
-    (router, ground)
+    let router = router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&context));
+    (router, context)
 }
 
 async fn answer(
-    ground: &Arc<HttpContext>,
+    context: &Arc<HttpContext>,
     operation: &OperationEntry,
     request: Request,
 ) -> Response {
@@ -159,26 +159,26 @@ async fn answer(
     let trace = AuditTrace::of(&request);
     let mut who = None;
     let (response, refusal) = match op {
-        CatalogOperation::Token => (Box::pin(oauth::reply(ground, request, &mut who)).await, None),
+        CatalogOperation::Token => (Box::pin(oauth::reply(context, request, &mut who)).await, None),
         CatalogOperation::RevokeToken => {
-            (Box::pin(oauth::reply_to_revoke(ground, request, &mut who)).await, None)
+            (Box::pin(oauth::reply_to_revoke(context, request, &mut who)).await, None)
         }
         // Before anything of the request is looked at, so that strangers learn nothing.
-        _ => match ground.access.identify(request.headers()).await {
+        _ => match context.access.identify(request.headers()).await {
             Ok(known) => {
                 let known = who.insert(known);
                 fair::identify(&known.id);
                 // Followers of changes are told by themselves why they are told no more.
                 if op != CatalogOperation::Changes {
-                    let revocation = ground.access.revocation(request.headers(), known);
+                    let revocation = context.access.revocation(request.headers(), known);
                     CredentialBinding::of(request.extensions()).bind(revocation);
                 }
-                refusable(perform(ground, op, known.clone(), request).await)
+                refusable(perform(context, op, known.clone(), request).await)
             }
             Err(error) => refusable(Err(error)),
         },
     };
-    trace.write(ground, operation, who.as_ref(), &response, refusal);
+    trace.write(context, operation, who.as_ref(), &response, refusal);
     response
 }
 
@@ -191,7 +191,7 @@ fn refusable(done: Result<Response>) -> (Response, Option<&'static str>) {
 }
 
 async fn perform(
-    ground: &Arc<HttpContext>,
+    context: &Arc<HttpContext>,
     op: CatalogOperation,
     who: CatalogPrincipal,
     request: Request,
@@ -204,18 +204,18 @@ async fn perform(
         }
         _ => Bytes::new(),
     };
-    if let Some(keys) = ground.keys.as_ref().filter(|_| op.keeps_answers())
+    if let Some(keys) = context.keys.as_ref().filter(|_| op.keeps_answers())
         && let Some(key) = request::key_of(&parts, &body)?
     {
-        let (keys, ground, owner) =
-            (keys.clone(), Arc::clone(ground), format!("catalog {}", who.id));
+        let (keys, context, owner) =
+            (keys.clone(), Arc::clone(context), format!("catalog {}", who.id));
         let act = async move {
-            let input = CatalogRequest::new(&ground, who, &parts, &params, body)?;
+            let input = CatalogRequest::new(&context, who, &parts, &params, body)?;
             obey(op, &input).await
         };
         return Box::pin(perform_once(keys, &owner, key, op, act)).await;
     }
-    let input = CatalogRequest::new(ground, who, &parts, &params, body)?;
+    let input = CatalogRequest::new(context, who, &parts, &params, body)?;
     obey(op, &input).await
 }
 
@@ -259,7 +259,7 @@ async fn obey(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Respon
     input.seek_warehouse().await?;
     let mut response = carry_out(op, input).await?;
     // That nothing has changed gives nothing.
-    if input.has_given() && response.status().is_success() {
+    if input.has_credentials() && response.status().is_success() {
         response.extensions_mut().insert(CredentialsMarker);
     }
     Ok(response)
@@ -387,31 +387,32 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
 
 /// Returns what a client has to know before anything else. The warehouse becomes part of its paths.
 fn config(input: &CatalogRequest<'_>) -> Result<Response> {
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let named = input.query("warehouse")?.filter(|name| !name.is_empty());
-    let warehouse = match (named, input.visit) {
-        (Some(name), Some(visit)) => {
-            visit.require_named(name)?;
-            visit.warehouse()?
+    let warehouse = match (named, input.session) {
+        (Some(name), Some(session)) => {
+            session.require_named(name)?;
+            session.warehouse()?
         }
-        (None, Some(visit)) => visit.warehouse()?,
+        (None, Some(session)) => session.warehouse()?,
         (Some(name), None) => catalog.warehouses().get(name)?,
         (None, None) => catalog.default_warehouse()?,
     };
     let mut overrides = serde_json::Map::new();
-    for (name, value) in input.visit.iter().flat_map(|it| it.file_settings(&warehouse)) {
+    for (name, value) in input.session.iter().flat_map(|it| it.file_settings(&warehouse)) {
         overrides.insert(name.to_owned(), value.into());
     }
     overrides.insert("prefix".to_owned(), request::encoded(warehouse.name()).into());
-    let separator = &input.ground.separator;
+    let separator = &input.context.separator;
     if **separator != *SEPARATOR_DEFAULT {
         let separator = request::encoded(separator);
         overrides.insert("namespace-separator".to_owned(), separator.into());
     }
     let overrides = serde_json::Value::from(overrides);
     let lifetime = format!("PT{}S", KEY_LIFETIME.as_secs());
-    let endpoints = &input.ground.endpoints;
-    let told = format!(r#""endpoints":{endpoints},"idempotency-key-lifetime":"{lifetime}""#);
-    let text = format!(r#"{{"defaults":{{}},"overrides":{overrides},{told}}}"#);
+    let endpoints = &input.context.endpoints;
+    let capabilities =
+        format!(r#""endpoints":{endpoints},"idempotency-key-lifetime":"{lifetime}""#);
+    let text = format!(r#"{{"defaults":{{}},"overrides":{overrides},{capabilities}}}"#);
     Ok(answer::of_json(text.into()))
 }

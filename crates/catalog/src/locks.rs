@@ -1,4 +1,4 @@
-//! Locks by key: whoever comes waits for its turn.
+//! Locks by key, served in the order of arrival.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,7 +21,7 @@ impl<K: Eq + Hash + Clone> Default for KeyLocks<K> {
     }
 }
 
-/// A turn, or the wait for one. Whoever drops it last takes the key away.
+/// The lock of a key, or the wait for it. The last one dropped removes the key from the map.
 #[derive(Debug)]
 pub struct KeyLockGuard<K: Eq + Hash + Clone> {
     locks: Arc<KeyLocks<K>>,
@@ -35,9 +35,9 @@ impl<K: Eq + Hash + Clone> KeyLocks<K> {
     pub async fn lock(self: &Arc<Self>, key: K) -> KeyLockGuard<K> {
         let place = Arc::clone(self.places.lock().entry(key.clone()).or_default());
         let locks = Arc::clone(self);
-        let mut turn = KeyLockGuard { locks, key, place: Some(Arc::clone(&place)), guard: None };
-        turn.guard = Some(place.lock_owned().await);
-        turn
+        let mut guard = KeyLockGuard { locks, key, place: Some(Arc::clone(&place)), guard: None };
+        guard.guard = Some(place.lock_owned().await);
+        guard
     }
 }
 

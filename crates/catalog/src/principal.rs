@@ -85,9 +85,9 @@ impl<'a> ChangeCall<'a> {
         ChangeCall { who, key: None }
     }
 
-    /// Returns what the store writes down of it; `now_ms` is the time by the store's clock.
+    /// Returns the part that the store records; `now_ms` is the time by the store's clock.
     #[must_use]
-    pub fn stamp(&self, now_ms: u64) -> ChangeContext {
+    pub fn context(&self, now_ms: u64) -> ChangeContext {
         ChangeContext {
             principal: (*self.who.id).to_owned(),
             is_operator: self.who.operator,
@@ -157,11 +157,11 @@ impl Serialize for TableRestrictions {
             map.serialize_entry("required-row-filter", filter)?;
         }
         if !self.projections.is_empty() {
-            let shown = self.projections.iter();
-            let shown: Vec<Value> = shown
+            let projections = self.projections.iter();
+            let projections: Vec<Value> = projections
                 .map(|(id, action)| json!({"action": action.name(), "field-id": id}))
                 .collect();
-            map.serialize_entry("required-column-projections", &shown)?;
+            map.serialize_entry("required-column-projections", &projections)?;
         }
         map.end()
     }

@@ -185,8 +185,9 @@ impl Warehouse {
         if self.files.allows(&place) {
             return Ok(());
         }
-        let shown: String = location.chars().take(200).collect();
-        let message = format!("the location `{shown}` is outside of the warehouse `{}`", self.name);
+        let excerpt: String = location.chars().take(200).collect();
+        let message =
+            format!("the location `{excerpt}` is outside of the warehouse `{}`", self.name);
         Err(CatalogError::new(ErrorReason::Forbidden, message))
     }
 

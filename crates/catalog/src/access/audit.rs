@@ -257,7 +257,7 @@ impl AccessControl {
     /// # Errors
     /// When the store cannot be written. They wait again then.
     pub async fn write_audit(&self) -> Result<()> {
-        let _turn = self.0.audit.writing.lock().await;
+        let _lock = self.0.audit.writing.lock().await;
         let mut lines = self.0.audit.take();
         while !lines.is_empty() {
             let rest = lines.split_off(lines.len().min(BATCH));

@@ -80,8 +80,8 @@ fn key(record: &CatalogRoleRecord) -> (&str, &str) {
 }
 
 pub(super) fn no_such(name: &str) -> CatalogError {
-    let shown: String = name.chars().take(100).collect();
-    CatalogError::new(ErrorReason::NotFound, format!("Catalog role does not exist: {shown}"))
+    let excerpt: String = name.chars().take(100).collect();
+    CatalogError::new(ErrorReason::NotFound, format!("Catalog role does not exist: {excerpt}"))
 }
 
 impl AccessControl {

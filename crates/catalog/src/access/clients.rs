@@ -154,8 +154,8 @@ pub(super) fn grace_ends(grace: Duration, now_ms: u64) -> Result<u64> {
 }
 
 pub(super) fn no_such(id: &str) -> CatalogError {
-    let shown: String = id.chars().take(100).collect();
-    CatalogError::new(ErrorReason::NotFound, format!("Client does not exist: {shown}"))
+    let excerpt: String = id.chars().take(100).collect();
+    CatalogError::new(ErrorReason::NotFound, format!("Client does not exist: {excerpt}"))
 }
 
 impl AccessControl {
@@ -306,7 +306,7 @@ mod tests {
         }
         let who = client.who();
         assert_eq!((&*who.id, of(&who)), ("client:cl_1", Some("cl_1")));
-        let shown = format!("{client:?}");
-        assert!(!shown.contains("secret"), "{shown}");
+        let debug_text = format!("{client:?}");
+        assert!(!debug_text.contains("secret"), "{debug_text}");
     }
 }

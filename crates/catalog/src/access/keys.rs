@@ -137,8 +137,8 @@ impl ApiKeyIndex {
     fn of(&self, client: &str, id: &str) -> Result<&Arc<ApiKey>> {
         let found = self.by_id.get(id).filter(|key| *key.client == *client);
         found.ok_or_else(|| {
-            let shown: String = id.chars().take(100).collect();
-            CatalogError::new(ErrorReason::NotFound, format!("Key does not exist: {shown}"))
+            let excerpt: String = id.chars().take(100).collect();
+            CatalogError::new(ErrorReason::NotFound, format!("Key does not exist: {excerpt}"))
         })
     }
 

@@ -174,8 +174,8 @@ impl TableRestrictions {
         for ColumnProjection { field_id, action } in &body.column_projections {
             // What an older server does not know shows nothing.
             let action = MaskAction::of(action).unwrap_or(MaskAction::ReplaceWithNull);
-            let shown = self.projections.entry(*field_id).or_insert(action);
-            *shown = shown.stricter(action);
+            let projection = self.projections.entry(*field_id).or_insert(action);
+            *projection = projection.stricter(action);
         }
     }
 }
@@ -337,12 +337,12 @@ impl AccessControl {
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
-        asked: &PolicyPreviewRequest,
+        request: &PolicyPreviewRequest,
         schema: &RawJson,
     ) -> Result<PolicyPreview> {
         self.may_restrict(who, warehouse)?;
         check_name(name)?;
-        let PolicyPreviewRequest { principal, policy: new } = asked;
+        let PolicyPreviewRequest { principal, policy: new } = request;
         check_principal(principal, RESTRICTED)?;
         let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
         let body = new.bind(schema)?;
@@ -420,8 +420,8 @@ impl AccessControl {
 }
 
 pub(super) fn no_such(name: &str) -> CatalogError {
-    let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
-    CatalogError::new(ErrorReason::NotFound, format!("Policy does not exist: {shown}"))
+    let excerpt: String = name.chars().take(NAME_BYTES_MAX).collect();
+    CatalogError::new(ErrorReason::NotFound, format!("Policy does not exist: {excerpt}"))
 }
 
 #[cfg(test)]

@@ -26,13 +26,13 @@ pub struct SecretGenerator(Mutex<GeneratorState>);
 struct GeneratorState {
     bytes: [u8; SECRETS * SECRET_BYTES],
     /// Secrets of them that were given out.
-    given: usize,
+    used: usize,
 }
 
 impl GeneratorState {
     fn fill(&mut self) -> Result<()> {
         getrandom::fill(&mut self.bytes).map_err(CatalogError::internal)?;
-        self.given = 0;
+        self.used = 0;
         Ok(())
     }
 }
@@ -49,7 +49,7 @@ impl SecretGenerator {
     /// # Errors
     /// `Internal` when the kernel gives no random bytes.
     pub fn new() -> Result<SecretGenerator> {
-        let mut state = GeneratorState { bytes: [0; SECRETS * SECRET_BYTES], given: 0 };
+        let mut state = GeneratorState { bytes: [0; SECRETS * SECRET_BYTES], used: 0 };
         state.fill()?;
         Ok(SecretGenerator(Mutex::new(state)))
     }
@@ -61,13 +61,13 @@ impl SecretGenerator {
     pub fn secret(&self) -> Result<[u8; SECRET_BYTES]> {
         let mut secret = [0; SECRET_BYTES];
         let mut state = self.0.lock();
-        if state.given == SECRETS {
+        if state.used == SECRETS {
             state.fill()?;
         }
-        let at = state.given * SECRET_BYTES;
+        let at = state.used * SECRET_BYTES;
         // Swapped with what wipes it.
         state.bytes[at..at + SECRET_BYTES].swap_with_slice(&mut secret);
-        state.given += 1;
+        state.used += 1;
         Ok(secret)
     }
 

@@ -294,15 +294,15 @@ impl AccessControl {
         if self.0.loaded.read().roles.of_who(who).any(|it| it == role) {
             return Ok(());
         }
-        let shown: String = role.chars().take(NAME_BYTES_MAX).collect();
-        let message = format!("`{}` does not have the role `{shown}`", who.name);
+        let excerpt: String = role.chars().take(NAME_BYTES_MAX).collect();
+        let message = format!("`{}` does not have the role `{excerpt}`", who.name);
         Err(CatalogError::new(ErrorReason::Forbidden, message))
     }
 }
 
 pub(crate) fn no_such(role: &str) -> CatalogError {
-    let shown: String = role.chars().take(NAME_BYTES_MAX).collect();
-    CatalogError::new(ErrorReason::NotFound, format!("Role does not exist: {shown}"))
+    let excerpt: String = role.chars().take(NAME_BYTES_MAX).collect();
+    CatalogError::new(ErrorReason::NotFound, format!("Role does not exist: {excerpt}"))
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.grant", move |it| {
             roles::require_principal(it, &warehouse, &grant.principal)?;
             let place = objects::place(it, &warehouse, &grant)?;
-            let found = given(it, &place)?;
+            let found = granted_rights(it, &place)?;
             if found.is_none() {
                 require_room(it, "SELECT COUNT(*) FROM catalog_rights", GRANTS_MAX, "grants")?;
             }
@@ -199,7 +199,7 @@ impl AccessStore {
             let place = objects::place(it, &warehouse, &grant)?;
             let refuse =
                 |message| SqlStoreError::refuse(CatalogError::new(ErrorReason::NotFound, message));
-            let Some(found) = given(it, &place)? else {
+            let Some(found) = granted_rights(it, &place)? else {
                 return Err(refuse("nothing was granted to this principal on this"));
             };
             let left = left(found, rights).map_err(SqlStoreError::refuse)?;
@@ -232,7 +232,10 @@ fn require_room(it: &mut dyn StoreTransaction, sql: &str, most: usize, what: &st
     Err(SqlStoreError::refuse(CatalogError::new(ErrorReason::BadRequest, message)))
 }
 
-fn given(it: &mut dyn StoreTransaction, place: &[SqlValue; 4]) -> Stored<Option<RightSet>> {
+fn granted_rights(
+    it: &mut dyn StoreTransaction,
+    place: &[SqlValue; 4],
+) -> Stored<Option<RightSet>> {
     let sql = "SELECT rights FROM catalog_rights \
         WHERE principal = $1 AND warehouse = $2 AND kind = $3 AND object = $4";
     it.query_one(sql, place)?.map(|row| rights(&row, 0)).transpose()

@@ -19,13 +19,13 @@ use crate::store::{
 };
 use crate::warehouse::WarehouseSpec;
 
-struct Ground {
+struct AccessFixture {
     scratch: Scratch,
     url: StoreUrl,
     tokens: TokenRegistry,
 }
 
-impl Ground {
+impl AccessFixture {
     async fn access(&self) -> AccessControl {
         let config = StoreConfig::new(self.url.clone());
         let store = SqlStore::open(config, &mut Registry::default()).await.unwrap();
@@ -51,7 +51,7 @@ impl Ground {
     }
 }
 
-async fn check(claim: impl AsyncFn(&Ground)) {
+async fn check(claim: impl AsyncFn(&AccessFixture)) {
     let server = Postgres::shared();
     for is_shared in [false, true] {
         let scratch = Scratch::new();
@@ -60,7 +60,7 @@ async fn check(claim: impl AsyncFn(&Ground)) {
             false => StoreUrl::Sqlite(scratch.path().join("db")),
             true => StoreUrl::Postgres(server.database()),
         };
-        claim(&Ground { scratch, url, tokens }).await;
+        claim(&AccessFixture { scratch, url, tokens }).await;
     }
 }
 
@@ -84,8 +84,8 @@ fn grant(principal: &str, namespace: Option<&str>, rights: &[AccessRight]) -> Pr
     }
 }
 
-fn stamp() -> ChangeContext {
-    ChangeCall::of(&operator()).stamp(node::clock::wall_ms())
+fn context() -> ChangeContext {
+    ChangeCall::of(&operator()).context(node::clock::wall_ms())
 }
 
 fn ident(name: &str) -> TableIdent {
@@ -100,7 +100,7 @@ async fn make_namespace(catalog: &CatalogStore, name: &str) {
         catalog.insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
     }
     let ident = NamespaceIdent::new([name]).unwrap();
-    catalog.insert_namespace(&stamp(), "wh_1", &ident, &Properties::new()).await.unwrap();
+    catalog.insert_namespace(&context(), "wh_1", &ident, &Properties::new()).await.unwrap();
 }
 
 async fn make_table(catalog: &CatalogStore, name: &str) {
@@ -114,13 +114,13 @@ async fn make_table(catalog: &CatalogStore, name: &str) {
         document: "{}".into(),
         act: LogAction::CreateTable,
     };
-    catalog.insert_relation(&stamp(), "wh_1", new).await.unwrap();
+    catalog.insert_relation(&context(), "wh_1", new).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
-    check(async |ground| {
-        let (here, there) = (ground.access().await, ground.access().await);
+    check(async |fixture| {
+        let (here, there) = (fixture.access().await, fixture.access().await);
         let made = here.create_client(&operator(), "spark", false).await.unwrap();
         let (id, first) = (made.client.client_id.clone(), made.client_secret);
         for server in [&here, &there] {
@@ -160,7 +160,7 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
         }
         let stale = there.token_for(&id, &first, None).await.unwrap().token;
         there.reload().await.unwrap();
-        let new = ground.access().await;
+        let new = fixture.access().await;
         for token in [&token, &of_first, &exchanged, &of_second, &stale] {
             for server in [&here, &there, &new] {
                 let refused = server.identify(&headers(token)).await.unwrap_err();
@@ -189,9 +189,9 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
 
 #[tokio::test]
 async fn nobody_gives_more_than_he_has() {
-    check(async |ground| {
-        let (access, catalog) = (ground.access().await, ground.catalog().await);
-        let warehouse = ground.warehouse();
+    check(async |fixture| {
+        let (access, catalog) = (fixture.access().await, fixture.catalog().await);
+        let warehouse = fixture.warehouse();
         for name in ["n", "m"] {
             make_namespace(&catalog, name).await;
         }
@@ -239,13 +239,13 @@ async fn nobody_gives_more_than_he_has() {
 
 #[tokio::test]
 async fn a_token_of_the_server_is_its_tenant_where_it_is_for_the_catalog() {
-    check(async |ground| {
-        let access = ground.access().await;
+    check(async |fixture| {
+        let access = fixture.access().await;
         let secret = |operator, scope| {
             let scopes: TokenScopes = [scope].into_iter().collect();
             let new =
                 NewToken { name: "t", operator, tenant: Some("team"), scopes, lifetime: None };
-            ground.tokens.create_as(&new).unwrap().1.expose()
+            fixture.tokens.create_as(&new).unwrap().1.expose()
         };
         let found = async |token: &str| {
             let who = access.identify(&headers(token)).await.map_err(|error| error.kind);

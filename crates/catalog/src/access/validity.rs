@@ -19,16 +19,16 @@ impl AccessControl {
     /// else's. What has to be looked up in the store is taken for valid until it was.
     #[must_use]
     pub fn revocation(&self, headers: &HeaderMap, who: &CatalogPrincipal) -> RevocationSignal {
-        let mut shown = HeaderMap::new();
+        let mut credentials = HeaderMap::new();
         for name in &CREDENTIALS {
             for value in headers.get_all(name) {
-                shown.append(name, value.clone());
+                credentials.append(name, value.clone());
             }
         }
         let (access, who) = (Arc::downgrade(&self.0), who.clone());
         RevocationSignal::new(self.0.changes.subscribe(), move || {
             let Some(access) = access.upgrade() else { return true };
-            match AccessControl(access).recognise(&shown, hash) {
+            match AccessControl(access).recognise(&credentials, hash) {
                 None => true,
                 Some(found) => found.is_ok_and(|found| found == who),
             }

@@ -208,7 +208,7 @@ impl CachedVersion {
     /// more: `,"config":{…}}`.
     #[must_use]
     pub fn frames(&self, snapshots: SnapshotSelection, end: Option<Bytes>) -> Frames {
-        let document = self.shown(snapshots);
+        let document = self.selected(snapshots);
         if document.len() > WHOLE_BYTES_MAX {
             let end = end.unwrap_or(Bytes::from_static(END));
             return [self.head.clone(), document.clone(), end];
@@ -233,7 +233,7 @@ impl CachedVersion {
         end: Option<&[u8]>,
     ) -> Result<[Bytes; 2]> {
         let beginning = self.form(snapshots).gzip.get_or_try_init(async || {
-            if self.shown(snapshots).len() <= INLINE_BYTES_MAX {
+            if self.selected(snapshots).len() <= INLINE_BYTES_MAX {
                 return self.compress(snapshots, LEVEL_SHORT);
             }
             let entry = Arc::clone(self);
@@ -272,7 +272,7 @@ impl CachedVersion {
         }
     }
 
-    fn shown(&self, snapshots: SnapshotSelection) -> &Bytes {
+    fn selected(&self, snapshots: SnapshotSelection) -> &Bytes {
         match (snapshots, &self.doc) {
             (SnapshotSelection::All, _) | (_, ParsedDocument::View(_)) => &self.document,
             (SnapshotSelection::Refs, ParsedDocument::Table(doc)) => {
@@ -292,7 +292,7 @@ impl CachedVersion {
     }
 
     fn compress(&self, snapshots: SnapshotSelection, level: u32) -> Result<CompressedPrefix> {
-        gzip::begin(&[&self.head, self.shown(snapshots)], level)
+        gzip::begin(&[&self.head, self.selected(snapshots)], level)
     }
 }
 

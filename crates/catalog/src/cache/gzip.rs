@@ -116,16 +116,16 @@ mod tests {
 
     use super::*;
 
-    fn check(pieces: &[&[u8]], tail: &[u8]) {
+    fn check(pieces: &[&[u8]], ending: &[u8]) {
         for level in [1, 6] {
             let beginning = begin(pieces, level).unwrap();
             let mut member = beginning.bytes.to_vec();
-            member.extend_from_slice(&end(&beginning, tail).unwrap());
+            member.extend_from_slice(&end(&beginning, ending).unwrap());
             let mut decoder = GzDecoder::new(&member[..]);
             let mut text = Vec::new();
             decoder.read_to_end(&mut text).unwrap();
             assert!(decoder.into_inner().is_empty(), "one member and nothing after it");
-            assert!(text == [&pieces.concat()[..], tail].concat(), "{level}: {}", tail.len());
+            assert!(text == [&pieces.concat()[..], ending].concat(), "{level}: {}", ending.len());
         }
     }
 
@@ -139,14 +139,14 @@ mod tests {
             })
             .collect();
         let even = "{\"snapshot-id\":1}".repeat(40_000);
-        for tail in
+        for ending in
             [&b""[..], b"}", br#","config":{"token":"x"}}"#, &noise[..usize::from(END_BYTES_MAX)]]
         {
-            check(&[b"{"], tail);
-            check(&[b"{", b"{}"], tail);
-            check(&[b"{\"metadata\":", even.as_bytes()], tail);
-            check(&[b"{\"metadata\":", &noise], tail);
-            check(&[&noise[..100], b""], tail);
+            check(&[b"{"], ending);
+            check(&[b"{", b"{}"], ending);
+            check(&[b"{\"metadata\":", even.as_bytes()], ending);
+            check(&[b"{\"metadata\":", &noise], ending);
+            check(&[&noise[..100], b""], ending);
         }
         assert!(end(&begin(&[b"x"], 6).unwrap(), &[0; 1 + END_BYTES_MAX as usize]).is_err());
     }

@@ -57,13 +57,13 @@ async fn an_answer_is_the_same_in_pieces_and_compressed() {
         for snapshots in [SnapshotSelection::All, SnapshotSelection::Refs] {
             for end in [None, Some(Bytes::from_static(br#","config":{"a":"b"}}"#))] {
                 let answer = entry.frames(snapshots, end.clone()).concat();
-                let shown: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+                let json: serde_json::Value = serde_json::from_slice(&answer).unwrap();
                 let location = "file:///w/t/metadata/00007.metadata.json";
-                assert_eq!(shown["metadata-location"], location);
+                assert_eq!(json["metadata-location"], location);
                 let expected = if snapshots == SnapshotSelection::All { count } else { 1 };
-                let found = shown["metadata"]["snapshots"].as_array().unwrap().len();
+                let found = json["metadata"]["snapshots"].as_array().unwrap().len();
                 assert_eq!(i64::try_from(found).unwrap(), expected);
-                assert_eq!(shown.get("config").is_some(), end.is_some());
+                assert_eq!(json.get("config").is_some(), end.is_some());
                 let member = entry.gzip(snapshots, end.as_deref()).await.unwrap().concat();
                 let mut text = Vec::new();
                 GzDecoder::new(&member[..]).read_to_end(&mut text).unwrap();

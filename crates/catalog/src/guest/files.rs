@@ -71,17 +71,17 @@ const ANSWERED: [HeaderName; 8] = [
 
 /// Answers whatever is not one of Iceberg's own paths.
 pub(super) async fn answer(
-    Extension(visit): Extension<Arc<SandboxSession>>,
+    Extension(session): Extension<Arc<SandboxSession>>,
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     if path == "/v1" || path.starts_with("/v1/") {
-        return crate::http::no_route(&visit, &parts);
+        return crate::http::no_route(&session, &parts);
     }
     let query = parts.uri.query().map_or(String::new(), |it| format!("?{it:.500}"));
-    let exchange = visit.exchange(format!("{}{query}", named(&parts.method, &parts.uri)));
-    let done = Box::pin(relay(&visit, &exchange, &parts, body)).await;
+    let exchange = session.exchange(format!("{}{query}", named(&parts.method, &parts.uri)));
+    let done = Box::pin(relay(&session, &exchange, &parts, body)).await;
     let response = done.unwrap_or_else(|error| {
         exchange.note(&error.message);
         refusal(&error)
@@ -112,20 +112,20 @@ fn form(parts: &Parts, parameters: &Parameters) -> BodyForm {
 }
 
 async fn relay(
-    visit: &SandboxSession,
+    session: &SandboxSession,
     exchange: &Arc<SandboxExchange>,
     parts: &Parts,
     body: Body,
 ) -> Result<Response> {
-    visit.check_lease()?;
-    let warehouse = visit.warehouse()?;
+    session.check_lease()?;
+    let warehouse = session.warehouse()?;
     let Some(store) = warehouse.storage() else {
-        return local_files::read(visit, Arc::clone(&warehouse), parts).await;
+        return local_files::read(session, Arc::clone(&warehouse), parts).await;
     };
     let parameters = storage::parameters(parts.uri.query().unwrap_or_default())?;
     let (form, is_cut) = (form(parts, &parameters), is_cut(&parts.headers));
     let mut rest = Some(body);
-    let words: Option<BufferedBody> = match form {
+    let xml: Option<BufferedBody> = match form {
         BodyForm::Words if is_cut => {
             return Err(CatalogError::new(
                 ErrorReason::BadRequest,
@@ -134,27 +134,28 @@ async fn relay(
         }
         BodyForm::Words => {
             let body = rest.take().unwrap_or_default();
-            Some(visit.read(body, exchange, XML_BYTES_MAX as u64).await?)
+            Some(session.read(body, exchange, XML_BYTES_MAX as u64).await?)
         }
         BodyForm::File | BodyForm::Nothing => None,
     };
-    let text = words.as_ref().map(|it| String::from_utf8(it.bytes.to_vec())).transpose();
+    let text = xml.as_ref().map(|it| String::from_utf8(it.bytes.to_vec())).transpose();
     let text =
         text.map_err(|_| CatalogError::new(ErrorReason::BadRequest, "the body is no text"))?;
     let head = (&parts.method, &parts.uri, &parts.headers);
-    let asked = store.asked(head, text, is_cut)?;
-    let (bucket, key) = store.subject(&asked)?;
-    let (catalog, staged) = (&visit.catalog, visit.staged_at(&bucket, &key));
+    let store_request = store.relayed(head, text, is_cut)?;
+    let (bucket, key) = store.subject(&store_request)?;
+    let (catalog, staged) = (&session.catalog, session.staged_at(&bucket, &key));
     let (scope, permission) =
-        catalog.files().files_at(&visit.who, &warehouse, &bucket, &key, staged).await?;
+        catalog.files().files_at(&session.who, &warehouse, &bucket, &key, staged).await?;
     let outgoing = match (form, rest) {
         (BodyForm::File, Some(body)) => {
-            let fence = visit.fence.clone();
+            let fence = session.fence.clone();
             FileUpload::new(body, &parts.headers, Arc::clone(exchange), fence)?.boxed_unsync()
         }
-        _ => whole(asked.body().unwrap_or_default()),
+        _ => whole(store_request.body().unwrap_or_default()),
     };
-    let answer = watched(exchange, store.relay(&asked, scope, permission, outgoing)).await?;
+    let answer =
+        watched(exchange, store.relay(&store_request, scope, permission, outgoing)).await?;
     let is_made = parts.method == Method::POST && parameters.contains_key("uploadId");
     passed(parts, exchange, answer, is_made).await
 }
@@ -193,8 +194,8 @@ async fn watched(
 
 /// Returns whether a body is cut in pieces of S3's own kind.
 fn is_cut(headers: &HeaderMap) -> bool {
-    let said = headers.get(CONTENT_SHA256).and_then(|it| it.to_str().ok());
-    said.is_some_and(|it| it.starts_with("STREAMING-"))
+    let hash = headers.get(CONTENT_SHA256).and_then(|it| it.to_str().ok());
+    hash.is_some_and(|it| it.starts_with("STREAMING-"))
 }
 
 /// A number in a header.
@@ -354,17 +355,17 @@ async fn short(answer: &mut node::client::ClientResponse, bytes_max: usize) -> R
 /// they can, so that an error may come with a status of success.
 async fn put_together(mut answer: node::client::ClientResponse, is_copy: bool) -> Result<Response> {
     let text = short(&mut answer, XML_BYTES_MAX).await?;
-    let said = StoreReply::read(&text);
-    let tag = said.as_ref().filter(|it| it.root != "Error").and_then(|it| it.text_of("ETag"));
+    let reply = StoreReply::read(&text);
+    let tag = reply.as_ref().filter(|it| it.root != "Error").and_then(|it| it.text_of("ETag"));
     let Some(tag) = tag else {
-        let code = said.and_then(|it| it.text_of("Code")).unwrap_or_default();
+        let code = reply.and_then(|it| it.text_of("Code")).unwrap_or_default();
         let message = format!("the object store has failed: {}", plain(&code));
         return Err(CatalogError::new(ErrorReason::ServiceUnavailable, message));
     };
     let tag = format!("<ETag>&quot;{}&quot;</ETag>", plain(&tag));
     let text = match is_copy {
         true => {
-            let date = said.and_then(|it| it.text_of("LastModified")).unwrap_or_default();
+            let date = reply.and_then(|it| it.text_of("LastModified")).unwrap_or_default();
             let date: String = date.chars().filter(|it| !"<>&".contains(*it)).take(40).collect();
             format!("<CopyObjectResult>{tag}<LastModified>{date}</LastModified></CopyObjectResult>")
         }

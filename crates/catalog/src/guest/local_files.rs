@@ -100,7 +100,7 @@ pub(super) fn file_of(path: &str) -> Result<TableLocation> {
 /// `Forbidden` for what is not reading, and for files of no table that may be read as a whole;
 /// `NotFound`.
 pub(super) async fn read(
-    visit: &SandboxSession,
+    session: &SandboxSession,
     warehouse: Arc<Warehouse>,
     parts: &Parts,
 ) -> Result<Response> {
@@ -114,7 +114,7 @@ pub(super) async fn read(
         return Err(CatalogError::new(ErrorReason::Forbidden, message));
     }
     let file = file_of(parts.uri.path())?;
-    visit.catalog.files().allow_local_read(&visit.who, &warehouse, &file).await?;
+    session.catalog.files().allow_local_read(&session.who, &warehouse, &file).await?;
     let location = file.to_string();
     let (version, _) = warehouse.files().read_part(&location, 0, 0).await?;
     let tag = version.tag();
@@ -122,15 +122,16 @@ pub(super) async fn read(
         return Ok(bare(StatusCode::PRECONDITION_FAILED));
     }
     let is_same = text(&parts.headers, header::IF_RANGE).is_none_or(|it| it == tag);
-    let asked = text(&parts.headers, header::RANGE).filter(|_| is_same);
-    let range = asked.map_or(RequestedRange::Whole, |it| RequestedRange::of(it, version.length));
+    let range_text = text(&parts.headers, header::RANGE).filter(|_| is_same);
+    let range =
+        range_text.map_or(RequestedRange::Whole, |it| RequestedRange::of(it, version.length));
     let (status, from, until) = match range {
         RequestedRange::Whole => (StatusCode::OK, 0, version.length),
         RequestedRange::Part(from, until) => (StatusCode::PARTIAL_CONTENT, from, until),
         RequestedRange::Unsatisfiable => {
             let mut response = bare(StatusCode::RANGE_NOT_SATISFIABLE);
-            let said = format!("bytes */{}", version.length);
-            put(&mut response, header::CONTENT_RANGE, &said)?;
+            let content_range = format!("bytes */{}", version.length);
+            put(&mut response, header::CONTENT_RANGE, &content_range)?;
             return Ok(response);
         }
     };
@@ -143,8 +144,8 @@ pub(super) async fn read(
     put(&mut response, header::CONTENT_TYPE, "application/octet-stream")?;
     put(&mut response, header::ETAG, &tag)?;
     if status == StatusCode::PARTIAL_CONTENT {
-        let said = format!("bytes {from}-{}/{}", until - 1, version.length);
-        put(&mut response, header::CONTENT_RANGE, &said)?;
+        let content_range = format!("bytes {from}-{}/{}", until - 1, version.length);
+        put(&mut response, header::CONTENT_RANGE, &content_range)?;
     }
     Ok(response)
 }

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::header_value;
 use super::request::{self, CatalogRequest};
-use super::tail::FinishedSuffix;
+use super::suffix::FinishedSuffix;
 use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{CatalogError, ErrorReason, Result};
 

@@ -113,18 +113,19 @@ impl FastPath for HttpContext {
                     (RelationKind::Table, Some("snapshots=refs")) => SnapshotSelection::Refs,
                     _ => return None,
                 };
-                let asked = FastRequest { who: &who, warehouse: &warehouse, headers: head.headers };
+                let request =
+                    FastRequest { who: &who, warehouse: &warehouse, headers: head.headers };
                 match kind {
-                    RelationKind::Table => self.table(asked, &ident, snapshots)?,
-                    RelationKind::View => self.view(asked, &ident)?,
+                    RelationKind::Table => self.table(request, &ident, snapshots)?,
+                    RelationKind::View => self.view(request, &ident)?,
                 }
             }
             _ if query.is_some() => return None,
             FastTarget::Namespace => {
-                self.told(&who, &warehouse, (ListContent::Properties, &namespace))?
+                self.list(&who, &warehouse, (ListContent::Properties, &namespace))?
             }
             FastTarget::List(kind) => {
-                self.told(&who, &warehouse, (ListContent::names_of(kind), &namespace))?
+                self.list(&who, &warehouse, (ListContent::names_of(kind), &namespace))?
             }
         };
         Some(AtOnce { response, route: path.route() })
@@ -139,13 +140,13 @@ struct ConnectionToken {
 
 /// The hash of a token, which is made once where a connection shows the same one again.
 fn hash_of(token: &str, memory: &Memory) -> Hash {
-    let shown = memory.take().and_then(|kept| kept.downcast::<ConnectionToken>().ok());
-    let shown = shown.filter(|it| *it.token == *token);
-    let hash = shown.as_ref().map_or_else(|| hash(token), |it| it.hash);
+    let remembered = memory.take().and_then(|kept| kept.downcast::<ConnectionToken>().ok());
+    let remembered = remembered.filter(|it| *it.token == *token);
+    let hash = remembered.as_ref().map_or_else(|| hash(token), |it| it.hash);
     if token.len() <= SHOWN_BYTES_MAX {
-        let shown =
-            shown.unwrap_or_else(|| Box::new(ConnectionToken { token: token.into(), hash }));
-        memory.set(Some(shown));
+        let remembered =
+            remembered.unwrap_or_else(|| Box::new(ConnectionToken { token: token.into(), hash }));
+        memory.set(Some(remembered));
     }
     hash
 }
@@ -159,7 +160,7 @@ struct FastRequest<'a> {
 }
 
 impl HttpContext {
-    fn told(
+    fn list(
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
@@ -175,12 +176,12 @@ impl HttpContext {
         snapshots: SnapshotSelection,
     ) -> Option<Response> {
         // A way to files may have to be asked for elsewhere, and is written down.
-        if warehouse.storage().is_some() && delegation::is_asked(headers) {
+        if warehouse.storage().is_some() && delegation::is_requested(headers) {
             return None;
         }
         let entry = self.catalog.relations().at_hand(who, warehouse, RelationKind::Table, ident)?;
-        let tail = delegation::settings(warehouse);
-        let end = tables::end(self, who, warehouse, ident, tail).ok()?;
+        let suffix = delegation::settings(warehouse);
+        let end = tables::end(self, who, warehouse, ident, suffix).ok()?;
         answer::table_at_hand(headers, &entry, snapshots, &end)
     }
 
@@ -194,7 +195,7 @@ impl HttpContext {
             headers,
             &entry,
             SnapshotSelection::All,
-            &super::tail::FinishedSuffix::default(),
+            &super::suffix::FinishedSuffix::default(),
         )
     }
 }

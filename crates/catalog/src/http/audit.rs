@@ -38,16 +38,16 @@ impl AuditTrace {
     /// was refused.
     pub(super) fn write(
         self,
-        ground: &HttpContext,
+        context: &HttpContext,
         operation: &OperationEntry,
         who: Option<&CatalogPrincipal>,
         response: &Response,
         refusal: Option<&'static str>,
     ) {
         let status = response.status().as_u16();
-        let has_given = response.extensions().get::<CredentialsMarker>().is_some();
+        let has_credentials = response.extensions().get::<CredentialsMarker>().is_some();
         // 419: the token has ended.
-        if !changes(operation) && !has_given && !matches!(status, 401 | 403 | 419) {
+        if !changes(operation) && !has_credentials && !matches!(status, 401 | 403 | 419) {
             return;
         }
         let origin = RequestOrigin {
@@ -55,7 +55,7 @@ impl AuditTrace {
             address: self.peer.map(|it| it.0),
             path: self.uri.path().to_owned(),
         };
-        ground.access.audit(who, name(operation.op), origin, status, refusal);
+        context.access.audit(who, name(operation.op), origin, status, refusal);
     }
 }
 
@@ -76,11 +76,11 @@ fn changes(operation: &OperationEntry) -> bool {
 
 /// Returns what an operation is called: `drop-table`.
 fn name(op: CatalogOperation) -> String {
-    let (mut name, said) = match op {
+    let (mut name, variant) = match op {
         CatalogOperation::Polaris(op) => ("polaris".to_owned(), format!("{op:?}")),
         _ => (String::new(), format!("{op:?}")),
     };
-    for letter in said.chars() {
+    for letter in variant.chars() {
         if letter.is_ascii_uppercase() && !name.is_empty() {
             name.push('-');
         }
@@ -116,7 +116,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
         before,
         size: page.size,
     };
-    answer::of(&input.ground.access.audit_lines(&input.who, filter).await?)
+    answer::of(&input.context.access.audit_lines(&input.who, filter).await?)
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ struct StreamEndReason<'a> {
 }
 
 pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let warehouse = input.warehouse()?;
     let namespace = input.query("namespace")?.map(|text| input.split(text)).transpose()?;
     let ident = match (input.query("table")?, &namespace) {
@@ -119,7 +119,7 @@ async fn after(input: &CatalogRequest<'_>) -> Result<Option<i64>> {
         return last.map(i64::try_from).transpose().map_err(refuse);
     };
     if text == LATEST {
-        return input.ground.catalog.changes().last_change().await.map(Some);
+        return input.context.catalog.changes().last_change().await.map(Some);
     }
     let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
     let refuse = || {
@@ -168,7 +168,7 @@ struct ChangeFollower {
 
 impl ChangeFollower {
     fn new(input: &CatalogRequest<'_>, follow: ChangeStream, drain: DrainHandle) -> ChangeFollower {
-        let (access, headers) = (input.ground.access.clone(), input.parts.headers.clone());
+        let (access, headers) = (input.context.access.clone(), input.parts.headers.clone());
         ChangeFollower { follow, drain, access, headers, due: clock::now() + IDENTIFY_INTERVAL }
     }
 
@@ -205,8 +205,8 @@ fn events(
         let mut follower = state?;
         match follower.next().await {
             Ok(changes) => {
-                let shown: Vec<_> = changes.iter().map(|it| Ok(event(it))).collect();
-                Some((shown, Some(follower)))
+                let events: Vec<_> = changes.iter().map(|it| Ok(event(it))).collect();
+                Some((events, Some(follower)))
             }
             Err(ChangeStreamEnd::Later) => None,
             Err(ChangeStreamEnd::Refused(error)) => {

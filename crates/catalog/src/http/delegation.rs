@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::answer;
 use super::request::{CatalogRequest, encoded};
-use super::tail::ResponseSuffix;
+use super::suffix::ResponseSuffix;
 use crate::cache::CachedVersion;
 use crate::error::Result;
 use crate::guest::session::SandboxSession;
@@ -44,37 +44,37 @@ struct CredentialsAnswer {
 
 pub(super) async fn credentials(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let vended = input.ground.catalog.files().credentials(&input.who, &warehouse, &ident).await?;
+    let vended = input.context.catalog.files().credentials(&input.who, &warehouse, &ident).await?;
     let storage_credentials = vended.map(|it| listed(&warehouse, &ident, &it)).unwrap_or_default();
     answer::of(&CredentialsAnswer { storage_credentials })
 }
 
 pub(super) async fn sign(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     answer::of(&catalog.files().sign(&input.who, &warehouse, &ident, || input.body()).await?)
 }
 
-/// Returns what an answer with a table says of its files.
-pub(super) async fn tail(
+/// Returns the suffix of an answer with a table, with how its files are reached.
+pub(super) async fn suffix(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
     ident: &TableIdent,
     entry: &CachedVersion,
 ) -> Result<ResponseSuffix> {
-    if let Some(visit) = input.visit {
+    if let Some(session) = input.session {
         if entry.pointer.is_none()
             && warehouse.storage().is_some()
             && let Some(doc) = entry.table()
         {
-            visit.stage(warehouse, ident, doc)?;
+            session.stage(warehouse, ident, doc)?;
         }
-        return Ok(settings_of_guest(input, visit, warehouse, ident));
+        return Ok(settings_of_guest(input, session, warehouse, ident));
     }
-    let tail = settings(warehouse);
+    let suffix = settings(warehouse);
     match warehouse.storage() {
-        None => Ok(tail),
-        Some(storage) => Box::pin(way_in(input, warehouse, storage, ident, entry, tail)).await,
+        None => Ok(suffix),
+        Some(storage) => Box::pin(way_in(input, warehouse, storage, ident, entry, suffix)).await,
     }
 }
 
@@ -84,90 +84,90 @@ async fn way_in(
     storage: &BucketStorage,
     ident: &TableIdent,
     entry: &CachedVersion,
-    mut tail: ResponseSuffix,
+    mut suffix: ResponseSuffix,
 ) -> Result<ResponseSuffix> {
     // Files show all of a table.
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     if catalog.rights().require_unrestricted(&input.who, warehouse, ident).is_err() {
-        return Ok(tail);
+        return Ok(suffix);
     }
     let settings = storage.settings();
     let is_there = |way: &DelegationMode| match way {
         DelegationMode::Vended => settings.vended_credentials,
         DelegationMode::Signing => settings.remote_signing,
     };
-    match asked(&input.parts.headers).find(is_there) {
+    match requested(&input.parts.headers).find(is_there) {
         None => {}
         Some(DelegationMode::Vended) => {
             let vended = catalog.files().vend(&input.who, warehouse, ident, entry).await?;
             if let Some(vended) = vended {
-                input.note_given();
+                input.note_credentials();
                 // Old clients look there.
                 for (name, value) in config(warehouse, ident, &vended) {
-                    tail.configure(name, value);
+                    suffix.configure(name, value);
                 }
-                tail.put("storage-credentials", &listed(warehouse, ident, &vended))?;
+                suffix.put("storage-credentials", &listed(warehouse, ident, &vended))?;
             }
         }
         Some(DelegationMode::Signing) => {
             let endpoint = path(warehouse, ident, "sign");
-            tail.configure("s3.remote-signing-enabled", "true");
+            suffix.configure("s3.remote-signing-enabled", "true");
             // The signer of clients in Python, by its name.
-            tail.configure("s3.signer", "S3V4RestSigner");
+            suffix.configure("s3.signer", "S3V4RestSigner");
             // Below the address of the catalog, which clients know better than its server.
-            tail.configure("s3.signer.endpoint", endpoint.clone());
-            tail.configure("signer.endpoint", endpoint);
-            tail.put("remote-signing-config", &serde_json::json!({"properties": {}}))?;
+            suffix.configure("s3.signer.endpoint", endpoint.clone());
+            suffix.configure("signer.endpoint", endpoint);
+            suffix.put("remote-signing-config", &serde_json::json!({"properties": {}}))?;
         }
     }
-    Ok(tail)
+    Ok(suffix)
 }
 
-/// Returns what a guest has to know to get at a table's files, which show all of it.
+/// Returns the settings with which a guest reads a table's files, which show all of it.
 fn settings_of_guest(
     input: &CatalogRequest<'_>,
-    visit: &SandboxSession,
+    session: &SandboxSession,
     warehouse: &Warehouse,
     ident: &TableIdent,
 ) -> ResponseSuffix {
-    let mut tail = ResponseSuffix::default();
-    let catalog = &input.ground.catalog;
+    let mut suffix = ResponseSuffix::default();
+    let catalog = &input.context.catalog;
     if catalog.rights().require_unrestricted(&input.who, warehouse, ident).is_ok() {
-        for (name, value) in visit.file_settings(warehouse) {
-            tail.configure(name, value);
+        for (name, value) in session.file_settings(warehouse) {
+            suffix.configure(name, value);
         }
     }
-    tail
+    suffix
 }
 
-/// Returns what is said with a table as it was, whose files are today's: how the store is reached,
-/// but no way in.
+/// Returns the suffix for a table as it was, whose files are today's: how the store is reached,
+/// without credentials.
 pub(super) fn settings_of_past(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
 ) -> ResponseSuffix {
-    if input.visit.is_some() { ResponseSuffix::default() } else { settings(warehouse) }
+    if input.session.is_some() { ResponseSuffix::default() } else { settings(warehouse) }
 }
 
-/// Returns what clients have to know of the store, and nothing that lets them in.
+/// Returns the settings of the store for clients, without credentials.
 pub(super) fn settings(warehouse: &Warehouse) -> ResponseSuffix {
-    let mut tail = ResponseSuffix::default();
+    let mut suffix = ResponseSuffix::default();
     for (name, value) in warehouse.storage().map(|it| it.client_config()).unwrap_or_default() {
-        tail.configure(name, value);
+        suffix.configure(name, value);
     }
-    tail
+    suffix
 }
 
 /// Returns whether the client asks for any way to files.
-pub(super) fn is_asked(headers: &HeaderMap) -> bool {
-    asked(headers).next().is_some()
+pub(super) fn is_requested(headers: &HeaderMap) -> bool {
+    requested(headers).next().is_some()
 }
 
-/// Returns what the client asks for. What is not known here may be known elsewhere.
-fn asked(headers: &HeaderMap) -> impl Iterator<Item = DelegationMode> + '_ {
+/// Returns the modes that the client requests; unknown ones are skipped.
+fn requested(headers: &HeaderMap) -> impl Iterator<Item = DelegationMode> + '_ {
     let values = headers.get_all(HEADER).iter();
-    let words = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
-    words.filter_map(|word| match word.trim() {
+    let values_sent = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    values_sent.filter_map(|word| match word.trim() {
         "vended-credentials" => Some(DelegationMode::Vended),
         "remote-signing" => Some(DelegationMode::Signing),
         _ => None,
@@ -197,14 +197,14 @@ fn config(
     ident: &TableIdent,
     vended: &VendedCredentials,
 ) -> Vec<(&'static str, String)> {
-    let given = &vended.temporary.credentials;
+    let credentials = &vended.temporary.credentials;
     let mut config = vec![
-        ("s3.access-key-id", given.access_key_id.clone()),
-        ("s3.secret-access-key", given.secret_access_key.clone()),
+        ("s3.access-key-id", credentials.access_key_id.clone()),
+        ("s3.secret-access-key", credentials.secret_access_key.clone()),
         ("s3.session-token-expires-at-ms", vended.temporary.expires_ms.to_string()),
         ("client.refresh-credentials-endpoint", path(warehouse, ident, "credentials")),
     ];
-    config.extend(given.session_token.clone().map(|token| ("s3.session-token", token)));
+    config.extend(credentials.session_token.clone().map(|token| ("s3.session-token", token)));
     config
 }
 

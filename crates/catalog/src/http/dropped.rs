@@ -106,7 +106,7 @@ struct RetentionAnswer {
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, page) = (input.warehouse()?, input.page()?);
     let namespace = input.query("namespace")?.map(|text| input.split(text)).transpose()?;
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let found =
         catalog.dropped().list_dropped(&input.who, &warehouse, namespace.as_ref(), &page).await?;
     let dropped =
@@ -131,7 +131,7 @@ pub(super) async fn undrop(input: &CatalogRequest<'_>) -> Result<Response> {
         TableIdent::new(namespace, name.as_deref().unwrap_or(&was.name))
     };
     let call = input.call()?;
-    let done = input.ground.catalog.dropped().undrop(&call, &warehouse, &wanted, to).await?;
+    let done = input.context.catalog.dropped().undrop(&call, &warehouse, &wanted, to).await?;
     answer::of(&UndropAnswer {
         id: done.id,
         kind: done.kind.name(),
@@ -142,7 +142,7 @@ pub(super) async fn undrop(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn purge(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, wanted) = (input.warehouse()?, input.param("dropped")?);
-    input.ground.catalog.dropped().purge_dropped(&input.call()?, &warehouse, wanted).await?;
+    input.context.catalog.dropped().purge_dropped(&input.call()?, &warehouse, wanted).await?;
     Ok(answer::done())
 }
 
@@ -162,7 +162,7 @@ pub(super) async fn protection(input: &CatalogRequest<'_>) -> Result<Response> {
     let ident = named(&namespace, input.query("name")?)?;
     protected(
         input
-            .ground
+            .context
             .catalog
             .protection()
             .protection(&input.who, &warehouse, &namespace, ident.as_ref())
@@ -177,7 +177,7 @@ pub(super) async fn protect(input: &CatalogRequest<'_>) -> Result<Response> {
     let call = input.call()?;
     protected(
         input
-            .ground
+            .context
             .catalog
             .protection()
             .protect(&call, &warehouse, &namespace, ident.as_ref(), is_protected)
@@ -187,14 +187,14 @@ pub(super) async fn protect(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn retention(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let undrop_seconds = input.ground.catalog.dropped().retention(&input.who, &warehouse).await?;
+    let undrop_seconds = input.context.catalog.dropped().retention(&input.who, &warehouse).await?;
     answer::of(&RetentionAnswer { undrop_seconds })
 }
 
 pub(super) async fn set_retention(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let RetainRequest { undrop_seconds } = input.body()?;
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let undrop_seconds =
         catalog.dropped().set_retention(&input.who, &warehouse, undrop_seconds).await?;
     answer::of(&RetentionAnswer { undrop_seconds })

@@ -19,7 +19,7 @@ struct FunctionListQuery {
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let found =
         catalog.functions().list_functions(&input.who, &warehouse, &namespace, &page).await?;
     let levels = namespace.levels().iter().map(|level| level.to_string());
@@ -31,19 +31,19 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("function")?);
     let document =
-        input.ground.catalog.functions().load_function(&input.who, &warehouse, &ident).await?;
+        input.context.catalog.functions().load_function(&input.who, &warehouse, &ident).await?;
     Ok(loaded(&document))
 }
 
 pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let (call, body) = (input.call()?, input.json()?);
-    Ok(loaded(&input.ground.catalog.functions().put_function(&call, &warehouse, &body).await?))
+    Ok(loaded(&input.context.catalog.functions().put_function(&call, &warehouse, &body).await?))
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("function")?);
-    input.ground.catalog.functions().drop_function(&input.call()?, &warehouse, &ident).await?;
+    input.context.catalog.functions().drop_function(&input.call()?, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 

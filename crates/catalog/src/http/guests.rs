@@ -25,7 +25,7 @@ use crate::service::Catalog;
 /// Below `/v1/`, without what a guest has no use for. Whose requests they are is an extension of
 /// them.
 pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -> Router {
-    let ground = Arc::new(HttpContext {
+    let context = Arc::new(HttpContext {
         keys: None,
         catalog,
         access,
@@ -34,51 +34,54 @@ pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -
     });
     let mut router = Router::new();
     for operation in operations().iter().filter(|it| it.op.is_for_guests()) {
-        let handler = move |State(ground): State<Arc<HttpContext>>,
-                            Extension(visit): Extension<Arc<SandboxSession>>,
+        let handler = move |State(context): State<Arc<HttpContext>>,
+                            Extension(session): Extension<Arc<SandboxSession>>,
                             request: Request| async move {
             // Boxed: operations differ much in size, and every connection holds one.
-            Box::pin(answer_guest(&ground, operation, &visit, request)).await
+            Box::pin(answer_guest(&context, operation, &session, request)).await
         };
         router = router.route(operation.path, on(operation.method.filter(), handler));
     }
-    router.method_not_allowed_fallback(no_method).with_state(ground)
+    router.method_not_allowed_fallback(no_method).with_state(context)
 }
 
-async fn no_method(Extension(visit): Extension<Arc<SandboxSession>>, request: Request) -> Response {
+async fn no_method(
+    Extension(session): Extension<Arc<SandboxSession>>,
+    request: Request,
+) -> Response {
     let (parts, _) = request.into_parts();
     let message = "there is no such method at this path";
-    refused(&visit, &parts, &CatalogError::new(ErrorReason::UnsupportedOperation, message))
+    refused(&session, &parts, &CatalogError::new(ErrorReason::UnsupportedOperation, message))
 }
 
 /// That there is nothing at a path.
-pub(crate) fn no_route(visit: &SandboxSession, parts: &Parts) -> Response {
+pub(crate) fn no_route(session: &SandboxSession, parts: &Parts) -> Response {
     refused(
-        visit,
+        session,
         parts,
         &CatalogError::new(ErrorReason::NotFound, "there is nothing at this path"),
     )
 }
 
-fn refused(visit: &SandboxSession, parts: &Parts, error: &CatalogError) -> Response {
-    let exchange = visit.exchange(named(&parts.method, &parts.uri));
+fn refused(session: &SandboxSession, parts: &Parts, error: &CatalogError) -> Response {
+    let exchange = session.exchange(named(&parts.method, &parts.uri));
     exchange.note(&error.message);
     exchange.answered(&parts.method, answer::refusal(error))
 }
 
 async fn answer_guest(
-    ground: &HttpContext,
+    context: &HttpContext,
     operation: &OperationEntry,
-    visit: &SandboxSession,
+    session: &SandboxSession,
     request: Request,
 ) -> Response {
     let trace = AuditTrace::of(&request);
     let method = request.method().clone();
-    let exchange = visit.exchange(named(&method, request.uri()));
-    let response = match perform(ground, operation.op, visit, &exchange, request).await {
+    let exchange = session.exchange(named(&method, request.uri()));
+    let response = match perform(context, operation.op, session, &exchange, request).await {
         Ok(response) => {
             // Refusals are told to who watches the guest, of whom there may be many.
-            trace.write(ground, operation, Some(visit.who()), &response, None);
+            trace.write(context, operation, Some(session.who()), &response, None);
             response
         }
         Err(error) => {
@@ -90,32 +93,32 @@ async fn answer_guest(
 }
 
 async fn perform(
-    ground: &HttpContext,
+    context: &HttpContext,
     op: CatalogOperation,
-    visit: &SandboxSession,
+    session: &SandboxSession,
     exchange: &SandboxExchange,
     request: Request,
 ) -> Result<Response> {
-    visit.check_lease()?;
+    session.check_lease()?;
     let (mut parts, body) = request.into_parts();
     let params = params(&mut parts).await?;
     if let Some((_, name)) = params.iter().find(|(name, _)| *name == "prefix") {
-        visit.require_named(name)?;
+        session.require_named(name)?;
     }
     let held = match parts.method {
         Method::POST | Method::PUT | Method::PATCH => {
-            Some(visit.read(body, exchange, BODY_BYTES_MAX).await?)
+            Some(session.read(body, exchange, BODY_BYTES_MAX).await?)
         }
         _ => None,
     };
     let body = held.as_ref().map(|it| it.bytes.clone()).unwrap_or_default();
     let is_commit =
         matches!(op, CatalogOperation::CommitTable | CatalogOperation::CommitTransaction);
-    if is_commit && !visit.writes_files(&*visit.warehouse()?) {
+    if is_commit && !session.writes_files(&*session.warehouse()?) {
         check_no_data(&body)?;
     }
-    let input =
-        CatalogRequest::new(ground, visit.who().clone(), &parts, &params, body)?.of_guest(visit);
+    let input = CatalogRequest::new(context, session.who().clone(), &parts, &params, body)?
+        .of_guest(session);
     obey(op, &input).await
 }
 

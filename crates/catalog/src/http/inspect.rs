@@ -28,7 +28,7 @@ pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {
     })?;
     let is_csv = wants_csv(input)?;
     let page = page(input)?;
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let rows =
         catalog.inspect(&input.who, &warehouse, &ident, aspect, as_of(input)?, &page).await?;
     if is_csv { csv(aspect, &rows) } else { json(aspect, &rows) }
@@ -46,7 +46,7 @@ pub(super) async fn stats(input: &CatalogRequest<'_>) -> Result<Response> {
         (None, Some(name)) => StatsSnapshot::Ref(name.to_owned()),
         (None, None) => StatsSnapshot::Current,
     };
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let moment = as_of(input)?;
     let health = catalog.table_health(&input.who, &warehouse, &ident, snapshot, moment).await?;
     answer::of(&health)

@@ -16,9 +16,10 @@ struct StartedJob {
 
 pub(super) async fn start(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let asked: MaintenanceRequest = input.body()?;
+    let request: MaintenanceRequest = input.body()?;
     let call = input.call()?;
-    let id = input.ground.catalog.maintenance().start_maintenance(&call, &warehouse, asked).await?;
+    let id =
+        input.context.catalog.maintenance().start_maintenance(&call, &warehouse, request).await?;
     let text = serde_json::to_vec(&StartedJob { id }).map_err(CatalogError::internal)?;
     Ok(answer::other(StatusCode::ACCEPTED, &[], text))
 }
@@ -31,7 +32,7 @@ struct JobList {
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     answer::of(&JobList {
-        jobs: input.ground.catalog.maintenance().maintenance_jobs(&input.who, &warehouse).await?,
+        jobs: input.context.catalog.maintenance().maintenance_jobs(&input.who, &warehouse).await?,
     })
 }
 
@@ -42,12 +43,13 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         None => true,
         Some(_) => input.flag("items")?,
     };
-    let report = input.ground.catalog.maintenance().maintenance(&input.who, &warehouse, id).await?;
+    let report =
+        input.context.catalog.maintenance().maintenance(&input.who, &warehouse, id).await?;
     answer::of(&if is_listed { report } else { report.without_lists() })
 }
 
 pub(super) async fn cancel(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, id) = (input.warehouse()?, input.param("job")?);
-    input.ground.catalog.maintenance().cancel_maintenance(&input.who, &warehouse, id).await?;
+    input.context.catalog.maintenance().cancel_maintenance(&input.who, &warehouse, id).await?;
     Ok(answer::done())
 }

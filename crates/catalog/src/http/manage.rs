@@ -36,39 +36,39 @@ struct GrantList {
 }
 
 pub(super) fn list_clients(input: &CatalogRequest<'_>) -> Result<Response> {
-    answer::of(&ClientList { clients: input.ground.access.clients(&input.who)? })
+    answer::of(&ClientList { clients: input.context.access.clients(&input.who)? })
 }
 
 pub(super) async fn create_client(input: &CatalogRequest<'_>) -> Result<Response> {
     let NewClient { name, operator } = input.body()?;
-    answer::of(&input.ground.access.create_client(&input.who, &name, operator).await?)
+    answer::of(&input.context.access.create_client(&input.who, &name, operator).await?)
 }
 
 pub(super) async fn rotate_client(input: &CatalogRequest<'_>) -> Result<Response> {
     let RotateRequest { grace_seconds } = input.body()?;
     let (id, grace) = (input.param("client")?, Duration::from_secs(grace_seconds));
-    answer::of(&input.ground.access.rotate_client(&input.who, id, grace).await?)
+    answer::of(&input.context.access.rotate_client(&input.who, id, grace).await?)
 }
 
 pub(super) async fn delete_client(input: &CatalogRequest<'_>) -> Result<Response> {
-    input.ground.access.delete_client(&input.who, input.param("client")?).await?;
+    input.context.access.delete_client(&input.who, input.param("client")?).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn list_grants(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, principal) = (input.warehouse()?, input.query("principal")?);
-    let grants = input.ground.access.grants(&input.who, &warehouse, principal).await?;
+    let grants = input.context.access.grants(&input.who, &warehouse, principal).await?;
     answer::of(&GrantList { grants })
 }
 
 pub(super) async fn grant(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    input.ground.access.grant(&input.who, &warehouse, &input.body()?).await?;
+    input.context.access.grant(&input.who, &warehouse, &input.body()?).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn revoke(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    input.ground.access.revoke(&input.who, &warehouse, &input.body()?).await?;
+    input.context.access.revoke(&input.who, &warehouse, &input.body()?).await?;
     Ok(answer::done())
 }

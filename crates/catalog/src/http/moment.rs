@@ -74,9 +74,9 @@ fn millis(text: &[u8]) -> Option<u64> {
     let (mut at, mut ms) = (19, 0);
     if is(at, b".") {
         let digits = text[at + 1..].iter().take_while(|it| it.is_ascii_digit()).count();
-        let shown = digits.min(3);
-        ms = number(at + 1, at + 1 + shown).filter(|_| digits > 0)?;
-        ms *= [1000, 100, 10, 1][shown];
+        let digits_used = digits.min(3);
+        ms = number(at + 1, at + 1 + digits_used).filter(|_| digits > 0)?;
+        ms *= [1000, 100, 10, 1][digits_used];
         at += 1 + digits;
     }
     let offset = match text.get(at)? {

@@ -54,7 +54,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let parent = input.query("parent")?.filter(|text| !text.is_empty());
     let parent = parent.map(|text| input.split(text)).transpose()?;
     let page = input.page()?;
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     if let Some(moment) = as_of(input)? {
         let (who, parent) = (&input.who, parent.as_ref());
         let list =
@@ -85,7 +85,7 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let CreateNamespaceRequest { namespace, properties } = input.body()?;
     let properties = properties.unwrap_or_default();
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let properties = catalog
         .namespaces()
         .create_namespace(&input.call()?, &warehouse, &namespace, properties)
@@ -95,7 +95,7 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let make = async || {
         let properties =
             catalog.namespaces().load_namespace(&input.who, &warehouse, &namespace).await?;
@@ -110,14 +110,14 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
-    input.ground.catalog.namespaces().namespace_exists(&input.who, &warehouse, &namespace).await?;
+    input.context.catalog.namespaces().namespace_exists(&input.who, &warehouse, &namespace).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     input
-        .ground
+        .context
         .catalog
         .namespaces()
         .drop_namespace(&input.call()?, &warehouse, &namespace)
@@ -129,7 +129,7 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let UpdatePropertiesRequest { removals, updates } = input.body()?;
     let (removals, updates) = (removals.unwrap_or_default(), updates.unwrap_or_default());
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     let call = input.call()?;
     let changed = catalog
         .namespaces()

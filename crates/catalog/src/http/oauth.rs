@@ -76,20 +76,20 @@ fn invalid(description: &str) -> OauthFailure {
 
 /// Answers a request for a token.
 pub(super) async fn reply(
-    ground: &HttpContext,
+    context: &HttpContext,
     request: Request,
     who: &mut Option<CatalogPrincipal>,
 ) -> Response {
-    match give(ground, request, who).await {
+    match give(context, request, who).await {
         Ok(AccessToken { token, lifetime, role }) => {
-            let given = TokenAnswer {
+            let answer = TokenAnswer {
                 access_token: token,
                 token_type: "bearer",
                 expires_in: lifetime.as_secs(),
                 issued_token_type: ACCESS_TOKEN,
                 scope: role.map_or(SCOPE.to_owned(), |it| format!("{SCOPE} {ROLE_SCOPE}{it}")),
             };
-            let text = serde_json::to_vec(&given).unwrap_or_default();
+            let text = serde_json::to_vec(&answer).unwrap_or_default();
             answer::other(StatusCode::OK, &[(header::CACHE_CONTROL, NO_STORE)], text)
         }
         Err(failure) => refusal(failure),
@@ -98,11 +98,11 @@ pub(super) async fn reply(
 
 /// Answers a request to take a token back. One that nobody knows is as good as taken back.
 pub(super) async fn reply_to_revoke(
-    ground: &HttpContext,
+    context: &HttpContext,
     request: Request,
     who: &mut Option<CatalogPrincipal>,
 ) -> Response {
-    match revoke(ground, request, who).await {
+    match revoke(context, request, who).await {
         Ok(()) => answer::other(StatusCode::OK, &[(header::CACHE_CONTROL, NO_STORE)], Vec::new()),
         Err(failure) => refusal(failure),
     }
@@ -123,13 +123,13 @@ fn refusal(OauthFailure { status, error, description }: OauthFailure) -> Respons
 
 /// Returns who asks is a client that shows its secret, or whoever shows a token of his own.
 async fn revoke(
-    ground: &HttpContext,
+    context: &HttpContext,
     request: Request,
     seen: &mut Option<CatalogPrincipal>,
 ) -> Done<()> {
     let (headers, address) = (request.headers().clone(), address(&request));
     let form = form(request).await?;
-    let access = &ground.access;
+    let access = &context.access;
     let shows_token = bearer(&headers).is_some();
     let who = match shows_token && field(&form, "client_secret")?.is_none() {
         true => access.identify(&headers).await.map_err(|it| failure(&it, "invalid_client"))?,
@@ -149,7 +149,7 @@ async fn revoke(
 }
 
 async fn give(
-    ground: &HttpContext,
+    context: &HttpContext,
     request: Request,
     seen: &mut Option<CatalogPrincipal>,
 ) -> Done<AccessToken> {
@@ -159,11 +159,11 @@ async fn give(
     match field(&form, "grant_type")? {
         Some("client_credentials") => {
             let (id, secret) = credentials(&headers, &form)?;
-            let known = ground.access.client_by_secret(&id, &secret, address).await;
+            let known = context.access.client_by_secret(&id, &secret, address).await;
             let client = known.map_err(|error| failure(&error, "invalid_client"))?;
             *seen = Some(client.who.clone());
-            let given = ground.access.issue(&client, role).await;
-            given.map_err(|error| failure(&error, "invalid_client"))
+            let issued = context.access.issue(&client, role).await;
+            issued.map_err(|error| failure(&error, "invalid_client"))
         }
         Some(TOKEN_EXCHANGE) => {
             if field(&form, "actor_token")?.is_some() {
@@ -174,10 +174,10 @@ async fn give(
             }
             let token = field(&form, "subject_token")?;
             let token = token.ok_or_else(|| invalid("`subject_token` is missing"))?;
-            let known = ground.access.holder(token).await;
+            let known = context.access.holder(token).await;
             seen.clone_from(&known.ok());
-            let given = ground.access.token_after(token, role).await;
-            given.map_err(|error| failure(&error, "invalid_grant"))
+            let issued = context.access.token_after(token, role).await;
+            issued.map_err(|error| failure(&error, "invalid_grant"))
         }
         Some(_) => Err(OauthFailure {
             status: StatusCode::BAD_REQUEST,
@@ -191,8 +191,8 @@ async fn give(
 /// The role that a scope names. Other scopes are for other catalogs; the answer says what was
 /// given.
 fn role(scope: Option<&str>) -> Done<Option<&str>> {
-    let words = scope.unwrap_or_default().split_ascii_whitespace();
-    let mut roles = words.filter_map(|word| word.strip_prefix(ROLE_SCOPE));
+    let scopes = scope.unwrap_or_default().split_ascii_whitespace();
+    let mut roles = scopes.filter_map(|word| word.strip_prefix(ROLE_SCOPE));
     let first = roles.next();
     match roles.next() {
         None => Ok(first.filter(|role| *role != ALL_ROLES)),

@@ -1,4 +1,4 @@
-//! The operations of the catalog: one table for the routes, for what clients are told, and for the
+//! The operations of the catalog: one table for the routes, for the endpoints listed, and for the
 //! test that asks of each operation which right it needs.
 //!
 //! # References
@@ -143,9 +143,9 @@ pub enum CatalogOperation {
 }
 
 impl CatalogOperation {
-    /// Returns whether clients are told of it: it is Iceberg's, and it is there.
+    /// Returns whether `GET /v1/config` lists it: it is Iceberg's, and it is there.
     #[must_use]
-    pub const fn is_told(self) -> bool {
+    pub const fn is_advertised(self) -> bool {
         match self {
             // Every client takes these for granted.
             CatalogOperation::Config | CatalogOperation::Token | CatalogOperation::RevokeToken => {
@@ -239,7 +239,7 @@ impl CatalogOperation {
             CatalogOperation::LoadCredentials | CatalogOperation::Sign => false,
             // It would take a table out of the warehouse with its files.
             CatalogOperation::UnregisterTable => false,
-            other => other.is_told(),
+            other => other.is_advertised(),
         }
     }
 }
@@ -399,9 +399,9 @@ pub fn operations() -> &'static [OperationEntry] {
     &ALL
 }
 
-/// Returns what clients are told that the catalog does: a JSON list of methods and paths.
+/// Returns the endpoints of `GET /v1/config`: a JSON list of methods and paths.
 pub(super) fn endpoints(is_there: fn(CatalogOperation) -> bool) -> String {
-    let told = OPERATIONS.iter().filter(|it| it.op.is_told() && is_there(it.op));
-    let told = told.map(|it| format!("\"{} {}\"", it.method.name(), it.path));
-    format!("[{}]", told.collect::<Vec<_>>().join(","))
+    let advertised = OPERATIONS.iter().filter(|it| it.op.is_advertised() && is_there(it.op));
+    let advertised = advertised.map(|it| format!("\"{} {}\"", it.method.name(), it.path));
+    format!("[{}]", advertised.collect::<Vec<_>>().join(","))
 }

@@ -51,7 +51,7 @@ pub fn plan_in(body: &[u8]) -> Option<String> {
 
 pub(super) async fn plan(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     // Who may not see the table learns nothing of his request.
     catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
     let request = ScanRequest::parse(&input.json()?)?;
@@ -62,12 +62,12 @@ pub(super) async fn plan(input: &CatalogRequest<'_>) -> Result<Response> {
         }
         _ => None,
     };
-    Ok(told(&plan.state, Some(&plan.id), tasks))
+    Ok(plan_answer(&plan.state, Some(&plan.id), tasks))
 }
 
 pub(super) async fn fetch(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let (catalog, id) = (&input.ground.catalog, input.param("plan-id")?);
+    let (catalog, id) = (&input.context.catalog, input.param("plan-id")?);
     let state = catalog.plans().plan(&input.who, &warehouse, &ident, id).await?;
     let tasks = match &state {
         PlanOutcome::Completed(scan) => {
@@ -75,19 +75,19 @@ pub(super) async fn fetch(input: &CatalogRequest<'_>) -> Result<Response> {
         }
         _ => None,
     };
-    Ok(told(&state, None, tasks))
+    Ok(plan_answer(&state, None, tasks))
 }
 
 pub(super) async fn cancel(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let id = input.param("plan-id")?;
-    input.ground.catalog.plans().cancel_plan(&input.who, &warehouse, &ident, id).await?;
+    input.context.catalog.plans().cancel_plan(&input.who, &warehouse, &ident, id).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn tasks(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
     let FetchTasks { plan_task } = input.body()?;
     let tasks = catalog.plans().tasks(&input.who, &warehouse, &ident, &plan_task).await?;
@@ -97,8 +97,8 @@ pub(super) async fn tasks(input: &CatalogRequest<'_>) -> Result<Response> {
     Ok(answer::of_json(text.into()))
 }
 
-/// A plan, by what became of it.
-fn told(state: &PlanOutcome, id: Option<&str>, tasks: Option<PlanTasks>) -> Response {
+/// Writes the answer with a plan, by its outcome.
+fn plan_answer(state: &PlanOutcome, id: Option<&str>, tasks: Option<PlanTasks>) -> Response {
     let mut text = b"{".to_vec();
     put_name(&mut text, "status");
     put_string(

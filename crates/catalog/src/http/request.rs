@@ -29,21 +29,21 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// A request of somebody who is known.
 pub(super) struct CatalogRequest<'a> {
-    pub(super) ground: &'a HttpContext,
+    pub(super) context: &'a HttpContext,
     pub(super) who: CatalogPrincipal,
     pub(super) parts: &'a Parts,
     params: &'a RawPathParams,
     query: Vec<(String, String)>,
     body: Bytes,
     /// True if the answer has credentials.
-    has_given: AtomicBool,
+    has_credentials: AtomicBool,
     /// Entrance of a guest, who is not authenticated.
-    pub(super) visit: Option<&'a SandboxSession>,
+    pub(super) session: Option<&'a SandboxSession>,
 }
 
 impl<'a> CatalogRequest<'a> {
     pub(super) fn new(
-        ground: &'a HttpContext,
+        context: &'a HttpContext,
         who: CatalogPrincipal,
         parts: &'a Parts,
         params: &'a RawPathParams,
@@ -51,23 +51,32 @@ impl<'a> CatalogRequest<'a> {
     ) -> Result<CatalogRequest<'a>> {
         let Query(query) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|_| CatalogError::new(ErrorReason::BadRequest, "the query is malformed"))?;
-        let has_given = AtomicBool::new(false);
-        Ok(CatalogRequest { ground, who, parts, params, query, body, has_given, visit: None })
+        let has_credentials = AtomicBool::new(false);
+        Ok(CatalogRequest {
+            context,
+            who,
+            parts,
+            params,
+            query,
+            body,
+            has_credentials,
+            session: None,
+        })
     }
 
     /// Returns the request as one of a guest.
-    pub(super) fn of_guest(self, visit: &'a SandboxSession) -> CatalogRequest<'a> {
-        CatalogRequest { visit: Some(visit), ..self }
+    pub(super) fn of_guest(self, session: &'a SandboxSession) -> CatalogRequest<'a> {
+        CatalogRequest { session: Some(session), ..self }
     }
 
-    /// The answer has credentials: that is written down of any operation.
-    pub(super) fn note_given(&self) {
-        self.has_given.store(true, Ordering::Relaxed);
+    /// Notes that the answer has credentials, which is audited for any operation.
+    pub(super) fn note_credentials(&self) {
+        self.has_credentials.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the answer has credentials.
-    pub(super) fn has_given(&self) -> bool {
-        self.has_given.load(Ordering::Relaxed)
+    pub(super) fn has_credentials(&self) -> bool {
+        self.has_credentials.load(Ordering::Relaxed)
     }
 
     /// A part of the path, decoded.
@@ -92,22 +101,22 @@ impl<'a> CatalogRequest<'a> {
     pub(super) async fn seek_warehouse(&self) -> Result<()> {
         let names = ["prefix", "warehouse"].map(|name| self.params.iter().find(|it| it.0 == name));
         for (_, name) in names.into_iter().flatten() {
-            self.ground.catalog.warehouses().seek(name).await?;
+            self.context.catalog.warehouses().seek(name).await?;
         }
         match self.query("warehouse")? {
-            Some(name) => self.ground.catalog.warehouses().seek(name).await,
+            Some(name) => self.context.catalog.warehouses().seek(name).await,
             None => Ok(()),
         }
     }
 
     /// The warehouse that the path names.
     pub(super) fn warehouse(&self) -> Result<Arc<Warehouse>> {
-        self.ground.catalog.warehouses().get(self.param("prefix")?)
+        self.context.catalog.warehouses().get(self.param("prefix")?)
     }
 
     /// The warehouse that the path of a management call names.
     pub(super) fn managed(&self) -> Result<Arc<Warehouse>> {
-        self.ground.catalog.warehouses().get(self.param("warehouse")?)
+        self.context.catalog.warehouses().get(self.param("warehouse")?)
     }
 
     /// The namespace that the path names.
@@ -117,7 +126,7 @@ impl<'a> CatalogRequest<'a> {
 
     /// A namespace that is one text.
     pub(super) fn split(&self, text: &str) -> Result<NamespaceIdent> {
-        NamespaceIdent::split(text, &self.ground.separator)
+        NamespaceIdent::split(text, &self.context.separator)
     }
 
     /// The table or view that the path names, by that name of the part.

@@ -18,6 +18,6 @@ pub(super) async fn search(input: &CatalogRequest<'_>) -> Result<Response> {
             limit.ok_or_else(|| CatalogError::new(ErrorReason::BadRequest, refuse()))?
         }
     };
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     answer::of(&catalog.search(&input.who, &warehouse, &text, limit).await?)
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::moment::as_of;
 use super::request::CatalogRequest;
-use super::tail::{FinishedSuffix, ResponseSuffix};
+use super::suffix::{FinishedSuffix, ResponseSuffix};
 use super::{HttpContext, answer, delegation, request};
 use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -44,7 +44,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 /// Names of tables or views.
 pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     if let Some(moment) = as_of(input)? {
         let list = catalog
             .history()
@@ -71,8 +71,12 @@ pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> R
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
-    let entry =
-        input.ground.catalog.relations().create_table(&call, &warehouse, &namespace, &body).await?;
+    let entry = input
+        .context
+        .catalog
+        .relations()
+        .create_table(&call, &warehouse, &namespace, &body)
+        .await?;
     made(input, &warehouse, &namespace, &body, &entry).await
 }
 
@@ -88,13 +92,13 @@ async fn made(
     let name = body.get("name");
     let name = name.as_ref().and_then(RawJson::as_str).unwrap_or_default();
     let ident = TableIdent::new(namespace.clone(), &name)?;
-    let tail = delegation::tail(input, warehouse, &ident, entry).await;
-    let tail = tail.unwrap_or_else(|error| {
+    let suffix = delegation::suffix(input, warehouse, &ident, entry).await;
+    let suffix = suffix.unwrap_or_else(|error| {
         let error = &error as &dyn std::error::Error;
         tracing::warn!(error, table = %ident, "a table was made without credentials for it");
         ResponseSuffix::default()
     });
-    answer::table(input, entry, SnapshotSelection::All, &tail.finish()?).await
+    answer::table(input, entry, SnapshotSelection::All, &suffix.finish()?).await
 }
 
 pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
@@ -110,8 +114,8 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         }
     };
     check_referenced_by(input)?;
-    let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
-    let (entry, tail, today) = match as_of(input)? {
+    let (catalog, kind) = (&input.context.catalog, RelationKind::Table);
+    let (entry, suffix, today) = match as_of(input)? {
         Some(moment) => {
             let found = catalog.history().load_at(&input.who, &warehouse, kind, &ident, moment);
             let found = Box::pin(found).await?;
@@ -120,13 +124,13 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         }
         None => {
             let entry = catalog.relations().load(&input.who, &warehouse, kind, &ident).await?;
-            let tail = delegation::tail(input, &warehouse, &ident, &entry).await?;
-            (entry, tail, Some(ident))
+            let suffix = delegation::suffix(input, &warehouse, &ident, &entry).await?;
+            (entry, suffix, Some(ident))
         }
     };
     let end = match today {
-        Some(ident) => end(input.ground, &input.who, &warehouse, &ident, tail)?,
-        None => tail.finish()?,
+        Some(ident) => end(input.context, &input.who, &warehouse, &ident, suffix)?,
+        None => suffix.finish()?,
     };
     let tag = end.tag(entry.etag(snapshots));
     if request::has(&input.parts.headers, &tag) {
@@ -135,18 +139,18 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     answer::table(input, &entry, snapshots, &end).await
 }
 
-/// Ends what is said of a table with what of it somebody may read.
+/// Finishes the suffix with the read restrictions of the principal.
 pub(super) fn end(
-    ground: &HttpContext,
+    context: &HttpContext,
     who: &CatalogPrincipal,
     warehouse: &Warehouse,
     ident: &TableIdent,
-    mut tail: ResponseSuffix,
+    mut suffix: ResponseSuffix,
 ) -> Result<FinishedSuffix> {
-    if let Some(restrictions) = ground.catalog.rights().restrictions_for(who, warehouse, ident) {
-        tail.put("read-restrictions", &*restrictions)?;
+    if let Some(restrictions) = context.catalog.rights().restrictions_for(who, warehouse, ident) {
+        suffix.put("read-restrictions", &*restrictions)?;
     }
-    tail.finish()
+    suffix.finish()
 }
 
 /// Refuses a chain of views that is none. Rights are those of who asks, whichever view he came by.
@@ -171,7 +175,7 @@ fn check_referenced_by(input: &CatalogRequest<'_>) -> Result<()> {
 
 pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    input.ground.catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
+    input.context.catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 
@@ -179,21 +183,21 @@ pub(super) async fn commit(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let (call, body) = (input.call()?, input.json()?);
     let entry =
-        input.ground.catalog.relations().commit_table(&call, &warehouse, &ident, &body).await?;
+        input.context.catalog.relations().commit_table(&call, &warehouse, &ident, &body).await?;
     answer::table(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
 pub(super) async fn commit_all(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let (call, body) = (input.call()?, input.json()?);
-    input.ground.catalog.relations().commit_transaction(&call, &warehouse, &body).await?;
+    input.context.catalog.relations().commit_transaction(&call, &warehouse, &body).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let purge = input.flag("purgeRequested")?;
-    input.ground.catalog.relations().drop_table(&input.call()?, &warehouse, &ident, purge).await?;
+    input.context.catalog.relations().drop_table(&input.call()?, &warehouse, &ident, purge).await?;
     Ok(answer::done())
 }
 
@@ -201,7 +205,7 @@ pub(super) async fn register(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input
-        .ground
+        .context
         .catalog
         .relations()
         .register_table(&call, &warehouse, &namespace, &body)
@@ -212,7 +216,7 @@ pub(super) async fn register(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn unregister(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let entry = input
-        .ground
+        .context
         .catalog
         .relations()
         .unregister_table(&input.call()?, &warehouse, &ident)
@@ -223,7 +227,7 @@ pub(super) async fn unregister(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let RenameRequest { source, destination } = input.body()?;
-    let (catalog, call) = (&input.ground.catalog, input.call()?);
+    let (catalog, call) = (&input.context.catalog, input.call()?);
     let kind = RelationKind::Table;
     catalog.relations().rename(&call, &warehouse, kind, &source, &destination).await?;
     Ok(answer::done())
@@ -233,7 +237,7 @@ pub(super) async fn report(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let report = input.json()?;
     input
-        .ground
+        .context
         .catalog
         .relations()
         .report_metrics(&input.who, &warehouse, &ident, &report)

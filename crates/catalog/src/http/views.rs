@@ -8,8 +8,8 @@ use axum::response::Response;
 use super::answer;
 use super::moment::as_of;
 use super::request::CatalogRequest;
+use super::suffix::FinishedSuffix;
 use super::tables::{RenameRequest, list_of};
-use super::tail::FinishedSuffix;
 use crate::cache::SnapshotSelection;
 use crate::error::Result;
 use crate::store::RelationKind;
@@ -22,13 +22,13 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry =
-        input.ground.catalog.relations().create_view(&call, &warehouse, &namespace, &body).await?;
+        input.context.catalog.relations().create_view(&call, &warehouse, &namespace, &body).await?;
     answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
 pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
-    let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
+    let (catalog, kind) = (&input.context.catalog, RelationKind::View);
     let entry = match as_of(input)? {
         Some(moment) => {
             let found = catalog.history().load_at(&input.who, &warehouse, kind, &ident, moment);
@@ -42,7 +42,7 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     input
-        .ground
+        .context
         .catalog
         .relations()
         .load(&input.who, &warehouse, RelationKind::View, &ident)
@@ -54,20 +54,20 @@ pub(super) async fn replace(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     let (call, body) = (input.call()?, input.json()?);
     let entry =
-        input.ground.catalog.relations().replace_view(&call, &warehouse, &ident, &body).await?;
+        input.context.catalog.relations().replace_view(&call, &warehouse, &ident, &body).await?;
     answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
-    input.ground.catalog.relations().drop_view(&input.call()?, &warehouse, &ident).await?;
+    input.context.catalog.relations().drop_view(&input.call()?, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let RenameRequest { source, destination } = input.body()?;
-    let (catalog, call) = (&input.ground.catalog, input.call()?);
+    let (catalog, call) = (&input.context.catalog, input.call()?);
     let kind = RelationKind::View;
     catalog.relations().rename(&call, &warehouse, kind, &source, &destination).await?;
     Ok(answer::done())
@@ -77,7 +77,7 @@ pub(super) async fn register(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input
-        .ground
+        .context
         .catalog
         .relations()
         .register_view(&call, &warehouse, &namespace, &body)

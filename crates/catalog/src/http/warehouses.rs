@@ -14,30 +14,30 @@ struct WarehouseListQuery {
 }
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
-    let warehouses = input.ground.catalog.warehouses().list(&input.who).await?;
+    let warehouses = input.context.catalog.warehouses().list(&input.who).await?;
     answer::of(&WarehouseListQuery { warehouses })
 }
 
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     // Before the body is looked at: it is nobody else's business what a good one is.
     crate::access::only_operators(&input.who)?;
-    answer::of(&input.ground.catalog.warehouses().create(&input.who, input.body()?).await?)
+    answer::of(&input.context.catalog.warehouses().create(&input.who, input.body()?).await?)
 }
 
 pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let name = input.param("warehouse")?;
-    answer::of(&input.ground.catalog.warehouses().show(&input.who, name).await?)
+    answer::of(&input.context.catalog.warehouses().show(&input.who, name).await?)
 }
 
 pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     crate::access::only_operators(&input.who)?;
     let name = input.param("warehouse")?;
-    answer::of(&input.ground.catalog.warehouses().update(&input.who, name, input.body()?).await?)
+    answer::of(&input.context.catalog.warehouses().update(&input.who, name, input.body()?).await?)
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     crate::access::only_operators(&input.who)?;
     let (name, insist) = (input.param("warehouse")?, input.flag("force")?);
-    input.ground.catalog.warehouses().delete(&input.who, name, insist).await?;
+    input.context.catalog.warehouses().delete(&input.who, name, insist).await?;
     Ok(answer::done())
 }

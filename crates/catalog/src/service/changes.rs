@@ -39,7 +39,7 @@ pub(super) struct ChangeNotifier {
     /// Counts what was done here.
     done: watch::Sender<u64>,
     /// End of the log when all followers together last asked for it.
-    asked: Mutex<Option<ChangeRequest>>,
+    last_query: Mutex<Option<ChangeRequest>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,16 +58,16 @@ impl ChangeNotifier {
     /// Returns how far the log goes, as of at most [`POLL`] ago, and as of the last change made
     /// here.
     async fn bounds(&self, store: &CatalogStore) -> Result<TimelineBounds> {
-        let mut asked = self.asked.lock().await;
+        let mut last_query = self.last_query.lock().await;
         let (now, done) = (clock::now(), *self.done.borrow());
-        if let Some(last) = *asked
+        if let Some(last) = *last_query
             && last.done == done
             && now.duration_since(last.at) < POLL
         {
             return Ok(last.bounds);
         }
         let bounds = store.log_bounds().await?;
-        *asked = Some(ChangeRequest { at: now, done, bounds });
+        *last_query = Some(ChangeRequest { at: now, done, bounds });
         Ok(bounds)
     }
 }
@@ -276,7 +276,7 @@ impl ChangeFeed {
                 }
                 page.next_after = change.seq;
                 if filter.wants(&change) {
-                    page.changes.extend(self.shown(who, warehouse, &today, change));
+                    page.changes.extend(self.visible_to(who, warehouse, &today, change));
                 }
             }
             if is_last {
@@ -354,10 +354,10 @@ impl ChangeFeed {
         Ok(CurrentObjects { names: store.names_today(id, ids).await?, made })
     }
 
-    /// A change as a principal may see it; nothing when it may see none of it. Rights on a name are
-    /// those on what has it now: it says nothing of what had it before, of which only rights on the
-    /// namespace do, or on what that is in where it was made again since.
-    fn shown(
+    /// Returns a change as a principal may see it, or nothing when it may see none of it. Rights on
+    /// a name are those on what has it now: it says nothing of what had it before, of which only
+    /// rights on the namespace do, or on what that is in where it was made again since.
+    fn visible_to(
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,

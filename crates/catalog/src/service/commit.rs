@@ -49,7 +49,7 @@ pub(super) struct TableCommit {
     pub(super) ident: TableIdent,
     pub(super) request: CommitRequest,
     /// Locations that the caller may choose.
-    pub(super) reach: LocationScope,
+    pub(super) scope: LocationScope,
 }
 
 impl RelationService {
@@ -73,7 +73,7 @@ impl RelationService {
         span.end();
         let act = async move |it: RelationChange| {
             let changes = vec![wanted];
-            let mut entries = it.relations.commit_all(&it.warehouse, &it.stamp, &changes).await?;
+            let mut entries = it.relations.commit_all(&it.warehouse, &it.context, &changes).await?;
             entries
                 .pop()
                 .ok_or_else(|| CatalogError::internal("a commit of one table changed none"))
@@ -118,12 +118,12 @@ impl RelationService {
         }
         let warehouse = Arc::clone(warehouse);
         let relations = self.clone();
-        let act = async move |stamp: ChangeContext| {
-            let mut turns = Vec::with_capacity(changes.len());
+        let act = async move |context: ChangeContext| {
+            let mut locks = Vec::with_capacity(changes.len());
             for TableCommit { ident, .. } in &changes {
-                turns.push(relations.0.entries.turn(&warehouse, ident).await);
+                locks.push(relations.0.entries.lock(&warehouse, ident).await);
             }
-            relations.commit_all(&warehouse, &stamp, &changes).await.map(drop)
+            relations.commit_all(&warehouse, &context, &changes).await.map(drop)
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }
@@ -152,23 +152,23 @@ impl RelationService {
                 self.0.rights.require_unrestricted(call.who, warehouse, &ident)?;
             }
         }
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
-        Ok(TableCommit { ident, request, reach })
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
+        Ok(TableCommit { ident, request, scope })
     }
 
     /// Commits changes of several tables, all or none, and tries again when another server came
-    /// first. The caller has the turn of every table. Answers the entries in the same order.
+    /// first. The caller holds the lock of every table. Answers the entries in the same order.
     pub(super) async fn commit_all(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         changes: &[TableCommit],
     ) -> Result<Vec<Arc<CachedVersion>>> {
         let mut span = traces::span("commit");
         span.set("cove.tables", u64::try_from(changes.len()).unwrap_or(u64::MAX));
         let mut tries = 0;
         loop {
-            let done = span.within(self.commit_once(warehouse, stamp, changes)).await;
+            let done = span.within(self.commit_once(warehouse, context, changes)).await;
             if done.as_ref().is_err_and(CommitConflict::is_conflict) {
                 self.0.conflicts.inc();
             }
@@ -190,13 +190,13 @@ impl RelationService {
     async fn commit_once(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         changes: &[TableCommit],
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let mut steps = Vec::with_capacity(changes.len());
         for wanted in changes {
             let mut span = traces::span("apply");
-            match span.within(self.step(warehouse, stamp, wanted)).await {
+            match span.within(self.step(warehouse, context, wanted)).await {
                 Ok(step) => steps.push(step),
                 Err(error) => {
                     fail(&mut span, &error);
@@ -206,15 +206,15 @@ impl RelationService {
             }
         }
         let idents: Vec<_> = changes.iter().map(|it| it.ident.clone()).collect();
-        self.land(warehouse, stamp, &idents, steps).await
+        self.land(warehouse, context, &idents, steps).await
     }
 
-    /// Moves the pointers to what steps came to, all or none. The caller has the turn of every
+    /// Moves the pointers to what steps came to, all or none. The caller holds the lock of every
     /// table.
     pub(super) async fn land(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         idents: &[TableIdent],
         steps: Vec<CommitStep>,
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
@@ -222,9 +222,9 @@ impl RelationService {
         let mut span = traces::span("store");
         let moved = match (swaps.is_empty(), new.is_empty()) {
             (true, true) => {
-                self.0.store.remember_done(stamp).await.map(|()| SwapOutcome::default())
+                self.0.store.remember_done(context).await.map(|()| SwapOutcome::default())
             }
-            _ => self.0.store.swap(stamp, warehouse.id(), swaps, new).await,
+            _ => self.0.store.swap(context, warehouse.id(), swaps, new).await,
         };
         if let Err(error) = &moved {
             fail(&mut span, error);
@@ -256,10 +256,10 @@ impl RelationService {
     async fn step(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
-        TableCommit { ident, request, reach }: &TableCommit,
+        context: &ChangeContext,
+        TableCommit { ident, request, scope }: &TableCommit,
     ) -> Result<CommitStep> {
-        let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
+        let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
         let CommitRequest { requirements, updates, .. } = request;
         let found = self.0.entries.entry(warehouse, RelationKind::Table, ident).await;
         if update::is_create(requirements)? {
@@ -273,11 +273,11 @@ impl RelationService {
             let location = homes::new_location(&self.0.store, warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
             if doc.location != location {
-                homes::check_reach_of_new(&self.0.store, warehouse, reach, ident, &doc.location)
+                homes::check_scope_of_new(&self.0.store, warehouse, scope, ident, &doc.location)
                     .await?;
             }
-            homes::check_apart(&self.0.store, stamp, &doc.location, "").await?;
-            homes::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
+            homes::check_apart(&self.0.store, context, &doc.location, "").await?;
+            homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
             return Ok(CommitStep::New(documents::write(warehouse, &doc, None).await?));
         }
         let base = found?;
@@ -289,11 +289,11 @@ impl RelationService {
         if next.location != doc.location {
             let (location, own) = (&*next.location, Some(&*doc.location));
             let chosen = ChosenLocation { field: "location", location, own };
-            homes::check_reach(&self.0.store, warehouse, reach, chosen).await?;
-            homes::check_apart(&self.0.store, stamp, &next.location, &pointer.id).await?;
+            homes::check_scope(&self.0.store, warehouse, scope, chosen).await?;
+            homes::check_apart(&self.0.store, context, &next.location, &pointer.id).await?;
         }
         homes::check_paths(
-            stamp,
+            context,
             warehouse,
             &next.location,
             &next.properties,

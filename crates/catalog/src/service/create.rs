@@ -38,14 +38,14 @@ impl RelationService {
         )?;
         let request = CreateTable::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         if request.is_staged {
-            return self.stage(call, warehouse, &ident, (&request, &reach)).await;
+            return self.stage(call, warehouse, &ident, (&request, &scope)).await;
         }
         let act = async move |it: RelationChange| {
-            let RelationChange { relations, warehouse, ident, stamp } = &it;
-            let doc = relations.drafted(warehouse, ident, &request, &reach, stamp.now_ms).await?;
-            relations.make(warehouse, stamp, ident, &doc, LogAction::CreateTable).await
+            let RelationChange { relations, warehouse, ident, context } = &it;
+            let doc = relations.drafted(warehouse, ident, &request, &scope, context.now_ms).await?;
+            relations.make(warehouse, context, ident, &doc, LogAction::CreateTable).await
         };
         self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }
@@ -60,9 +60,9 @@ impl RelationService {
         let doc =
             self.drafted(warehouse, ident, request.0, request.1, node::clock::wall_ms()).await?;
         // Refused where it may not be, as when it is made: its files come before it.
-        let stamp = call.stamp(self.0.store.now_ms());
-        homes::check_apart(&self.0.store, &stamp, &doc.location, "").await?;
-        homes::check_paths(&stamp, warehouse, &doc.location, &doc.properties, None)?;
+        let context = call.context(self.0.store.now_ms());
+        homes::check_apart(&self.0.store, &context, &doc.location, "").await?;
+        homes::check_paths(&context, warehouse, &doc.location, &doc.properties, None)?;
         let (doc, document) = doc.settle()?;
         Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), document)))
     }
@@ -73,17 +73,17 @@ impl RelationService {
         warehouse: &Warehouse,
         ident: &TableIdent,
         request: &CreateTable,
-        reach: &LocationScope,
+        scope: &LocationScope,
         now_ms: u64,
     ) -> Result<TableDoc> {
         let uuid = Uuid::v4()?;
         let location = homes::new_location(&self.0.store, warehouse, ident, uuid).await?;
         self.require_free(warehouse, RelationKind::Table, ident).await?;
         if let Some(location) = &request.location {
-            homes::check_reach(
+            homes::check_scope(
                 &self.0.store,
                 warehouse,
-                reach,
+                scope,
                 ChosenLocation::anew("location", location),
             )
             .await?;

@@ -159,8 +159,8 @@ impl DroppedRelations {
     }
 
     async fn retention_of(&self, warehouse: &Warehouse) -> Result<u64> {
-        let said = self.0.store.retention(warehouse.id()).await?;
-        Ok(said.unwrap_or(self.0.settings.undrop_seconds))
+        let own = self.0.store.retention(warehouse.id()).await?;
+        Ok(own.unwrap_or(self.0.settings.undrop_seconds))
     }
 
     /// For how long what is dropped in a warehouse can come back, in seconds, where no namespace
@@ -193,11 +193,11 @@ impl DroppedRelations {
         self.retention_of(warehouse).await
     }
 
-    /// Drops a table or a view. The caller has its turn.
+    /// Drops a table or a view. The caller holds its lock.
     pub(super) async fn drop_one(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         kind: RelationKind,
         ident: &TableIdent,
         purge: bool,
@@ -209,12 +209,12 @@ impl DroppedRelations {
         };
         let seconds = self.undrop_seconds(warehouse, &ident.namespace).await?;
         if seconds == 0 && !purge {
-            return self.release(warehouse, stamp, kind, ident, act).await;
+            return self.release(warehouse, context, kind, ident, act).await;
         }
-        let until_ms = stamp.now_ms.saturating_add(seconds.saturating_mul(1000));
+        let until_ms = context.now_ms.saturating_add(seconds.saturating_mul(1000));
         let keep = DropMode { until_ms, purge };
         let store = &self.0.store;
-        let kept = store.set_aside(stamp, warehouse.id(), kind, ident, act, keep).await;
+        let kept = store.set_aside(context, warehouse.id(), kind, ident, act, keep).await;
         self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         let pointer = kept?;
@@ -224,13 +224,13 @@ impl DroppedRelations {
         let one = DroppedRelation {
             ident: ident.clone(),
             pointer,
-            dropped_ms: stamp.now_ms,
+            dropped_ms: context.now_ms,
             keep,
-            principal: stamp.principal.clone(),
+            principal: context.principal.clone(),
             is_purging: true,
             has_begun: false,
         };
-        if let Err(error) = self.purge_at_once(warehouse, stamp, &one).await {
+        if let Err(error) = self.purge_at_once(warehouse, context, &one).await {
             // It is dropped, and its place is taken until a sweep has removed the rest.
             let (error, base) = (&error as &dyn std::error::Error, &*one.pointer.base);
             tracing::warn!(error, base, "a dropped table is not purged yet");
@@ -238,16 +238,16 @@ impl DroppedRelations {
         Ok(())
     }
 
-    /// Takes a table or view away, but for its files. The caller has its turn.
+    /// Removes a table or view, but not its files. The caller holds its lock.
     pub(super) async fn release(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         kind: RelationKind,
         ident: &TableIdent,
         act: LogAction,
     ) -> Result<()> {
-        let released = self.0.store.drop_relation(stamp, warehouse.id(), kind, ident, act).await;
+        let released = self.0.store.drop_relation(context, warehouse.id(), kind, ident, act).await;
         self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         released.map(drop)
@@ -260,14 +260,14 @@ impl DroppedRelations {
         by: &ChangeContext,
         one: &DroppedRelation,
     ) -> Result<()> {
-        let stamp = ChangeContext { key: None, ..by.clone() };
+        let context = ChangeContext { key: None, ..by.clone() };
         match self.0.store.take_dropped(&one.pointer.id, self.0.store.now_ms()).await {
             Ok(()) => {}
             // Another server's sweep was faster.
             Err(error) if error.kind == ErrorReason::NotFound => return Ok(()),
             Err(error) => return Err(error),
         }
-        self.purge_held(warehouse, &stamp, one).await?;
+        self.purge_held(warehouse, &context, one).await?;
         self.0.rights.follow_moves().await;
         Ok(())
     }
@@ -366,11 +366,11 @@ impl DroppedRelations {
         to: impl FnOnce(&TableIdent) -> Result<TableIdent> + Send + 'static,
     ) -> Result<RestoredRelation> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
-        let (again_who, again_in, stamp) =
-            (who.clone(), Arc::clone(&warehouse), call.stamp(self.0.store.now_ms()));
+        let (again_who, again_in, context) =
+            (who.clone(), Arc::clone(&warehouse), call.context(self.0.store.now_ms()));
         // Looked for once it is known that it was not brought back by this request before.
         let service = self.clone();
-        let act = async move |stamp: ChangeContext| {
+        let act = async move |context: ChangeContext| {
             let found = service.require_dropped(&who, &warehouse, &name).await?;
             let ident = to(&found.ident)?;
             service.0.rights.allow(
@@ -379,16 +379,16 @@ impl DroppedRelations {
                 AccessRight::Write,
                 RightTarget::Namespace(&ident.namespace),
             )?;
-            let _turn = service.0.entries.turn(&warehouse, &ident).await;
+            let _lock = service.0.entries.lock(&warehouse, &ident).await;
             let (kind, id) = (found.pointer.kind, found.pointer.id);
-            let done = service.0.store.undrop(&stamp, warehouse.id(), &id, &ident).await;
+            let done = service.0.store.undrop(&context, warehouse.id(), &id, &ident).await;
             service.0.entries.forget(&warehouse, &ident);
             service.0.rights.follow_moves().await;
             done.map(|_| RestoredRelation { ident, kind, id })
         };
         let service = self.clone();
         let again = async move || {
-            let done = service.0.store.undropped(&stamp, again_in.id()).await?;
+            let done = service.0.store.undropped(&context, again_in.id()).await?;
             let (ident, kind, id) = done.ok_or_else(|| {
                 let message = "it was brought back; where to is not in the log any more";
                 CatalogError::new(ErrorReason::Gone, message)
@@ -413,12 +413,12 @@ impl DroppedRelations {
     ) -> Result<()> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
         let service = self.clone();
-        let act = async move |stamp: ChangeContext| {
+        let act = async move |context: ChangeContext| {
             let found = service.require_dropped(&who, &warehouse, &name).await?;
             // Whoever asks for it wants the files gone, whatever was said when it was dropped.
             let found = DroppedRelation { keep: DropMode { purge: true, ..found.keep }, ..found };
-            service.0.store.take_dropped(&found.pointer.id, stamp.now_ms).await?;
-            service.purge_one(&warehouse, &stamp, &found).await
+            service.0.store.take_dropped(&found.pointer.id, context.now_ms).await?;
+            service.purge_one(&warehouse, &context, &found).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }
@@ -441,10 +441,10 @@ impl DroppedRelations {
         let dropped_ms = first.as_ref().map_or(0, |it| it.dropped_ms);
         self.0.rights.allow(who, warehouse, AccessRight::Manage, kept_in(&made, dropped_ms))?;
         let first = first.filter(|it| !it.is_purging).ok_or_else(|| {
-            let shown: String = name.chars().take(100).collect();
+            let excerpt: String = name.chars().take(100).collect();
             CatalogError::new(
                 ErrorReason::NotFound,
-                format!("nothing that was dropped is kept as {shown}"),
+                format!("nothing that was dropped is kept as {excerpt}"),
             )
         })?;
         if second.is_some() && first.pointer.id != name {
@@ -458,23 +458,23 @@ impl DroppedRelations {
     async fn purge_one(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         one: &DroppedRelation,
     ) -> Result<()> {
         // Nobody registers it meanwhile.
-        let _turn = self.0.entries.turn(warehouse, &one.ident).await;
-        self.purge_held(warehouse, stamp, one).await
+        let _lock = self.0.entries.lock(warehouse, &one.ident).await;
+        self.purge_held(warehouse, context, one).await
     }
 
     /// Purges it for a caller who holds the lock of its name.
     async fn purge_held(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         one: &DroppedRelation,
     ) -> Result<()> {
         tokio::select! {
-            done = self.purge_marked(warehouse, stamp, one) => done,
+            done = self.purge_marked(warehouse, context, one) => done,
             never = self.keep_taken(&one.pointer.id, RENEW_EVERY) => match never {},
         }
     }
@@ -494,7 +494,7 @@ impl DroppedRelations {
     async fn purge_marked(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         one: &DroppedRelation,
     ) -> Result<()> {
         if one.keep.purge && one.pointer.kind == RelationKind::Table {
@@ -514,7 +514,7 @@ impl DroppedRelations {
                 }
             }
         }
-        self.0.store.forget_dropped(stamp, warehouse.id(), one).await
+        self.0.store.forget_dropped(context, warehouse.id(), one).await
     }
 
     /// The document of a table from its file. Another one would say that other files are to go.
@@ -538,17 +538,17 @@ impl DroppedRelations {
             let lease_ms = u64::try_from(LEASE.as_millis()).map_err(CatalogError::internal)?;
             loop {
                 let now_ms = self.0.store.now_ms();
-                // One at a time: what waits for its turn here another server may take.
+                // One at a time: what waits for its lock here another server may take.
                 let mut expired = self.0.store.take_expired(now_ms, lease_ms, 1).await?;
                 let Some((warehouse, one)) = expired.pop() else { break };
-                let stamp = ChangeContext {
+                let context = ChangeContext {
                     principal: SWEEPER.to_owned(),
                     is_operator: true,
                     now_ms: self.0.store.now_ms(),
                     key: None,
                     names: None,
                 };
-                match self.purge_in(&warehouse, &stamp, &one).await {
+                match self.purge_in(&warehouse, &context, &one).await {
                     Ok(()) => swept.purged += 1,
                     Err(error) => {
                         let (error, table) = (&error as &dyn std::error::Error, &one.ident);
@@ -569,7 +569,7 @@ impl DroppedRelations {
     async fn purge_in(
         &self,
         warehouse: &str,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         one: &DroppedRelation,
     ) -> Result<()> {
         let found = self.0.warehouses.all().into_iter().find(|it| **it.id() == *warehouse);
@@ -579,7 +579,7 @@ impl DroppedRelations {
                 "its warehouse is not open at this server",
             )
         })?;
-        self.purge_one(&found, stamp, one).await
+        self.purge_one(&found, context, one).await
     }
 
     /// Sweeps now and then, until the server drains.

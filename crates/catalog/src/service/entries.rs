@@ -170,7 +170,7 @@ impl RelationEntries {
     }
 
     /// Waits for the right to change what is behind a name.
-    pub(crate) async fn turn(
+    pub(crate) async fn lock(
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
@@ -230,7 +230,7 @@ impl RelationEntries {
         age: Duration,
     ) -> Result<Option<Arc<CachedVersion>>> {
         let key = key(warehouse, ident);
-        let _turn = self.0.loads.lock(key.clone()).await;
+        let _lock = self.0.loads.lock(key.clone()).await;
         // Whoever read it meanwhile may have begun before this reader did, and before a commit of
         // another server that this one's client knows of.
         if let Some(entry) = self.cached_entry(warehouse, ident, age).await? {

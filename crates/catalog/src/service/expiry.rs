@@ -38,10 +38,10 @@ fn number(doc: &TableDoc, name: &str, default: i64) -> Result<i64> {
     let Some(text) = doc.properties.get(name) else { return Ok(default) };
     let number = text.trim().parse::<i64>().ok().filter(|number| *number >= 0);
     number.ok_or_else(|| {
-        let shown: String = text.chars().take(40).collect();
+        let excerpt: String = text.chars().take(40).collect();
         CatalogError::new(
             ErrorReason::Validation,
-            format!("the property `{name}` is no number: `{shown}`"),
+            format!("the property `{name}` is no number: `{excerpt}`"),
         )
     })
 }
@@ -125,7 +125,7 @@ mod tests {
 
     /// A table of these snapshots.
     fn table(snapshots: &[Shape], refs: &Value, properties: &Value) -> TableDoc {
-        let shown: Vec<_> = snapshots
+        let listed: Vec<_> = snapshots
             .iter()
             .map(|(id, parent, hours)| {
                 let mut it = json!({"snapshot-id": id, "sequence-number": id,
@@ -145,7 +145,7 @@ mod tests {
             "default-spec-id": 0, "partition-specs": [{"spec-id": 0, "fields": []}],
             "last-partition-id": 999, "default-sort-order-id": 0,
             "sort-orders": [{"order-id": 0, "fields": []}], "properties": properties,
-            "current-snapshot-id": current, "refs": refs, "snapshots": shown});
+            "current-snapshot-id": current, "refs": refs, "snapshots": listed});
         TableDoc::parse(Bytes::from(doc.to_string())).unwrap()
     }
 

@@ -136,11 +136,11 @@ impl FunctionService {
         };
         let fresh = || Uuid::v4().map_err(CatalogError::internal);
         let doc = FunctionDoc::parse(&metadata, known.map_or_else(fresh, Ok)?)?;
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
         let (warehouse, again_in) = (Arc::clone(warehouse), Arc::clone(warehouse));
         let again = ident.clone();
         let service = self.clone();
-        let act = async move |stamp: ChangeContext| {
+        let act = async move |context: ChangeContext| {
             let (store, id) = (&service.0.store, warehouse.id());
             if let Some(location) = &doc.location {
                 let own = match known {
@@ -149,9 +149,9 @@ impl FunctionService {
                 };
                 let (field, own) = ("metadata.location", own.as_deref());
                 let chosen = ChosenLocation { field, location, own };
-                homes::check_reach(&service.0.store, &warehouse, &reach, chosen).await?;
+                homes::check_scope(&service.0.store, &warehouse, &scope, chosen).await?;
             }
-            store.put_function(&stamp, id, &ident, &doc, overwrite).await?;
+            store.put_function(&context, id, &ident, &doc, overwrite).await?;
             Ok(doc.document)
         };
         let service = self.clone();
@@ -178,8 +178,8 @@ impl FunctionService {
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let service = self.clone();
-        let act = async move |stamp: ChangeContext| {
-            service.0.store.drop_function(&stamp, warehouse.id(), &ident).await
+        let act = async move |context: ChangeContext| {
+            service.0.store.drop_function(&context, warehouse.id(), &ident).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }

@@ -28,7 +28,7 @@ pub(super) enum LocationScope {
     Homes(Vec<NamespaceIdent>),
 }
 
-/// A place that somebody has chosen.
+/// A location that the caller has chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChosenLocation<'a> {
     /// Name of its field in the request.
@@ -40,8 +40,8 @@ pub(super) struct ChosenLocation<'a> {
 }
 
 impl LocationScope {
-    /// Returns how far the places go that somebody may choose for what is in a namespace, or for
-    /// one of the first level.
+    /// Returns the locations that a principal may choose in a namespace, or for one of the first
+    /// level.
     pub(super) fn of(
         rights: &RightGuard,
         who: &CatalogPrincipal,
@@ -64,7 +64,7 @@ impl LocationScope {
         LocationScope::Homes(homes)
     }
 
-    /// Returns whether all that is in something is within it.
+    /// Returns whether it covers all locations of an object.
     pub(super) fn has(&self, object: RightTarget<'_>) -> bool {
         match (self, object) {
             (LocationScope::Warehouse, _) => true,
@@ -84,18 +84,18 @@ impl<'a> ChosenLocation<'a> {
 /// A namespace and those that it is in, the innermost first, with what they say of themselves.
 type Chain = [(NamespaceIdent, Properties)];
 
-/// Refuses a place for a table, a view or a function that whoever chose it may not choose.
+/// Refuses a location for a table, a view or a function that is outside of the caller's scope.
 ///
 /// # Errors
 /// `BadRequest` when it is none; `Forbidden`.
-pub(super) async fn check_reach(
+pub(super) async fn check_scope(
     store: &CatalogStore,
     warehouse: &Warehouse,
-    reach: &LocationScope,
+    scope: &LocationScope,
     chosen: ChosenLocation<'_>,
 ) -> Result<()> {
     warehouse.check_location(chosen.location)?;
-    let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
+    let LocationScope::Homes(namespaces) = scope else { return Ok(()) };
     let place: TableLocation = chosen.location.parse()?;
     let own = chosen.own.and_then(|it| it.parse::<TableLocation>().ok());
     if own.is_some_and(|own| place == own || place.is_below(&own)) {
@@ -109,17 +109,17 @@ pub(super) async fn check_reach(
     Err(refusal(warehouse, &homes, chosen))
 }
 
-/// Refuses a home for a namespace that whoever chose it may not choose.
+/// Refuses a home for a namespace that is outside of the caller's scope.
 ///
 /// # Errors
-/// As of [`check_reach`].
+/// As of [`check_scope`].
 pub(super) async fn check_home(
     store: &CatalogStore,
     warehouse: &Warehouse,
-    reach: &LocationScope,
+    scope: &LocationScope,
     location: &str,
 ) -> Result<()> {
-    let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
+    let LocationScope::Homes(namespaces) = scope else { return Ok(()) };
     let place: TableLocation = location.parse()?;
     let homes = homes_of(store, warehouse, namespaces).await?;
     let is_within = |home: TableLocation| place == home || place.is_below(&home);
@@ -137,7 +137,7 @@ pub(super) async fn check_home(
 pub(super) async fn check_new_home(
     store: &CatalogStore,
     warehouse: &Warehouse,
-    reach: &LocationScope,
+    scope: &LocationScope,
     ident: &NamespaceIdent,
     location: Option<&str>,
 ) -> Result<Option<String>> {
@@ -145,10 +145,10 @@ pub(super) async fn check_new_home(
     let first = chain.first_mut().ok_or_else(|| no_such_namespace(ident))?;
     let known = first.1.remove(LOCATION);
     match location {
-        Some(location) => check_home(store, warehouse, reach, location).await?,
+        Some(location) => check_home(store, warehouse, scope, location).await?,
         // It goes: another home is in its place.
         None if known.is_some() => {
-            check_home(store, warehouse, reach, &home(warehouse, &chain)).await?;
+            check_home(store, warehouse, scope, &home(warehouse, &chain)).await?;
         }
         None => {}
     }
@@ -198,22 +198,22 @@ async fn is_untouched(store: &CatalogStore, warehouse: &Warehouse, location: &st
     Ok(!is_shared && warehouse.files().is_empty(location).await?)
 }
 
-/// Refuses a location that a commit says for a new table, as [`check_reach`] does. The
+/// Refuses a location that a commit says for a new table, as [`check_scope`] does. The
 /// one outside of its namespace's home that staging it may have answered is good.
 ///
 /// # Errors
-/// As of [`check_reach`].
-pub(super) async fn check_reach_of_new(
+/// As of [`check_scope`].
+pub(super) async fn check_scope_of_new(
     store: &CatalogStore,
     warehouse: &Warehouse,
-    reach: &LocationScope,
+    scope: &LocationScope,
     ident: &TableIdent,
     location: &str,
 ) -> Result<()> {
     if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {
         return Ok(());
     }
-    check_reach(store, warehouse, reach, ChosenLocation::anew("location", location)).await
+    check_scope(store, warehouse, scope, ChosenLocation::anew("location", location)).await
 }
 
 /// The home that a namespace will have which is not there yet, as its `location` says it. Where
@@ -267,11 +267,11 @@ async fn chain_of(
 /// gets at what is there. An operator knows what he does.
 pub(super) async fn check_apart(
     store: &CatalogStore,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     location: &str,
     own_id: &str,
 ) -> Result<()> {
-    if stamp.is_operator || !store.is_shared(location, own_id).await? {
+    if context.is_operator || !store.is_shared(location, own_id).await? {
         return Ok(());
     }
     Err(not_apart(location))
@@ -281,7 +281,7 @@ pub(super) async fn check_apart(
 /// operator says so, outside of the table's own location. Credentials are for all of them, so
 /// nobody claims a place where others' tables may be one day. What was said `before` stays.
 pub(super) fn check_paths(
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     warehouse: &Warehouse,
     location: &str,
     properties: &TableProperties,
@@ -292,12 +292,12 @@ pub(super) fn check_paths(
         if before.and_then(|it| it.get(name)).is_some_and(|it| it == path) {
             continue;
         }
-        let told = |error: CatalogError| {
+        let named = |error: CatalogError| {
             CatalogError::new(error.kind, format!("`{name}`: {}", error.message))
         };
-        warehouse.check_location(&path).map_err(told)?;
+        warehouse.check_location(&path).map_err(named)?;
         let (own, place): (TableLocation, TableLocation) = (location.parse()?, path.parse()?);
-        if !stamp.is_operator && own != place && !place.is_below(&own) {
+        if !context.is_operator && own != place && !place.is_below(&own) {
             let message = format!(
                 "`{name}`: only an operator may have files elsewhere than in \
                 the table's location"
@@ -311,9 +311,9 @@ pub(super) fn check_paths(
 /// The home of the first of these.
 fn home(warehouse: &Warehouse, chain: &Chain) -> String {
     let levels = chain.first().map(|(ident, _)| ident.levels()).unwrap_or_default();
-    let said =
+    let nearest =
         chain.iter().find_map(|(ident, properties)| Some((ident, properties.get(LOCATION)?)));
-    match said {
+    match nearest {
         Some((above, base)) => warehouse.directory_in(base, &levels[above.levels().len()..]),
         None => warehouse.directory_in(warehouse.root(), levels),
     }
@@ -325,16 +325,16 @@ fn refusal(
     chosen: ChosenLocation<'_>,
 ) -> CatalogError {
     let ChosenLocation { field, location, own } = chosen;
-    let shown = |text: &str| text.chars().take(200).collect::<String>();
+    let excerpt = |text: &str| text.chars().take(200).collect::<String>();
     let place = match (homes.first(), own) {
-        (Some((ident, home)), _) => format!("`{}`, the home of namespace {ident}", shown(home)),
-        (None, Some(own)) => format!("`{}`, where it is now", shown(own)),
+        (Some((ident, home)), _) => format!("`{}`, the home of namespace {ident}", excerpt(home)),
+        (None, Some(own)) => format!("`{}`, where it is now", excerpt(own)),
         (None, None) => "any place that is yours".to_owned(),
     };
     let message = format!(
         "`{field}`: the location `{}` is not below {place}; other places need the right to write \
          in the warehouse `{}`",
-        shown(location),
+        excerpt(location),
         warehouse.name()
     );
     CatalogError::new(ErrorReason::Forbidden, message)

@@ -134,8 +134,8 @@ impl InspectCell {
         number.map_or(InspectCell::Null, |it| InspectCell::Integer(it.into()))
     }
 
-    /// Returns what a part of a document says: its text, or its bytes.
-    fn said(part: Option<RawJson>) -> InspectCell {
+    /// Returns a part of a document as a cell: its text, or its JSON.
+    fn cell(part: Option<RawJson>) -> InspectCell {
         let Some(part) = part else { return InspectCell::Null };
         match part.as_str() {
             Some(text) => InspectCell::Text(text.into_owned()),
@@ -280,7 +280,7 @@ impl Catalog {
                     Ok(vec![
                         InspectCell::Integer(it.id.into()),
                         InspectCell::text(&it.name),
-                        InspectCell::said(Some(it.written.clone())),
+                        InspectCell::cell(Some(it.written.clone())),
                         InspectCell::Bool(it.is_required),
                     ])
                 })
@@ -354,8 +354,8 @@ fn snapshot(it: &iceberg::doc::TableSnapshot) -> Result<Vec<InspectCell>> {
         InspectCell::integer(it.parent),
         InspectCell::Integer(it.sequence_number),
         InspectCell::integer(it.schema_id),
-        InspectCell::said(operation),
-        InspectCell::said(it.raw.get("manifest-list")),
-        InspectCell::said(summary),
+        InspectCell::cell(operation),
+        InspectCell::cell(it.raw.get("manifest-list")),
+        InspectCell::cell(summary),
     ])
 }

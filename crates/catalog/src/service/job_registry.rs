@@ -113,7 +113,7 @@ impl JobReport {
 #[derive(Debug)]
 pub(super) struct MaintenanceJobs {
     pub(super) all: Mutex<HashMap<String, Arc<MaintenanceJob>>>,
-    pub(super) turns: Semaphore,
+    pub(super) permits: Semaphore,
 }
 
 /// A job of this server, and who asked for it.
@@ -127,7 +127,7 @@ pub(super) struct MaintenanceJob {
 
 impl Default for MaintenanceJobs {
     fn default() -> MaintenanceJobs {
-        MaintenanceJobs { all: Mutex::default(), turns: Semaphore::new(RUNNING_MAX) }
+        MaintenanceJobs { all: Mutex::default(), permits: Semaphore::new(RUNNING_MAX) }
     }
 }
 
@@ -136,7 +136,7 @@ impl MaintenanceJobs {
     #[cfg(test)]
     pub(super) async fn hold(&self) -> tokio::sync::SemaphorePermit<'_> {
         let all = u32::try_from(RUNNING_MAX).unwrap();
-        self.turns.acquire_many(all).await.unwrap()
+        self.permits.acquire_many(all).await.unwrap()
     }
 
     /// A job of this server.

@@ -196,8 +196,8 @@ impl MaintenanceService {
             self.0.rights.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
         }
         found.ok_or_else(|| {
-            let shown: String = id.chars().take(100).collect();
-            CatalogError::new(ErrorReason::NotFound, format!("there is no job {shown}"))
+            let excerpt: String = id.chars().take(100).collect();
+            CatalogError::new(ErrorReason::NotFound, format!("there is no job {excerpt}"))
         })
     }
 }

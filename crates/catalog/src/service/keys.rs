@@ -73,25 +73,25 @@ impl ChangeRunner {
         A: Future<Output = Result<T>> + Send,
         B: Future<Output = Result<T>> + Send,
     {
-        let (runner, mut stamp) = (self.clone(), call.stamp(self.0.store.now_ms()));
-        stamp.names = Some(self.0.names.clone());
+        let (runner, mut context) = (self.clone(), call.context(self.0.store.now_ms()));
+        context.names = Some(self.0.names.clone());
         let changing = self.0.names.changing();
         let work = async move {
             // Whatever comes of it, and before it is answered.
             let _changing = changing;
-            let Some((key, hash)) = stamp.key else {
-                let done = act(stamp).await;
+            let Some((key, hash)) = context.key else {
+                let done = act(context).await;
                 runner.0.feed.changed();
                 return done;
             };
-            let principal: Arc<str> = stamp.principal.as_str().into();
-            let _turn = runner.0.keys.lock((principal, key)).await;
+            let principal: Arc<str> = context.principal.as_str().into();
+            let _lock = runner.0.keys.lock((principal, key)).await;
             let store = &runner.0.store;
-            if let Some(done) = store.remembered(&stamp.principal, key).await? {
+            if let Some(done) = store.remembered(&context.principal, key).await? {
                 judge(done, &hash)?;
                 return again().await;
             }
-            let error = match act(stamp.clone()).await {
+            let error = match act(context.clone()).await {
                 Ok(done) => {
                     runner.0.feed.changed();
                     return Ok(done);
@@ -100,13 +100,13 @@ impl ChangeRunner {
             };
             // Another server may have carried it out meanwhile, so that this one could not.
             if store.is_shared_by_servers()
-                && let Some(done) = store.remembered(&stamp.principal, key).await?
+                && let Some(done) = store.remembered(&context.principal, key).await?
             {
                 judge(done, &hash)?;
                 return again().await;
             }
             if is_final(error.kind)
-                && let Err(failed) = store.remember_refusal(&stamp, &error).await
+                && let Err(failed) = store.remember_refusal(&context, &error).await
             {
                 // The refusal is right all the same; the same request is judged again.
                 let failed = &failed as &dyn std::error::Error;

@@ -63,7 +63,7 @@ impl ListContent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ListKey {
     warehouse: Arc<str>,
-    told: ListContent,
+    content: ListContent,
     namespace: Option<NamespaceIdent>,
 }
 
@@ -88,7 +88,7 @@ pub struct ReadyLists {
     hasher: RandomState,
     parts: [RwLock<ListPart>; PARTS],
     /// Locks of those who make an answer.
-    turns: Arc<KeyLocks<ListKey>>,
+    locks: Arc<KeyLocks<ListKey>>,
     /// For how long one is good where others change the store; none where nobody does.
     kept: Option<Duration>,
     bytes: AtomicUsize,
@@ -118,7 +118,7 @@ impl ReadyLists {
             names,
             hasher: RandomState::new(),
             parts: Default::default(),
-            turns: Arc::default(),
+            locks: Arc::default(),
             kept,
             bytes: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
@@ -175,7 +175,7 @@ impl ReadyLists {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        told: ListContent,
+        content: ListContent,
         namespace: &NamespaceIdent,
     ) -> Option<Bytes> {
         self.rights
@@ -186,7 +186,7 @@ impl ReadyLists {
         }
         let count = self.names.count(warehouse.id(), Some(namespace));
         let (warehouse, namespace) = (Arc::clone(warehouse.id()), Some(namespace.clone()));
-        self.find(&ListKey { warehouse, told, namespace }, count)
+        self.find(&ListKey { warehouse, content, namespace }, count)
     }
 
     /// An answer that tells something of a namespace, or of a warehouse: a ready one, or what
@@ -198,7 +198,7 @@ impl ReadyLists {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
-        told: ListContent,
+        content: ListContent,
         namespace: Option<&NamespaceIdent>,
         make: impl AsyncFnOnce() -> Result<Bytes>,
     ) -> Result<Bytes> {
@@ -208,12 +208,12 @@ impl ReadyLists {
             return make().await;
         }
         let warehouse = Arc::clone(warehouse.id());
-        let key = ListKey { warehouse, told, namespace: namespace.cloned() };
+        let key = ListKey { warehouse, content, namespace: namespace.cloned() };
         let count = || self.names.count(&key.warehouse, namespace);
         if let Some(body) = self.find(&key, count()) {
             return Ok(body);
         }
-        let _turn = self.turns.lock(key.clone()).await;
+        let _lock = self.locks.lock(key.clone()).await;
         // Before the store is read: what changes after that makes this answer old.
         let count = count();
         if let Some(body) = self.find(&key, count) {

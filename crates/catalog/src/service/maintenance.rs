@@ -123,11 +123,11 @@ impl MaintenanceService {
         &self,
         call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
-        asked: MaintenanceRequest,
+        request: MaintenanceRequest,
     ) -> Result<String> {
         let refuse = |message: &str| Err(CatalogError::new(ErrorReason::BadRequest, message));
         let manage = |object| self.0.rights.allow(call.who, warehouse, AccessRight::Manage, object);
-        match (&asked.tables, &asked.namespace) {
+        match (&request.tables, &request.namespace) {
             (Some(_), Some(_)) => return refuse("it takes either `tables` or a `namespace`"),
             (Some(tables), None) if tables.len() > JOB_TABLES_MAX => {
                 return refuse(&format!("`tables` has at most {JOB_TABLES_MAX}"));
@@ -138,18 +138,18 @@ impl MaintenanceService {
             (None, Some(namespace)) => manage(RightTarget::Namespace(namespace))?,
             (None, None) => manage(RightTarget::Warehouse)?,
         }
-        if asked.actions.is_empty() {
+        if request.actions.is_empty() {
             return refuse("`actions` has `expire-snapshots`, `clean-metadata` or both");
         }
-        let tables = match &asked.tables {
+        let tables = match &request.tables {
             Some(tables) => tables.clone(),
-            None => self.tables_within(warehouse, asked.namespace.as_ref()).await?,
+            None => self.tables_within(warehouse, request.namespace.as_ref()).await?,
         };
         let id = format!("mj_{}", Uuid::v4()?);
         let report = JobReport {
             id: id.clone(),
             state: JobState::Queued,
-            dry_run: asked.dry_run,
+            dry_run: request.dry_run,
             created_ms: self.0.store.now_ms(),
             tables_total: tables.len(),
             tables_done: 0,
@@ -173,7 +173,7 @@ impl MaintenanceService {
         }
         let (service, who, warehouse) = (self.clone(), call.who.clone(), Arc::clone(warehouse));
         node::task::spawn(async move {
-            let work = service.go_through(&who, &warehouse, &asked, &tables, &job);
+            let work = service.go_through(&who, &warehouse, &request, &tables, &job);
             tokio::select! {
                 () = Box::pin(work) => {}
                 () = service.beat(&job) => {}
@@ -183,24 +183,24 @@ impl MaintenanceService {
         Ok(id)
     }
 
-    /// Waits for a turn, and does what a job is to do.
+    /// Waits for a permit, and runs a job.
     async fn go_through(
         &self,
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
-        asked: &MaintenanceRequest,
+        request: &MaintenanceRequest,
         tables: &[TableIdent],
         job: &MaintenanceJob,
     ) {
         // It is closed never.
-        let Ok(_turn) = self.0.jobs.turns.acquire().await else { return };
+        let Ok(_permit) = self.0.jobs.permits.acquire().await else { return };
         job.report.lock().state = JobState::Running;
         for ident in tables {
             if job.is_cancelled() {
                 break;
             }
             let work = MaintenanceTask { service: self, who, warehouse, ident };
-            if let Err(error) = Box::pin(work.run(asked, job)).await {
+            if let Err(error) = Box::pin(work.run(request, job)).await {
                 // What is wrong with the table itself is told to who asked.
                 if error.kind.status() >= 500 {
                     let cause = &error as &dyn std::error::Error;
@@ -253,12 +253,12 @@ struct MaintenanceTask<'a> {
 }
 
 impl MaintenanceTask<'_> {
-    async fn run(&self, asked: &MaintenanceRequest, job: &MaintenanceJob) -> Result<()> {
-        if asked.actions.contains(&MaintenanceAction::ExpireSnapshots) {
-            self.expire(asked, job).await?;
+    async fn run(&self, request: &MaintenanceRequest, job: &MaintenanceJob) -> Result<()> {
+        if request.actions.contains(&MaintenanceAction::ExpireSnapshots) {
+            self.expire(request, job).await?;
         }
-        if asked.actions.contains(&MaintenanceAction::CleanMetadata) && !job.is_cancelled() {
-            self.clean(asked.dry_run, job).await?;
+        if request.actions.contains(&MaintenanceAction::CleanMetadata) && !job.is_cancelled() {
+            self.clean(request.dry_run, job).await?;
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl MaintenanceTask<'_> {
         Ok((entry, target))
     }
 
-    async fn expire(&self, asked: &MaintenanceRequest, job: &MaintenanceJob) -> Result<()> {
+    async fn expire(&self, request: &MaintenanceRequest, job: &MaintenanceJob) -> Result<()> {
         let mut tries = 0;
         loop {
             let (base, target) = self.target().await?;
@@ -297,14 +297,14 @@ impl MaintenanceTask<'_> {
             if expiry.is_empty() {
                 return Ok(());
             }
-            let files = match asked.delete_files {
+            let files = match request.delete_files {
                 true => self.doomed(&target, &expiry, job).await?,
                 false => Vec::new(),
             };
             if job.is_cancelled() {
                 return Ok(());
             }
-            let is_done = asked.dry_run || self.commit(&base, &expiry).await?;
+            let is_done = request.dry_run || self.commit(&base, &expiry).await?;
             if !is_done {
                 if tries == RETRIES_MAX {
                     let message = format!("Cannot commit {}: it changes all the time", self.ident);
@@ -316,7 +316,7 @@ impl MaintenanceTask<'_> {
             let ids: Vec<_> = expiry.snapshots.iter().map(ToString::to_string).collect();
             job.add(self.ident, "snapshot", &ids);
             job.add(self.ident, "ref", &expiry.refs);
-            self.remove(asked.dry_run, job, "file", files).await;
+            self.remove(request.dry_run, job, "file", files).await;
             return Ok(());
         }
     }
@@ -324,13 +324,13 @@ impl MaintenanceTask<'_> {
     /// Commits what has expired of a table that is still what it was; false when it is not.
     async fn commit(&self, base: &Arc<CachedVersion>, expiry: &ExpiryPlan) -> Result<bool> {
         let MaintenanceTask { service, who, warehouse, ident } = self;
-        let _turn = service.0.entries.turn(warehouse, ident).await;
+        let _lock = service.0.entries.lock(warehouse, ident).await;
         let now = service.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         if now.pointer != base.pointer {
             return Ok(false);
         }
-        let stamp: ChangeContext = ChangeCall::of(who).stamp(self.service.0.store.now_ms());
-        let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
+        let context: ChangeContext = ChangeCall::of(who).context(self.service.0.store.now_ms());
+        let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
         let (doc, pointer) = table(base)?;
         let mut updates: Vec<_> =
             expiry.refs.iter().cloned().map(TableUpdate::RemoveSnapshotRef).collect();
@@ -340,7 +340,7 @@ impl MaintenanceTask<'_> {
         let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
         let steps = vec![CommitStep::Next { base: Arc::clone(base), written, fallen }];
         let idents = std::slice::from_ref(*ident);
-        let landed = service.0.relations.land(warehouse, &stamp, idents, steps).await;
+        let landed = service.0.relations.land(warehouse, &context, idents, steps).await;
         service.0.changes.wake_followers();
         match landed {
             Ok(_) => Ok(true),
@@ -377,7 +377,7 @@ impl MaintenanceTask<'_> {
                 let manifests = target.reader.manifests_of(list).await?;
                 service.0.plans.check_own(who, target, manifests.paths()).await?;
                 all.extend(path);
-                target.reader.reach(&manifests, &mut known, all, is_gone, FILES_MAX).await?;
+                target.reader.collect(&manifests, &mut known, all, is_gone, FILES_MAX).await?;
             }
         }
         let [gone, stay] = all;

@@ -33,7 +33,7 @@ const READS_MAX: usize = 4;
 pub(crate) struct ManifestCache {
     kept: Mutex<CachedManifest>,
     bytes_max: usize,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -60,8 +60,8 @@ impl Default for ManifestCache {
 impl ManifestCache {
     /// Creates a cache of this many bytes.
     pub(crate) fn new(bytes_max: usize) -> ManifestCache {
-        let turns = Semaphore::new(READS_MAX);
-        ManifestCache { kept: Mutex::default(), bytes_max, turns }
+        let permits = Semaphore::new(READS_MAX);
+        ManifestCache { kept: Mutex::default(), bytes_max, permits }
     }
 
     /// Bytes that are kept, and of how many manifests.
@@ -264,12 +264,12 @@ impl ManifestReader {
         Ok(figures)
     }
 
-    /// Adds everything that a snapshot leads to: its manifests and their files, and of what it has
+    /// Collects all files of a snapshot: its manifests and their files, and those that it has
     /// removed as well when `removed` is set. Manifests in `known` were gone through before.
     ///
     /// # Errors
     /// As of [`ManifestReader::manifests_of`]; `Validation` when there is more than `most`.
-    pub(crate) async fn reach(
+    pub(crate) async fn collect(
         &self,
         list: &ManifestList,
         known: &mut HashSet<Arc<str>>,
@@ -297,14 +297,14 @@ impl ManifestReader {
         location: &str,
         parse: impl FnOnce(&[u8]) -> std::result::Result<T, AvroError> + Send + 'static,
     ) -> Result<T> {
-        let _turn = self.manifests.turns.acquire().await.map_err(CatalogError::internal)?;
+        let _permit = self.manifests.permits.acquire().await.map_err(CatalogError::internal)?;
         let bytes = self.warehouse.files().read_at_most(location, MANIFEST_BYTES_MAX).await?;
         let parsed = node::task::blocking(move || parse(&bytes)).await;
         parsed.map_err(CatalogError::internal)?.map_err(|why| {
-            let shown: String = location.chars().take(200).collect();
+            let excerpt: String = location.chars().take(200).collect();
             CatalogError::new(
                 ErrorReason::Validation,
-                format!("the manifest `{shown}` cannot be read: {why}"),
+                format!("the manifest `{excerpt}` cannot be read: {why}"),
             )
         })
     }

@@ -123,15 +123,15 @@ impl NamespaceService {
         check(warehouse, &properties)?;
         let above = ident.parent();
         self.check_rules(call.who, warehouse, below(above.as_ref()), &[], &properties)?;
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, above.as_ref());
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, above.as_ref());
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
         let service = self.clone();
-        let act = async move |stamp: ChangeContext| {
+        let act = async move |context: ChangeContext| {
             if let Some(location) = properties.get(LOCATION) {
-                homes::check_home(&service.0.store, &warehouse, &reach, location).await?;
+                homes::check_home(&service.0.store, &warehouse, &scope, location).await?;
             }
-            service.0.store.insert_namespace(&stamp, warehouse.id(), &ident, &properties).await?;
+            service.0.store.insert_namespace(&context, warehouse.id(), &ident, &properties).await?;
             Ok(properties)
         };
         let service = self.clone();
@@ -171,9 +171,9 @@ impl NamespaceService {
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let service = self.clone();
-        let act = async move |stamp: ChangeContext| {
+        let act = async move |context: ChangeContext| {
             service.0.protection.require_unprotected_namespace(&warehouse, &ident).await?;
-            service.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await?;
+            service.0.store.drop_namespace(&context, warehouse.id(), &ident).await?;
             service.0.rights.follow_moves().await;
             Ok(())
         };
@@ -214,18 +214,18 @@ impl NamespaceService {
         };
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let moves = updates.contains_key(LOCATION) || removals.iter().any(|it| it == LOCATION);
-        let reach = LocationScope::of(&self.0.rights, call.who, &warehouse, Some(&ident));
+        let scope = LocationScope::of(&self.0.rights, call.who, &warehouse, Some(&ident));
         let service = self.clone();
-        let act = async move |stamp: ChangeContext| {
+        let act = async move |context: ChangeContext| {
             let to = updates.get(LOCATION).map(String::as_str);
             let known = match moves {
                 true => Some(
-                    homes::check_new_home(&service.0.store, &warehouse, &reach, &ident, to).await?,
+                    homes::check_new_home(&service.0.store, &warehouse, &scope, &ident, to).await?,
                 ),
                 false => None,
             };
             let change = PropertiesChange { removals, updates, known_location: known };
-            service.0.store.update_namespace(&stamp, warehouse.id(), &ident, change).await
+            service.0.store.update_namespace(&context, warehouse.id(), &ident, change).await
         };
         self.0.changes.run(call, act, async || Ok(done)).await
     }

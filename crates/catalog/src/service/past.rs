@@ -171,7 +171,7 @@ impl CatalogHistory {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        asked: &TableIdent,
+        ident: &TableIdent,
         then: &PastAndPresent,
     ) -> Result<()> {
         if let Some(today) = &then.today {
@@ -185,12 +185,12 @@ impl CatalogHistory {
         // Rights to a namespace are none to the one that had its name.
         let object = match then.is_of_another {
             true => RightTarget::Warehouse,
-            false => RightTarget::Namespace(&asked.namespace),
+            false => RightTarget::Namespace(&ident.namespace),
         };
         self.rights.has_right(who, warehouse, AccessRight::Manage, object)?;
         if then.has_policies && !who.operator {
             let message =
-                format!("{asked} was dropped and has policies: it is shown to operators only");
+                format!("{ident} was dropped and has policies: it is shown to operators only");
             return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         Ok(())

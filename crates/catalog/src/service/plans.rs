@@ -318,7 +318,7 @@ impl ScanPlanner {
         lists: Option<Vec<ManifestListSource>>,
     ) -> Result<Arc<BoundScan>> {
         let background = Arc::clone(&self.0.plans.background);
-        let _turn = background.acquire_owned().await.map_err(CatalogError::internal)?;
+        let _permit = background.acquire_owned().await.map_err(CatalogError::internal)?;
         if let Some(lists) = lists {
             self.read_lists(who, target, &mut scan, lists).await?;
         }
@@ -482,8 +482,9 @@ impl ScanPlanner {
                 return Err(CatalogError::new(ErrorReason::Validation, message));
             }
             if self.0.store.is_shared(directory, &target.relation).await? {
-                let shown: String = path.chars().take(200).collect();
-                let message = format!("the manifest `{shown}` is within another table's location");
+                let excerpt: String = path.chars().take(200).collect();
+                let message =
+                    format!("the manifest `{excerpt}` is within another table's location");
                 return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }
             directories.push(directory);

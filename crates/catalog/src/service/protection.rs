@@ -191,7 +191,7 @@ impl ProtectionRules {
             RightTarget::Relation(ident),
         )?;
         // Who is dropping it is done first.
-        let _turn = service.entries.turn(warehouse, ident).await;
+        let _lock = service.entries.lock(warehouse, ident).await;
         let found = service.protection_of(warehouse, ident).await?;
         let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;
         store.protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;

@@ -20,12 +20,12 @@ use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, V
 use crate::store::{CatalogStore, ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 
-/// A change of what is behind a name, which has its turn.
+/// A change of the relation behind a name, whose lock is held.
 pub(super) struct RelationChange {
     pub(super) relations: RelationService,
     pub(super) warehouse: Arc<Warehouse>,
     pub(super) ident: TableIdent,
-    pub(super) stamp: ChangeContext,
+    pub(super) context: ChangeContext,
 }
 
 /// Tables and views: makes, lists, loads, commits and drops them. Cheap to clone.
@@ -78,7 +78,7 @@ impl RelationService {
         }))
     }
 
-    /// Changes what is behind a name, in its turn. A request that was carried out before is
+    /// Changes the relation behind a name, with its lock. A request that was carried out before is
     /// answered by how it is now.
     pub(super) async fn change_one<A>(
         &self,
@@ -94,9 +94,9 @@ impl RelationService {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
         let (relations, entries) = (self.clone(), self.0.entries.clone());
-        let act = async move |stamp: ChangeContext| {
-            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
-            act(RelationChange { relations, warehouse, ident, stamp }).await
+        let act = async move |context: ChangeContext| {
+            let _lock = relations.0.entries.lock(&warehouse, &ident).await;
+            act(RelationChange { relations, warehouse, ident, context }).await
         };
         let again = async move || entries.entry(&again_in, kind, &again).await;
         self.0.changes.run(call, act, again).await
@@ -190,17 +190,17 @@ impl RelationService {
         )?;
         let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
         let relations = self.clone();
-        let act = async move |stamp: ChangeContext| {
+        let act = async move |context: ChangeContext| {
             let mut names = vec![&from, &to];
             names.sort();
             names.dedup();
-            let mut turns = Vec::new();
+            let mut locks = Vec::new();
             for name in names {
-                turns.push(relations.0.entries.turn(&warehouse, name).await);
+                locks.push(relations.0.entries.lock(&warehouse, name).await);
             }
             relations.0.protection.require_unprotected(&warehouse, kind, &from).await?;
             let store = &relations.0.store;
-            let renamed = store.rename_relation(&stamp, warehouse.id(), kind, &from, &to).await;
+            let renamed = store.rename_relation(&context, warehouse.id(), kind, &from, &to).await;
             relations.0.entries.forget(&warehouse, &from);
             relations.0.entries.forget(&warehouse, &to);
             relations.0.rights.follow_moves().await;
@@ -226,16 +226,16 @@ impl RelationService {
     pub(super) async fn make<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         ident: &TableIdent,
         doc: &D,
         act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
-        homes::check_apart(&self.0.store, stamp, doc.location(), "").await?;
-        homes::check_paths(stamp, warehouse, doc.location(), doc.properties(), None)?;
+        homes::check_apart(&self.0.store, context, doc.location(), "").await?;
+        homes::check_paths(context, warehouse, doc.location(), doc.properties(), None)?;
         let written = documents::write(warehouse, doc, None).await?;
         let new = written.new_relation(ident, act);
-        match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {
+        match self.0.store.insert_relation(context, warehouse.id(), new).await.map_err(certain) {
             Ok(pointer) => Ok(self.0.entries.publish_written(warehouse, ident, pointer, written)),
             Err(error) => {
                 self.0.entries.forget(warehouse, ident);

@@ -252,8 +252,8 @@ fn chosen<'a>(
         StatsSnapshot::Id(id) => Some(*id),
         StatsSnapshot::Ref(name) => {
             let found = doc.reference(name);
-            let shown: String = name.chars().take(100).collect();
-            let missing = || refuse(format!("the table has no branch or tag `{shown}`"));
+            let excerpt: String = name.chars().take(100).collect();
+            let missing = || refuse(format!("the table has no branch or tag `{excerpt}`"));
             Some(found.ok_or_else(missing)?.snapshot_id)
         }
     };
@@ -264,8 +264,8 @@ fn chosen<'a>(
 
 /// A size in a property, or the default where there is none that could be one.
 fn size(doc: &TableDoc, name: &str, default: i64) -> i64 {
-    let said = doc.properties.get(name).and_then(|it| it.trim().parse::<i64>().ok());
-    said.filter(|bytes| *bytes > 0).unwrap_or(default)
+    let configured = doc.properties.get(name).and_then(|it| it.trim().parse::<i64>().ok());
+    configured.filter(|bytes| *bytes > 0).unwrap_or(default)
 }
 
 /// What an answer is made of.

@@ -88,12 +88,12 @@ impl RelationService {
         self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let relations = self.clone();
-        let act = async move |stamp: ChangeContext| {
-            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
+        let act = async move |context: ChangeContext| {
+            let _lock = relations.0.entries.lock(&warehouse, &ident).await;
             relations
                 .0
                 .dropped
-                .drop_one(&warehouse, &stamp, RelationKind::Table, &ident, purge)
+                .drop_one(&warehouse, &context, RelationKind::Table, &ident, purge)
                 .await
         };
         self.0.changes.run(call, act, async || Ok(())).await
@@ -130,10 +130,12 @@ impl RelationService {
             self.0.rights.require_unrestricted(call.who, warehouse, &ident)?;
         }
         warehouse.check_location(&metadata_location)?;
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { relations, warehouse, ident, stamp } = &it;
-            relations.register(warehouse, stamp, ident, metadata_location, overwrite, &reach).await
+            let RelationChange { relations, warehouse, ident, context } = &it;
+            relations
+                .register(warehouse, context, ident, metadata_location, overwrite, &scope)
+                .await
         };
         self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }
@@ -141,11 +143,11 @@ impl RelationService {
     async fn register(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         ident: &TableIdent,
         location: String,
         overwrite: bool,
-        reach: &LocationScope,
+        scope: &LocationScope,
     ) -> Result<Arc<CachedVersion>> {
         properties_of(&self.0.store, warehouse, &ident.namespace).await?;
         let found = self.0.store.pointer(warehouse.id(), ident).await?;
@@ -160,7 +162,7 @@ impl RelationService {
             dropped.filter(|it| found.is_none() && it.ident == *ident && !it.is_purging);
         if let Some(it) = &dropped {
             let made = self.0.store.made_up(warehouse.id(), &ident.namespace).await?;
-            if !reach.has(kept_in(&made, it.dropped_ms)) {
+            if !scope.has(kept_in(&made, it.dropped_ms)) {
                 dropped = None;
             }
         }
@@ -169,18 +171,18 @@ impl RelationService {
             None => (String::new(), None),
         };
         let file = ChosenLocation { field: "metadata-location", location: &location, own };
-        homes::check_reach(&self.0.store, warehouse, reach, file).await?;
+        homes::check_scope(&self.0.store, warehouse, scope, file).await?;
         let document = documents::read(warehouse, &location).await?;
         let doc = TableDoc::parse(document.clone())?;
         check_registered(&doc)?;
         let chosen = ChosenLocation { field: "location", location: &doc.location, own };
-        homes::check_reach(&self.0.store, warehouse, reach, chosen).await?;
+        homes::check_scope(&self.0.store, warehouse, scope, chosen).await?;
         if overwrite {
             self.0.protection.require_unprotected(warehouse, RelationKind::Table, ident).await?;
         }
-        homes::check_apart(&self.0.store, stamp, &doc.location, &own_id).await?;
-        homes::check_apart(&self.0.store, stamp, &location, &own_id).await?;
-        homes::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
+        homes::check_apart(&self.0.store, context, &doc.location, &own_id).await?;
+        homes::check_apart(&self.0.store, context, &location, &own_id).await?;
+        homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
         let written = WrittenDocument { doc, document, location };
         let act = LogAction::RegisterTable;
         let pointer = match self.0.entries.entry(warehouse, RelationKind::Table, ident).await {
@@ -190,14 +192,14 @@ impl RelationService {
             }
             Ok(base) => {
                 let swaps = vec![written.swap(ident, table(&base)?.1, act)];
-                self.0.store.swap(stamp, warehouse.id(), swaps, Vec::new()).await?.swapped.pop()
+                self.0.store.swap(context, warehouse.id(), swaps, Vec::new()).await?.swapped.pop()
             }
             Err(error) if error.kind == ErrorReason::NoSuchTable => {
                 let new = written.new_relation(ident, act);
                 let (store, id) = (&self.0.store, warehouse.id());
                 let made = match &dropped {
-                    Some(it) => store.register_dropped(stamp, id, new, &it.pointer.id).await,
-                    None => store.insert_relation(stamp, id, new).await,
+                    Some(it) => store.register_dropped(context, id, new, &it.pointer.id).await,
+                    None => store.insert_relation(context, id, new).await,
                 };
                 let made = made?;
                 if dropped.is_some() {
@@ -233,8 +235,8 @@ impl RelationService {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
         let relations = self.clone();
-        let act = async move |stamp: ChangeContext| {
-            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
+        let act = async move |context: ChangeContext| {
+            let _lock = relations.0.entries.lock(&warehouse, &ident).await;
             let last = relations.0.entries.entry(&warehouse, RelationKind::Table, &ident).await?;
             relations
                 .0
@@ -246,7 +248,7 @@ impl RelationService {
                 .dropped
                 .release(
                     &warehouse,
-                    &stamp,
+                    &context,
                     RelationKind::Table,
                     &ident,
                     LogAction::UnregisterTable,

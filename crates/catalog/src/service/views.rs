@@ -51,20 +51,20 @@ impl RelationService {
         )?;
         let request = CreateView::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { relations, warehouse, ident, stamp } = &it;
+            let RelationChange { relations, warehouse, ident, context } = &it;
             let uuid = Uuid::v4()?;
             let location = homes::new_location(&relations.0.store, warehouse, ident, uuid).await?;
             relations.require_free(warehouse, RelationKind::View, ident).await?;
             if let Some(location) = &request.location {
                 let chosen = ChosenLocation::anew("location", location);
-                homes::check_reach(&relations.0.store, warehouse, &reach, chosen).await?;
+                homes::check_scope(&relations.0.store, warehouse, &scope, chosen).await?;
             }
             let location = request.location.as_deref().unwrap_or(&location);
-            let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
+            let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
             let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
-            relations.make(warehouse, stamp, ident, &doc, LogAction::CreateView).await
+            relations.make(warehouse, context, ident, &doc, LogAction::CreateView).await
         };
         self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }
@@ -96,12 +96,12 @@ impl RelationService {
                 RightTarget::Relation(ident),
             )?;
         }
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { relations, warehouse, ident, stamp } = &it;
-            let (mut tries, wanted) = (0, (&request, &reach));
+            let RelationChange { relations, warehouse, ident, context } = &it;
+            let (mut tries, wanted) = (0, (&request, &scope));
             loop {
-                let (done, is_lost) = relations.replace(warehouse, stamp, ident, wanted).await;
+                let (done, is_lost) = relations.replace(warehouse, context, ident, wanted).await;
                 if !is_lost || tries == RETRIES_MAX {
                     return done;
                 }
@@ -115,16 +115,16 @@ impl RelationService {
     async fn replace(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         ident: &TableIdent,
         request: (&ViewCommit, &LocationScope),
     ) -> (Result<Arc<CachedVersion>>, bool) {
         let prepared =
-            self.prepared(warehouse, stamp, ident, request.0, request.1).await.map_err(certain);
+            self.prepared(warehouse, context, ident, request.0, request.1).await.map_err(certain);
         let (base, written) = match prepared {
             Ok((base, Some(written))) => (base, written),
             Ok((base, None)) => {
-                return (self.0.store.remember_done(stamp).await.map(|()| base), false);
+                return (self.0.store.remember_done(context).await.map(|()| base), false);
             }
             Err(error) => return (Err(error), false),
         };
@@ -132,7 +132,7 @@ impl RelationService {
             return (Err(CatalogError::internal("a view without a pointer")), false);
         };
         let swap = written.swap(ident, expected, LogAction::UpdateView);
-        let moved = self.0.store.swap(stamp, warehouse.id(), vec![swap], Vec::new()).await;
+        let moved = self.0.store.swap(context, warehouse.id(), vec![swap], Vec::new()).await;
         match moved.map_err(certain) {
             Ok(mut done) => {
                 let pointer = done.swapped.pop();
@@ -156,15 +156,15 @@ impl RelationService {
     async fn prepared(
         &self,
         warehouse: &Warehouse,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         ident: &TableIdent,
         request: &ViewCommit,
-        reach: &LocationScope,
+        scope: &LocationScope,
     ) -> Result<(Arc<CachedVersion>, Option<WrittenDocument<ViewDoc>>)> {
         let base = self.0.entries.entry(warehouse, RelationKind::View, ident).await?;
         let doc = base.view().ok_or_else(|| CatalogError::internal("an entry of no view"))?;
         check_view(&request.requirements, doc)?;
-        let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
+        let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
         let next = apply_view(doc, &request.updates, now_ms)?;
         let Some(next) = &next else { return Ok((base, None)) };
         if let Some(pointer) = &base.pointer
@@ -172,11 +172,11 @@ impl RelationService {
         {
             let (location, own) = (&*next.location, Some(&*doc.location));
             let chosen = ChosenLocation { field: "location", location, own };
-            homes::check_reach(&self.0.store, warehouse, reach, chosen).await?;
-            homes::check_apart(&self.0.store, stamp, location, &pointer.id).await?;
+            homes::check_scope(&self.0.store, warehouse, scope, chosen).await?;
+            homes::check_apart(&self.0.store, context, location, &pointer.id).await?;
         }
         homes::check_paths(
-            stamp,
+            context,
             warehouse,
             &next.location,
             &next.properties,
@@ -204,12 +204,12 @@ impl RelationService {
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let relations = self.clone();
-        let act = async move |stamp: ChangeContext| {
-            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
+        let act = async move |context: ChangeContext| {
+            let _lock = relations.0.entries.lock(&warehouse, &ident).await;
             relations
                 .0
                 .dropped
-                .drop_one(&warehouse, &stamp, RelationKind::View, &ident, false)
+                .drop_one(&warehouse, &context, RelationKind::View, &ident, false)
                 .await
         };
         self.0.changes.run(call, act, async || Ok(())).await
@@ -237,24 +237,24 @@ impl RelationService {
         let RegisterView { name, metadata_location } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
         warehouse.check_location(&metadata_location)?;
-        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
+        let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { relations, warehouse, ident, stamp } = &it;
+            let RelationChange { relations, warehouse, ident, context } = &it;
             properties_of(&relations.0.store, warehouse, &ident.namespace).await?;
             relations.require_free(warehouse, RelationKind::View, ident).await?;
             let file = ChosenLocation::anew("metadata-location", &metadata_location);
-            homes::check_reach(&relations.0.store, warehouse, &reach, file).await?;
+            homes::check_scope(&relations.0.store, warehouse, &scope, file).await?;
             let document = documents::read(warehouse, &metadata_location).await?;
             let doc = ViewDoc::parse(document.clone())?;
             let chosen = ChosenLocation::anew("location", &doc.location);
-            homes::check_reach(&relations.0.store, warehouse, &reach, chosen).await?;
+            homes::check_scope(&relations.0.store, warehouse, &scope, chosen).await?;
             for location in [&doc.location, &metadata_location] {
-                homes::check_apart(&relations.0.store, stamp, location, "").await?;
+                homes::check_apart(&relations.0.store, context, location, "").await?;
             }
-            homes::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
+            homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
             let written = WrittenDocument { doc, document, location: metadata_location };
             let new = written.new_relation(ident, LogAction::RegisterView);
-            let made = relations.0.store.insert_relation(stamp, warehouse.id(), new).await;
+            let made = relations.0.store.insert_relation(context, warehouse.id(), new).await;
             if made.is_err() {
                 relations.0.entries.forget(warehouse, ident);
             }

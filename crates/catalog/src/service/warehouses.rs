@@ -249,7 +249,7 @@ impl WarehouseDirectory {
     }
 
     async fn load(&self) -> Result<()> {
-        let _turn = self.0.loading.lock().await;
+        let _lock = self.0.loading.lock().await;
         // The version first: what is changed in between is read again.
         let version = self.0.store.warehouses_version(Duration::ZERO).await?;
         let rows = self.0.store.warehouses().await?;
@@ -362,7 +362,7 @@ impl WarehouseDirectory {
         let (id, now_ms) = (self.0.store.new_warehouse_id(), clock::wall_ms());
         let secret = credentials.map(|key| self.seal(&id, &key)).transpose()?;
         let root = root.trim_end_matches('/').to_owned();
-        let said = StorageRow {
+        let storage_row = StorageRow {
             is_made: true,
             status,
             locations,
@@ -370,7 +370,7 @@ impl WarehouseDirectory {
             secret,
             updated_ms: now_ms,
         };
-        let row = WarehouseRow { id, name, root, created_ms: now_ms, storage: Some(said) };
+        let row = WarehouseRow { id, name, root, created_ms: now_ms, storage: Some(storage_row) };
         self.check_row(&row)?;
         let taken = self.configured_places()?;
         self.0.store.insert_warehouse(row.clone(), taken, properties).await?;
@@ -416,7 +416,7 @@ impl WarehouseDirectory {
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         let secret = credentials.map(|key| self.seal(&row.id, &key)).transpose()?;
-        let mut said = row.storage.take().unwrap_or_else(|| StorageRow {
+        let mut storage_row = row.storage.take().unwrap_or_else(|| StorageRow {
             is_made: false,
             status: WarehouseStatus::Active,
             locations: Vec::new(),
@@ -424,13 +424,13 @@ impl WarehouseDirectory {
             secret: None,
             updated_ms: 0,
         });
-        said.status = status.unwrap_or(said.status);
-        said.locations = locations.unwrap_or(said.locations);
-        said.settings = storage.unwrap_or(said.settings);
-        said.secret = secret.or(said.secret);
+        storage_row.status = status.unwrap_or(storage_row.status);
+        storage_row.locations = locations.unwrap_or(storage_row.locations);
+        storage_row.settings = storage.unwrap_or(storage_row.settings);
+        storage_row.secret = secret.or(storage_row.secret);
         // So that two changes within a millisecond are two.
-        said.updated_ms = clock::wall_ms().max(said.updated_ms + 1);
-        row.storage = Some(said);
+        storage_row.updated_ms = clock::wall_ms().max(storage_row.updated_ms + 1);
+        row.storage = Some(storage_row);
         if is_made {
             self.check_row(&row)?;
         }
@@ -481,20 +481,20 @@ impl WarehouseDirectory {
     }
 
     fn record(&self, row: &WarehouseRow, counts: Option<WarehouseCounts>) -> WarehouseRecord {
-        let said = row.storage.as_ref();
-        let made = said.filter(|it| it.is_made);
+        let storage_row = row.storage.as_ref();
+        let made = storage_row.filter(|it| it.is_made);
         let configured = &self.0.settings;
         WarehouseRecord {
             id: row.id.clone(),
             name: row.name.clone(),
             root: row.root.split('?').next().unwrap_or_default().to_owned(),
             locations: made.map_or_else(|| configured.locations.clone(), |it| it.locations.clone()),
-            status: said.map_or(WarehouseStatus::Active, |it| it.status),
+            status: storage_row.map_or(WarehouseStatus::Active, |it| it.status),
             configured: made.is_none(),
             has_credentials: made.is_some_and(|it| it.secret.is_some()),
             storage: made.map_or_else(|| configured.storage.clone(), |it| it.settings.clone()),
             created_ms: row.created_ms,
-            updated_ms: said.map(|it| it.updated_ms),
+            updated_ms: storage_row.map(|it| it.updated_ms),
             statistics: counts.map(|it| WarehouseStatistics {
                 namespaces: it.namespaces,
                 tables: it.tables,
@@ -524,16 +524,16 @@ impl WarehouseDirectory {
 
     /// Refuses a warehouse that could not be opened, or is where none may be made.
     fn check_row(&self, row: &WarehouseRow) -> Result<()> {
-        let Some(said) = &row.storage else { return Ok(()) };
-        if said.locations.len() > LOCATIONS_MAX {
+        let Some(storage_row) = &row.storage else { return Ok(()) };
+        if storage_row.locations.len() > LOCATIONS_MAX {
             let message = format!("`locations` are at most {LOCATIONS_MAX}");
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
-        said.settings.check()?;
+        storage_row.settings.check()?;
         let anchors: Vec<TableLocation> =
             self.0.settings.warehouse_roots.iter().filter_map(|it| it.parse().ok()).collect();
         let all = std::iter::once(("root", &row.root));
-        let all = all.chain(said.locations.iter().map(|it| ("locations", it)));
+        let all = all.chain(storage_row.locations.iter().map(|it| ("locations", it)));
         let is_bucket = row.root.starts_with("s3");
         for (field, text) in all {
             // What else there is to say of a bucket has names of its own, which are checked.
@@ -574,16 +574,17 @@ fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec>
         removals: settings.removals.clone(),
         ..WarehouseSpec::default()
     };
-    let Some(said) = &row.storage else { return Ok(spec) };
-    spec.status = said.status;
-    if !said.is_made {
+    let Some(storage_row) = &row.storage else { return Ok(spec) };
+    spec.status = storage_row.status;
+    if !storage_row.is_made {
         return Ok(spec);
     }
-    spec.root = said.settings.locate(&row.root);
-    spec.locations = said.locations.iter().map(|it| said.settings.locate(it)).collect();
-    spec.storage = said.settings.clone();
+    spec.root = storage_row.settings.locate(&row.root);
+    spec.locations =
+        storage_row.locations.iter().map(|it| storage_row.settings.locate(it)).collect();
+    spec.storage = storage_row.settings.clone();
     spec.anchors = settings.warehouse_roots.clone();
-    if let Some(secret) = &said.secret {
+    if let Some(secret) = &storage_row.secret {
         let sealer = settings.sealer.as_ref();
         let sealer = sealer.ok_or_else(|| CatalogError::internal("there is no key for secrets"))?;
         let opened = sealer.open_text(secret, &about(&row.id)).map_err(CatalogError::internal)?;

@@ -153,7 +153,7 @@ impl BucketStorage {
     ///
     /// # Errors
     /// `BadRequest` when it is none.
-    pub(crate) fn asked(
+    pub(crate) fn relayed(
         &self,
         head: (&Method, &Uri, &HeaderMap),
         body: Option<String>,
@@ -166,8 +166,8 @@ impl BucketStorage {
     ///
     /// # Errors
     /// `BadRequest` when it is none; `Forbidden` when it is about no file.
-    pub(crate) fn subject(&self, asked: &RelayedRequest) -> Result<(String, String)> {
-        let target = SignTarget::read(&asked.request, &self.location)?;
+    pub(crate) fn subject(&self, request: &RelayedRequest) -> Result<(String, String)> {
+        let target = SignTarget::read(&request.request, &self.location)?;
         let (bucket, key) = target.subject()?;
         Ok((bucket.to_owned(), key))
     }
@@ -184,12 +184,12 @@ impl BucketStorage {
     /// Those of [`BucketStorage::sign`]; `ServiceUnavailable` when the store gives no answer.
     pub(crate) async fn relay(
         &self,
-        asked: &RelayedRequest,
+        relayed: &RelayedRequest,
         scope: TableScope,
         permission: FilePermission,
         body: Outgoing,
     ) -> Result<ClientResponse> {
-        let target = SignTarget::read(&asked.request, &self.location)?;
+        let target = SignTarget::read(&relayed.request, &self.location)?;
         let examined = target.judge(&scope, permission)?;
         let vended;
         let credentials: &SigningCredentials = match self.settings.vended_credentials {
@@ -199,9 +199,9 @@ impl BucketStorage {
                 &vended.credentials
             }
         };
-        let (method, place) = (asked.method.as_str(), &self.location);
+        let (method, place) = (relayed.method.as_str(), &self.location);
         let (url, headers) = signer::authorized(method, &examined, place, credentials);
-        let mut sent = asked.forwarded.clone();
+        let mut sent = relayed.forwarded.clone();
         for (name, value) in headers.iter().filter(|(name, _)| *name != "host") {
             let name: HeaderName = name.parse().map_err(CatalogError::internal)?;
             sent.insert(name, HeaderValue::from_str(value).map_err(CatalogError::internal)?);
@@ -211,7 +211,7 @@ impl BucketStorage {
             timeout: REQUEST_TIME_MAX,
             pause_max: ANSWER_PAUSE_MAX,
             response_bytes_max: ANSWER_BYTES_MAX,
-            ..ClientRequest::new(asked.method.clone(), url)
+            ..ClientRequest::new(relayed.method.clone(), url)
         };
         self.client.send_stream(request, body).await.map_err(failed)
     }
@@ -247,8 +247,8 @@ fn address(place: &S3Location, uri: &Uri) -> Result<String> {
 /// Takes `aws-chunked` out of what a body says of its encoding.
 fn without_cutting(headers: &mut HeaderMap) {
     let values = headers.get_all(header::CONTENT_ENCODING).iter();
-    let words = values.filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(','));
-    let kept = words.map(str::trim).filter(|it| !it.is_empty() && *it != "aws-chunked");
+    let encodings = values.filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(','));
+    let kept = encodings.map(str::trim).filter(|it| !it.is_empty() && *it != "aws-chunked");
     let kept = kept.collect::<Vec<_>>().join(",");
     headers.remove(header::CONTENT_ENCODING);
     if let Ok(value) = HeaderValue::from_str(&kept)
@@ -303,9 +303,9 @@ mod tests {
             .collect();
         let is_cut = headers.iter().any(|(_, value)| value.starts_with("STREAMING"));
         let (method, uri) = (method.parse().unwrap(), target.parse().unwrap());
-        let asked =
+        let relayed =
             RelayedRequest::new(&place, &method, &uri, &map, body.map(str::to_owned), is_cut)?;
-        let target = SignTarget::read(&asked.request, &place)?;
+        let target = SignTarget::read(&relayed.request, &place)?;
         target.subject()?;
         let judged = target.judge(&scope(&["s3://bkt/w/t"]), FilePermission::Write)?;
         let credentials = SigningCredentials {
@@ -316,7 +316,7 @@ mod tests {
         let (uri, signed) = signer::authorized(method.as_str(), &judged, &place, &credentials);
         let signed = signed.into_iter().map(|(name, value)| (name, vec![value])).collect();
         let head = (method.as_str(), uri);
-        Ok((SignRequest::new(head.0, head.1, "", signed, asked.body), asked.forwarded))
+        Ok((SignRequest::new(head.0, head.1, "", signed, relayed.body), relayed.forwarded))
     }
 
     const STORE: &str = "bkt/w?endpoint=http://store:9000&region=eu-1";
@@ -337,11 +337,14 @@ mod tests {
             ("host", "127.0.0.1:8181"),
         ];
         let (request, forwarded) = ask(STORE, ("PUT", "/bkt/w/t/x%20y"), &headers, None).unwrap();
-        let shown = format!("{request:?}");
-        assert!(shown.contains("http://store:9000/bkt/w/t/x%20y"), "{shown}");
-        assert!(shown.contains("UNSIGNED-PAYLOAD") && shown.contains("Credential=ID/"), "{shown}");
+        let debug_text = format!("{request:?}");
+        assert!(debug_text.contains("http://store:9000/bkt/w/t/x%20y"), "{debug_text}");
+        assert!(
+            debug_text.contains("UNSIGNED-PAYLOAD") && debug_text.contains("Credential=ID/"),
+            "{debug_text}"
+        );
         for gone in ["granted", "STREAMING", "trailer", "decoded", "algorithm", "8181", "version"] {
-            assert!(!shown.contains(gone), "{gone} in {shown}");
+            assert!(!debug_text.contains(gone), "{gone} in {debug_text}");
         }
         assert_eq!(forwarded.len(), 2);
         assert_eq!(forwarded["content-encoding"], "gzip");
@@ -356,14 +359,17 @@ mod tests {
             <ChecksumCRC32>x</ChecksumCRC32><PartNumber>1</PartNumber></Part>\
             </CompleteMultipartUpload>";
         let head = ("POST", "/bkt/w/t/x?uploadId=u");
-        let said = [("x-amz-content-sha256", "00"), ("x-amz-checksum-type", "COMPOSITE")];
+        let headers = [("x-amz-content-sha256", "00"), ("x-amz-checksum-type", "COMPOSITE")];
         for head in [head, ("POST", "/bkt/w/t/x?%75pload%49d=u"), ("POST", "/bkt/w/t/x?&uploadId")]
         {
-            let (request, _) = ask(STORE, head, &said, Some(body)).unwrap();
-            let shown = format!("{request:?}");
+            let (request, _) = ask(STORE, head, &headers, Some(body)).unwrap();
+            let debug_text = format!("{request:?}");
             let written = "<PartNumber>1</PartNumber><ETag>\\\"a-1\\\"</ETag>";
-            assert!(shown.contains(written), "{head:?} {shown}");
-            assert!(!shown.contains("Checksum") && !shown.contains("COMPOSITE"), "{shown}");
+            assert!(debug_text.contains(written), "{head:?} {debug_text}");
+            assert!(
+                !debug_text.contains("Checksum") && !debug_text.contains("COMPOSITE"),
+                "{debug_text}"
+            );
         }
         for body in ["", "<x/>", "<CompleteMultipartUpload/>"] {
             assert!(ask(STORE, head, &[], Some(body)).is_err(), "{body}");

@@ -45,8 +45,8 @@ impl TableScope {
         TableScope::checked(warehouse, doc, |text, place| match place.path() {
             Some(_) => Ok(()),
             None => {
-                let shown: String = text.chars().take(200).collect();
-                let message = format!("the location `{shown}` is in a bucket");
+                let excerpt: String = text.chars().take(200).collect();
+                let message = format!("the location `{excerpt}` is in a bucket");
                 Err(CatalogError::new(ErrorReason::BadRequest, message))
             }
         })
@@ -120,8 +120,8 @@ fn is_plain(rest: &str) -> bool {
 /// Refuses what would mean more in a policy than it says.
 fn check(text: &str, place: &TableLocation) -> Result<()> {
     let refuse = |why: &str| {
-        let shown: String = text.chars().take(200).collect();
-        Err(CatalogError::new(ErrorReason::BadRequest, format!("the location `{shown}` {why}")))
+        let excerpt: String = text.chars().take(200).collect();
+        Err(CatalogError::new(ErrorReason::BadRequest, format!("the location `{excerpt}` {why}")))
     };
     let Some((_, key)) = place.bucket_and_key() else {
         return refuse("is not in a bucket: there are no credentials and no signatures for it");

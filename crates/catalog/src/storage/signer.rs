@@ -346,18 +346,19 @@ impl<'a> SignTarget<'a> {
     /// Returns what stands for the body in the signature. Where the body says what the request is
     /// about, it is the body that was looked at and no other.
     fn payload(&self) -> Result<String> {
-        let said = self.headers.get(CONTENT_SHA256);
+        let hash_header = self.headers.get(CONTENT_SHA256);
         if self.query.contains_key("delete") {
             let hash = sign::sha256(self.body.unwrap_or_default().as_bytes());
-            if said.is_some_and(|it| *it != hash) {
+            if hash_header.is_some_and(|it| *it != hash) {
                 return malformed("headers", "has another hash than the body's");
             }
             return Ok(hash);
         }
-        let Some(said) = said else { return Ok(UNSIGNED.to_owned()) };
-        let is_hash = said.len() == 64 && said.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_hash || UNSIGNED_KINDS.contains(&&**said) {
-            return Ok(said.clone());
+        let Some(hash_header) = hash_header else { return Ok(UNSIGNED.to_owned()) };
+        let is_hash =
+            hash_header.len() == 64 && hash_header.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_hash || UNSIGNED_KINDS.contains(&&**hash_header) {
+            return Ok(hash_header.clone());
         }
         malformed("headers", "has a body that is signed in pieces")
     }

@@ -165,9 +165,9 @@ fn code(text: &str) -> String {
 /// Returns what an answer gives.
 fn temporary(text: &str) -> Option<TemporaryCredentials> {
     let root = XmlElement::parse(text)?;
-    let given = root.find("AssumeRoleResult")?.find("Credentials")?;
+    let element = root.find("AssumeRoleResult")?.find("Credentials")?;
     let text = |name: &str| {
-        let text = given.text_of(name)?.trim();
+        let text = element.text_of(name)?.trim();
         let is_good = !text.is_empty()
             && text.len() <= TEXT_BYTES_MAX
             && text.bytes().all(|byte| byte.is_ascii_graphic());

@@ -57,33 +57,33 @@ impl VendedCache {
         if let Some(found) = self.find(wanted) {
             return found;
         }
-        let _turn = self.asking.lock(wanted.clone()).await;
+        let _lock = self.asking.lock(wanted.clone()).await;
         if let Some(found) = self.find(wanted) {
             return found;
         }
-        let asked = ask().await.map(Arc::new);
+        let answer = ask().await.map(Arc::new);
         let now_ms = clock::wall_ms();
-        let given = match &asked {
+        let cached = match &answer {
             Ok(found) => {
                 let left_ms = found.expires_ms.saturating_sub(now_ms);
                 CachedCredentials { found: Some(Arc::clone(found)), until_ms: now_ms + left_ms / 2 }
             }
             Err(_) => CachedCredentials { found: None, until_ms: now_ms + REFUSED_MS },
         };
-        self.keep(wanted, given, now_ms);
-        asked
+        self.keep(wanted, cached, now_ms);
+        answer
     }
 
     fn find(&self, wanted: &CredentialRequest) -> Option<Result<Arc<TemporaryCredentials>>> {
         let now_ms = clock::wall_ms();
-        let given = self.kept.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
-        Some(given.found.ok_or_else(|| {
+        let cached = self.kept.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
+        Some(cached.found.ok_or_else(|| {
             let message = "the token service of the warehouse gives no credentials at present";
             CatalogError::new(ErrorReason::ServiceUnavailable, message)
         }))
     }
 
-    fn keep(&self, wanted: &CredentialRequest, given: CachedCredentials, now_ms: u64) {
+    fn keep(&self, wanted: &CredentialRequest, cached: CachedCredentials, now_ms: u64) {
         let mut kept = self.kept.lock();
         if kept.len() >= KEPT_MAX {
             kept.retain(|_, it| now_ms < it.until_ms);
@@ -93,7 +93,7 @@ impl VendedCache {
             let one = kept.keys().next().cloned();
             one.map(|one| kept.remove(&one));
         }
-        kept.insert(wanted.clone(), given);
+        kept.insert(wanted.clone(), cached);
     }
 }
 
@@ -121,10 +121,10 @@ mod tests {
 
     #[tokio::test]
     async fn one_asks_and_all_get_it_until_half_of_its_time_is_over() {
-        let (kept, asked) = (VendedCache::default(), AtomicU32::new(0));
+        let (kept, requests) = (VendedCache::default(), AtomicU32::new(0));
         let get = async |place: &str, permission, lives_ms| {
             let ask = async || {
-                asked.fetch_add(1, Ordering::SeqCst);
+                requests.fetch_add(1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 Ok(temporary(lives_ms))
             };
@@ -135,30 +135,30 @@ mod tests {
         let second = get("s3://b/t", FilePermission::Read, hour);
         let (first, second) = tokio::join!(first, second);
         assert!(Arc::ptr_eq(&first, &second));
-        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
         // What is for something else is asked for by itself.
         get("s3://b/t", FilePermission::Write, hour).await;
         get("s3://b/u", FilePermission::Read, hour).await;
-        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        assert_eq!(requests.load(Ordering::SeqCst), 3);
         // What has no time left is asked for every time.
         get("s3://b/v", FilePermission::Read, 0).await;
         get("s3://b/v", FilePermission::Read, 0).await;
-        assert_eq!(asked.load(Ordering::SeqCst), 5);
+        assert_eq!(requests.load(Ordering::SeqCst), 5);
         assert!(kept.asking.is_idle());
     }
 
     #[tokio::test]
     async fn a_refusal_is_not_asked_for_again_at_once() {
-        let (kept, asked) = (VendedCache::default(), AtomicU32::new(0));
+        let (kept, requests) = (VendedCache::default(), AtomicU32::new(0));
         for _ in 0..3 {
             let ask = async || {
-                asked.fetch_add(1, Ordering::SeqCst);
+                requests.fetch_add(1, Ordering::SeqCst);
                 Err(CatalogError::new(ErrorReason::ServiceUnavailable, "no"))
             };
             let error = kept.get(&wanted("s3://b/t", FilePermission::Read), ask).await.unwrap_err();
             assert_eq!(error.kind, ErrorReason::ServiceUnavailable);
         }
-        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]

@@ -223,8 +223,8 @@ mod tests {
             (&format!("<a>{}</a>", "x".repeat(XML_BYTES_MAX)), None),
         ] {
             let found = XmlElement::parse(text);
-            let shown: String = text.chars().take(60).collect();
-            assert_eq!(found.map(|it| it.text).as_deref(), expected, "{shown}");
+            let excerpt: String = text.chars().take(60).collect();
+            assert_eq!(found.map(|it| it.text).as_deref(), expected, "{excerpt}");
         }
         let found = XmlElement::parse("<r>\n <a>1</a> <b>2</b><b>3</b> <c><a/></c></r>").unwrap();
         assert_eq!((found.text_of("a"), found.text_of("b")), (Some("1"), None));

@@ -77,14 +77,14 @@ impl CatalogStore {
     /// `NoSuchTable` or `NoSuchView`.
     pub async fn set_aside(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
         ident: &TableIdent,
         act: LogAction,
         keep: DropMode,
     ) -> Result<MetadataPointer> {
-        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store().transact("catalog.set_aside", move |it| {
             let found = relations::require(it, &warehouse, kind, &ident)?;
             let sql = "INSERT INTO catalog_dropped (id, warehouse, namespace, name, kind, uuid, \
@@ -95,16 +95,16 @@ impl CatalogStore {
                 CAST($4 AS BIGINT), CAST($5 AS TEXT), 0 FROM catalog_tables WHERE id = $1";
             let parameters = [
                 SqlValue::from(&found.id),
-                ms(stamp.now_ms),
+                ms(context.now_ms),
                 ms(keep.until_ms),
                 SqlValue::Int(i64::from(keep.purge)),
-                (&stamp.principal).into(),
+                (&context.principal).into(),
             ];
             it.execute(sql, &parameters)?;
             // Its rights wait for it.
             rights::relation_moved(it, &found.id)?;
-            relations::delete(it, &stamp, &warehouse, &ident, &found, act)?;
-            log::remember(it, &stamp, None)?;
+            relations::delete(it, &context, &warehouse, &ident, &found, act)?;
+            log::remember(it, &context, None)?;
             Ok(found)
         });
         written.await
@@ -200,12 +200,12 @@ impl CatalogStore {
     /// `NotFound` when it is not kept any more, `NoSuchNamespace`, `AlreadyExists`.
     pub async fn undrop(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         id: &str,
         ident: &TableIdent,
     ) -> Result<MetadataPointer> {
-        let (stamp, warehouse, id) = (stamp.clone(), warehouse.to_owned(), id.to_owned());
+        let (context, warehouse, id) = (context.clone(), warehouse.to_owned(), id.to_owned());
         let ident = ident.clone();
         let written = self.store().transact("catalog.undrop", move |it| {
             let gone = || SqlStoreError::refuse(gone(&id));
@@ -232,7 +232,7 @@ impl CatalogStore {
                 SqlValue::from(&id),
                 ident.namespace.key().into(),
                 SqlValue::from(&*ident.name),
-                ms(stamp.now_ms),
+                ms(context.now_ms),
             ];
             it.execute(sql, &parameters)?;
             it.execute("DELETE FROM catalog_dropped WHERE id = $1", &[SqlValue::from(&id)])?;
@@ -247,8 +247,8 @@ impl CatalogStore {
                 location: Some(&found.pointer.location),
                 ..LogRecord::default()
             };
-            log::write_relation(it, &stamp, &warehouse, act, &ident, &line)?;
-            log::remember(it, &stamp, None)?;
+            log::write_relation(it, &context, &warehouse, act, &ident, &line)?;
+            log::remember(it, &context, None)?;
             Ok(found.pointer)
         });
         written.await
@@ -261,12 +261,12 @@ impl CatalogStore {
     /// When the store cannot be read.
     pub async fn undropped(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
     ) -> Result<Option<(TableIdent, RelationKind, String)>> {
-        let Some((key, _)) = stamp.key else { return Ok(None) };
+        let Some((key, _)) = context.key else { return Ok(None) };
         let parameters = [
-            SqlValue::from(&stamp.principal),
+            SqlValue::from(&context.principal),
             SqlValue::from(key.to_string()),
             warehouse.into(),
             LogAction::UndropTable.name().into(),
@@ -373,12 +373,13 @@ impl CatalogStore {
     /// [`CatalogStore::insert_relation`].
     pub async fn register_dropped(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         new: NewRelation,
         dropped: &str,
     ) -> Result<MetadataPointer> {
-        let (stamp, warehouse, dropped) = (stamp.clone(), warehouse.to_owned(), dropped.to_owned());
+        let (context, warehouse, dropped) =
+            (context.clone(), warehouse.to_owned(), dropped.to_owned());
         let id = self.ids.next("tb_");
         let written = self.store().transact("catalog.register_dropped", move |it| {
             let sql = "DELETE FROM catalog_dropped WHERE id = $1 AND purging_ms = 0";
@@ -394,9 +395,9 @@ impl CatalogStore {
             }
             // First of all, so that its place is its own.
             places::pass_on(it, &dropped, &id)?;
-            let made = relations::insert(it, &stamp, &warehouse, &new, &id)?;
+            let made = relations::insert(it, &context, &warehouse, &new, &id)?;
             rights::relation_replaced(it, &dropped, &id)?;
-            log::remember(it, &stamp, None)?;
+            log::remember(it, &context, None)?;
             Ok(made)
         });
         written.await
@@ -408,16 +409,16 @@ impl CatalogStore {
     /// When the store cannot be written. That it is forgotten already is as good.
     pub async fn forget_dropped(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         one: &DroppedRelation,
     ) -> Result<()> {
-        let (stamp, warehouse, one) = (stamp.clone(), warehouse.to_owned(), one.clone());
+        let (context, warehouse, one) = (context.clone(), warehouse.to_owned(), one.clone());
         let written = self.store().transact("catalog.forget_dropped", move |it| {
             let MetadataPointer { id, kind, version, location, .. } = &one.pointer;
             let sql = "DELETE FROM catalog_dropped WHERE id = $1";
             if it.execute(sql, &[SqlValue::from(id)])? == 0 {
-                return log::remember(it, &stamp, None);
+                return log::remember(it, &context, None);
             }
             rights::forget_relation(it, id)?;
             places::forget(it, id)?;
@@ -427,8 +428,8 @@ impl CatalogStore {
             };
             let (version, previous) = (Some(*version), Some(&**location));
             let line = LogRecord { relation: Some(id), version, previous, ..LogRecord::default() };
-            log::write_relation(it, &stamp, &warehouse, act, &one.ident, &line)?;
-            log::remember(it, &stamp, None)
+            log::write_relation(it, &context, &warehouse, act, &one.ident, &line)?;
+            log::remember(it, &context, None)
         });
         written.await
     }
@@ -440,6 +441,9 @@ fn mark(it: &mut dyn StoreTransaction, id: &str, now_ms: u64) -> Stored<u64> {
 }
 
 fn gone(id: &str) -> CatalogError {
-    let shown: String = id.chars().take(100).collect();
-    CatalogError::new(ErrorReason::NotFound, format!("nothing that was dropped is kept as {shown}"))
+    let excerpt: String = id.chars().take(100).collect();
+    CatalogError::new(
+        ErrorReason::NotFound,
+        format!("nothing that was dropped is kept as {excerpt}"),
+    )
 }

@@ -103,13 +103,13 @@ impl CatalogStore {
     /// `IllegalArgument` when it has another UUID, or the namespace is full.
     pub async fn put_function(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
         doc: &FunctionDoc,
         is_overwrite: bool,
     ) -> Result<()> {
-        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let doc = doc.clone();
         let written = self.store.transact("catalog.put_function", move |it| {
             namespaces::require(it, &warehouse, &ident.namespace)?;
@@ -144,11 +144,11 @@ impl CatalogStore {
                 VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (warehouse, namespace, name) \
                 DO UPDATE SET document = $5, updated_ms = $6";
             let document = SqlValue::from(doc.document.to_vec());
-            it.execute(sql, &[at, within, name, uuid.into(), document, ms(stamp.now_ms)])?;
+            it.execute(sql, &[at, within, name, uuid.into(), document, ms(context.now_ms)])?;
             let act =
                 if found.is_some() { LogAction::UpdateFunction } else { LogAction::CreateFunction };
             let named = (&ident.namespace, Some(&*ident.name));
-            namespaces::changed(it, &stamp, &warehouse, act, named)
+            namespaces::changed(it, &context, &warehouse, act, named)
         });
         written.await
     }
@@ -159,11 +159,11 @@ impl CatalogStore {
     /// `NoSuchFunction`.
     pub async fn drop_function(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<()> {
-        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_function", move |it| {
             let sql = "DELETE FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name = $3";
@@ -171,7 +171,7 @@ impl CatalogStore {
                 return Err(SqlStoreError::refuse(no_such_function(&ident)));
             }
             let named = (&ident.namespace, Some(&*ident.name));
-            namespaces::changed(it, &stamp, &warehouse, LogAction::DropFunction, named)
+            namespaces::changed(it, &context, &warehouse, LogAction::DropFunction, named)
         });
         written.await
     }

@@ -47,8 +47,8 @@ pub(crate) fn broken(what: &'static str) -> SqlStoreError {
 
 /// Error for a warehouse that does not exist, or not any more.
 pub(crate) fn no_such_warehouse(name: &str) -> CatalogError {
-    let shown: String = name.chars().take(100).collect();
-    CatalogError::new(ErrorReason::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
+    let excerpt: String = name.chars().take(100).collect();
+    CatalogError::new(ErrorReason::NoSuchWarehouse, format!("Warehouse does not exist: {excerpt}"))
 }
 
 /// A time as a column.

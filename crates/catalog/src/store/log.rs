@@ -185,7 +185,7 @@ pub(super) fn line(row: &SqlRow) -> std::result::Result<StoredLogLine, SqlStoreE
 /// Writes the line of a change, and once for its request the record of the key.
 pub(super) fn write(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     warehouse: &str,
     act: LogAction,
     namespace: &NamespaceIdent,
@@ -196,7 +196,7 @@ pub(super) fn write(
         previous, location, target, principal, key) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     let version = line.version.and_then(|it| i64::try_from(it).ok());
-    if let Some(names) = stamp.names.as_ref().filter(|_| act.is_of_names()) {
+    if let Some(names) = context.names.as_ref().filter(|_| act.is_of_names()) {
         names.touch(warehouse, Some(namespace));
         if name.is_none() {
             names.touch(warehouse, namespace.parent().as_ref());
@@ -205,7 +205,7 @@ pub(super) fn write(
     it.execute(
         sql,
         &[
-            ms(stamp.now_ms),
+            ms(context.now_ms),
             warehouse.into(),
             act.name().into(),
             namespace.key().into(),
@@ -215,8 +215,8 @@ pub(super) fn write(
             line.previous.into(),
             line.location.into(),
             line.target.clone().into(),
-            (&stamp.principal).into(),
-            stamp.key.map(|(key, _)| key.to_string()).into(),
+            (&context.principal).into(),
+            context.key.map(|(key, _)| key.to_string()).into(),
         ],
     )?;
     Ok(())
@@ -225,34 +225,34 @@ pub(super) fn write(
 /// Writes the same of a table or a view.
 pub(super) fn write_relation(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     warehouse: &str,
     act: LogAction,
     ident: &TableIdent,
     line: &LogRecord<'_>,
 ) -> std::result::Result<(), SqlStoreError> {
-    write(it, stamp, warehouse, act, &ident.namespace, Some(&ident.name), line)
+    write(it, context, warehouse, act, &ident.namespace, Some(&ident.name), line)
 }
 
 /// Remembers what became of a request with a key. Another server may have been asked the same at
 /// the same time: then this transaction changes nothing, and the caller looks again.
 pub(super) fn remember(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     refused: Option<(ErrorReason, &str)>,
 ) -> std::result::Result<(), SqlStoreError> {
-    let Some((key, hash)) = stamp.key else { return Ok(()) };
+    let Some((key, hash)) = context.key else { return Ok(()) };
     let sql = "INSERT INTO catalog_keys (principal, key, hash, refused, message, created_ms) \
         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (principal, key) DO NOTHING";
     let written = it.execute(
         sql,
         &[
-            (&stamp.principal).into(),
+            (&context.principal).into(),
             key.to_string().into(),
             hash.as_slice().into(),
             refused.map(|(kind, _)| kind.name()).into(),
             refused.map(|(_, message)| message).into(),
-            ms(stamp.now_ms),
+            ms(context.now_ms),
         ],
     )?;
     if written == 0 {
@@ -293,12 +293,12 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn remember_done(&self, stamp: &ChangeContext) -> Result<()> {
-        if stamp.key.is_none() {
+    pub async fn remember_done(&self, context: &ChangeContext) -> Result<()> {
+        if context.key.is_none() {
             return Ok(());
         }
-        let stamp = stamp.clone();
-        let written = self.store.transact("catalog.done", move |it| remember(it, &stamp, None));
+        let context = context.clone();
+        let written = self.store.transact("catalog.done", move |it| remember(it, &context, None));
         written.await
     }
 
@@ -308,12 +308,12 @@ impl CatalogStore {
     /// When the store cannot be written.
     pub async fn remember_refusal(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         error: &CatalogError,
     ) -> Result<()> {
-        let (stamp, kind, message) = (stamp.clone(), error.kind, error.message.clone());
+        let (context, kind, message) = (context.clone(), error.kind, error.message.clone());
         let written = self.store.transact_idempotent("catalog.refused", move |it| {
-            remember(it, &stamp, Some((kind, &message)))
+            remember(it, &context, Some((kind, &message)))
         });
         match written.await {
             // It was remembered already.

@@ -157,12 +157,12 @@ impl CatalogStore {
     /// `AlreadyExists`, or `NoSuchNamespace` when the one it is to be in is not there.
     pub async fn insert_namespace(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
         properties: &Properties,
     ) -> Result<()> {
-        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let properties = encoded(properties)?;
         let written = self.store.transact("catalog.insert_namespace", move |it| {
             let parent = ident.parent();
@@ -179,7 +179,7 @@ impl CatalogStore {
                 ident.key().into(),
                 above.into(),
                 properties.clone().into(),
-                ms(stamp.now_ms),
+                ms(context.now_ms),
             ];
             if it.execute(sql, &parameters)? == 0 {
                 let message = format!("Namespace already exists: {ident}");
@@ -188,7 +188,7 @@ impl CatalogStore {
                     message,
                 )));
             }
-            changed(it, &stamp, &warehouse, LogAction::CreateNamespace, (&ident, None))
+            changed(it, &context, &warehouse, LogAction::CreateNamespace, (&ident, None))
         });
         written.await
     }
@@ -199,13 +199,13 @@ impl CatalogStore {
     /// `NoSuchNamespace`; `CommitFailed` when its location is not the known one any more.
     pub async fn update_namespace(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
         change: PropertiesChange,
     ) -> Result<PropertiesChanged> {
         let PropertiesChange { removals, updates, known_location } = change;
-        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.update_namespace", move |it| {
             let mut properties = require(it, &warehouse, &ident)?;
             if known_location
@@ -229,7 +229,7 @@ impl CatalogStore {
             let sql = "UPDATE catalog_namespaces SET properties = $3 \
                 WHERE warehouse = $1 AND path = $2";
             it.execute(sql, &[SqlValue::from(&warehouse), ident.key().into(), json.into()])?;
-            changed(it, &stamp, &warehouse, LogAction::UpdateNamespace, (&ident, None))?;
+            changed(it, &context, &warehouse, LogAction::UpdateNamespace, (&ident, None))?;
             Ok(done)
         });
         written.await
@@ -241,11 +241,11 @@ impl CatalogStore {
     /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
     pub async fn drop_namespace(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<()> {
-        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_namespace", move |it| {
             require(it, &warehouse, &ident)?;
             let parameters = [SqlValue::from(&warehouse), ident.key().into()];
@@ -267,7 +267,7 @@ impl CatalogStore {
             it.execute(sql, &parameters)?;
             rights::forget_namespace(it, &warehouse, &ident)?;
             rules::forget_namespace(it, &warehouse, &ident)?;
-            changed(it, &stamp, &warehouse, LogAction::DropNamespace, (&ident, None))
+            changed(it, &context, &warehouse, LogAction::DropNamespace, (&ident, None))
         });
         written.await
     }
@@ -276,11 +276,11 @@ impl CatalogStore {
 /// Writes down that a namespace was changed, or what has a name in it.
 pub(super) fn changed(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     warehouse: &str,
     act: LogAction,
     of: (&NamespaceIdent, Option<&str>),
 ) -> Stored<()> {
-    log::write(it, stamp, warehouse, act, of.0, of.1, &LogRecord::default())?;
-    log::remember(it, stamp, None)
+    log::write(it, context, warehouse, act, of.0, of.1, &LogRecord::default())?;
+    log::remember(it, context, None)
 }

@@ -210,8 +210,8 @@ fn relation_then(
         line.namespace == ident.namespace.key() && line.name.as_deref() == Some(&*ident.name)
     };
     let about = lines.iter().filter(|line| is_own(line) || line.target.as_ref() == Some(ident));
-    let said = about.map(|line| (before(line, ident), line));
-    let first = said.into_iter().find(|(before, _)| !matches!(before, PriorName::Unsaid));
+    let names_before = about.map(|line| (before(line, ident), line));
+    let first = names_before.into_iter().find(|(before, _)| !matches!(before, PriorName::Unsaid));
     let id = match first {
         Some((PriorName::Relation(id), line)) if kind_of(&line.act) == kind => id,
         Some(_) => return Ok(None),

@@ -134,11 +134,11 @@ fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bo
 /// transaction that gives the place away: of two who want one at the same time one gets it.
 pub(super) fn require_apart(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     location: &str,
     own: &str,
 ) -> Stored<()> {
-    match stamp.is_operator || !shared(it, &place_of(location), own)? {
+    match context.is_operator || !shared(it, &place_of(location), own)? {
         true => Ok(()),
         false => Err(SqlStoreError::refuse(not_apart(location))),
     }
@@ -146,9 +146,9 @@ pub(super) fn require_apart(
 
 /// That others have files at a location.
 pub(crate) fn not_apart(location: &str) -> CatalogError {
-    let shown: String = location.chars().take(200).collect();
+    let excerpt: String = location.chars().take(200).collect();
     let message = format!(
-        "the location `{shown}` is within another table's or contains it, or within that of one \
+        "the location `{excerpt}` is within another table's or contains it, or within that of one \
          that was dropped and can come back"
     );
     CatalogError::new(ErrorReason::Forbidden, message)

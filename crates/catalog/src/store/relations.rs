@@ -255,14 +255,15 @@ impl CatalogStore {
     /// `NoSuchNamespace`, or `AlreadyExists` when a table or a view has its name.
     pub async fn insert_relation(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         new: NewRelation,
     ) -> Result<MetadataPointer> {
-        let (stamp, warehouse, id) = (stamp.clone(), warehouse.to_owned(), self.ids.next("tb_"));
+        let (context, warehouse, id) =
+            (context.clone(), warehouse.to_owned(), self.ids.next("tb_"));
         let written = self.store.transact("catalog.insert_relation", move |it| {
-            let made = insert(it, &stamp, &warehouse, &new, &id)?;
-            log::remember(it, &stamp, None)?;
+            let made = insert(it, &context, &warehouse, &new, &id)?;
+            log::remember(it, &context, None)?;
             Ok(made)
         });
         written.await
@@ -275,20 +276,20 @@ impl CatalogStore {
     /// [`CatalogStore::insert_relation`].
     pub async fn swap(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         swaps: Vec<PointerSwap>,
         new: Vec<NewRelation>,
     ) -> Result<SwapOutcome> {
-        let (stamp, warehouse) = (stamp.clone(), warehouse.to_owned());
+        let (context, warehouse) = (context.clone(), warehouse.to_owned());
         let ids: Vec<_> = new.iter().map(|_| self.ids.next("tb_")).collect();
         let written = self.store.transact("catalog.swap", move |it| {
-            let swapped = swaps.iter().map(|one| swap(it, &stamp, &warehouse, one));
+            let swapped = swaps.iter().map(|one| swap(it, &context, &warehouse, one));
             let swapped = swapped.collect::<Stored<Vec<_>>>()?;
             let made =
-                new.iter().zip(&ids).map(|(one, id)| insert(it, &stamp, &warehouse, one, id));
+                new.iter().zip(&ids).map(|(one, id)| insert(it, &context, &warehouse, one, id));
             let made = made.collect::<Stored<Vec<_>>>()?;
-            log::remember(it, &stamp, None)?;
+            log::remember(it, &context, None)?;
             Ok(SwapOutcome { swapped, made })
         });
         written.await
@@ -300,19 +301,19 @@ impl CatalogStore {
     /// `NoSuchTable` or `NoSuchView`.
     pub async fn drop_relation(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
         ident: &TableIdent,
         act: LogAction,
     ) -> Result<MetadataPointer> {
-        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
             rights::forget_relation(it, &found.id)?;
             places::forget(it, &found.id)?;
-            delete(it, &stamp, &warehouse, &ident, &found, act)?;
-            log::remember(it, &stamp, None)?;
+            delete(it, &context, &warehouse, &ident, &found, act)?;
+            log::remember(it, &context, None)?;
             Ok(found)
         });
         written.await
@@ -324,13 +325,13 @@ impl CatalogStore {
     /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace` of the new name, or `AlreadyExists`.
     pub async fn rename_relation(
         &self,
-        stamp: &ChangeContext,
+        context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
         from: &TableIdent,
         to: &TableIdent,
     ) -> Result<()> {
-        let (stamp, warehouse) = (stamp.clone(), warehouse.to_owned());
+        let (context, warehouse) = (context.clone(), warehouse.to_owned());
         let (from, to) = (from.clone(), to.clone());
         let written = self.store.transact("catalog.rename_relation", move |it| {
             let found = require(it, &warehouse, kind, &from)?;
@@ -349,7 +350,7 @@ impl CatalogStore {
                 SqlValue::from(&found.id),
                 to.namespace.key().into(),
                 SqlValue::from(&*to.name),
-                ms(stamp.now_ms),
+                ms(context.now_ms),
             ];
             it.execute(sql, &parameters)?;
             rights::relation_moved(it, &found.id)?;
@@ -361,11 +362,11 @@ impl CatalogStore {
                 RelationKind::Table => LogAction::RenameTable,
                 RelationKind::View => LogAction::RenameView,
             };
-            log::write_relation(it, &stamp, &warehouse, act, &from, &line)?;
-            if let Some(names) = &stamp.names {
+            log::write_relation(it, &context, &warehouse, act, &from, &line)?;
+            if let Some(names) = &context.names {
                 names.touch(&warehouse, Some(&to.namespace));
             }
-            log::remember(it, &stamp, None)
+            log::remember(it, &context, None)
         });
         written.await
     }
@@ -441,7 +442,7 @@ pub(super) fn require(
 /// Removes the row of a relation that was found.
 pub(super) fn delete(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     warehouse: &str,
     ident: &TableIdent,
     found: &MetadataPointer,
@@ -454,13 +455,13 @@ pub(super) fn delete(
         previous: Some(&found.location),
         ..LogRecord::default()
     };
-    log::write_relation(it, stamp, warehouse, act, ident, &line)
+    log::write_relation(it, context, warehouse, act, ident, &line)
 }
 
 /// Writes the row of a relation whose name is free.
 pub(super) fn insert(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     warehouse: &str,
     new: &NewRelation,
     id: &str,
@@ -483,10 +484,10 @@ pub(super) fn insert(
         place_of(&new.base).into(),
         SqlValue::from(&new.location),
         kept(&new.document),
-        ms(stamp.now_ms),
+        ms(context.now_ms),
     ];
     it.execute(sql, &parameters)?;
-    places::require_apart(it, stamp, &new.base, id)?;
+    places::require_apart(it, context, &new.base, id)?;
     places::keep(it, id, [&new.base].into_iter().chain(&new.places))?;
     let line = LogRecord {
         relation: Some(id),
@@ -494,7 +495,7 @@ pub(super) fn insert(
         location: Some(&new.location),
         ..LogRecord::default()
     };
-    log::write_relation(it, stamp, warehouse, new.act, &new.ident, &line)?;
+    log::write_relation(it, context, warehouse, new.act, &new.ident, &line)?;
     Ok(MetadataPointer {
         id: id.to_owned(),
         kind: new.kind,
@@ -507,7 +508,7 @@ pub(super) fn insert(
 
 fn swap(
     it: &mut dyn StoreTransaction,
-    stamp: &ChangeContext,
+    context: &ChangeContext,
     warehouse: &str,
     one: &PointerSwap,
 ) -> Stored<MetadataPointer> {
@@ -525,7 +526,7 @@ fn swap(
         place_of(&one.base).into(),
         SqlValue::from(&one.location),
         kept(&one.document),
-        ms(stamp.now_ms),
+        ms(context.now_ms),
         warehouse_value,
         namespace,
         name,
@@ -536,7 +537,7 @@ fn swap(
     }
     let moved = (place_of(&one.base) != place_of(&expected.base)).then_some(&one.base);
     if let Some(base) = moved {
-        places::require_apart(it, stamp, base, &expected.id)?;
+        places::require_apart(it, context, base, &expected.id)?;
     }
     places::keep(it, &expected.id, moved.into_iter().chain(&one.places))?;
     let version = expected.version + 1;
@@ -547,7 +548,7 @@ fn swap(
         location: Some(&one.location),
         ..LogRecord::default()
     };
-    log::write_relation(it, stamp, warehouse, one.act, &one.ident, &line)?;
+    log::write_relation(it, context, warehouse, one.act, &one.ident, &line)?;
     Ok(MetadataPointer {
         id: expected.id.clone(),
         kind: expected.kind,

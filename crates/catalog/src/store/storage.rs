@@ -274,7 +274,7 @@ fn overlap(own: &[TableLocation], theirs: &[TableLocation]) -> bool {
 }
 
 fn write(it: &mut dyn StoreTransaction, row: &WarehouseRow) -> Stored<()> {
-    let Some(said) = &row.storage else { return changed(it) };
+    let Some(storage_row) = &row.storage else { return changed(it) };
     let json = |text: std::result::Result<String, serde_json::Error>| {
         text.map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))
     };
@@ -283,12 +283,12 @@ fn write(it: &mut dyn StoreTransaction, row: &WarehouseRow) -> Stored<()> {
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let parameters = [
         SqlValue::from(&row.id),
-        SqlValue::Int(i64::from(said.is_made)),
-        said.status.name().into(),
-        json(serde_json::to_string(&said.locations))?.into(),
-        json(serde_json::to_string(&said.settings))?.into(),
-        said.secret.clone().into(),
-        ms(said.updated_ms),
+        SqlValue::Int(i64::from(storage_row.is_made)),
+        storage_row.status.name().into(),
+        json(serde_json::to_string(&storage_row.locations))?.into(),
+        json(serde_json::to_string(&storage_row.settings))?.into(),
+        storage_row.secret.clone().into(),
+        ms(storage_row.updated_ms),
     ];
     it.execute(sql, &parameters)?;
     changed(it)

@@ -41,7 +41,7 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
     }
 }
 
-fn stamp() -> ChangeContext {
+fn context() -> ChangeContext {
     ChangeContext {
         principal: "someone".to_owned(),
         is_operator: false,
@@ -93,7 +93,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T>) -> (ErrorReason, String) {
 async fn with_namespaces(store: &CatalogStore, all: &[&[&str]]) {
     for levels in all {
         let ident = namespace(levels);
-        store.insert_namespace(&stamp(), WAREHOUSE, &ident, &Properties::new()).await.unwrap();
+        store.insert_namespace(&context(), WAREHOUSE, &ident, &Properties::new()).await.unwrap();
     }
 }
 
@@ -102,35 +102,35 @@ async fn a_namespace_is_made_below_its_parent_and_goes_when_it_is_empty() {
     check(async |store| {
         let (above, below) = (namespace(&["a"]), namespace(&["a", "b.c"]));
         let none = Properties::new();
-        let early = store.insert_namespace(&stamp(), WAREHOUSE, &below, &none).await;
+        let early = store.insert_namespace(&context(), WAREHOUSE, &below, &none).await;
         assert_eq!(
             refusal(early),
             (ErrorReason::NoSuchNamespace, "Namespace does not exist: a".into())
         );
         with_namespaces(store, &[&["a"], &["a", "b.c"]]).await;
-        let again = store.insert_namespace(&stamp(), WAREHOUSE, &above, &none).await;
+        let again = store.insert_namespace(&context(), WAREHOUSE, &above, &none).await;
         assert_eq!(
             refusal(again),
             (ErrorReason::AlreadyExists, "Namespace already exists: a".into())
         );
-        let full = store.drop_namespace(&stamp(), WAREHOUSE, &above).await;
+        let full = store.drop_namespace(&context(), WAREHOUSE, &above).await;
         assert_eq!(
             refusal(full),
             (ErrorReason::NamespaceNotEmpty, "Namespace a is not empty".into())
         );
         let inner = table(&["a", "b.c"], "t");
         let new = relation(&inner, RelationKind::View);
-        store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
-        let full = store.drop_namespace(&stamp(), WAREHOUSE, &below).await;
+        store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
+        let full = store.drop_namespace(&context(), WAREHOUSE, &below).await;
         assert_eq!(refusal(full).0, ErrorReason::NamespaceNotEmpty);
         let what = (RelationKind::View, &inner);
         store
-            .drop_relation(&stamp(), WAREHOUSE, what.0, what.1, LogAction::DropView)
+            .drop_relation(&context(), WAREHOUSE, what.0, what.1, LogAction::DropView)
             .await
             .unwrap();
-        store.drop_namespace(&stamp(), WAREHOUSE, &below).await.unwrap();
-        store.drop_namespace(&stamp(), WAREHOUSE, &above).await.unwrap();
-        let gone = store.drop_namespace(&stamp(), WAREHOUSE, &above).await;
+        store.drop_namespace(&context(), WAREHOUSE, &below).await.unwrap();
+        store.drop_namespace(&context(), WAREHOUSE, &above).await.unwrap();
+        let gone = store.drop_namespace(&context(), WAREHOUSE, &above).await;
         assert_eq!(refusal(gone).0, ErrorReason::NoSuchNamespace);
         let acts: Vec<_> = store.log(WAREHOUSE, 0, 100).await.unwrap();
         let acts: Vec<_> = acts.iter().map(|line| line.act.as_str()).collect();
@@ -148,11 +148,11 @@ async fn properties_of_a_namespace_change_together() {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let first = of(&[("x", "1"), ("y", "2")]);
-        store.insert_namespace(&stamp(), WAREHOUSE, &ident, &first).await.unwrap();
+        store.insert_namespace(&context(), WAREHOUSE, &ident, &first).await.unwrap();
         let removals = vec!["x".to_owned(), "z".to_owned()];
         let updates = of(&[("y", "3"), ("w", "4")]);
         let change = PropertiesChange { removals, updates, known_location: None };
-        let done = store.update_namespace(&stamp(), WAREHOUSE, &ident, change).await;
+        let done = store.update_namespace(&context(), WAREHOUSE, &ident, change).await;
         let expected = PropertiesChanged {
             updated: vec!["w".to_owned(), "y".to_owned()],
             removed: vec!["x".to_owned()],
@@ -173,7 +173,7 @@ async fn properties_of_a_namespace_change_together() {
             let updates = of(&[("location", "file:///w/b")]);
             let known_location = known.map(|it| it.map(str::to_owned));
             let change = PropertiesChange { updates, known_location, removals: vec![] };
-            let done = store.update_namespace(&stamp(), WAREHOUSE, &ident, change).await;
+            let done = store.update_namespace(&context(), WAREHOUSE, &ident, change).await;
             assert_eq!(done.err().map(|error| error.kind), expected, "{known:?}");
         }
     })
@@ -196,7 +196,7 @@ async fn lists_go_on_where_a_page_ended() {
             [("t1", RelationKind::Table), ("t2", RelationKind::Table), ("v", RelationKind::View)]
         {
             let new = relation(&table(&["b"], name), kind);
-            store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+            store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
         }
         let ns = namespace(&["b"]);
         for (kind, after, limit, expected) in [
@@ -219,15 +219,15 @@ async fn a_pointer_moves_only_from_where_it_is_thought_to_be() {
         with_namespaces(store, &[&["a"]]).await;
         let (one, two) = (table(&["a"], "one"), table(&["a"], "two"));
         let new = |ident| relation(ident, RelationKind::Table);
-        let at_one = store.insert_relation(&stamp(), WAREHOUSE, new(&one)).await.unwrap();
-        let at_two = store.insert_relation(&stamp(), WAREHOUSE, new(&two)).await.unwrap();
+        let at_one = store.insert_relation(&context(), WAREHOUSE, new(&one)).await.unwrap();
+        let at_two = store.insert_relation(&context(), WAREHOUSE, new(&two)).await.unwrap();
         let swaps = vec![next(&one, &at_one, r#"{"n":2}"#)];
-        let done = store.swap(&stamp(), WAREHOUSE, swaps, Vec::new()).await.unwrap();
+        let done = store.swap(&context(), WAREHOUSE, swaps, Vec::new()).await.unwrap();
         assert_eq!((done.swapped[0].version, &*done.swapped[0].id), (2, &*at_one.id));
         // Of two together one is stale: neither moves, and nothing new is made.
         let swaps = vec![next(&two, &at_two, "{}"), next(&one, &at_one, "{}")];
         let made = vec![new(&table(&["a"], "three"))];
-        let lost = store.swap(&stamp(), WAREHOUSE, swaps, made).await;
+        let lost = store.swap(&context(), WAREHOUSE, swaps, made).await;
         assert_eq!(refusal(lost).0, ErrorReason::CommitFailed);
         assert_eq!(store.pointer(WAREHOUSE, &two).await.unwrap(), Some(at_two));
         assert_eq!(store.pointer(WAREHOUSE, &table(&["a"], "three")).await.unwrap(), None);
@@ -253,7 +253,7 @@ async fn a_long_document_is_not_kept_in_the_store() {
             let ident = table(&["a"], name);
             let document = Bytes::from(vec![b' '; length]);
             let new = NewRelation { document, ..relation(&ident, RelationKind::Table) };
-            store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+            store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
             let kept = store.relation(WAREHOUSE, &ident).await.unwrap().unwrap();
             assert_eq!(kept.document.is_some(), is_kept, "{length}");
         }
@@ -269,20 +269,20 @@ async fn tables_and_views_share_their_names() {
         with_namespaces(store, &[&["a"], &["b"]]).await;
         let (one, two) = (table(&["a"], "one"), table(&["a"], "two"));
         let (as_table, as_view) = (RelationKind::Table, RelationKind::View);
-        store.insert_relation(&stamp(), WAREHOUSE, relation(&one, as_table)).await.unwrap();
-        store.insert_relation(&stamp(), WAREHOUSE, relation(&two, as_view)).await.unwrap();
+        store.insert_relation(&context(), WAREHOUSE, relation(&one, as_table)).await.unwrap();
+        store.insert_relation(&context(), WAREHOUSE, relation(&two, as_view)).await.unwrap();
         for (ident, kind, message) in [
             (&one, as_table, "Table already exists: a.one"),
             (&one, as_view, "Table with same name already exists: a.one"),
             (&two, as_view, "View already exists: a.two"),
             (&two, as_table, "View with same name already exists: a.two"),
         ] {
-            let result = store.insert_relation(&stamp(), WAREHOUSE, relation(ident, kind)).await;
+            let result = store.insert_relation(&context(), WAREHOUSE, relation(ident, kind)).await;
             assert_eq!(refusal(result), (ErrorReason::AlreadyExists, message.to_owned()));
         }
         let elsewhere = table(&["z"], "one");
         let orphan =
-            store.insert_relation(&stamp(), WAREHOUSE, relation(&elsewhere, as_table)).await;
+            store.insert_relation(&context(), WAREHOUSE, relation(&elsewhere, as_table)).await;
         assert_eq!(refusal(orphan).1, "Namespace does not exist: z");
         for (kind, from, to, expected) in [
             (as_table, &one, &two, "Cannot rename a.one to a.two. View already exists"),
@@ -291,16 +291,16 @@ async fn tables_and_views_share_their_names() {
             (as_table, &two, &one, "Table does not exist: a.two"),
             (as_view, &one, &two, "View does not exist: a.one"),
         ] {
-            let result = store.rename_relation(&stamp(), WAREHOUSE, kind, from, to).await;
+            let result = store.rename_relation(&context(), WAREHOUSE, kind, from, to).await;
             assert_eq!(refusal(result).1, expected);
         }
         let to = table(&["b"], "other");
         let before = store.pointer(WAREHOUSE, &one).await.unwrap();
-        store.rename_relation(&stamp(), WAREHOUSE, as_table, &one, &to).await.unwrap();
+        store.rename_relation(&context(), WAREHOUSE, as_table, &one, &to).await.unwrap();
         assert_eq!(store.pointer(WAREHOUSE, &one).await.unwrap(), None);
         assert_eq!(store.pointer(WAREHOUSE, &to).await.unwrap(), before);
         let gone =
-            store.drop_relation(&stamp(), WAREHOUSE, as_view, &to, LogAction::DropView).await;
+            store.drop_relation(&context(), WAREHOUSE, as_view, &to, LogAction::DropView).await;
         assert_eq!(refusal(gone).1, "View does not exist: b.other");
     })
     .await;
@@ -313,7 +313,7 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
         let ident = table(&["a"], "t");
         let base = "file:///w/x%y/".to_owned();
         let new = NewRelation { base, ..relation(&ident, RelationKind::Table) };
-        let made = store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        let made = store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
         assert!(store.is_pointed_at("file:///w/t/1.json", "").await.unwrap());
         assert!(!store.is_pointed_at("file:///w/t/2.json", "").await.unwrap());
         for (place, expected) in [
@@ -354,11 +354,11 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         let ident = table(&["a"], "t");
         let places = vec!["file:///p/one/".to_owned()];
         let new = NewRelation { places, ..relation(&ident, RelationKind::Table) };
-        let made = store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        let made = store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
         let places = vec!["file:/p/one".to_owned(), "file:///p/two".to_owned()];
         let base = "file:///moved".to_owned();
         let swap = PointerSwap { base, places, ..next(&ident, &made, "{}") };
-        store.swap(&stamp(), WAREHOUSE, vec![swap], Vec::new()).await.unwrap();
+        store.swap(&context(), WAREHOUSE, vec![swap], Vec::new()).await.unwrap();
         let check = async |expected: &[bool; 4], own: &str| {
             let all = ["file:///w/t/data", "file:///p/one", "file:///p/two/x", "file:///moved"];
             for (place, expected) in all.into_iter().zip(expected) {
@@ -373,29 +373,29 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         let set_aside = async || {
             let what = (as_table, &ident);
             store
-                .set_aside(&stamp(), WAREHOUSE, what.0, what.1, LogAction::DropTable, keep)
+                .set_aside(&context(), WAREHOUSE, what.0, what.1, LogAction::DropTable, keep)
                 .await
                 .unwrap();
         };
         set_aside().await;
         check(&[true; 4], "").await;
-        store.undrop(&stamp(), WAREHOUSE, &made.id, &ident).await.unwrap();
+        store.undrop(&context(), WAREHOUSE, &made.id, &ident).await.unwrap();
         check(&[true; 4], "").await;
         set_aside().await;
         let again = relation(&ident, as_table);
-        let again = store.register_dropped(&stamp(), WAREHOUSE, again, &made.id).await.unwrap();
+        let again = store.register_dropped(&context(), WAREHOUSE, again, &made.id).await.unwrap();
         check(&[true; 4], &made.id).await;
         check(&[false; 4], &again.id).await;
         set_aside().await;
         let dropped = store.dropped_as(WAREHOUSE, &again.id).await.unwrap().remove(0);
-        store.forget_dropped(&stamp(), WAREHOUSE, &dropped).await.unwrap();
+        store.forget_dropped(&context(), WAREHOUSE, &dropped).await.unwrap();
         check(&[false; 4], "").await;
         let new = relation(&ident, as_table);
-        store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
         check(&[true, false, false, false], "").await;
         let what = (as_table, &ident);
         store
-            .drop_relation(&stamp(), WAREHOUSE, what.0, what.1, LogAction::DropTable)
+            .drop_relation(&context(), WAREHOUSE, what.0, what.1, LogAction::DropTable)
             .await
             .unwrap();
         check(&[false; 4], "").await;
@@ -407,7 +407,7 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
 async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
     check(async |store| {
         let key = Uuid::v7(clock::wall_ms()).unwrap();
-        let keyed = ChangeContext { key: Some((key, [7; 32])), ..stamp() };
+        let keyed = ChangeContext { key: Some((key, [7; 32])), ..context() };
         let (ident, none) = (namespace(&["a"]), Properties::new());
         assert_eq!(store.remembered("someone", key).await.unwrap(), None);
         store.insert_namespace(&keyed, WAREHOUSE, &ident, &none).await.unwrap();
@@ -420,8 +420,10 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
         assert_eq!(refusal(again).0, ErrorReason::CommitFailed);
         assert_eq!(store.namespace(WAREHOUSE, &second).await.unwrap(), None);
 
-        let refused =
-            ChangeContext { key: Some((Uuid::v7(clock::wall_ms()).unwrap(), [8; 32])), ..stamp() };
+        let refused = ChangeContext {
+            key: Some((Uuid::v7(clock::wall_ms()).unwrap(), [8; 32])),
+            ..context()
+        };
         let error = CatalogError::new(ErrorReason::AlreadyExists, "Namespace already exists: a");
         store.remember_refusal(&refused, &error).await.unwrap();
         store.remember_refusal(&refused, &error).await.unwrap();

@@ -340,8 +340,8 @@ impl WarehouseFiles {
                 return Ok((&root.back, [&root.inner, parts].concat()));
             }
         }
-        let shown: String = location.chars().take(200).collect();
-        let message = format!("the location `{shown}` is outside of the warehouse");
+        let excerpt: String = location.chars().take(200).collect();
+        let message = format!("the location `{excerpt}` is outside of the warehouse");
         Err(CatalogError::new(ErrorReason::Forbidden, message))
     }
 }
@@ -384,13 +384,13 @@ async fn on_disk<T: Send + 'static>(
 }
 
 fn of_disk(location: &str, error: io::Error) -> CatalogError {
-    let shown: String = location.chars().take(200).collect();
+    let excerpt: String = location.chars().take(200).collect();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => absent(location),
         io::ErrorKind::AlreadyExists => taken(location),
         io::ErrorKind::FileTooLarge => too_large(location),
         io::ErrorKind::InvalidInput => {
-            let message = format!("the location `{shown}` is no file in the warehouse");
+            let message = format!("the location `{excerpt}` is no file in the warehouse");
             CatalogError::new(ErrorReason::Forbidden, message)
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -401,10 +401,10 @@ fn of_disk(location: &str, error: io::Error) -> CatalogError {
 }
 
 fn of_objects(location: &str, error: ObjectsError) -> CatalogError {
-    let shown: String = location.chars().take(200).collect();
+    let excerpt: String = location.chars().take(200).collect();
     match error {
         ObjectsError::Key(_) => {
-            let message = format!("the location `{shown}` has characters that no key may have");
+            let message = format!("the location `{excerpt}` has characters that no key may have");
             CatalogError::new(ErrorReason::BadRequest, message)
         }
         ObjectsError::TooLarge(_) => too_large(location),
@@ -416,13 +416,13 @@ fn of_objects(location: &str, error: ObjectsError) -> CatalogError {
 }
 
 fn taken(location: &str) -> CatalogError {
-    let shown: String = location.chars().take(200).collect();
-    CatalogError::new(ErrorReason::AlreadyExists, format!("there is a file `{shown}` already"))
+    let excerpt: String = location.chars().take(200).collect();
+    CatalogError::new(ErrorReason::AlreadyExists, format!("there is a file `{excerpt}` already"))
 }
 
 fn too_large(location: &str) -> CatalogError {
-    let shown: String = location.chars().take(200).collect();
-    CatalogError::new(ErrorReason::TooLarge, format!("the file `{shown}` is too long"))
+    let excerpt: String = location.chars().take(200).collect();
+    CatalogError::new(ErrorReason::TooLarge, format!("the file `{excerpt}` is too long"))
 }
 
 fn bucket(root: &str, credentials: Option<&SigningCredentials>) -> Result<ObjectStore> {

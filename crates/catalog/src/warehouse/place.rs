@@ -77,8 +77,11 @@ impl FromStr for TableLocation {
     /// or as the end of the path, is refused.
     fn from_str(text: &str) -> Result<TableLocation> {
         let refuse = |why: &str| {
-            let shown: String = text.chars().take(200).collect();
-            Err(CatalogError::new(ErrorReason::BadRequest, format!("the location `{shown}` {why}")))
+            let excerpt: String = text.chars().take(200).collect();
+            Err(CatalogError::new(
+                ErrorReason::BadRequest,
+                format!("the location `{excerpt}` {why}"),
+            ))
         };
         if text.len() > LOCATION_BYTES_MAX {
             return refuse("is too long");

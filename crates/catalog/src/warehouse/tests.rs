@@ -97,12 +97,12 @@ fn a_default_location_is_below_its_base_whatever_a_table_is_called() {
         let home = warehouse.directory_in("s3://bucket/lake/", &levels);
         // Hashes are left out: a `b` is in their place.
         let mut parts = home.split('~');
-        let mut told = parts.next().unwrap().to_owned();
+        let mut unhashed = parts.next().unwrap().to_owned();
         for part in parts {
             assert!(part[..32].bytes().all(|it| it.is_ascii_hexdigit()), "{home}");
-            told = format!("{told}~b{}", &part[32..]);
+            unhashed = format!("{unhashed}~b{}", &part[32..]);
         }
-        assert_eq!(told, format!("s3://bucket/lake{directory}"));
+        assert_eq!(unhashed, format!("s3://bucket/lake{directory}"));
         let location = warehouse.location_in(&home, name, uuid);
         assert_eq!(location, format!("{home}/{last}-{hex}"));
         warehouse.check_location(&location).unwrap();

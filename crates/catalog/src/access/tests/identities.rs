@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test]
 async fn an_api_key_is_its_client_until_it_ends_or_goes() {
-    check(async |ground| {
-        let (here, there) = (ground.access().await, ground.access().await);
+    check(async |fixture| {
+        let (here, there) = (fixture.access().await, fixture.access().await);
         let client = here.create_client(&operator(), "spark", true).await.unwrap().client;
         let id = &*client.client_id;
         let hour = Some(Duration::from_secs(3600));
@@ -20,7 +20,7 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
             |server: &AccessControl| server.keys(&operator(), id).unwrap()[0].last_used.clone();
         assert!(used(&here).is_some());
         here.tidy().await.unwrap();
-        assert_eq!(used(&ground.access().await), used(&here));
+        assert_eq!(used(&fixture.access().await), used(&here));
 
         // A key makes no other secrets of its client, even though that one is an operator.
         let plain = here.create_client(&operator(), "etl", false).await.unwrap();
@@ -69,8 +69,8 @@ async fn keys_are_refused_by_field() {
     let scratch = Scratch::new();
     let tokens = TokenRegistry::open(scratch.path()).unwrap();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
-    let ground = Ground { scratch, url, tokens };
-    let access = ground.access().await;
+    let fixture = AccessFixture { scratch, url, tokens };
+    let access = fixture.access().await;
     let id = access.create_client(&operator(), "a", false).await.unwrap().client.client_id;
     let long = "x".repeat(101);
     for (name, lifetime, expected) in [
@@ -92,8 +92,8 @@ async fn keys_are_refused_by_field() {
 
 #[tokio::test]
 async fn a_token_that_is_taken_back_is_good_nowhere() {
-    check(async |ground| {
-        let (here, there) = (ground.access().await, ground.access().await);
+    check(async |fixture| {
+        let (here, there) = (fixture.access().await, fixture.access().await);
         let made = here.create_client(&operator(), "a", false).await.unwrap();
         let (id, secret) = (&*made.client.client_id, &*made.client_secret);
         let token = here.token_for(id, secret, None).await.unwrap().token;
@@ -106,7 +106,7 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
         there.revoke_token(&own, &token).await.unwrap();
         // Here it was in memory.
         here.reload().await.unwrap();
-        for server in [&here, &there, &ground.access().await] {
+        for server in [&here, &there, &fixture.access().await] {
             let gone = server.identify(&headers(&token)).await.unwrap_err();
             assert_eq!(gone.kind, ErrorReason::NotAuthorized);
         }
@@ -115,7 +115,7 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
         }
         // A token outlives the server that gave it.
         let kept = here.token_for(id, secret, None).await.unwrap().token;
-        let who = ground.access().await.identify(&headers(&kept)).await.unwrap();
+        let who = fixture.access().await.identify(&headers(&kept)).await.unwrap();
         assert_eq!(&*who.id, &*made.client.principal);
     })
     .await;
@@ -126,8 +126,8 @@ async fn who_asks_for_too_many_tokens_loses_his_own() {
     let scratch = Scratch::new();
     let tokens = TokenRegistry::open(scratch.path()).unwrap();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
-    let ground = Ground { scratch, url, tokens };
-    let access = ground.access().await;
+    let fixture = AccessFixture { scratch, url, tokens };
+    let access = fixture.access().await;
     let row = |client: &str, ends_ms| super::tokens::TokenRow {
         client: client.to_owned(),
         secret: None,
@@ -159,11 +159,11 @@ async fn who_asks_for_too_many_tokens_loses_his_own() {
 
 #[tokio::test]
 async fn a_role_gives_its_members_what_it_was_given() {
-    check(async |ground| {
-        let (here, there) = (ground.access().await, ground.access().await);
-        let catalog = ground.catalog().await;
+    check(async |fixture| {
+        let (here, there) = (fixture.access().await, fixture.access().await);
+        let catalog = fixture.catalog().await;
         make_namespace(&catalog, "n").await;
-        let warehouse = ground.warehouse();
+        let warehouse = fixture.warehouse();
         let made = here.create_client(&operator(), "a", false).await.unwrap();
         let (id, secret) = (&*made.client.client_id, &*made.client_secret);
         let member = made.client.principal.clone();

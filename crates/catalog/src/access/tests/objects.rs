@@ -8,9 +8,9 @@ use crate::store::DropMode;
 
 #[tokio::test]
 async fn a_right_moves_with_its_table_and_goes_with_it() {
-    check(async |ground| {
-        let (access, catalog) = (ground.access().await, ground.catalog().await);
-        let warehouse = ground.warehouse();
+    check(async |fixture| {
+        let (access, catalog) = (fixture.access().await, fixture.catalog().await);
+        let warehouse = fixture.warehouse();
         make_namespace(&catalog, "n").await;
         make_table(&catalog, "t").await;
         let who = CatalogPrincipal::new("tenant:x", "x");
@@ -28,7 +28,7 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         let (from, to) = (ident("t"), ident("u"));
         let names = (&from, &to);
         let kind = RelationKind::Table;
-        catalog.rename_relation(&stamp(), "wh_1", kind, names.0, names.1).await.unwrap();
+        catalog.rename_relation(&context(), "wh_1", kind, names.0, names.1).await.unwrap();
         make_table(&catalog, "t").await;
         access.refresh().await.unwrap();
         assert!(may("u") && !may("t"));
@@ -37,7 +37,7 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
 
         let dropped = (kind, &to);
         catalog
-            .drop_relation(&stamp(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
+            .drop_relation(&context(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
             .await
             .unwrap();
         make_table(&catalog, "u").await;
@@ -52,12 +52,12 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
             let ident = ident(name);
             let dropped = (kind, &ident);
             catalog
-                .drop_relation(&stamp(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
+                .drop_relation(&context(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
                 .await
                 .unwrap();
         }
         let namespace = NamespaceIdent::new(["n"]).unwrap();
-        catalog.drop_namespace(&stamp(), "wh_1", &namespace).await.unwrap();
+        catalog.drop_namespace(&context(), "wh_1", &namespace).await.unwrap();
         make_namespace(&catalog, "n").await;
         access.refresh().await.unwrap();
         assert!(!may("t"));
@@ -79,9 +79,9 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
 
 #[tokio::test]
 async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
-    check(async |ground| {
-        let (access, catalog) = (ground.access().await, ground.catalog().await);
-        let warehouse = ground.warehouse();
+    check(async |fixture| {
+        let (access, catalog) = (fixture.access().await, fixture.catalog().await);
+        let warehouse = fixture.warehouse();
         make_namespace(&catalog, "n").await;
         make_table(&catalog, "t").await;
         let t = ident("t");
@@ -97,7 +97,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         let keep = DropMode { until_ms: u64::MAX / 2, purge: true };
         let what = (kind, &t);
         let old = catalog
-            .set_aside(&stamp(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
+            .set_aside(&context(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
             .await
             .unwrap();
         let new = || NewRelation {
@@ -110,7 +110,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
             document: "{}".into(),
             act: LogAction::RegisterTable,
         };
-        let made = catalog.register_dropped(&stamp(), "wh_1", new(), &old.id).await.unwrap();
+        let made = catalog.register_dropped(&context(), "wh_1", new(), &old.id).await.unwrap();
         assert_ne!(made.id, old.id);
         assert_eq!(catalog.dropped_as("wh_1", &old.id).await.unwrap(), []);
         access.refresh().await.unwrap();
@@ -121,12 +121,12 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
 
         // Whoever is faster has it: who purges it, or who brings it back.
         let old = catalog
-            .set_aside(&stamp(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
+            .set_aside(&context(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
             .await
             .unwrap();
         catalog.take_dropped(&old.id, 5).await.unwrap();
         for gone in [&*old.id, "tb_none"] {
-            let refused = catalog.register_dropped(&stamp(), "wh_1", new(), gone).await;
+            let refused = catalog.register_dropped(&context(), "wh_1", new(), gone).await;
             assert_eq!(refused.unwrap_err().kind, ErrorReason::CommitFailed);
         }
         assert!(catalog.pointer("wh_1", &t).await.unwrap().is_none());
@@ -151,27 +151,27 @@ fn policy(principal: &str) -> (NewPolicy, RawJson) {
 
 #[tokio::test]
 async fn nothing_is_given_to_who_is_gone_at_another_server() {
-    check(async |ground| {
-        let catalog = ground.catalog().await;
-        let (warehouse, root, none) = (ground.warehouse(), operator(), Properties::new());
+    check(async |fixture| {
+        let catalog = fixture.catalog().await;
+        let (warehouse, root, none) = (fixture.warehouse(), operator(), Properties::new());
         make_namespace(&catalog, "n").await;
         make_table(&catalog, "t").await;
-        let here = ground.access().await;
+        let here = fixture.access().await;
         let make = async || {
             here.create_role(&root, "r", &[]).await.unwrap();
             here.create_catalog_role(&root, &warehouse, "r", &none).await.unwrap();
         };
         make().await;
         let client = here.create_client(&root, "c", false).await.unwrap().client;
-        let there = ground.access().await;
+        let there = fixture.access().await;
         here.delete_role(&root, "r").await.unwrap();
         here.delete_catalog_role(&root, &warehouse, "r").await.unwrap();
         here.delete_client(&root, &client.client_id).await.unwrap();
         let catalog_role = catalog_role_principal(warehouse.id(), "r");
         let principals = ["role:r", &catalog_role, &client.principal];
         for principal in principals {
-            let given = grant(principal, None, &[AccessRight::Manage]);
-            let granted = there.grant(&root, &warehouse, &given).await;
+            let manage = grant(principal, None, &[AccessRight::Manage]);
+            let granted = there.grant(&root, &warehouse, &manage).await;
             assert_eq!(granted.unwrap_err().kind, ErrorReason::NotFound, "{principal}");
             let (new, schema) = policy(principal);
             let put = there.put_policy(&root, &warehouse, "p", &new, &schema).await;
@@ -182,8 +182,8 @@ async fn nothing_is_given_to_who_is_gone_at_another_server() {
         assert!(here.policies(&root, &warehouse).unwrap().is_empty());
         // What was made there is known here at once.
         for principal in ["role:r", &catalog_role] {
-            let given = grant(principal, None, &[AccessRight::Read]);
-            there.grant(&root, &warehouse, &given).await.unwrap();
+            let manage = grant(principal, None, &[AccessRight::Read]);
+            there.grant(&root, &warehouse, &manage).await.unwrap();
         }
     })
     .await;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::store::{EntityChange, EntityKey, EntityKind};
 
-fn said(key: &str) -> Properties {
+fn properties(key: &str) -> Properties {
     Properties::from([(key.to_owned(), "v".to_owned())])
 }
 
@@ -15,32 +15,35 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorReason {
 async fn check_entity(access: &AccessControl, key: &EntityKey) {
     let who = operator();
     let found = access.entity(key.clone()).await.unwrap();
-    assert_eq!((found.properties, found.version, found.updated_ms.is_some()), (said("k"), 1, true));
+    assert_eq!(
+        (found.properties, found.version, found.updated_ms.is_some()),
+        (properties("k"), 1, true)
+    );
     assert!(found.created_ms.is_some());
-    let change = EntityChange { version: 1, properties: Some(said("other")) };
+    let change = EntityChange { version: 1, properties: Some(properties("other")) };
     let changed = access.update_entity(&who, key.clone(), change.clone()).await.unwrap();
-    assert_eq!((&changed.properties, changed.version), (&said("other"), 2));
+    assert_eq!((&changed.properties, changed.version), (&properties("other"), 2));
     assert_eq!(changed.created_ms, found.created_ms);
     let late = access.update_entity(&who, key.clone(), change).await;
     assert_eq!(kind(late), ErrorReason::CommitFailed, "{key:?}");
     let kept = EntityChange { version: 2, properties: None };
     let changed = access.update_entity(&who, key.clone(), kept).await.unwrap();
-    assert_eq!((changed.properties, changed.version), (said("other"), 3));
+    assert_eq!((changed.properties, changed.version), (properties("other"), 3));
 }
 
 #[tokio::test]
 async fn what_is_said_of_principals_and_roles_is_kept_and_goes_with_them() {
-    check(async |ground| {
-        let (access, catalog) = (ground.access().await, ground.catalog().await);
-        let (who, warehouse) = (operator(), ground.warehouse());
+    check(async |fixture| {
+        let (access, catalog) = (fixture.access().await, fixture.catalog().await);
+        let (who, warehouse) = (operator(), fixture.warehouse());
         make_namespace(&catalog, "n").await;
-        let made = access.create_named_client(&who, "alice", said("k")).await.unwrap();
+        let made = access.create_named_client(&who, "alice", properties("k")).await.unwrap();
         let id = made.client.client_id.clone();
-        let again = access.create_named_client(&who, "alice", said("k")).await;
+        let again = access.create_named_client(&who, "alice", properties("k")).await;
         assert_eq!(kind(again), ErrorReason::AlreadyExists);
-        access.create_role_with(&who, "etl", &[], &said("k")).await.unwrap();
-        access.create_catalog_role(&who, &warehouse, "reader", &said("k")).await.unwrap();
-        let again = access.create_catalog_role(&who, &warehouse, "reader", &said("k")).await;
+        access.create_role_with(&who, "etl", &[], &properties("k")).await.unwrap();
+        access.create_catalog_role(&who, &warehouse, "reader", &properties("k")).await.unwrap();
+        let again = access.create_catalog_role(&who, &warehouse, "reader", &properties("k")).await;
         assert_eq!(kind(again), ErrorReason::AlreadyExists);
         let keys = [
             EntityKey::client(&id),
@@ -74,9 +77,9 @@ async fn what_is_said_of_principals_and_roles_is_kept_and_goes_with_them() {
 
 #[tokio::test]
 async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() {
-    check(async |ground| {
-        let (here, there) = (ground.access().await, ground.access().await);
-        let (catalog, warehouse, who) = (ground.catalog().await, ground.warehouse(), operator());
+    check(async |fixture| {
+        let (here, there) = (fixture.access().await, fixture.access().await);
+        let (catalog, warehouse, who) = (fixture.catalog().await, fixture.warehouse(), operator());
         make_namespace(&catalog, "n").await;
         make_table(&catalog, "t").await;
         let none = Properties::new();
@@ -119,8 +122,8 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         for (pair, expected) in
             [(("reader", "none"), ErrorReason::NotFound), (("none", "etl"), ErrorReason::NotFound)]
         {
-            let given = here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await;
-            assert_eq!(kind(given), expected, "{pair:?}");
+            let result = here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await;
+            assert_eq!(kind(result), expected, "{pair:?}");
         }
         // What is removed comes back to nobody.
         here.delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
@@ -137,9 +140,9 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
 
 #[tokio::test]
 async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
-    check(async |ground| {
-        let (access, catalog) = (ground.access().await, ground.catalog().await);
-        let (who, warehouse, none) = (operator(), ground.warehouse(), Properties::new());
+    check(async |fixture| {
+        let (access, catalog) = (fixture.access().await, fixture.catalog().await);
+        let (who, warehouse, none) = (operator(), fixture.warehouse(), Properties::new());
         make_namespace(&catalog, "n").await;
         let new = NewRelation {
             ident: ident("v"),
@@ -151,7 +154,7 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
             document: "{}".into(),
             act: LogAction::CreateView,
         };
-        catalog.insert_relation(&stamp(), "wh_1", new).await.unwrap();
+        catalog.insert_relation(&context(), "wh_1", new).await.unwrap();
         access.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
         let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
         let on_view = PrincipalGrant {
@@ -162,13 +165,13 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
         let views = access.granted_views(&warehouse, &principal).await.unwrap();
         assert_eq!(views, [("n".to_owned(), "v".to_owned())]);
         let (kind_of, v) = (RelationKind::View, ident("v"));
-        catalog.drop_relation(&stamp(), "wh_1", kind_of, &v, LogAction::DropView).await.unwrap();
+        catalog.drop_relation(&context(), "wh_1", kind_of, &v, LogAction::DropView).await.unwrap();
         let namespace = NamespaceIdent::new(["n"]).unwrap();
-        catalog.drop_namespace(&stamp(), "wh_1", &namespace).await.unwrap();
+        catalog.drop_namespace(&context(), "wh_1", &namespace).await.unwrap();
 
         // Its version moves with what is said of it.
         let row = catalog.warehouses().await.unwrap().remove(0);
-        let change = |version| Some(EntityChange { version, properties: Some(said("k")) });
+        let change = |version| Some(EntityChange { version, properties: Some(properties("k")) });
         let update = async |version| {
             catalog.update_warehouse(row.clone(), None, Vec::new(), change(version)).await
         };
@@ -176,7 +179,7 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
         assert_eq!(kind(update(1).await), ErrorReason::CommitFailed);
         let key = EntityKey::warehouse("wh_1");
         let found = access.entity(key.clone()).await.unwrap();
-        assert_eq!((found.properties, found.version), (said("k"), 2));
+        assert_eq!((found.properties, found.version), (properties("k"), 2));
         catalog.delete_warehouse("wh_1", "main").await.unwrap();
         assert_eq!(access.entity(key).await.unwrap().version, 1);
         assert!(access.entities(EntityKind::CatalogRole, "wh_1").await.unwrap().is_empty());

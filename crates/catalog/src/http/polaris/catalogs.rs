@@ -86,8 +86,8 @@ impl PolarisCatalog {
 }
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
-    let all = input.ground.catalog.warehouses().list(&input.who).await?;
-    let mut entities = input.ground.access.entities(EntityKind::Warehouse, "").await?;
+    let all = input.context.catalog.warehouses().list(&input.who).await?;
+    let mut entities = input.context.access.entities(EntityKind::Warehouse, "").await?;
     let catalogs = all.into_iter().map(|it| {
         let entity = entities.remove(&it.id).unwrap_or_default();
         PolarisCatalog::of(it, entity)
@@ -96,12 +96,12 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 }
 
 pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
-    answer::of(&shown(input, input.param("warehouse")?).await?)
+    answer::of(&load(input, input.param("warehouse")?).await?)
 }
 
-async fn shown(input: &CatalogRequest<'_>, name: &str) -> Result<PolarisCatalog> {
-    let record = input.ground.catalog.warehouses().show(&input.who, name).await?;
-    let entity = input.ground.access.entity(EntityKey::warehouse(&record.id)).await?;
+async fn load(input: &CatalogRequest<'_>, name: &str) -> Result<PolarisCatalog> {
+    let record = input.context.catalog.warehouses().show(&input.who, name).await?;
+    let entity = input.context.access.entity(EntityKey::warehouse(&record.id)).await?;
     Ok(PolarisCatalog::of(record, entity))
 }
 
@@ -119,19 +119,19 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     }
     let mut properties = catalog.properties;
     let root = properties.remove(BASE).ok_or_else(|| bad(format!("`{BASE}` is missing")))?;
-    let asked = storage::read(catalog.storage_config_info)?;
+    let storage_fields = storage::read(catalog.storage_config_info)?;
     let root = root.trim_end_matches('/').to_owned();
-    storage::require_kind(&asked, &root)?;
+    storage::require_kind(&storage_fields, &root)?;
     let new = NewWarehouse {
         name: catalog.name.clone(),
-        locations: storage::others(&asked, &root),
+        locations: storage::others(&storage_fields, &root),
         root,
         status: WarehouseStatus::Active,
-        storage: storage::settings(&asked, None),
+        storage: storage::settings(&storage_fields, None),
         credentials: None,
     };
-    input.ground.catalog.warehouses().create_with(&input.who, new, properties).await?;
-    answer::made(&shown(input, &catalog.name).await?)
+    input.context.catalog.warehouses().create_with(&input.who, new, properties).await?;
+    answer::made(&load(input, &catalog.name).await?)
 }
 
 pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
@@ -139,16 +139,16 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     let name = input.param("warehouse")?;
     let UpdateCatalogRequest { current_entity_version, properties, storage_config_info } =
         input.body()?;
-    let record = input.ground.catalog.warehouses().show(&input.who, name).await?;
+    let record = input.context.catalog.warehouses().show(&input.who, name).await?;
     let mut change = WarehouseChange::default();
-    if let Some(asked) = storage_config_info {
-        let asked = storage::read(asked)?;
-        storage::require_kind(&asked, &record.root)?;
+    if let Some(storage_fields) = storage_config_info {
+        let storage_fields = storage::read(storage_fields)?;
+        storage::require_kind(&storage_fields, &record.root)?;
         // Said again, it is no change: the configured warehouse takes none.
-        let locations = storage::others(&asked, &record.root);
+        let locations = storage::others(&storage_fields, &record.root);
         change.locations = Some(locations)
-            .filter(|it| asked.allowed_locations.is_some() && *it != record.locations);
-        let settings = storage::settings(&asked, Some(&record.storage));
+            .filter(|it| storage_fields.allowed_locations.is_some() && *it != record.locations);
+        let settings = storage::settings(&storage_fields, Some(&record.storage));
         change.storage = Some(settings).filter(|it| *it != record.storage);
     }
     let properties = properties.map(|mut properties| match properties.remove(BASE) {
@@ -159,14 +159,14 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     });
     let entity =
         EntityChange { version: current_entity_version, properties: properties.transpose()? };
-    let catalog = &input.ground.catalog;
+    let catalog = &input.context.catalog;
     catalog.warehouses().update_with(&input.who, name, change, Some(entity)).await?;
-    answer::of(&shown(input, name).await?)
+    answer::of(&load(input, name).await?)
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let name = input.param("warehouse")?;
-    input.ground.catalog.warehouses().delete(&input.who, name, false).await?;
+    input.context.catalog.warehouses().delete(&input.who, name, false).await?;
     Ok(answer::done())
 }

@@ -103,7 +103,7 @@ impl GrantFields {
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, role) = (input.managed()?, roles::catalog_role(input)?);
     let (access, principal) =
-        (&input.ground.access, catalog_role_principal(&role.warehouse, &role.name));
+        (&input.context.access, catalog_role_principal(&role.warehouse, &role.name));
     let all = access.grants(&input.who, &warehouse, Some(&principal)).await?;
     let views = access.granted_views(&warehouse, &principal).await?;
     let is_view = |grant: &PrincipalGrant, name: &str| {
@@ -136,7 +136,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn add(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, wanted) = wanted(input, SecurableKind::right).await?;
-    input.ground.access.grant(&input.who, &warehouse, &wanted.grant).await?;
+    input.context.access.grant(&input.who, &warehouse, &wanted.grant).await?;
     Ok(answer::made_so())
 }
 
@@ -147,7 +147,7 @@ pub(super) async fn revoke(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, wanted) = wanted(input, SecurableKind::right_taken).await?;
     let RequestedGrant { securable, grant } = wanted;
     let left = move |found, taken| securable.left(found, taken);
-    input.ground.access.revoke_by(&input.who, &warehouse, &grant, left).await?;
+    input.context.access.revoke_by(&input.who, &warehouse, &grant, left).await?;
     Ok(answer::made_so())
 }
 
@@ -159,7 +159,7 @@ async fn wanted(
     let (warehouse, role) = (input.managed()?, input.param("catalog-role")?);
     let GrantChangeRequest { grant } = input.body()?;
     let wanted = grant.read(catalog_role_principal(warehouse.id(), role), right)?;
-    input.ground.access.may_change(&input.who, &warehouse, &wanted.grant)?;
+    input.context.access.may_change(&input.who, &warehouse, &wanted.grant)?;
     require_kind(input, &warehouse, &wanted).await?;
     Ok((warehouse, wanted))
 }
@@ -174,7 +174,7 @@ async fn require_kind(
         return Ok(());
     };
     let ident = TableIdent::new(namespace.clone(), name)?;
-    let found = input.ground.catalog.store().pointer(warehouse.id(), &ident).await?;
+    let found = input.context.catalog.store().pointer(warehouse.id(), &ident).await?;
     let (kind, refusal, title) = match wanted.securable {
         SecurableKind::View => (RelationKind::View, ErrorReason::NoSuchView, "View"),
         _ => (RelationKind::Table, ErrorReason::NoSuchTable, "Table"),

@@ -102,15 +102,15 @@ pub(super) fn read(text: serde_json::Value) -> Result<StorageFields> {
         }
         _ => return Err(bad("`storageType` is FILE or S3")),
     }
-    let asked: StorageFields = serde_json::from_value(text)
+    let fields: StorageFields = serde_json::from_value(text)
         .map_err(|error| bad(format!("`storageConfigInfo`: {error}")))?;
     let elsewhere =
-        asked.endpoint_internal.as_ref().filter(|it| asked.endpoint.as_ref() != Some(it));
+        fields.endpoint_internal.as_ref().filter(|it| fields.endpoint.as_ref() != Some(it));
     for (name, is_there) in [
-        ("storageName", asked.storage_name.is_some()),
-        ("userArn", asked.user_arn.is_some()),
-        ("currentKmsKey", asked.current_kms_key.is_some()),
-        ("allowedKmsKeys", asked.allowed_kms_keys.as_ref().is_some_and(|it| !it.is_empty())),
+        ("storageName", fields.storage_name.is_some()),
+        ("userArn", fields.user_arn.is_some()),
+        ("currentKmsKey", fields.current_kms_key.is_some()),
+        ("allowedKmsKeys", fields.allowed_kms_keys.as_ref().is_some_and(|it| !it.is_empty())),
         ("endpointInternal", elsewhere.is_some()),
     ] {
         if is_there {
@@ -120,55 +120,55 @@ pub(super) fn read(text: serde_json::Value) -> Result<StorageFields> {
         }
     }
     let of_buckets = [
-        ("roleArn", asked.role_arn.is_some()),
-        ("externalId", asked.external_id.is_some()),
-        ("region", asked.region.is_some()),
-        ("endpoint", asked.endpoint.is_some()),
-        ("stsEndpoint", asked.sts_endpoint.is_some()),
-        ("stsUnavailable", asked.sts_unavailable.is_some()),
-        ("pathStyleAccess", asked.path_style_access.is_some()),
+        ("roleArn", fields.role_arn.is_some()),
+        ("externalId", fields.external_id.is_some()),
+        ("region", fields.region.is_some()),
+        ("endpoint", fields.endpoint.is_some()),
+        ("stsEndpoint", fields.sts_endpoint.is_some()),
+        ("stsUnavailable", fields.sts_unavailable.is_some()),
+        ("pathStyleAccess", fields.path_style_access.is_some()),
     ];
-    match of_buckets.into_iter().find(|(_, is_there)| *is_there && asked.storage_type == FILE) {
+    match of_buckets.into_iter().find(|(_, is_there)| *is_there && fields.storage_type == FILE) {
         Some((name, _)) => Err(bad(format!("`storageConfigInfo.{name}` is none of FILE"))),
-        None => Ok(asked),
+        None => Ok(fields),
     }
 }
 
 /// Refuses storage of another type than its place.
-pub(super) fn require_kind(asked: &StorageFields, root: &str) -> Result<()> {
-    match root.starts_with("s3") == (asked.storage_type == S3) {
+pub(super) fn require_kind(fields: &StorageFields, root: &str) -> Result<()> {
+    match root.starts_with("s3") == (fields.storage_type == S3) {
         true => Ok(()),
-        false => Err(bad(format!("`storageType` {} does not fit {root}", asked.storage_type))),
+        false => Err(bad(format!("`storageType` {} does not fit {root}", fields.storage_type))),
     }
 }
 
 /// The places that it may have beside its root.
-pub(super) fn others(asked: &StorageFields, root: &str) -> Vec<String> {
-    let all = asked.allowed_locations.iter().flatten().map(|it| it.trim_end_matches('/'));
+pub(super) fn others(fields: &StorageFields, root: &str) -> Vec<String> {
+    let all = fields.allowed_locations.iter().flatten().map(|it| it.trim_end_matches('/'));
     all.filter(|it| *it != root).map(str::to_owned).collect()
 }
 
 /// Returns how clients get at it. What Polaris does not know of stays as it is in `now`.
-pub(super) fn settings(asked: &StorageFields, now: Option<&StorageSettings>) -> StorageSettings {
+pub(super) fn settings(fields: &StorageFields, now: Option<&StorageSettings>) -> StorageSettings {
     let now = now.cloned().unwrap_or_else(|| StorageSettings {
         // Its tools look for tables where Polaris puts them.
         plain_locations: true,
         ..StorageSettings::default()
     });
-    if asked.storage_type == FILE {
+    if fields.storage_type == FILE {
         return now;
     }
     let mut settings = StorageSettings {
-        endpoint: asked.endpoint.clone(),
-        region: asked.region.clone(),
-        path_style: asked.path_style_access,
-        role_arn: asked.role_arn.clone(),
-        external_id: asked.external_id.clone(),
-        sts_endpoint: asked.sts_endpoint.clone(),
+        endpoint: fields.endpoint.clone(),
+        region: fields.region.clone(),
+        path_style: fields.path_style_access,
+        role_arn: fields.role_arn.clone(),
+        external_id: fields.external_id.clone(),
+        sts_endpoint: fields.sts_endpoint.clone(),
         ..now
     };
     settings.vended_credentials =
-        settings.has_token_service() && !asked.sts_unavailable.unwrap_or(false);
+        settings.has_token_service() && !fields.sts_unavailable.unwrap_or(false);
     settings
 }
 
@@ -218,21 +218,21 @@ mod tests {
 
     #[test]
     fn places_and_settings_are_those_of_a_warehouse() {
-        let asked = read(json!({"storageType": "S3", "roleArn": "arn:aws:iam::1:role/x",
+        let fields = read(json!({"storageType": "S3", "roleArn": "arn:aws:iam::1:role/x",
             "allowedLocations": ["s3://b/w/", "s3://b/other/"], "pathStyleAccess": true}));
-        let asked = asked.unwrap();
-        assert_eq!(others(&asked, "s3://b/w"), ["s3://b/other"]);
-        let made = settings(&asked, None);
+        let fields = fields.unwrap();
+        assert_eq!(others(&fields, "s3://b/w"), ["s3://b/other"]);
+        let made = settings(&fields, None);
         assert!(made.plain_locations && made.vended_credentials, "{made:?}");
         assert_eq!((made.path_style, made.remote_signing), (Some(true), false));
         let now = StorageSettings { remote_signing: true, ..StorageSettings::default() };
-        let kept = settings(&asked, Some(&now));
+        let kept = settings(&fields, Some(&now));
         assert!(kept.remote_signing && !kept.plain_locations, "{kept:?}");
         let without = read(json!({"storageType": "S3", "endpoint": "http://h",
             "stsUnavailable": true}));
         assert!(!settings(&without.unwrap(), None).vended_credentials);
-        require_kind(&asked, "s3://b/w").unwrap();
-        let refused = require_kind(&asked, "file:///w").unwrap_err();
+        require_kind(&fields, "s3://b/w").unwrap();
+        let refused = require_kind(&fields, "file:///w").unwrap_err();
         assert_eq!(refused.kind, ErrorReason::BadRequest);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn shown(line: &Value) -> String {
+fn line_text(line: &Value) -> String {
     let of = |name: &str| line[name].as_str().unwrap_or("-").to_owned();
     format!("{} {} {} {}", of("operation"), of("outcome"), line["status"], of("refusal"))
 }
@@ -34,7 +34,7 @@ fn changes_and_refusals_are_written_down_and_nothing_of_secrets() {
         assert!(!answered.text().contains(secret), "{}", answered.text());
     }
     let all = answered.json();
-    let lines: Vec<String> = all["lines"].as_array().unwrap().iter().map(shown).collect();
+    let lines: Vec<String> = all["lines"].as_array().unwrap().iter().map(line_text).collect();
     let expected = [
         "token done 200 -",
         "drop-table done 204 -",
@@ -94,7 +94,7 @@ fn pages(server: &Server) -> Vec<String> {
     loop {
         let path = format!("{audit}?pageSize=4&pageToken={next}");
         let page = server.ask("GET", &path, None).json();
-        seen.extend(page["lines"].as_array().unwrap().iter().map(shown));
+        seen.extend(page["lines"].as_array().unwrap().iter().map(line_text));
         match page["next-page-token"].as_str() {
             Some(token) => token.clone_into(&mut next),
             None => break,

@@ -22,7 +22,7 @@ impl TokenService {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let forms: Arc<Mutex<Vec<String>>> = Arc::default();
-        let asked = Arc::clone(&forms);
+        let seen_forms = Arc::clone(&forms);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (mut stream, mut text) = (stream.unwrap(), Vec::new());
@@ -33,8 +33,8 @@ impl TokenService {
                     text.extend_from_slice(&piece[..length]);
                 }
                 let text = String::from_utf8(text).unwrap();
-                let number = asked.lock().len();
-                asked.lock().push(text.split("\r\n\r\n").nth(1).unwrap().to_owned());
+                let number = seen_forms.lock().len();
+                seen_forms.lock().push(text.split("\r\n\r\n").nth(1).unwrap().to_owned());
                 let body = format!(
                     "<AssumeRoleResponse><AssumeRoleResult><Credentials>\
                      <AccessKeyId>ID{number}</AccessKeyId><SecretAccessKey>S</SecretAccessKey>\
@@ -76,11 +76,11 @@ fn credentials_are_for_one_table_and_one_right() {
     let made = server.send(asking("POST", TABLES, "vended-credentials").body(body)).json();
     let location = made["metadata"]["location"].as_str().unwrap();
     assert_eq!(made["config"]["s3.access-key-id"], "ID0");
-    let given = &made["storage-credentials"][0];
-    assert_eq!(given["prefix"], location);
-    assert_eq!(given["config"]["s3.endpoint"], store.endpoint());
+    let credential = &made["storage-credentials"][0];
+    assert_eq!(credential["prefix"], location);
+    assert_eq!(credential["config"]["s3.endpoint"], store.endpoint());
     let refresh = "v1/cloud/namespaces/n/tables/t/credentials";
-    assert_eq!(given["config"]["client.refresh-credentials-endpoint"], refresh);
+    assert_eq!(credential["config"]["client.refresh-credentials-endpoint"], refresh);
     let key = location.split_once("://").unwrap().1.split_once('/').unwrap().1;
     let form = tokens.forms.lock()[0].clone();
     for part in [key, "PutObject", "arn:aws:iam::1:role/x"] {
@@ -90,7 +90,7 @@ fn credentials_are_for_one_table_and_one_right() {
     // The same again, without asking anybody; what has it already is told so.
     let path = format!("{TABLES}/t");
     let loaded = server.send(asking("GET", &path, "remote-signing, vended-credentials"));
-    assert_eq!(loaded.json()["storage-credentials"][0], *given);
+    assert_eq!(loaded.json()["storage-credentials"][0], *credential);
     let tag = loaded.header("etag").unwrap().to_owned();
     let again = asking("GET", &path, "vended-credentials").header("if-none-match", &tag);
     assert_eq!(server.send(again).status, 304);

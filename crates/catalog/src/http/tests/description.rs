@@ -41,11 +41,11 @@ pub(super) fn check(method: &str, path: &str, response: &Response) {
 /// The operation with a path that has the most words of its own.
 fn operation_at(method: &str, path: &str) -> Option<(&'static str, &'static Value)> {
     let path = format!("{PREFIX}{path}");
-    let words: Vec<&str> = path.split('/').collect();
+    let segments: Vec<&str> = path.split('/').collect();
     let fits = |pattern: &str| {
         let parts: Vec<&str> = pattern.split('/').collect();
-        parts.len() == words.len()
-            && parts.iter().zip(&words).all(|(part, word)| part.starts_with('{') || part == word)
+        parts.len() == segments.len()
+            && parts.iter().zip(&segments).all(|(part, word)| part.starts_with('{') || part == word)
     };
     let paths = DOCUMENT["paths"].as_object()?.iter();
     let (name, methods) =

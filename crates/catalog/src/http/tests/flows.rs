@@ -173,11 +173,11 @@ fn lists_come_whole_or_page_by_page() {
 
 #[test]
 fn names_have_levels_dots_and_other_characters() {
-    for (separator, said) in [(SEPARATOR_DEFAULT, None), (".", Some("."))] {
+    for (separator, advertised) in [(SEPARATOR_DEFAULT, None), (".", Some("."))] {
         let server = Server::with_separator(separator);
         let config = server.ask("GET", "/v1/config", None).json();
         assert_eq!(config["overrides"]["prefix"], json!("main"));
-        assert_eq!(config["overrides"]["namespace-separator"].as_str(), said);
+        assert_eq!(config["overrides"]["namespace-separator"].as_str(), advertised);
         let dotted = json!(["a.b"]);
         for levels in [json!(["a"]), json!(["a", "b"]), dotted.clone(), json!(["ä /é"])] {
             let made = json!({"namespace": levels});
@@ -188,7 +188,7 @@ fn names_have_levels_dots_and_other_characters() {
             ("a", json!(["a"])),
             ("a%1Fb", json!(["a", "b"])),
             ("%C3%A4%20%2F%C3%A9", json!(["ä /é"])),
-            ("a.b", if said.is_some() { json!(["a", "b"]) } else { dotted.clone() }),
+            ("a.b", if advertised.is_some() { json!(["a", "b"]) } else { dotted.clone() }),
         ] {
             let found = server.ask("GET", &format!("/v1/main/namespaces/{path}"), None);
             assert_eq!(found.json()["namespace"], expected, "{path} {separator:?}");

@@ -488,14 +488,14 @@ fn files_of_a_directory_are_read_and_never_written() {
     let got = guest.file("GET", &target, &[], b"");
     assert_eq!((got.status, got.body == content), (200, true));
     let tag = got.header("etag").unwrap().to_owned();
-    for (range, expected, said) in [
+    for (range, expected, content_range) in [
         ("bytes=4-7", &content[4..8], "bytes 4-7/1200000"),
         ("bytes=-4", &content[1_199_996..], "bytes 1199996-1199999/1200000"),
         ("bytes=262140-262147", &content[262_140..262_148], "bytes 262140-262147/1200000"),
     ] {
         let got = guest.file("GET", &target, &[("range", range)], b"");
         assert_eq!((got.status, &got.body[..]), (206, expected), "{range}");
-        assert_eq!(got.header("content-range"), Some(said));
+        assert_eq!(got.header("content-range"), Some(content_range));
     }
     let beyond = guest.file("GET", &target, &[("range", "bytes=1200000-")], b"");
     assert_eq!((beyond.status, beyond.header("content-range")), (416, Some("bytes */1200000")));
@@ -623,14 +623,14 @@ fn the_length_of_a_file_is_said_and_bounded() {
     let own = made(&server, "n", "t");
     let writer = Guest::of(&server, "cloud", &["n"], true);
     let mut stream = TcpStream::connect(writer.address).unwrap();
-    for (said, expected) in
+    for (header, expected) in
         [("transfer-encoding: chunked", "411"), ("content-length: 9999999999", "400")]
     {
-        write!(stream, "PUT {own}/x HTTP/1.1\r\nhost: x\r\n{said}\r\nconnection: close\r\n\r\n")
+        write!(stream, "PUT {own}/x HTTP/1.1\r\nhost: x\r\n{header}\r\nconnection: close\r\n\r\n")
             .unwrap();
         let mut head = [0; 12];
         stream.read_exact(&mut head).unwrap();
-        assert_eq!(&head[9..], expected.as_bytes(), "{said}");
+        assert_eq!(&head[9..], expected.as_bytes(), "{header}");
         stream = TcpStream::connect(writer.address).unwrap();
     }
 }

@@ -126,14 +126,14 @@ fn nobody_who_may_not_read_gets_a_ready_list() {
     assert_eq!(server.ask("GET", path, None).status, 200);
     assert_refused(&server.ask_as(None, "GET", path, None), 401, "NotAuthorizedException");
     let client = server.ask("POST", "/management/v1/clients", Some(&json!({"name": "x"}))).json();
-    let asked = Request::new("POST", &format!("{PREFIX}/v1/oauth/tokens"))
+    let request = Request::new("POST", &format!("{PREFIX}/v1/oauth/tokens"))
         .header("content-type", "application/x-www-form-urlencoded")
         .body(format!(
             "grant_type=client_credentials&client_id={}&client_secret={}",
             client["client-id"].as_str().unwrap(),
             client["client-secret"].as_str().unwrap()
         ));
-    let token = server.send_bare(&asked).json();
+    let token = server.send_bare(&request).json();
     let token = token["access_token"].as_str().unwrap();
     assert_refused(&server.ask_as(Some(token), "GET", path, None), 403, "ForbiddenException");
 }

@@ -26,12 +26,15 @@ fn a_client_gets_a_token_by_its_secret() {
     let by_header = form("grant_type=client_credentials");
     let by_header = by_header.header("authorization", &basic(id, secret));
     for request in [in_body, by_header] {
-        let given = server.send_bare(&request);
-        assert_eq!(given.status, 200, "{}", given.text());
-        assert_eq!(given.header("cache-control"), Some("no-store"));
-        let given = given.json();
-        assert_eq!((&given["token_type"], &given["expires_in"]), (&json!("bearer"), &json!(3600)));
-        let token = given["access_token"].as_str().unwrap();
+        let response = server.send_bare(&request);
+        assert_eq!(response.status, 200, "{}", response.text());
+        assert_eq!(response.header("cache-control"), Some("no-store"));
+        let response = response.json();
+        assert_eq!(
+            (&response["token_type"], &response["expires_in"]),
+            (&json!("bearer"), &json!(3600))
+        );
+        let token = response["access_token"].as_str().unwrap();
         let config = server.ask_as(Some(token), "GET", "/v1/config?warehouse=main", None);
         assert_eq!(config.status, 200, "{}", config.text());
 
@@ -40,7 +43,7 @@ fn a_client_gets_a_token_by_its_secret() {
         let next = form(&format!("{exchange}&subject_token={token}"));
         let next = server.send_bare(&next.header("authorization", &format!("Bearer {token}")));
         assert_eq!(next.status, 200, "{}", next.text());
-        assert_ne!(next.json()["access_token"], given["access_token"]);
+        assert_ne!(next.json()["access_token"], response["access_token"]);
     }
 }
 

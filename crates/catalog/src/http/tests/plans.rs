@@ -249,7 +249,7 @@ fn files_are_left_out_by_manifest_by_partition_and_by_bounds() {
             (false, vec![data("c1", Some("c"), (21, 30)), data("n1", None, (31, 40))]),
         ],
     );
-    for (asked, expected) in [
+    for (expression, expected) in [
         (json!(true), vec!["a1", "b1", "c1", "n1"]),
         (json!({"type": "false"}), vec![]),
         (json!({"type": "eq", "term": "data", "value": "a"}), vec!["a1"]),
@@ -273,7 +273,7 @@ fn files_are_left_out_by_manifest_by_partition_and_by_bounds() {
             vec!["n1"],
         ),
     ] {
-        assert_eq!(lake.files(&filter(&asked)), expected, "{asked}");
+        assert_eq!(lake.files(&filter(&expression)), expected, "{expression}");
     }
     // What is left of a filter is what the partition does not say.
     let both = json!({"type": "and", "left": {"type": "eq", "term": "data", "value": "a"},
@@ -290,10 +290,10 @@ fn files_are_left_out_by_manifest_by_partition_and_by_bounds() {
             "data-sequence-number": 1,
         })
     );
-    let mut asked = filter(&both);
-    asked["stats-fields"] = json!(["ID"]);
-    asked["case-sensitive"] = json!(false);
-    let stats = lake.scan(&asked)[0]["file-scan-tasks"][0]["data-file"].clone();
+    let mut expression = filter(&both);
+    expression["stats-fields"] = json!(["ID"]);
+    expression["case-sensitive"] = json!(false);
+    let stats = lake.scan(&expression)[0]["file-scan-tasks"][0]["data-file"].clone();
     // The bytes of the manifest, as Iceberg's Java client and iceberg-go read them.
     assert_eq!(stats["lower-bounds"], json!({"keys": [1], "values": ["0100000000000000"]}));
     assert_eq!(stats["upper-bounds"], json!({"keys": [1], "values": ["0A00000000000000"]}));
@@ -323,14 +323,14 @@ fn metadata_columns_and_unknown_names_in_select_change_nothing() {
     assert_eq!(*keys, json!([1]));
     // No file is left out by them, and they are left to whoever reads the rows.
     let of_file = json!({"type": "eq", "term": "_file", "value": "b1"});
-    let asked = filter(&json!({"type": "and", "left": of_file,
+    let request = filter(&json!({"type": "and", "left": of_file,
         "right": {"type": "eq", "term": "data", "value": "a"}}));
-    let answers = lake.scan(&asked);
+    let answers = lake.scan(&request);
     assert_eq!(named(&answers[0]), ["a1"]);
     assert_eq!(answers[0]["file-scan-tasks"][0]["residual-filter"], of_file);
     for (term, op, value) in [("_pos", "lt", json!(5)), ("_spec_id", "not-eq", json!(7))] {
-        let asked = filter(&json!({"type": op, "term": term, "value": value}));
-        assert_eq!(lake.files(&asked), ["a1", "b1"], "{term}");
+        let request = filter(&json!({"type": op, "term": term, "value": value}));
+        assert_eq!(lake.files(&request), ["a1", "b1"], "{term}");
     }
     let plan = format!("{TABLE}/plan");
     for wrong in [
@@ -409,13 +409,13 @@ fn what_was_added_between_two_snapshots_is_planned_alone() {
         (Some(first), first, vec![]),
         (None, second, vec!["f1", "f2"]),
     ] {
-        let mut asked = json!({"end-snapshot-id": end});
+        let mut request = json!({"end-snapshot-id": end});
         if let Some(start) = start {
-            asked["start-snapshot-id"] = json!(start);
+            request["start-snapshot-id"] = json!(start);
         }
-        assert_eq!(lake.files(&asked), expected, "{asked}");
+        assert_eq!(lake.files(&request), expected, "{request}");
     }
-    for (asked, kind) in [
+    for (request, kind) in [
         (json!({"start-snapshot-id": first}), "BadRequestException"),
         (json!({"snapshot-id": 1, "end-snapshot-id": first}), "BadRequestException"),
         (json!({"min-rows-requested": -1}), "BadRequestException"),
@@ -439,7 +439,7 @@ fn what_was_added_between_two_snapshots_is_planned_alone() {
             "BadRequestException",
         ),
     ] {
-        let response = server.ask("POST", &format!("{TABLE}/plan"), Some(&asked));
+        let response = server.ask("POST", &format!("{TABLE}/plan"), Some(&request));
         assert_refused(&response, 400, kind);
     }
 }
@@ -462,20 +462,20 @@ fn a_long_scan_comes_in_parts_and_one_with_many_deletes_later() {
     let deletes = |it: usize| vec![deletes(&format!("d{it}"), 1, Some("b"), &json!({}))];
     let manifests: Vec<_> = (0..=MANIFESTS_AT_ONCE_MAX).map(|it| (true, deletes(it))).collect();
     lake.snapshot("delete", &manifests);
-    let asked = filter(&json!({"type": "eq", "term": "data", "value": "b"}));
-    let response = server.ask("POST", &format!("{TABLE}/plan"), Some(&asked)).json();
+    let request = filter(&json!({"type": "eq", "term": "data", "value": "b"}));
+    let response = server.ask("POST", &format!("{TABLE}/plan"), Some(&request)).json();
     assert_eq!(response["status"], json!("submitted"), "{response}");
     let plan = format!("{TABLE}/plan/{}", response["plan-id"].as_str().unwrap());
-    let told = until_made(&server, &plan);
-    assert_eq!(told["status"], json!("completed"));
-    let found = told["delete-files"].as_array().unwrap().len();
+    let plan_view = until_made(&server, &plan);
+    assert_eq!(plan_view["status"], json!("completed"));
+    let found = plan_view["delete-files"].as_array().unwrap().len();
     assert_eq!(found, MANIFESTS_AT_ONCE_MAX + 1);
     // It is for nobody else, and gone when nobody wants it.
     let token = rights::token(&server, Some(AccessRight::Read), None);
     assert_eq!(server.ask_as(Some(&token), "GET", TABLE, None).status, 200);
     let others = server.ask_as(Some(&token), "GET", &plan, None);
     assert_refused(&others, 404, "NoSuchPlanIdException");
-    let task = json!({"plan-task": plan_tasks(&told)[0]});
+    let task = json!({"plan-task": plan_tasks(&plan_view)[0]});
     let others = server.ask_as(Some(&token), "POST", &format!("{TABLE}/tasks"), Some(&task));
     assert_refused(&others, 404, "NoSuchPlanTaskException");
     assert_eq!(server.ask("DELETE", &plan, None).status, 204);
@@ -489,8 +489,12 @@ fn a_long_scan_comes_in_parts_and_one_with_many_deletes_later() {
 /// What a plan becomes.
 fn until_made(server: &Server, plan: &str) -> Value {
     testkit::until("the plan is made", Duration::from_secs(60), || {
-        let told = server.ask("GET", plan, None).json();
-        if told["status"] == json!("submitted") { Err(told.to_string()) } else { Ok(told) }
+        let plan_view = server.ask("GET", plan, None).json();
+        if plan_view["status"] == json!("submitted") {
+            Err(plan_view.to_string())
+        } else {
+            Ok(plan_view)
+        }
     })
 }
 
@@ -535,8 +539,9 @@ fn who_may_read_a_part_of_a_table_gets_plans_of_that_part() {
         let kept = server.ask("PUT", &path, Some(&policy));
         assert_eq!(kept.status, 200, "{}", kept.text());
     };
-    let plan =
-        |asked: &Value| server.ask_as(Some(&token), "POST", &format!("{TABLE}/plan"), Some(asked));
+    let plan = |request: &Value| {
+        server.ask_as(Some(&token), "POST", &format!("{TABLE}/plan"), Some(request))
+    };
     let rows = json!({"type": "gt", "term": "id", "value": 20});
     put("rows", &json!({"row-filter": rows}));
     let answer = plan(&json!({})).json();
@@ -591,16 +596,17 @@ fn what_is_within_a_hidden_column_is_hidden() {
         let kept = server.ask("PUT", "/management/v1/main/policies/p", Some(&policy));
         assert_eq!(kept.status, 200, "{}", kept.text());
     };
-    let plan =
-        |asked: &Value| server.ask_as(Some(&token), "POST", &format!("{TABLE}/plan"), Some(asked));
+    let plan = |request: &Value| {
+        server.ask_as(Some(&token), "POST", &format!("{TABLE}/plan"), Some(request))
+    };
     let by_partition = filter(&json!({"type": "eq", "term": "all.data", "value": "a"}));
     let by_counts = filter(&json!({"type": "lt", "term": "all.id", "value": 12}));
-    for asked in [&by_partition, &by_counts] {
-        assert_eq!(named(&plan(asked).json()), ["a1"], "{asked}");
+    for request in [&by_partition, &by_counts] {
+        assert_eq!(named(&plan(request).json()), ["a1"], "{request}");
     }
     put(true);
-    for asked in [&by_partition, &by_counts] {
-        assert_eq!(named(&plan(asked).json()), ["a1", "b1"], "{asked}");
+    for request in [&by_partition, &by_counts] {
+        assert_eq!(named(&plan(request).json()), ["a1", "b1"], "{request}");
     }
     put(false);
     assert_refused(&plan(&json!({})), 403, "ForbiddenException");

@@ -142,11 +142,14 @@ fn a_policy_is_previewed_without_being_saved() {
     assert_eq!(found["now"]["policies"], json!(["rows"]), "{found}");
     assert_eq!(found["then"]["policies"], json!(["mask", "rows"]), "{found}");
     assert_eq!(put(&server, "mask", "role:bi", &mask).status, 200);
-    let told = server.ask_as(Some(&token), "GET", TABLE, None).json();
-    let told = &told["read-restrictions"];
-    assert_eq!(found["then"]["row-filter"], told["required-row-filter"], "{found} {told}");
-    let columns = &told["required-column-projections"];
-    assert_eq!(&found["then"]["column-projections"], columns, "{found} {told}");
+    let restrictions = server.ask_as(Some(&token), "GET", TABLE, None).json();
+    let restrictions = &restrictions["read-restrictions"];
+    assert_eq!(
+        found["then"]["row-filter"], restrictions["required-row-filter"],
+        "{found} {restrictions}"
+    );
+    let columns = &restrictions["required-column-projections"];
+    assert_eq!(&found["then"]["column-projections"], columns, "{found} {restrictions}");
 
     // In place of the one of its name; others are not restricted by it.
     let trusted = json!({"row-filter": true, "trusted": true});
@@ -234,12 +237,13 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
     let server = Server::start();
     server.fill("n", "t");
     token(&server);
-    let asked = json!({"filter": {"type": "lt", "term": "id", "value": 9}, "stats-fields": ["id"]});
-    let asked = ScanRequest::parse(&RawJson::of(&asked).unwrap()).unwrap();
+    let request =
+        json!({"filter": {"type": "lt", "term": "id", "value": 9}, "stats-fields": ["id"]});
+    let request = ScanRequest::parse(&RawJson::of(&request).unwrap()).unwrap();
     let warehouse = server.catalog.default_warehouse().unwrap();
     let ident = TableIdent::new(NamespaceIdent::new(["n"]).unwrap(), "t").unwrap();
     let found = |who: &CatalogPrincipal| {
-        server.catalog.rights().restricted_scan(who, &warehouse, &ident, &asked).unwrap()
+        server.catalog.rights().restricted_scan(who, &warehouse, &ident, &request).unwrap()
     };
     let claims = TokenClaims { groups: vec!["group:okta:bi".into()], ..TokenClaims::default() };
     let who = CatalogPrincipal {
@@ -257,7 +261,7 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
         "right": {"type": "literal", "value": "EU"}});
     let bound = FilterExpression::parse(&RawJson::of(&bound).unwrap()).unwrap();
     assert_eq!((restricted.restriction.filter, restricted.stats.len()), (bound, 0));
-    assert_eq!(restricted.filter, asked.filter);
+    assert_eq!(restricted.filter, request.filter);
     // It is asked for by everybody's requests, and answered.
     let plan = server.ask("POST", &format!("{TABLE}/plan"), Some(&json!({})));
     assert_eq!(plan.status, 200, "{}", plan.text());

@@ -336,22 +336,22 @@ fn what_clients_are_told_of_is_there_and_nothing_else() {
     let server = Server::start();
     server.fill("n", "t");
     let config = server.ask("GET", "/v1/config", None).json();
-    let told = config["endpoints"].as_array().unwrap();
+    let endpoints = config["endpoints"].as_array().unwrap();
     for operation in operations() {
         let text = format!("{} {}", operation.method.name(), operation.path);
-        let is_told = told.iter().any(|it| *it == json!(text));
-        assert_eq!(is_told, operation.op.is_told(), "{text}");
+        let is_advertised = endpoints.iter().any(|it| *it == json!(text));
+        assert_eq!(is_advertised, operation.op.is_advertised(), "{text}");
         let (method, path) = (operation.method.name(), path(operation));
         let response =
             server.ask(method, &path, matches!(method, "POST" | "PUT").then(|| json!({})).as_ref());
         let is_missing = response.status == 406;
-        if is_told {
+        if is_advertised {
             assert!(!is_missing, "{text}");
         } else if operation.path.starts_with("/v1/{prefix}") {
             assert_refused(&response, 406, "UnsupportedOperationException");
         }
     }
-    assert_eq!(told.len(), 33);
+    assert_eq!(endpoints.len(), 33);
 }
 
 #[test]
@@ -364,8 +364,8 @@ fn a_right_to_a_table_is_none_to_its_neighbours() {
     let principal = who["clients"][0]["principal"].clone();
     let grant = json!({"principal": principal, "namespace": ["n"], "name": "t",
         "rights": ["write"]});
-    let given = server.ask("POST", "/management/v1/main/grants", Some(&grant));
-    assert_eq!(given.status, 204, "{}", given.text());
+    let answer = server.ask("POST", "/management/v1/main/grants", Some(&grant));
+    assert_eq!(answer.status, 204, "{}", answer.text());
     let commit = json!({"requirements": [], "updates": [
         {"action": "set-properties", "updates": {"k": "v"}}
     ]});

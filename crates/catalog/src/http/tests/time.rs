@@ -43,8 +43,8 @@ fn a_table_that_was_dropped_is_listed_and_comes_back() {
     let expected = json!({"protected": true, "by-flag": true, "by-property": false});
     assert_eq!(on, expected);
     assert_refused(&server.ask("DELETE", table, None), 403, "ForbiddenException");
-    let shown = server.ask("GET", &management("protection?namespace=n&name=t"), None).json();
-    assert_eq!(shown, expected);
+    let protection = server.ask("GET", &management("protection?namespace=n&name=t"), None).json();
+    assert_eq!(protection, expected);
     let lift = json!({"namespace": ["n"], "name": "t", "protected": false});
     server.ask("POST", &management("protection"), Some(&lift));
     assert_eq!(server.ask("DELETE", table, None).status, 204);
@@ -209,8 +209,8 @@ fn a_job_is_started_followed_and_stopped() {
     let server = Server::start();
     server.fill("n", "t");
     let path = "/management/v1/main/maintenance";
-    let asked = json!({"actions": ["expire-snapshots", "clean-metadata"], "dry-run": true});
-    let started = server.ask("POST", path, Some(&asked));
+    let request = json!({"actions": ["expire-snapshots", "clean-metadata"], "dry-run": true});
+    let started = server.ask("POST", path, Some(&request));
     assert_eq!(started.status, 202, "{}", started.text());
     let job = format!("{path}/{}", started.json()["id"].as_str().unwrap());
     let report = testkit::until("the job is done", Duration::from_secs(60), || {

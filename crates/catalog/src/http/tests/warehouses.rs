@@ -36,8 +36,8 @@ fn a_warehouse_is_made_used_and_removed() {
     assert!(location.starts_with(&format!("{}/n/t-", root(&server, "lake"))), "{location}");
     // The other one has nothing of it.
     assert_eq!(server.ask("GET", "/v1/main/namespaces/n", None).status, 404);
-    let shown = server.ask("GET", &format!("{PATH}/lake"), None).json();
-    assert_eq!(shown["statistics"], json!({"namespaces": 1, "tables": 1, "views": 0}));
+    let warehouse = server.ask("GET", &format!("{PATH}/lake"), None).json();
+    assert_eq!(warehouse["statistics"], json!({"namespaces": 1, "tables": 1, "views": 0}));
     let names: Vec<Value> = server.ask("GET", PATH, None).json()["warehouses"]
         .as_array()
         .unwrap()

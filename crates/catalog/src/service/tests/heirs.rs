@@ -107,9 +107,9 @@ async fn check_lists(
     let filter = ChangeFilter { namespace: Some(a), ident: None };
     let changes =
         catalog.changes().changes(who, warehouse, &filter, None, 100).await.unwrap().changes;
-    let shown = changes.iter().any(|it| it.name.is_some());
+    let is_listed = changes.iter().any(|it| it.name.is_some());
     let inner = changes.iter().any(|it| it.namespace.as_ref().is_some_and(|it| it.key() != "a"));
-    assert_eq!((shown, inner), (may, may && &*who.id == "warehouse"), "{who:?} {changes:?}");
+    assert_eq!((is_listed, inner), (may, may && &*who.id == "warehouse"), "{who:?} {changes:?}");
     // Its own beginning is told in any case.
     let own = changes.iter().rev().find(|it| it.action == "create-namespace" && it.name.is_none());
     assert!(own.is_some(), "{who:?}");

@@ -34,7 +34,7 @@ impl RightAuthority for Granted {
 }
 
 /// A catalog with namespaces `a`, `a.b`, `a.bc` and `z`.
-struct Ground {
+struct HomesFixture {
     stage: Stage,
     catalog: Catalog,
     home: NamespaceIdent,
@@ -87,8 +87,8 @@ fn new_view() -> Value {
     body
 }
 
-impl Ground {
-    async fn new() -> Ground {
+impl HomesFixture {
+    async fn new() -> HomesFixture {
         let stage = sqlite().await;
         for levels in [&["a"][..], &["a", "b"], &["a", "bc"], &["z"]] {
             stage.namespace(levels).await;
@@ -96,7 +96,7 @@ impl Ground {
         let settings = CatalogSettings::clone(&stage.catalog.0.settings);
         let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await;
         let home = NamespaceIdent::new(["a", "b"]).unwrap();
-        Ground { stage, catalog: catalog.unwrap(), home }
+        HomesFixture { stage, catalog: catalog.unwrap(), home }
     }
 
     fn warehouse(&self) -> &Arc<Warehouse> {
@@ -349,19 +349,19 @@ impl Ground {
 /// Checks what comes of a place, for who has a namespace and for who has the warehouse, with every
 /// operation.
 async fn check_place(
-    ground: &Ground,
+    fixture: &HomesFixture,
     place: &str,
     of_namespace: Option<ErrorReason>,
     of_warehouse: Option<ErrorReason>,
 ) {
-    let home = format!("{}/a/b", ground.warehouse().root());
+    let home = format!("{}/a/b", fixture.warehouse().root());
     for (id, expected) in [("namespace", of_namespace), ("warehouse", of_warehouse)] {
         let who = CatalogPrincipal::new(id, id);
         for operation in OPERATIONS {
             // A namespace may have the home of the one that it is in, or the one that it has.
             let is_home = operation.ends_with("namespace") && place == home;
             let expected = if is_home { None } else { expected };
-            let done = ground.attempt(&who, operation, place).await;
+            let done = fixture.attempt(&who, operation, place).await;
             let found = done.as_ref().err().map(|error| error.kind);
             assert_eq!(found, expected, "{id}: {operation} at {place}: {done:?}");
             if found == Some(ErrorReason::Forbidden) && of_warehouse.is_none() {
@@ -375,9 +375,9 @@ async fn check_place(
 
 #[tokio::test]
 async fn who_has_a_namespace_puts_nothing_outside_of_its_home() {
-    let ground = Ground::new().await;
-    let root = ground.warehouse().root().to_owned();
-    let extra = format!("file://{}/extra/x", ground.stage._scratch.path().display());
+    let fixture = HomesFixture::new().await;
+    let root = fixture.warehouse().root().to_owned();
+    let extra = format!("file://{}/extra/x", fixture.stage._scratch.path().display());
     let (no, bad) = (Some(ErrorReason::Forbidden), Some(ErrorReason::BadRequest));
     for (place, of_namespace, of_warehouse) in [
         (format!("{root}/a/b/x"), None, None),
@@ -398,33 +398,33 @@ async fn who_has_a_namespace_puts_nothing_outside_of_its_home() {
         (format!("{root}/a/b/%2e%2e/z"), bad, bad),
         (format!("{root}/a/b/..%2fz"), bad, bad),
     ] {
-        check_place(&ground, &place, of_namespace, of_warehouse).await;
+        check_place(&fixture, &place, of_namespace, of_warehouse).await;
     }
 }
 
 /// Where the operator would have a new table of a namespace put.
-async fn default_of(ground: &Ground, namespace: &NamespaceIdent) -> String {
+async fn default_of(fixture: &HomesFixture, namespace: &NamespaceIdent) -> String {
     let ident = TableIdent::new(namespace.clone(), "t").unwrap();
     let uuid = Uuid::from_bytes([0; 16]);
     let place =
-        new_location(ground.catalog.store(), ground.warehouse(), &ident, uuid).await.unwrap();
+        new_location(fixture.catalog.store(), fixture.warehouse(), &ident, uuid).await.unwrap();
     place.rsplit_once('/').unwrap().0.to_owned()
 }
 
 #[tokio::test]
 async fn a_home_is_in_the_one_above_and_only_those_above_widen_it() {
-    let ground = Ground::new().await;
-    let (operator, who) = (&ground.stage.who, &CatalogPrincipal::new("namespace", "n"));
-    let root = ground.warehouse().root().to_owned();
+    let fixture = HomesFixture::new().await;
+    let (operator, who) = (&fixture.stage.who, &CatalogPrincipal::new("namespace", "n"));
+    let root = fixture.warehouse().root().to_owned();
     let above = NamespaceIdent::new(["a"]).unwrap();
-    assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/a/b"));
-    ground.relocate(operator, &above, Some(&format!("{root}/moved/"))).await.unwrap();
-    assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/moved/b"));
+    assert_eq!(default_of(&fixture, &fixture.home).await, format!("{root}/a/b"));
+    fixture.relocate(operator, &above, Some(&format!("{root}/moved/"))).await.unwrap();
+    assert_eq!(default_of(&fixture, &fixture.home).await, format!("{root}/moved/b"));
     let own = ident(&["a", "b"], "own");
     for (place, expected) in [("a/b/x", Some(ErrorReason::Forbidden)), ("moved/b/x", None)] {
         let mut body = creation(&json!({}));
         body["updates"].as_array_mut().unwrap().push(moved(&format!("{root}/{place}")));
-        let made = ground.commit(who, &own, &body).await;
+        let made = fixture.commit(who, &own, &body).await;
         assert_eq!(made.err().map(|error| error.kind), expected, "{place}");
     }
     for (to, expected) in [
@@ -436,35 +436,35 @@ async fn a_home_is_in_the_one_above_and_only_those_above_widen_it() {
         (None, Some(ErrorReason::Forbidden)),
     ] {
         let to = to.map(|it| format!("{root}/{it}"));
-        let done = ground.relocate(who, &ground.home, to.as_deref()).await;
+        let done = fixture.relocate(who, &fixture.home, to.as_deref()).await;
         assert_eq!(done.err().map(|error| error.kind), expected, "{to:?}");
     }
-    assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/moved/b/in"));
-    ground.create_namespace(who, &["a", "b", "c"], None).await.unwrap();
+    assert_eq!(default_of(&fixture, &fixture.home).await, format!("{root}/moved/b/in"));
+    fixture.create_namespace(who, &["a", "b", "c"], None).await.unwrap();
     let inner = NamespaceIdent::new(["a", "b", "c"]).unwrap();
-    assert_eq!(default_of(&ground, &inner).await, format!("{root}/moved/b/in/c"));
+    assert_eq!(default_of(&fixture, &inner).await, format!("{root}/moved/b/in/c"));
     // What says nothing of its location is nothing to take back.
-    ground.relocate(who, &inner, None).await.unwrap();
-    ground.relocate(operator, &ground.home, None).await.unwrap();
-    assert_eq!(default_of(&ground, &inner).await, format!("{root}/moved/b/c"));
-    let strange = ground.create_namespace(who, &["y"], Some(&format!("{root}/moved/b/y"))).await;
+    fixture.relocate(who, &inner, None).await.unwrap();
+    fixture.relocate(operator, &fixture.home, None).await.unwrap();
+    assert_eq!(default_of(&fixture, &inner).await, format!("{root}/moved/b/c"));
+    let strange = fixture.create_namespace(who, &["y"], Some(&format!("{root}/moved/b/y"))).await;
     assert_eq!(refusal(strange).0, ErrorReason::Forbidden);
 }
 
 #[tokio::test]
 async fn a_table_stays_where_it_is_and_moves_within_it() {
-    let ground = Ground::new().await;
-    let operator = &ground.stage.who;
-    let root = ground.warehouse().root().to_owned();
+    let fixture = HomesFixture::new().await;
+    let operator = &fixture.stage.who;
+    let root = fixture.warehouse().root().to_owned();
     let (own, from) = (ident(&["a", "b"], "own"), ident(&["z"], "t"));
-    ground.commit(operator, &from, &creation(&json!({}))).await.unwrap();
+    fixture.commit(operator, &from, &creation(&json!({}))).await.unwrap();
     // Another name is no other place.
     let (call, kind) = (ChangeCall::of(operator), RelationKind::Table);
     let renamed =
-        ground.catalog.relations().rename(&call, ground.warehouse(), kind, &from, &own).await;
+        fixture.catalog.relations().rename(&call, fixture.warehouse(), kind, &from, &own).await;
     renamed.unwrap();
     let entry =
-        ground.catalog.relations().load(operator, ground.warehouse(), kind, &own).await.unwrap();
+        fixture.catalog.relations().load(operator, fixture.warehouse(), kind, &own).await.unwrap();
     let place = entry.table().unwrap().location.clone();
     assert!(place.starts_with(&format!("{root}/z/")), "{place}");
     // Who has the table alone has its place alone.
@@ -483,22 +483,22 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
         ("warehouse", place.clone(), None),
     ] {
         let who = CatalogPrincipal::new(id, id);
-        let done = ground.commit(&who, &own, &commit_of(&json!([moved(&to)]))).await;
+        let done = fixture.commit(&who, &own, &commit_of(&json!([moved(&to)]))).await;
         assert_eq!(done.err().map(|error| error.kind), expected, "{id} {to}");
     }
 }
 
 #[tokio::test]
 async fn a_view_has_no_files_elsewhere() {
-    let ground = Ground::new().await;
+    let fixture = HomesFixture::new().await;
     let who = CatalogPrincipal::new("warehouse", "w");
-    let (call, warehouse) = (ChangeCall::of(&who), ground.warehouse());
+    let (call, warehouse) = (ChangeCall::of(&who), fixture.warehouse());
     let own = ident(&["a", "b"], "own");
     let body = fragment(&new_view());
-    let made = ground
+    let made = fixture
         .catalog
         .relations()
-        .create_view(&call, warehouse, &ground.home, &body)
+        .create_view(&call, warehouse, &fixture.home, &body)
         .await
         .unwrap();
     let place = made.view().unwrap().location.clone();
@@ -510,17 +510,17 @@ async fn a_view_has_no_files_elsewhere() {
             "action": "set-properties", "updates": {"write.metadata.path": path},
         }]);
         let body = fragment(&commit_of(&updates));
-        let done = ground.catalog.relations().replace_view(&call, warehouse, &own, &body).await;
+        let done = fixture.catalog.relations().replace_view(&call, warehouse, &own, &body).await;
         assert_eq!(done.err().map(|error| error.kind), expected, "{path}");
         let mut document: Value = serde_json::from_slice(made.document()).unwrap();
         document["location"] = json!(format!("{}/a/b/r", warehouse.root()));
         document["properties"] = json!({"write.metadata.path": format!("{}/z", warehouse.root())});
         let file = format!("{}/a/b/r.metadata.json", warehouse.root());
-        fs::create_dir_all(ground.stage.path(&file).parent().unwrap()).unwrap();
-        fs::write(ground.stage.path(&file), document.to_string()).unwrap();
+        fs::create_dir_all(fixture.stage.path(&file).parent().unwrap()).unwrap();
+        fs::write(fixture.stage.path(&file), document.to_string()).unwrap();
         let body = fragment(&json!({"name": "r", "metadata-location": file}));
         let done =
-            ground.catalog.relations().register_view(&call, warehouse, &ground.home, &body).await;
+            fixture.catalog.relations().register_view(&call, warehouse, &fixture.home, &body).await;
         assert_eq!(refusal(done).0, ErrorReason::Forbidden);
     }
 }
@@ -591,14 +591,14 @@ async fn check_purge(stage: &Stage, file: &Path, changed: &Value) {
 
 #[tokio::test]
 async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
-    let ground = Ground::new().await;
-    let (stage, operator) = (&ground.stage, &ground.stage.who);
+    let fixture = HomesFixture::new().await;
+    let (stage, operator) = (&fixture.stage, &fixture.stage.who);
     let mut settings = CatalogSettings::clone(&stage.catalog.0.settings);
     settings.storage.plain_locations = true;
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await.unwrap();
     let (call, warehouse) = (ChangeCall::of(operator), catalog.default_warehouse().unwrap());
     let plain = format!("{}/a/b", warehouse.root());
-    catalog.namespaces().drop_namespace(&call, &warehouse, &ground.home).await.unwrap();
+    catalog.namespaces().drop_namespace(&call, &warehouse, &fixture.home).await.unwrap();
     let body = fragment(&creation(&json!({})));
     let made = catalog
         .relations()
@@ -607,9 +607,12 @@ async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
         .unwrap();
     assert_eq!(made.table().unwrap().location, plain);
     let none = Properties::new();
-    let said =
-        catalog.namespaces().create_namespace(&call, &warehouse, &ground.home, none).await.unwrap();
-    let home = said["location"].trim_end_matches('/');
+    let properties = catalog
+        .namespaces()
+        .create_namespace(&call, &warehouse, &fixture.home, none)
+        .await
+        .unwrap();
+    let home = properties["location"].trim_end_matches('/');
     assert!(home.starts_with(&format!("{plain}~")), "{home}");
     // Who has it stages a table there and makes it.
     let (who, own) = (CatalogPrincipal::new("namespace", "n"), ident(&["a", "b"], "own"));
@@ -617,7 +620,7 @@ async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
     body["stage-create"] = json!(true);
     let (call, body) = (ChangeCall::of(&who), fragment(&body));
     let staged =
-        catalog.relations().create_table(&call, &warehouse, &ground.home, &body).await.unwrap();
+        catalog.relations().create_table(&call, &warehouse, &fixture.home, &body).await.unwrap();
     let place = staged.table().unwrap().location.clone();
     assert_eq!(place, format!("{home}/own"));
     let mut body = creation(&json!({}));

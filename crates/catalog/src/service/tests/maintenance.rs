@@ -139,11 +139,11 @@ impl Stage {
     }
 
     /// Carries a job out.
-    async fn maintain(&self, asked: Value) -> JobReport {
+    async fn maintain(&self, request: Value) -> JobReport {
         let (call, warehouse) = (self.call(), &self.warehouse);
-        let asked = serde_json::from_value(asked).unwrap();
+        let request = serde_json::from_value(request).unwrap();
         let id =
-            self.catalog.maintenance().start_maintenance(&call, warehouse, asked).await.unwrap();
+            self.catalog.maintenance().start_maintenance(&call, warehouse, request).await.unwrap();
         self.ended(&id).await
     }
 
@@ -191,9 +191,9 @@ async fn what_expired_goes_with_what_only_it_leads_to_and_a_dry_run_says_so_befo
         let entry = stage.table_of_two(&t).await;
         let base = entry.table().unwrap().location.clone();
         let before = stage.files_below(&base);
-        let mut asked = json!({"actions": ["expire-snapshots"], "dry-run": true,
+        let mut request = json!({"actions": ["expire-snapshots"], "dry-run": true,
             "delete-files": true});
-        let dry = stage.maintain(asked.clone()).await;
+        let dry = stage.maintain(request.clone()).await;
         assert!(dry.failures.is_empty(), "{:?}", dry.failures);
         assert_eq!((dry.state, dry.snapshots, dry.tables_done), (JobState::Done, 1, 1));
         assert_eq!(names(&dry, "snapshot"), BTreeSet::from(["11".to_owned()]));
@@ -202,8 +202,8 @@ async fn what_expired_goes_with_what_only_it_leads_to_and_a_dry_run_says_so_befo
         assert_eq!(doomed, expected.map(|it| format!("{base}/{it}")).into_iter().collect());
         assert_eq!(stage.files_below(&base), before, "a dry run changes nothing");
         assert_eq!(version(&stage.load(&t).await.unwrap()), 2);
-        asked["dry-run"] = json!(false);
-        let done = stage.maintain(asked.clone()).await;
+        request["dry-run"] = json!(false);
+        let done = stage.maintain(request.clone()).await;
         assert_eq!((names(&done, "file"), done.files), (doomed.clone(), 3));
         let now = stage.load(&t).await.unwrap();
         let snapshots: Vec<_> = now.table().unwrap().snapshots.iter().map(|it| it.id).collect();
@@ -211,7 +211,7 @@ async fn what_expired_goes_with_what_only_it_leads_to_and_a_dry_run_says_so_befo
         let mut after = stage.files_below(&base);
         assert!(after.remove(location(&now)), "the new metadata file");
         assert_eq!(after, before.difference(&doomed).cloned().collect());
-        let nothing = stage.maintain(asked).await;
+        let nothing = stage.maintain(request).await;
         assert_eq!((nothing.snapshots, nothing.files), (0, 0));
     })
     .await;
@@ -230,9 +230,9 @@ async fn files_stay_unless_it_was_asked_for_and_what_is_not_its_own_always() {
     assert!(stage.files_below(&base).is_superset(&before));
     stage.table_of_two(&u).await;
     stage.commit(&u, &setting("gc.enabled", "false")).await.unwrap();
-    let asked = json!({"actions": ["expire-snapshots"], "delete-files": true,
+    let request = json!({"actions": ["expire-snapshots"], "delete-files": true,
         "tables": [{"namespace": ["a"], "name": "u"}, {"namespace": ["a"], "name": "none"}]});
-    let refused = stage.maintain(asked).await;
+    let refused = stage.maintain(request).await;
     assert_eq!((refused.snapshots, refused.files, refused.tables_done), (0, 0, 2));
     let why: Vec<_> = refused.failures.iter().map(|it| &*it.table).collect();
     assert_eq!(why, ["a.u", "a.none"]);
@@ -253,20 +253,21 @@ async fn metadata_files_go_that_no_version_and_no_log_leads_to() {
             stage.put(&format!("{directory}/{name}"), b"{}");
         }
         let before = stage.files_below(&directory);
-        let mut asked = json!({"actions": ["clean-metadata"], "dry-run": true, "namespace": ["a"]});
-        let dry = stage.maintain(asked.clone()).await;
+        let mut request =
+            json!({"actions": ["clean-metadata"], "dry-run": true, "namespace": ["a"]});
+        let dry = stage.maintain(request.clone()).await;
         let expected = BTreeSet::from([format!("{directory}/{lost}")]);
         assert_eq!(names(&dry, "metadata-file"), expected, "{:?}", dry.failures);
         assert_eq!(stage.files_below(&directory), before);
-        asked["dry-run"] = json!(false);
-        let done = stage.maintain(asked.clone()).await;
+        request["dry-run"] = json!(false);
+        let done = stage.maintain(request.clone()).await;
         assert_eq!(names(&done, "metadata-file"), expected);
         assert_eq!(stage.files_below(&directory), before.difference(&expected).cloned().collect());
         // The log leads to the older ones, for as long as it is kept.
         stage.commit(&t, &setting("write.metadata.previous-versions-max", "1")).await.unwrap();
-        assert_eq!(stage.maintain(asked.clone()).await.files, 1, "what was coming never came");
+        assert_eq!(stage.maintain(request.clone()).await.files, 1, "what was coming never came");
         stage.catalog.store().trim_log(u64::MAX / 2).await.unwrap();
-        assert_eq!(stage.maintain(asked).await.files, 2);
+        assert_eq!(stage.maintain(request).await.files, 2);
         stage.load(&t).await.unwrap();
     })
     .await;
@@ -278,24 +279,24 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
     stage.namespace(&["a"]).await;
     let (catalog, warehouse, call) = (&stage.catalog, &stage.warehouse, stage.call());
     let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
-    let asked = |value: Value| serde_json::from_value::<MaintenanceRequest>(value).unwrap();
+    let parse = |value: Value| serde_json::from_value::<MaintenanceRequest>(value).unwrap();
     let all = json!({"actions": ["clean-metadata"]});
     let of_a = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
     let one = json!({"actions": ["clean-metadata"], "tables": [{"namespace": ["a"], "name": "t"}]});
     for value in [all.clone(), of_a, one] {
         let refused = catalog
             .maintenance()
-            .start_maintenance(&ChangeCall::of(&who), warehouse, asked(value))
+            .start_maintenance(&ChangeCall::of(&who), warehouse, parse(value))
             .await;
         assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
     let both = json!({"actions": ["clean-metadata"], "namespace": ["a"], "tables": []});
     for wrong in [both, json!({"actions": []})] {
-        let refused = catalog.maintenance().start_maintenance(&call, warehouse, asked(wrong)).await;
+        let refused = catalog.maintenance().start_maintenance(&call, warehouse, parse(wrong)).await;
         assert_eq!(refusal(refused).0, ErrorReason::BadRequest);
     }
-    let turns = catalog.0.maintenance.0.jobs.hold().await;
-    let id = catalog.maintenance().start_maintenance(&call, warehouse, asked(all)).await.unwrap();
+    let permits = catalog.0.maintenance.0.jobs.hold().await;
+    let id = catalog.maintenance().start_maintenance(&call, warehouse, parse(all)).await.unwrap();
     let state = catalog.maintenance().maintenance(&stage.who, warehouse, &id).await.unwrap().state;
     assert_eq!(state, JobState::Queued);
     let other = CatalogPrincipal { id: "other".into(), ..who };
@@ -308,7 +309,7 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
         ErrorReason::NotFound
     );
     catalog.maintenance().cancel_maintenance(&stage.who, warehouse, &id).await.unwrap();
-    drop(turns);
+    drop(permits);
     assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
 }
 
@@ -316,12 +317,13 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
 async fn check_next(stage: Stage, expected: JobState) {
     stage.namespace(&["a"]).await;
     stage.table(&ident(&["a"], "t")).await;
-    let asked = json!({"actions": ["clean-metadata"]});
-    let done = stage.maintain(asked.clone()).await;
-    let turns = stage.catalog.0.maintenance.0.jobs.hold().await;
-    let asked = serde_json::from_value(asked).unwrap();
+    let request = json!({"actions": ["clean-metadata"]});
+    let done = stage.maintain(request.clone()).await;
+    let permits = stage.catalog.0.maintenance.0.jobs.hold().await;
+    let request = serde_json::from_value(request).unwrap();
     let (call, warehouse) = (stage.call(), &stage.warehouse);
-    let id = stage.catalog.maintenance().start_maintenance(&call, warehouse, asked).await.unwrap();
+    let id =
+        stage.catalog.maintenance().start_maintenance(&call, warehouse, request).await.unwrap();
     let next = stage.again().await;
     let seen = async |id: &str| {
         next.catalog.maintenance().maintenance(&next.who, &next.warehouse, id).await.unwrap()
@@ -343,7 +345,7 @@ async fn check_next(stage: Stage, expected: JobState) {
     next.catalog.maintenance().cancel_maintenance(&next.who, &next.warehouse, &id).await.unwrap();
     let job = stage.catalog.0.maintenance.0.jobs.find(&id).unwrap();
     stage.catalog.maintenance().write_job(&job).await;
-    drop(turns);
+    drop(permits);
     assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
     next.store.close().await;
     stage.store.close().await;
@@ -417,10 +419,10 @@ async fn metadata_files_stay_that_the_log_names_of_a_table_with_another_id() {
             .register_table(&call, warehouse, &t.namespace, &body)
             .await
             .unwrap();
-        let asked = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
-        assert_eq!(stage.maintain(asked.clone()).await.files, 0, "the past can be shown");
+        let request = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
+        assert_eq!(stage.maintain(request.clone()).await.files, 0, "the past can be shown");
         stage.catalog.store().trim_log(u64::MAX / 2).await.unwrap();
-        assert_eq!(stage.maintain(asked).await.files, 1);
+        assert_eq!(stage.maintain(request).await.files, 1);
     })
     .await;
 }

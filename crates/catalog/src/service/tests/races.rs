@@ -203,8 +203,9 @@ async fn round(stage: &Stage, servers: &[Catalog; 2], round: u64) {
     }
     let results = all.join_all().await;
     let about = || {
-        let shown = results.iter().map(|(deed, it)| (deed, it.as_ref().map_err(|it| &it.message)));
-        format!("round {round}: {:?}", shown.collect::<Vec<_>>())
+        let outcomes =
+            results.iter().map(|(deed, it)| (deed, it.as_ref().map_err(|it| &it.message)));
+        format!("round {round}: {:?}", outcomes.collect::<Vec<_>>())
     };
     for (deed, result) in &results {
         let refused = result.as_ref().err().map(|error| error.kind);

@@ -70,7 +70,7 @@ async fn who_waited_for_another_reader_sees_what_was_done_before_he_asked() {
     let t = ident(&["a"], "t");
     let old = one.table(&t).await;
     // Somebody reads the first version there, and has not put it in place yet.
-    let turn = other.catalog.0.entries.hold_loads(&other.warehouse, &t).await;
+    let lock = other.catalog.0.entries.hold_loads(&other.warehouse, &t).await;
     one.commit(&t, &setting("k", "v")).await.unwrap();
     let load = other.load(&t);
     tokio::pin!(load);
@@ -80,7 +80,7 @@ async fn who_waited_for_another_reader_sees_what_was_done_before_he_asked() {
         () = std::future::ready(()) => {}
     }
     other.catalog.0.entries.publish(&other.warehouse, &t, old);
-    drop(turn);
+    drop(lock);
     assert_eq!(version(&load.await.unwrap()), 2);
     other.store.close().await;
     one.store.close().await;

@@ -123,10 +123,10 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
         {
             let t = ident(&["a"], name);
             let entry = stage.table(&t).await;
-            let (keep, stamp) =
-                (DropMode { until_ms, purge }, stage.call().stamp(node::clock::wall_ms()));
+            let (keep, context) =
+                (DropMode { until_ms, purge }, stage.call().context(node::clock::wall_ms()));
             let (store, id) = (stage.catalog.store(), stage.warehouse.id());
-            store.set_aside(&stamp, id, TABLE, &t, LogAction::DropTable, keep).await.unwrap();
+            store.set_aside(&context, id, TABLE, &t, LogAction::DropTable, keep).await.unwrap();
             stage.catalog.0.entries.forget(&stage.warehouse, &t);
             entries.push(entry);
         }
@@ -170,8 +170,8 @@ async fn what_is_being_purged_does_not_come_back() {
         stage.drop(&t, true).await.unwrap();
         stage.catalog.store().take_dropped(&id, 5).await.unwrap();
         assert_eq!(refusal(stage.undrop(&id, None).await).0, ErrorReason::NotFound);
-        let stamp = stage.call().stamp(node::clock::wall_ms());
-        let undrop = stage.catalog.store().undrop(&stamp, stage.warehouse.id(), &id, &t).await;
+        let context = stage.call().context(node::clock::wall_ms());
+        let undrop = stage.catalog.store().undrop(&context, stage.warehouse.id(), &id, &t).await;
         assert_eq!(refusal(undrop).0, ErrorReason::NotFound);
     })
     .await;
@@ -260,9 +260,9 @@ async fn what_is_protected_stays_as_it_is_called() {
 }
 
 /// What a catalog shows: namespaces of the first level, tables with their metadata files.
-type Shown = (Vec<String>, BTreeMap<String, String>);
+type CatalogSnapshot = (Vec<String>, BTreeMap<String, String>);
 
-async fn shown(stage: &Stage, moment: Option<TimelineMoment>) -> Shown {
+async fn snapshot(stage: &Stage, moment: Option<TimelineMoment>) -> CatalogSnapshot {
     let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
     let page = PageRequest::default();
     let spaces = match moment {
@@ -297,7 +297,7 @@ async fn the_past_is_as_it_was_after_every_change() {
     check(async |stage| {
         stage.keep_dropped().await;
         let (a, b) = (ident(&["a"], "t"), ident(&["b"], "u"));
-        let mut history = vec![(0, shown(stage, None).await)];
+        let mut history = vec![(0, snapshot(stage, None).await)];
         for step in 0..14 {
             match step {
                 0 => drop(stage.namespace(&["a"]).await),
@@ -327,17 +327,17 @@ async fn the_past_is_as_it_was_after_every_change() {
                 _ => drop(stage.commit(&a, &setting("k", "4")).await.unwrap()),
             }
             let number = stage.catalog.changes().last_change().await.unwrap();
-            history.push((number, shown(stage, None).await));
+            history.push((number, snapshot(stage, None).await));
         }
         let numbers: Vec<_> = history.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, (0..=14).collect::<Vec<i64>>(), "every change has the next number");
         for (number, expected) in &history {
-            let found = shown(stage, Some(TimelineMoment::Number(*number))).await;
+            let found = snapshot(stage, Some(TimelineMoment::Number(*number))).await;
             assert_eq!(&found, expected, "after {number}");
         }
         let future = Some(TimelineMoment::Time(u64::MAX / 2));
-        assert_eq!(shown(stage, future).await, history.last().unwrap().1);
-        let early = shown(stage, Some(TimelineMoment::Time(1))).await;
+        assert_eq!(snapshot(stage, future).await, history.last().unwrap().1);
+        let early = snapshot(stage, Some(TimelineMoment::Time(1))).await;
         assert_eq!(early, history[0].1);
         let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
         let never =
@@ -353,7 +353,7 @@ async fn the_past_is_as_it_was_after_every_change() {
         let gone =
             catalog.history().load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(13)).await;
         assert_eq!(refusal(gone).0, ErrorReason::Gone);
-        let now = shown(stage, Some(TimelineMoment::Number(14))).await;
+        let now = snapshot(stage, Some(TimelineMoment::Number(14))).await;
         assert_eq!(now, history.last().unwrap().1);
         let filter = ChangeFilter::default();
         let late = catalog.changes().changes(who, warehouse, &filter, Some(3), 10).await;
@@ -417,14 +417,14 @@ async fn followers_are_told_everything_once_wherever_it_is_done() {
                 at.namespace(&[&format!("n{number}")]).await;
             }
         };
-        let told = async {
+        let followed = async {
             let mut seen = Vec::new();
             while seen.len() < 40 {
                 seen.extend(follow.next().await.unwrap().unwrap().into_iter().map(|it| it.seq));
             }
             seen
         };
-        let ((), seen) = tokio::join!(work, told);
+        let ((), seen) = tokio::join!(work, followed);
         assert_eq!(seen, (1..=40).collect::<Vec<i64>>());
         if let Some(other) = other {
             other.store.close().await;
@@ -472,10 +472,10 @@ async fn who_may_not_read_something_is_not_told_of_it() {
     let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
     let all = ChangeFilter::default();
     let found = catalog.changes().changes(&who, &stage.warehouse, &all, None, 100).await.unwrap();
-    let told: Vec<_> = found.changes.iter().map(|it| (it.seq, it.action.as_str())).collect();
+    let numbered: Vec<_> = found.changes.iter().map(|it| (it.seq, it.action.as_str())).collect();
     let expected =
         [(1, "create-namespace"), (3, "create-table"), (5, "rename-table"), (6, "rename-table")];
-    assert_eq!(told, expected);
+    assert_eq!(numbered, expected);
     let text = serde_json::to_string(&found.changes).unwrap();
     for hidden in ["secret", "hidden", "theirs\"", "tk_1"] {
         assert!(!text.contains(hidden), "{hidden} in {text}");
@@ -503,12 +503,12 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
             Ok(list) => Ok(list.items.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()),
             Err(error) => Err((error.kind, error.message)),
         };
-        for (namespace, is_shown) in [(&t.namespace, true), (&u.namespace, false)] {
+        for (namespace, is_listed) in [(&t.namespace, true), (&u.namespace, false)] {
             for kind in [TABLE, RelationKind::View] {
                 let today = catalog.relations().list(who, warehouse, kind, namespace, page).await;
                 let then =
                     catalog.history().list_at(who, warehouse, kind, namespace, now, page).await;
-                assert_eq!((names(then), today.is_ok()), (names(today), is_shown));
+                assert_eq!((names(then), today.is_ok()), (names(today), is_listed));
             }
         }
         for parent in [None, Some(&t.namespace), Some(&u.namespace)] {
@@ -598,9 +598,9 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
         let store = stage.catalog.store();
         for (number, now_ms) in [10, 30, 20, 40].into_iter().enumerate() {
             let ident = NamespaceIdent::new([format!("n{number}")]).unwrap();
-            let stamp = ChangeContext { now_ms, ..stage.call().stamp(node::clock::wall_ms()) };
+            let context = ChangeContext { now_ms, ..stage.call().context(node::clock::wall_ms()) };
             let (id, none) = (stage.warehouse.id(), Properties::new());
-            store.insert_namespace(&stamp, id, &ident, &none).await.unwrap();
+            store.insert_namespace(&context, id, &ident, &none).await.unwrap();
         }
         // The third was stamped earlier than the second, and is as young in the order of commits.
         assert_eq!(store.trim_log(25).await.unwrap(), 1);
@@ -707,15 +707,15 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
         for (name, until_ms) in [("one", 1), ("two", 2)] {
             let t = ident(&["a"], name);
             stage.table(&t).await;
-            let (keep, stamp) =
-                (DropMode { until_ms, purge: true }, stage.call().stamp(node::clock::wall_ms()));
+            let (keep, context) =
+                (DropMode { until_ms, purge: true }, stage.call().context(node::clock::wall_ms()));
             let what = (TABLE, &t);
             store
-                .set_aside(&stamp, warehouse.id(), what.0, what.1, LogAction::DropTable, keep)
+                .set_aside(&context, warehouse.id(), what.0, what.1, LogAction::DropTable, keep)
                 .await
                 .unwrap();
         }
-        let turn = stage.catalog.0.entries.turn(warehouse, &ident(&["a"], "one")).await;
+        let lock = stage.catalog.0.entries.lock(warehouse, &ident(&["a"], "one")).await;
         let drain = node::drain::DrainHandle::new();
         let (catalog, drained) = (stage.catalog.clone(), drain.clone());
         let sweeps = tokio::spawn(async move {
@@ -732,7 +732,7 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
         drain.begin();
         let ended = tokio::time::timeout(Duration::from_secs(30), sweeps).await;
         ended.expect("it waits for nobody").unwrap();
-        drop(turn);
+        drop(lock);
 
         let one = stage.dropped().await.into_iter().find(|it| it.is_purging).unwrap();
         let renewing = async {

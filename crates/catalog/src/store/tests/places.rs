@@ -59,12 +59,12 @@ async fn check_old(url: StoreUrl, steps: usize) {
     }
     assert!(store.is_place_of("file:///w/ä/t/data", "tb_1").await.unwrap());
     let ident = table(&["a"], "back");
-    store.undrop(&stamp(), WAREHOUSE, "tb_2", &ident).await.unwrap();
+    store.undrop(&context(), WAREHOUSE, "tb_2", &ident).await.unwrap();
     let new = NewRelation {
         base: "file:///w/ä/d/in".to_owned(),
         ..relation(&table(&["a"], "n"), RelationKind::Table)
     };
-    let refused = store.insert_relation(&stamp(), WAREHOUSE, new).await;
+    let refused = store.insert_relation(&context(), WAREHOUSE, new).await;
     assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     store.store.sql_store().close().await;
 }
@@ -108,7 +108,7 @@ async fn places_are_found_whatever_order_a_database_has_for_texts() {
         base: format!("file:///w/{at}"),
         ..relation(&table(&["a"], name), RelationKind::Table)
     };
-    store.insert_relation(&stamp(), WAREHOUSE, place("x/y", "t")).await.unwrap();
+    store.insert_relation(&context(), WAREHOUSE, place("x/y", "t")).await.unwrap();
     for (at, expected) in [
         ("x", Some(ErrorReason::Forbidden)),
         ("x/y", Some(ErrorReason::Forbidden)),
@@ -120,7 +120,7 @@ async fn places_are_found_whatever_order_a_database_has_for_texts() {
         ("x/Y", None),
     ] {
         let name = at.replace('/', "_");
-        let made = store.insert_relation(&stamp(), WAREHOUSE, place(at, &name)).await;
+        let made = store.insert_relation(&context(), WAREHOUSE, place(at, &name)).await;
         assert_eq!(made.err().map(|it| it.kind), expected, "{at}");
     }
     store.store.sql_store().close().await;

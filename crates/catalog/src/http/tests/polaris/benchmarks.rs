@@ -58,10 +58,10 @@ impl Bench {
             "properties": {"default-base-location": self.base},
             "storageConfigInfo": {"storageType": "FILE"}}});
         self.ask("POST", "management/v1/catalogs", Some(&body), 201);
-        let shown = self.ask("GET", "management/v1/catalogs/C_0", None, 200);
-        assert_eq!((&shown["type"], &shown["name"]), (&json!("INTERNAL"), &json!("C_0")));
-        assert_eq!(shown["properties"]["default-base-location"], json!(self.base));
-        assert_eq!(shown["storageConfigInfo"]["allowedLocations"][0], json!(self.base));
+        let catalog = self.ask("GET", "management/v1/catalogs/C_0", None, 200);
+        assert_eq!((&catalog["type"], &catalog["name"]), (&json!("INTERNAL"), &json!("C_0")));
+        assert_eq!(catalog["properties"]["default-base-location"], json!(self.base));
+        assert_eq!(catalog["storageConfigInfo"]["allowedLocations"][0], json!(self.base));
         self.ask("GET", "management/v1/catalogs", None, 200);
     }
 
@@ -72,11 +72,11 @@ impl Bench {
         assert_eq!(made["namespace"], json!(path));
         let multipart = path.join("%1F");
         let namespace = format!("catalog/v1/C_0/namespaces/{multipart}");
-        let shown = self.ask("GET", &namespace, None, 200);
-        assert_eq!(shown["namespace"], json!(path));
-        assert_eq!(shown["properties"]["InitialAttribute_1"], "1");
+        let found = self.ask("GET", &namespace, None, 200);
+        assert_eq!(found["namespace"], json!(path));
+        assert_eq!(found["properties"]["InitialAttribute_1"], "1");
         let location = format!("{}/{}/", self.base, path.join("/"));
-        assert_eq!(shown["properties"]["location"], json!(location));
+        assert_eq!(found["properties"]["location"], json!(location));
         self.ask("HEAD", &namespace, None, 204);
         self.ask("GET", &format!("catalog/v1/C_0/namespaces?parent={multipart}"), None, 200);
         let update = json!({"removals": [], "updates": {"UpdatedAttribute_0": "0"}});
@@ -114,8 +114,8 @@ impl Bench {
     }
 
     fn fetch(&self, at: &str, path: &[String], name: &str, uuid: &str) {
-        let shown = self.ask("GET", at, None, 200);
-        let metadata = &shown["metadata"];
+        let found = self.ask("GET", at, None, 200);
+        let metadata = &found["metadata"];
         assert!(metadata[uuid].is_string(), "{metadata}");
         let location = format!("{}/{}/{name}", self.base, path.join("/"));
         assert_eq!(metadata["location"], json!(location));

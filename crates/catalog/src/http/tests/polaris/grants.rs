@@ -128,22 +128,22 @@ fn what_is_revoked_is_gone_or_it_is_refused() {
             vec![(whole(WRITE), 201, &[CONTENT]), (whole(CONTENT), 201, &[])],
         ),
     ];
-    for (mut given, steps) in cases {
-        given["principal"] = json!(principal);
-        let put = server.ask("POST", "/management/v1/main/grants", Some(&given));
+    for (mut requested, steps) in cases {
+        requested["principal"] = json!(principal);
+        let put = server.ask("POST", "/management/v1/main/grants", Some(&requested));
         assert_eq!(put.status, 204, "{}", put.text());
         for (grant, status, left) in steps {
             let body = json!({"grant": grant});
             let answer = manage(&server, "POST", &grants, Some(&body));
-            assert_eq!(answer.status, status, "{given} {body} {}", answer.text());
+            assert_eq!(answer.status, status, "{requested} {body} {}", answer.text());
             let listed = expect(&server, ("GET", &grants), None, 200);
             let names = listed["grants"].as_array().unwrap().iter();
             let names: Vec<_> = names.map(|it| it["privilege"].as_str().unwrap()).collect();
-            assert_eq!(names, left, "{given} {body}");
+            assert_eq!(names, left, "{requested} {body}");
             // What is not listed any more is not there any more.
             let table = "/v1/main/namespaces/n/tables/t";
             let status = server.ask_as(Some(&alice), "GET", table, None).status;
-            assert_eq!(status, if left.is_empty() { 403 } else { 200 }, "{given} {body}");
+            assert_eq!(status, if left.is_empty() { 403 } else { 200 }, "{requested} {body}");
         }
     }
 }
@@ -206,8 +206,8 @@ fn nobody_grants_by_a_catalog_role_what_he_has_not() {
     let id = server.catalog.default_warehouse().unwrap().id().to_string();
     let own = json!({"principal": format!("catalog-role:{id}:reader"), "namespace": ["n"],
         "rights": ["read", "grant"]});
-    let given = server.ask("POST", "/management/v1/main/grants", Some(&own));
-    assert_eq!(given.status, 204, "{}", given.text());
+    let response = server.ask("POST", "/management/v1/main/grants", Some(&own));
+    assert_eq!(response.status, 204, "{}", response.text());
     assert_eq!(try_it("PUT", "TABLE_READ_DATA").status, 201);
     assert_refused(&try_it("PUT", "TABLE_WRITE_DATA"), 403, "ForbiddenException");
     assert_eq!(try_it("POST", "TABLE_READ_DATA").status, 201);

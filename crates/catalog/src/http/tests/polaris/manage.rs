@@ -103,10 +103,10 @@ fn a_principal_is_a_client_and_its_secret_is_told_once() {
     assert_eq!(made["principal"]["properties"], json!({"team": "a"}));
     let again = manage(&server, "POST", "principals", Some(&body));
     assert_refused(&again, 409, "AlreadyExistsException");
-    let shown = expect(&server, ("GET", "principals/alice"), None, 200);
-    assert_eq!(shown, made["principal"]);
+    let principal = expect(&server, ("GET", "principals/alice"), None, 200);
+    assert_eq!(principal, made["principal"]);
     let all = manage(&server, "GET", "principals", None);
-    assert_eq!(all.json()["principals"], json!([shown]));
+    assert_eq!(all.json()["principals"], json!([principal]));
     assert!(!all.text().contains("cvs_"), "{}", all.text());
     let change = json!({"currentEntityVersion": 1, "properties": {"team": "b"}});
     let changed = expect(&server, ("PUT", "principals/alice"), Some(&change), 200);

@@ -50,7 +50,7 @@ fn every_operation_asks_a_guest_for_its_right() {
 #[test]
 fn only_what_icebergs_clients_need_is_for_guests() {
     for operation in operations() {
-        let is_icebergs = operation.path.starts_with("/v1/") && operation.op.is_told();
+        let is_icebergs = operation.path.starts_with("/v1/") && operation.op.is_advertised();
         let is_config = operation.op == CatalogOperation::Config;
         assert!(!operation.op.is_for_guests() || is_icebergs || is_config, "{:?}", operation.op);
     }

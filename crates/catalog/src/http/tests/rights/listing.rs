@@ -30,8 +30,8 @@ fn token_for(server: &Server, right: &str, namespace: &[&str], name: Option<&str
     if let Some(name) = name {
         grant["name"] = json!(name);
     }
-    let given = server.ask("POST", "/management/v1/main/grants", Some(&grant));
-    assert_eq!(given.status, 204, "{}", given.text());
+    let response = server.ask("POST", "/management/v1/main/grants", Some(&grant));
+    assert_eq!(response.status, 204, "{}", response.text());
     server.runtime.block_on(async {
         let text = |name: &str| client[name].as_str().unwrap();
         let (id, secret) = (text("client-id"), text("client-secret"));

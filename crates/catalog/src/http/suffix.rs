@@ -20,7 +20,7 @@ pub(super) struct ResponseSuffix {
     members: Map<String, Value>,
 }
 
-/// A finished tail: what ends an answer, and what it adds to the tag.
+/// A finished suffix: the bytes that end an answer, and what they add to the tag.
 #[derive(Debug, Default)]
 pub(super) struct FinishedSuffix(Option<(Bytes, String)>);
 
@@ -80,10 +80,10 @@ mod tests {
         let end = ResponseSuffix::default().finish().unwrap();
         assert_eq!((end.bytes(), &*end.tag("x")), (None, "x"));
         let ended = |key: &str, value: &str| {
-            let mut tail = ResponseSuffix::default();
-            tail.configure(key, value);
-            tail.put("list", &[1, 2]).unwrap();
-            tail.finish().unwrap()
+            let mut suffix = ResponseSuffix::default();
+            suffix.configure(key, value);
+            suffix.put("list", &[1, 2]).unwrap();
+            suffix.finish().unwrap()
         };
         let end = ended("k", "v\"");
         let text = [b"{\"metadata\":{}", &**end.bytes().unwrap()].concat();
