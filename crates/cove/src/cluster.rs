@@ -197,7 +197,7 @@ pub(crate) fn sites(
     let e2b = e2b.map(|site| (E2B_LISTENER, site.routes()));
     let of_executions = Router::new()
         .at("/peer/executions/{id}", get(runs_here))
-        .at(QUEUE_CHANGED, post(look_again));
+        .at(QUEUE_CHANGED, post(queue_changed));
     let of_executions = of_executions.with_state(jobs.clone());
     let of_sessions = sessions::peer_routes(sessions.clone());
     let for_nodes = [(PEER_LISTENER, of_executions.merge(of_sessions).merge(of_others))];
@@ -211,8 +211,8 @@ async fn runs_here(State(jobs): State<Jobs>, PathOf(id): PathOf<String>) -> Stat
     }
 }
 
-async fn look_again(State(jobs): State<Jobs>) -> StatusCode {
-    jobs.queue().look_again();
+async fn queue_changed(State(jobs): State<Jobs>) -> StatusCode {
+    jobs.queue().wake();
     StatusCode::NO_CONTENT
 }
 
@@ -645,7 +645,7 @@ mod tests {
     #[test]
     fn others_are_told_the_address_that_they_reach() {
         let bound: SocketAddr = "0.0.0.0:4190".parse().unwrap();
-        let told = |advertise: Option<&str>, bound| {
+        let peer_address = |advertise: Option<&str>, bound| {
             let mut config = CoveConfig::default();
             config.cluster.advertise = advertise.map(str::to_owned);
             let address = "127.0.0.1:4100".parse().unwrap();
@@ -656,8 +656,8 @@ mod tests {
             (Some("10.0.0.7:5000"), "10.0.0.7:5000"),
             (Some("node-1.internal:0"), "node-1.internal:4190"),
         ] {
-            assert_eq!(told(advertise, Some(bound)).as_deref(), Some(expected));
-            assert_eq!(told(advertise, None), None);
+            assert_eq!(peer_address(advertise, Some(bound)).as_deref(), Some(expected));
+            assert_eq!(peer_address(advertise, None), None);
         }
     }
 }

@@ -128,9 +128,9 @@ impl CompileCache {
             CacheSharing::Together => hasher.number(0),
         }
         hasher.field(tools.as_bytes());
-        for words in [&command.argv, &command.env] {
-            hasher.number(words.len());
-            words.iter().for_each(|word| hasher.field(word));
+        for strings in [&command.argv, &command.env] {
+            hasher.number(strings.len());
+            strings.iter().for_each(|word| hasher.field(word));
         }
         hasher.field(format!("{:?} {:?}", command.profile, command.limits).as_bytes());
         hasher.number(command.outputs.len());

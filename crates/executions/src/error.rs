@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn a_full_queue_says_whose_fault_it_is_and_what_there_is_too_much_of() {
-        fn check(error: QueueError, code: ErrorCode, words: &str) {
+        fn check(error: QueueError, code: ErrorCode, expected: &str) {
             let (own, error) = (error.to_string(), ExecutionError::from(error));
             assert_eq!(error.code(), code);
             assert!(error.retry_after().is_some());
-            assert!(error.detail().message.contains(words), "{error}");
+            assert!(error.detail().message.contains(expected), "{error}");
             assert_eq!(own, error.to_string());
         }
         let (all, one) = (ErrorCode::Overloaded, ErrorCode::TooManyRequests);

@@ -74,8 +74,8 @@ fn percent_decoded(text: &str) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Returns how much of a caller's text an error repeats.
-fn shown(text: &str) -> String {
+/// Returns the part of a caller's text that an error repeats.
+fn excerpt(text: &str) -> String {
     text.chars().take(64).collect()
 }
 

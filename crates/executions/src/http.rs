@@ -86,14 +86,14 @@ async fn submit(
         let headers = [(header::LOCATION, location)];
         return Ok((StatusCode::ACCEPTED, headers, axum::Json(record)).into_response());
     }
-    for (given, field) in [
+    for (is_set, field) in [
         (idempotency_key.is_some(), IDEMPOTENCY_KEY),
         (request.webhook.is_some(), "webhook"),
         (request.deadline_ms.is_some(), "deadline_ms"),
         (request.interactive, "interactive"),
         (request.terminal.is_some(), "terminal"),
     ] {
-        if given {
+        if is_set {
             let message = "is for asynchronous executions; leave out `wait=true`";
             return Err(http::HttpError::invalid(message).at(field));
         }
@@ -294,9 +294,9 @@ async fn list(
     who: TokenPrincipal,
     uri: Uri,
 ) -> Result<axum::Json<ExecutionList>, http::HttpError> {
-    let asked = query::<ExecutionListQuery>(&uri)?;
-    let tenant = asked.owner(&who)?;
-    let filter = JobFilter { tenant, ..asked.filter()? };
+    let list_query = query::<ExecutionListQuery>(&uri)?;
+    let tenant = list_query.owner(&who)?;
+    let filter = JobFilter { tenant, ..list_query.filter()? };
     if let Some(cursor) = filter.before.as_ref().filter(|cursor| !clock::is_id("ex_", &cursor.0))
         && jobs.job(&who.token_id, cursor, QueueParts::default()).await.is_err()
     {

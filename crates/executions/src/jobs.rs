@@ -153,7 +153,7 @@ impl Jobs {
     }
 
     /// Returns when executions were accepted here since this was called last. For one caller, who
-    /// tells other servers ([`JobQueue::look_again`]).
+    /// tells other servers ([`JobQueue::wake`]).
     pub async fn accepted_here(&self) {
         self.inner.accepted.notified().await;
     }

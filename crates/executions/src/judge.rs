@@ -75,7 +75,7 @@ pub(crate) struct TalkEnding {
     pub(crate) first: FirstToEnd,
     /// True when the program was stopped for going on after the interactor.
     pub(crate) stopped: bool,
-    pub(crate) said: TalkVolume,
+    pub(crate) volume: TalkVolume,
 }
 
 /// Opinion of a checker or interactor, by its exit code.
@@ -98,7 +98,7 @@ fn opinion(judge: &StageOutcome) -> JudgeOpinion {
     }
 }
 
-/// Lays what a checker said over the outcome of a program that ended well.
+/// Lays the opinion of a checker over the outcome of a program that ended well.
 pub(crate) fn apply_checker(program: &mut StageOutcome, checker: &StageOutcome) {
     program.verdict = match opinion(checker) {
         JudgeOpinion::Right => Verdict::Ok,
@@ -106,10 +106,10 @@ pub(crate) fn apply_checker(program: &mut StageOutcome, checker: &StageOutcome) 
         JudgeOpinion::Broken => Verdict::Jf,
         JudgeOpinion::Lost => Verdict::Ie,
     };
-    program.message = said("checker", checker);
+    program.message = message_of("checker", checker);
 }
 
-/// Lays what an interactor said over the outcome of the program it talked to.
+/// Lays the opinion of an interactor over the outcome of the program it talked to.
 ///
 /// The program's own failure counts, unless it follows from the interactor's end: then that had
 /// decided before. An interactor that reaches one of its limits over a program that says more than
@@ -119,7 +119,7 @@ pub(crate) fn apply_interactor(
     interactor: &StageOutcome,
     ending: TalkEnding,
 ) {
-    let TalkEnding { first, stopped, said: talk } = ending;
+    let TalkEnding { first, stopped, volume: talk } = ending;
     let opinion = opinion(interactor);
     let deaf = program.signal.as_deref() == Some(BROKEN_PIPE);
     let flooded = match talk {
@@ -165,7 +165,7 @@ pub(crate) fn apply_interactor(
     if let Some(verdict) = verdict {
         program.verdict = verdict;
         program.limit = None;
-        program.message = said("interactor", interactor);
+        program.message = message_of("interactor", interactor);
     }
 }
 
@@ -182,8 +182,8 @@ pub(crate) fn not_compiled(who: &str, compiler: &StageOutcome) -> StageOutcome {
     }
 }
 
-/// Returns what it wrote to standard error, else to standard output, else how it ended.
-fn said(who: &str, judge: &StageOutcome) -> Option<String> {
+/// Returns the message of a judge: its standard error, else its standard output, else how it ended.
+fn message_of(who: &str, judge: &StageOutcome) -> Option<String> {
     let text = [&judge.stderr, &judge.stdout].into_iter().map(|text| text.trim());
     let text = text.filter(|text| !text.is_empty()).map(str::to_owned).next();
     match opinion(judge) {

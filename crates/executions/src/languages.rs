@@ -190,19 +190,19 @@ impl Languages {
                     tools.insert(language.ways[way].version.clone());
                 }
             }
-            let mut asked = tokio::task::JoinSet::new();
+            let mut running_probes = tokio::task::JoinSet::new();
             for tool in tools {
                 if self.inner.probes.get(&tool).is_none_or(VersionProbe::is_known) {
                     continue;
                 }
                 let languages = self.clone();
-                asked.spawn(async move {
+                running_probes.spawn(async move {
                     if let Some(probe) = languages.inner.probes.get(&tool) {
                         probe.version().await;
                     }
                 });
             }
-            asked.join_all().await;
+            running_probes.join_all().await;
         })
     }
 
@@ -406,10 +406,11 @@ impl LanguageVariant {
         let mut compile_env = environment(&entry.compile_env, &mut used)?;
         let run = ArgumentTemplate::parse(&entry.run, &locate, &mut used)?;
         let compile = entry.compile.as_ref();
-        let compile =
-            compile.map(|words| ArgumentTemplate::parse(words, &locate, &mut used)).transpose()?;
-        for words in entry.prepare.iter().chain(&entry.prepare_rest) {
-            ArgumentTemplate::parse(words, &locate, &mut used)?;
+        let compile = compile
+            .map(|arguments| ArgumentTemplate::parse(arguments, &locate, &mut used))
+            .transpose()?;
+        for arguments in entry.prepare.iter().chain(&entry.prepare_rest) {
+            ArgumentTemplate::parse(arguments, &locate, &mut used)?;
         }
         for (name, tool) in used.clone().iter().filter_map(|name| known.get_key_value(name)) {
             // Parsed for every tool, so that a mistake shows on every host.

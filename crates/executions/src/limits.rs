@@ -14,7 +14,7 @@ const GIB: u64 = 1 << 30;
 /// Field of a [`LimitSpec`].
 struct LimitField {
     name: &'static str,
-    asked: fn(&LimitSpec) -> Option<u64>,
+    requested: fn(&LimitSpec) -> Option<u64>,
     put: fn(&mut LimitSpec, Option<u64>),
     set: fn(&mut ProgramLimits, u64),
     /// Below this nothing can start, or the kernel would take it for "no limit".
@@ -42,7 +42,7 @@ const MEMORY: usize = 2;
 static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "cpu_ms",
-        asked: |spec| spec.cpu_ms,
+        requested: |spec| spec.cpu_ms,
         put: |spec, value| spec.cpu_ms = value,
         set: |limits, value| limits.cpu = Duration::from_millis(value),
         min: 1,
@@ -51,7 +51,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "wall_ms",
-        asked: |spec| spec.wall_ms,
+        requested: |spec| spec.wall_ms,
         put: |spec, value| spec.wall_ms = value,
         set: |limits, value| limits.wall = Duration::from_millis(value),
         min: 1,
@@ -60,7 +60,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "memory_bytes",
-        asked: |spec| spec.memory_bytes,
+        requested: |spec| spec.memory_bytes,
         put: |spec, value| spec.memory_bytes = value,
         set: |limits, value| limits.memory_bytes = value,
         min: 4 * MIB,
@@ -69,7 +69,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "processes",
-        asked: |spec| spec.processes,
+        requested: |spec| spec.processes,
         put: |spec, value| spec.processes = value,
         set: |limits, value| limits.processes = value,
         min: 1,
@@ -78,7 +78,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "output_bytes",
-        asked: |spec| spec.output_bytes,
+        requested: |spec| spec.output_bytes,
         put: |spec, value| spec.output_bytes = value,
         set: |limits, value| limits.output_bytes = value,
         min: 1,
@@ -87,7 +87,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "open_files",
-        asked: |spec| spec.open_files,
+        requested: |spec| spec.open_files,
         put: |spec, value| spec.open_files = value,
         set: |limits, value| limits.open_files = value,
         min: 8, // the standard streams and what the dynamic loader opens
@@ -96,7 +96,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "file_size_bytes",
-        asked: |spec| spec.file_size_bytes,
+        requested: |spec| spec.file_size_bytes,
         put: |spec, value| spec.file_size_bytes = value,
         set: |limits, value| limits.file_size_bytes = value,
         min: 1,
@@ -105,7 +105,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "disk_bytes",
-        asked: |spec| spec.disk_bytes,
+        requested: |spec| spec.disk_bytes,
         put: |spec, value| spec.disk_bytes = value,
         set: |limits, value| limits.disk_bytes = value,
         min: 64 * KIB, // tmpfs counts in pages and takes 0 for no limit
@@ -114,7 +114,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "disk_inodes",
-        asked: |spec| spec.disk_inodes,
+        requested: |spec| spec.disk_inodes,
         put: |spec, value| spec.disk_inodes = value,
         set: |limits, value| limits.disk_inodes = value,
         min: 32, // tmpfs takes 0 for no limit
@@ -123,7 +123,7 @@ static FIELDS: [LimitField; 10] = [
     },
     LimitField {
         name: "stack_bytes",
-        asked: |spec| spec.stack_bytes,
+        requested: |spec| spec.stack_bytes,
         put: |spec, value| spec.stack_bytes = value,
         set: |limits, value| limits.stack_bytes = value,
         min: 64 * KIB,
@@ -163,10 +163,10 @@ impl LimitRules {
             LimitTable::Compile => ("compile_limits", "compile_limits_max"),
         };
         for (range, field) in ranges.iter_mut().zip(&FIELDS) {
-            if let Some(max) = (field.asked)(maxima) {
+            if let Some(max) = (field.requested)(maxima) {
                 range.max = max;
             }
-            if let Some(default) = (field.asked)(defaults) {
+            if let Some(default) = (field.requested)(defaults) {
                 if default > range.max {
                     return Err(format!(
                         "{defaults_name}.{0} is above {maxima_name}.{0}, {1}",
@@ -201,10 +201,10 @@ impl LimitRules {
 
     /// Brings what is asked into its range and fills in the server's defaults; for faces whose
     /// callers know of no maxima.
-    pub(crate) fn capped(&self, asked: &LimitSpec) -> ProgramLimits {
+    pub(crate) fn capped(&self, requested: &LimitSpec) -> ProgramLimits {
         let mut limits = ProgramLimits::default();
         for (field, range) in FIELDS.iter().zip(&self.ranges) {
-            let value = (field.asked)(asked).unwrap_or(range.default);
+            let value = (field.requested)(requested).unwrap_or(range.default);
             (field.set)(&mut limits, value.clamp(field.min, range.max));
         }
         limits
@@ -212,42 +212,42 @@ impl LimitRules {
 
     /// Brings what is asked into its range and leaves out what is left out; for faces whose callers
     /// know of no maxima, in requests of which the language's defaults are to hold.
-    pub(crate) fn clamped(&self, asked: &LimitSpec) -> LimitSpec {
-        let mut clamped = *asked;
+    pub(crate) fn clamped(&self, requested: &LimitSpec) -> LimitSpec {
+        let mut clamped = *requested;
         for (field, range) in FIELDS.iter().zip(&self.ranges) {
-            let value = (field.asked)(asked).map(|value| value.clamp(field.min, range.max));
+            let value = (field.requested)(requested).map(|value| value.clamp(field.min, range.max));
             (field.put)(&mut clamped, value);
         }
         clamped
     }
 
-    /// Fills in what `asked` leaves out, from the language's and then the server's defaults.
-    /// `path` is the field of the request that `asked` stands in.
+    /// Fills in what `requested` leaves out, from the language's and then the server's defaults.
+    /// `path` is the field of the request that `requested` stands in.
     pub(crate) fn resolve(
         &self,
         path: &str,
-        asked: &LimitSpec,
+        requested: &LimitSpec,
         language: &LimitSpec,
     ) -> Result<ProgramLimits, RequestRefusal> {
         let mut limits = ProgramLimits::default();
         let mut values = [0; FIELDS.len()];
         for ((value, field), range) in values.iter_mut().zip(&FIELDS).zip(&self.ranges) {
-            let default = || (field.asked)(language).unwrap_or(range.default);
-            *value = match (field.asked)(asked) {
+            let default = || (field.requested)(language).unwrap_or(range.default);
+            *value = match (field.requested)(requested) {
                 None => default().clamp(field.min, range.max),
-                Some(asked) if asked < field.min => {
+                Some(requested) if requested < field.min => {
                     let message = format!("must be at least {}", field.min);
                     return Err(RequestRefusal::invalid(format!("{path}.{}", field.name), message));
                 }
-                Some(asked) if asked > range.max => {
+                Some(requested) if requested > range.max => {
                     let message = format!("must be at most {} on this server", range.max);
                     return Err(RequestRefusal::invalid(format!("{path}.{}", field.name), message));
                 }
-                Some(asked) => asked,
+                Some(requested) => requested,
             };
         }
         // Who asks for more CPU time than the default wall time leaves room for wants to use it.
-        if asked.wall_ms.is_none() {
+        if requested.wall_ms.is_none() {
             let room = values[CPU].saturating_mul(2).min(self.ranges[WALL].max);
             values[WALL] = values[WALL].max(room);
         }
@@ -311,9 +311,9 @@ mod tests {
         let rules = rules(LimitTable::Run);
         for (index, range) in rules.ranges.iter().enumerate() {
             let min = FIELDS[index].min;
-            for (asked, expected) in [(0, min), (min, min), (u64::MAX, range.max)] {
-                let clamped = rules.clamped(&field(index, asked));
-                assert_eq!(clamped, field(index, expected), "{} {asked}", FIELDS[index].name);
+            for (value, expected) in [(0, min), (min, min), (u64::MAX, range.max)] {
+                let clamped = rules.clamped(&field(index, value));
+                assert_eq!(clamped, field(index, expected), "{} {value}", FIELDS[index].name);
             }
         }
         assert_eq!(rules.clamped(&LimitSpec::default()), LimitSpec::default());
@@ -349,8 +349,8 @@ mod tests {
         let default = rules(LimitTable::Run).resolve("limits", &none, &none).unwrap();
         let mut seen = Vec::new();
         for (index, LimitField { name, min, .. }) in FIELDS.iter().enumerate() {
-            let asked = field(index, *min);
-            let limits = rules(LimitTable::Run).resolve("limits", &asked, &none).unwrap();
+            let requested = field(index, *min);
+            let limits = rules(LimitTable::Run).resolve("limits", &requested, &none).unwrap();
             assert_ne!(limits, default, "{name}");
             assert!(!seen.contains(&limits), "{name}");
             seen.push(limits);
@@ -386,8 +386,8 @@ mod tests {
         let rules = rules(LimitTable::Run);
         let limits = rules.resolve("limits", &field(CPU, 60_000), &none).unwrap();
         assert_eq!(limits.wall, Duration::from_secs(120));
-        let asked = LimitSpec { wall_ms: Some(1000), ..field(CPU, 60_000) };
-        let limits = rules.resolve("limits", &asked, &none).unwrap();
+        let requested = LimitSpec { wall_ms: Some(1000), ..field(CPU, 60_000) };
+        let limits = rules.resolve("limits", &requested, &none).unwrap();
         assert_eq!(limits.wall, Duration::from_secs(1));
     }
 

@@ -199,9 +199,9 @@ impl ExecutionPlanner {
         stdin: Option<StdinSource>,
         template: Option<&ExecutionTemplate>,
     ) -> Result<ExecutionPlan, RequestRefusal> {
-        let mut ground = BTreeMap::new();
+        let mut template_env = BTreeMap::new();
         if let Some(template) = template {
-            template.extend(&mut ground, &self.path);
+            template.extend(&mut template_env, &self.path);
         }
         let subject = PlannedProgram::of_request(&mut request);
         subject.check()?;
@@ -217,7 +217,7 @@ impl ExecutionPlanner {
             check_has_artifacts(program)?;
         }
         let (recipe, starter) =
-            self.recipe(subject, program, &limits, &request.compile_limits, &ground)?;
+            self.recipe(subject, program, &limits, &request.compile_limits, &template_env)?;
         let start = starter.start(&starter.args, limits)?;
         let mut memory_bytes = limits.memory_bytes;
         let terminal = request.terminal;
@@ -246,7 +246,7 @@ impl ExecutionPlanner {
         };
         let has_tests = matches!(runs, RunPlan::Cases(..));
         let judge = (request.interactor, request.comparison);
-        let judge = self.judge(judge, companion, has_tests, longest, &ground)?;
+        let judge = self.judge(judge, companion, has_tests, longest, &template_env)?;
         let memory_bytes = self.memory(memory_bytes, &recipe, &judge)?;
         let answer_bytes = self.answer_bytes(&recipe, &runs);
         Ok(ExecutionPlan {
@@ -264,19 +264,19 @@ impl ExecutionPlanner {
     /// `longest` is how long the program may take.
     fn judge(
         &self,
-        asked: (Option<JudgeProgram>, Option<OutputComparison>),
+        judges: (Option<JudgeProgram>, Option<OutputComparison>),
         program: Option<&LanguageProgram>,
         has_tests: bool,
         longest: Duration,
-        ground: &BTreeMap<String, String>,
+        template_env: &BTreeMap<String, String>,
     ) -> Result<JudgePlan, RequestRefusal> {
-        let rule = match asked {
+        let rule = match judges {
             (Some(interactor), _) => {
                 let below = |refusal| below("interactor", refusal);
                 let added: &[&str] = if has_tests { &[INPUT, OUTPUT, ANSWER] } else { &[] };
                 let patient = interactor.limits.wall_ms.is_none();
                 let (recipe, mut start) =
-                    self.companion(interactor, program, added, ground).map_err(below)?;
+                    self.companion(interactor, program, added, template_env).map_err(below)?;
                 if patient {
                     // When both wait for each other, it is the program's time that ends.
                     start.limits.wall = start.limits.wall.max(longest.saturating_add(PEER_GRACE));
@@ -286,7 +286,7 @@ impl ExecutionPlanner {
             (None, Some(OutputComparison::Checker(checker))) => {
                 let below = |refusal| below("comparison", refusal);
                 let added = [INPUT, OUTPUT, ANSWER];
-                let companion = self.companion(*checker, program, &added, ground);
+                let companion = self.companion(*checker, program, &added, template_env);
                 let (recipe, start) = companion.map_err(below)?;
                 return Ok(JudgePlan::Checker(recipe, start));
             }
@@ -358,10 +358,10 @@ impl ExecutionPlanner {
         &self,
         program: Option<&LanguageProgram>,
         path: &str,
-        asked: &LimitSpec,
+        requested: &LimitSpec,
     ) -> Result<ProgramLimits, RequestRefusal> {
         let none = LimitSpec::default();
-        self.run.resolve(path, asked, program.map_or(&none, |program| &program.language.limits))
+        self.run.resolve(path, requested, program.map_or(&none, |program| &program.language.limits))
     }
 
     /// Returns everything about a program but its start. `ground` is below its environment, and is
@@ -372,9 +372,9 @@ impl ExecutionPlanner {
         program: Option<&'a LanguageProgram>,
         limits: &ProgramLimits,
         compile_limits: &LimitSpec,
-        ground: &BTreeMap<String, String>,
+        template_env: &BTreeMap<String, String>,
     ) -> Result<(ProgramRecipe, RunStarter<'a>), RequestRefusal> {
-        for (name, value) in ground {
+        for (name, value) in template_env {
             subject.env.entry(name.clone()).or_insert_with(|| value.clone());
         }
         let files = self.files(&mut subject, program)?;
@@ -406,11 +406,12 @@ impl ExecutionPlanner {
                 let env = &program.way().compile_env;
                 let start = ProgramStart {
                     argv: template.fill_compile(&values, &subject.compile_args),
-                    env: self.environment(env, &values, ground),
+                    env: self.environment(env, &values, template_env),
                     limits: compile_limits,
                 };
-                let given = subject.compile_args.iter().map(String::len).sum::<usize>();
-                let field = if given > ARGUMENT_BYTES_MAX / 2 { "compile_args" } else { "files" };
+                let argument_bytes = subject.compile_args.iter().map(String::len).sum::<usize>();
+                let field =
+                    if argument_bytes > ARGUMENT_BYTES_MAX / 2 { "compile_args" } else { "files" };
                 check_argument_bytes(&start, field)?;
                 Some(CompileStage { start, program: program.clone() })
             }
@@ -434,7 +435,7 @@ impl ExecutionPlanner {
         mut companion: JudgeProgram,
         program: Option<&LanguageProgram>,
         added: &[&str],
-        ground: &BTreeMap<String, String>,
+        template_env: &BTreeMap<String, String>,
     ) -> Result<(ProgramRecipe, ProgramStart), RequestRefusal> {
         companion.args.extend(added.iter().map(|name| (*name).to_owned()));
         let (limits, compile_limits) = (companion.limits, companion.compile_limits);
@@ -442,7 +443,8 @@ impl ExecutionPlanner {
         subject.check()?;
         check_has_artifacts(program)?;
         let limits = self.limits_of(program, "limits", &limits)?;
-        let (recipe, starter) = self.recipe(subject, program, &limits, &compile_limits, ground)?;
+        let (recipe, starter) =
+            self.recipe(subject, program, &limits, &compile_limits, template_env)?;
         let start = starter.start(&starter.args, limits)?;
         for (index, file) in recipe.files.iter().enumerate() {
             let top = file.path.split('/').next().unwrap_or_default();
@@ -509,7 +511,7 @@ impl ExecutionPlanner {
                 let own =
                     own.map(|own| self.limits_of(starter.program, "limits", &over(own, limits)));
                 let limits = own.transpose()?.unwrap_or(usual.limits);
-                checks::check_words("args", args.as_deref().unwrap_or_default())?;
+                checks::check_strings("args", args.as_deref().unwrap_or_default())?;
                 let args = args.as_deref().unwrap_or(&starter.args);
                 let named = |refusal| RequestRefusal { field: "args".to_owned(), ..refusal };
                 starter.start(args, limits).map_err(named)?
@@ -526,11 +528,11 @@ impl ExecutionPlanner {
     fn stdin(
         &self,
         request: &mut ExecutionRequest,
-        given: Option<StdinSource>,
+        attached: Option<StdinSource>,
     ) -> Result<StdinSource, RequestRefusal> {
         let own = one_of("stdin", request.stdin.take(), request.stdin_base64.take())?;
-        match (own, given) {
-            (None, given) => Ok(given.unwrap_or_default()),
+        match (own, attached) {
+            (None, attached) => Ok(attached.unwrap_or_default()),
             (Some((field, bytes)), None) if len(&bytes) > self.config.stdin_bytes_max => {
                 let message = format!("must be at most {} bytes", self.config.stdin_bytes_max);
                 Err(RequestRefusal::invalid(field, message))
@@ -646,10 +648,10 @@ impl RunStarter<'_> {
                 (ProgramStart { argv, env, limits }, "args")
             }
             None => {
-                let bytes = |words: &[String]| words.iter().map(String::len).sum::<usize>();
+                let bytes = |strings: &[String]| strings.iter().map(String::len).sum::<usize>();
                 let larger = bytes(args) > bytes(&self.argv);
-                let words = self.argv.iter().chain(args);
-                let argv = words.map(|word| word.as_bytes().to_vec()).collect();
+                let strings = self.argv.iter().chain(args);
+                let argv = strings.map(|word| word.as_bytes().to_vec()).collect();
                 let values =
                     TemplateValues { entry: "", files: &[], args, memory_bytes: 0, prepared: "" };
                 let env = self.planner.environment(&[], &values, &self.env);

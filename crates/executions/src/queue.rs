@@ -374,13 +374,13 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     /// time otherwise. Cancel-safe.
     fn changed(&self) -> Pending<'_, ()>;
 
-    /// Says whether every other server calls [`JobQueue::look_again`] here when it has accepted
+    /// Says whether every other server calls [`JobQueue::wake`] here when it has accepted
     /// jobs, so that they need not be looked for often. A back end that others than servers add to
     /// looks as often as before.
     fn rely_on_announcements(&self, _are_announced: bool) {}
 
-    /// Another server has accepted jobs: ends [`JobQueue::changed`].
-    fn look_again(&self) {}
+    /// Ends [`JobQueue::changed`]: another server has accepted jobs.
+    fn wake(&self) {}
 
     /// Renews leases; answers in their order.
     fn heartbeat(&self, leases: Vec<JobLease>, now_ms: u64) -> Pending<'_, Vec<LeaseRenewal>>;

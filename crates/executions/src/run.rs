@@ -221,7 +221,9 @@ impl<'a> ExecutionRun<'a> {
         let sandboxes = &self.machine.sandboxes;
         let span = node::traces::span(SANDBOX);
         let sandbox = match (self.template, loopback) {
-            (Some(template), loopback) => sandboxes.layered(loopback, &template.ground).await?,
+            (Some(template), loopback) => {
+                sandboxes.layered(loopback, &template.disk_layers).await?
+            }
             (None, true) => sandboxes.connected().await?,
             (None, false) => sandboxes.sandbox().await?,
         };
@@ -372,8 +374,9 @@ impl<'a> ExecutionRun<'a> {
             let input = vec![text_file(INPUT, case.stdin), expected_file(case.expected)];
             let (program, other) = ((ready, case.start), (other, start, input));
             let nothing = (Vec::new(), 0);
-            let ((outcome, _), said) = self.pair(program, other, nothing, Some(number)).await?;
-            return Ok((outcome, ExecutionMode::Fresh, Some(said)));
+            let ((outcome, _), interactor_outcome) =
+                self.pair(program, other, nothing, Some(number)).await?;
+            return Ok((outcome, ExecutionMode::Fresh, Some(interactor_outcome)));
         }
         let mut command = self.command(case.start, ready.files.clone(), ready.is_compiled);
         let input = match judge {
@@ -390,7 +393,7 @@ impl<'a> ExecutionRun<'a> {
         // What it held is free before a checker needs as much.
         drop(sandbox);
         let (mut outcome, _) = ran?;
-        let mut said = None;
+        let mut interactor_outcome = None;
         let is_ok = outcome.verdict == Verdict::Ok;
         match (judge, case.expected) {
             (ReadyJudge::Compare(rule), Some(expected)) if is_ok => {
@@ -407,11 +410,11 @@ impl<'a> ExecutionRun<'a> {
                 let files = files.into_iter().chain([expected_file(expected)]).collect();
                 let checker = self.check(other, start, files, number).await?;
                 judge::apply_checker(&mut outcome, &checker);
-                said = Some(checker);
+                interactor_outcome = Some(checker);
             }
             (_, _) => self.progress.exit(StageName::Run, Some(number), mode, &outcome),
         }
-        Ok((outcome, mode, said))
+        Ok((outcome, mode, interactor_outcome))
     }
 
     /// Runs a checker on one answer.

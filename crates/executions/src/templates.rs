@@ -177,10 +177,10 @@ fn refusal(error: http::HttpError) -> RequestRefusal {
 /// The same, with the name of what was looked for.
 fn named(error: http::HttpError, reference: &str) -> RequestRefusal {
     let refusal = refusal(error);
-    let shown: String = reference.chars().take(SHOWN_MAX).collect();
+    let excerpt: String = reference.chars().take(SHOWN_MAX).collect();
     match refusal.code {
         ErrorCode::NotFound => {
-            let message = format!("unknown template `{shown}`; `cove template list` shows them");
+            let message = format!("unknown template `{excerpt}`; `cove template list` shows them");
             RequestRefusal { message, ..refusal }
         }
         _ => refusal,
@@ -209,23 +209,23 @@ impl OwnedTemplate {
             self.template.workdir.as_deref().unwrap_or_default(),
             self.template.layers.join("\n")
         );
-        let ground = SandboxLayers { layers, workdir: self.template.workdir.clone() };
-        Ok(AttachedTemplate { ground, key })
+        let disk_layers = SandboxLayers { layers, workdir: self.template.workdir.clone() };
+        Ok(AttachedTemplate { disk_layers, key })
     }
 }
 
 /// A template whose layers are attached.
 #[derive(Debug)]
 pub(crate) struct AttachedTemplate {
-    /// What sandboxes begin with.
-    pub(crate) ground: SandboxLayers,
+    /// Layers that sandboxes mount below their disk.
+    pub(crate) disk_layers: SandboxLayers,
     /// Names all of its files.
     pub(crate) key: String,
 }
 
 impl Drop for AttachedTemplate {
     fn drop(&mut self) {
-        let layers = std::mem::take(&mut self.ground.layers);
+        let layers = std::mem::take(&mut self.disk_layers.layers);
         if !layers.is_empty() {
             // The last holder detaches them, which waits for the kernel.
             let _ends_by_itself = node::task::blocking(move || drop(layers));
@@ -244,20 +244,20 @@ mod tests {
         let cell = TemplateCell::default();
         let who =
             TokenPrincipal { tenant: "shop".into(), ..TokenPrincipal::without_token("a", "a") };
-        let asked = |reference: &str| ExecutionRequest {
+        let templated = |reference: &str| ExecutionRequest {
             template: Some(reference.to_owned()),
             ..ExecutionRequest::default()
         };
-        let mut request = asked("web:v2");
+        let mut request = templated("web:v2");
         cell.authorize(&who, &mut request).unwrap();
         assert_eq!(request.template.as_deref(), Some("web:v2@shop"));
         for reference in ["", "web@other", "@", "web:v2@shop"] {
-            let refused = cell.authorize(&who, &mut asked(reference)).unwrap_err();
+            let refused = cell.authorize(&who, &mut templated(reference)).unwrap_err();
             assert_eq!((refused.code, &*refused.field), (ErrorCode::InvalidRequest, FIELD));
         }
         let narrow =
             TokenPrincipal { scopes: TokenScopes::from_iter([TokenScope::Executions]), ..who };
-        let refused = cell.authorize(&narrow, &mut asked("web")).unwrap_err();
+        let refused = cell.authorize(&narrow, &mut templated("web")).unwrap_err();
         assert_eq!(refused.code, ErrorCode::Forbidden);
         assert!(refused.message.contains("sessions"), "{refused}");
     }

@@ -196,10 +196,10 @@ fn text(bytes: Vec<u8>) -> (String, Option<String>) {
         Ok(text) => (beginning(&text), Some(BASE64.encode(text))),
         Err(error) => {
             let bytes = error.as_bytes();
-            let shown = &bytes[..bytes.len().min(REPEATED_BYTES_MAX)];
-            let shown = String::from_utf8_lossy(shown).into_owned();
-            let shown = if is_costly(&shown) { beginning(&shown) } else { shown };
-            (shown, Some(BASE64.encode(bytes)))
+            let readable = &bytes[..bytes.len().min(REPEATED_BYTES_MAX)];
+            let readable = String::from_utf8_lossy(readable).into_owned();
+            let readable = if is_costly(&readable) { beginning(&readable) } else { readable };
+            (readable, Some(BASE64.encode(bytes)))
         }
     }
 }

@@ -160,10 +160,11 @@ fn everything_that_matters_is_part_of_the_key() {
         content: content.as_bytes().to_vec().into(),
         executable,
     };
-    let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let bytes_of =
+        |bytes_of: &[&str]| bytes_of.iter().map(|word| word.as_bytes().to_vec()).collect();
     let command = |argv: &[&str], env: &[&str]| SandboxCommand {
-        argv: words(argv),
-        env: words(env),
+        argv: bytes_of(argv),
+        env: bytes_of(env),
         ..SandboxCommand::default()
     };
     let mut limited = command(&["cc"], &[]);

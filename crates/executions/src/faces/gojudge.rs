@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `wire` | the JSON |
 //! | `plan` | from a request to programs: every check |
-//! | `gather`, `run`, `connect`, `pipes` | places, sandboxes, and what goes between them |
+//! | `group_admission`, `run`, `connect`, `pipes` | places, sandboxes, and what goes between them |
 //! | `outcome` | what is said of a program |
 //! | `store` | files kept between requests |
 //! | `socket`, `stream`, `inputs` | `/ws` and `/stream` |
@@ -19,7 +19,7 @@
 mod config;
 mod connect;
 mod elsewhere;
-mod gather;
+mod group_admission;
 mod inputs;
 mod outcome;
 mod pipes;

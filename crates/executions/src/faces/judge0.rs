@@ -19,9 +19,9 @@ mod about;
 mod archive;
 mod languages;
 mod render;
+mod shell_words;
 mod submission;
 mod token;
-mod words;
 
 /// Entry of the fuzz target for archives.
 #[cfg(fuzzing)]
@@ -78,7 +78,7 @@ use self::render::{
 use self::submission::{Complaints, LABEL, SubmissionRecord};
 use crate::answers::{AnswerDocument, AnswerPatience};
 use crate::error::ExecutionError;
-use crate::faces::{parameters, shown};
+use crate::faces::{excerpt, parameters};
 use crate::jobs::{JobSubmission, Jobs};
 use crate::queue::{JobFilter, JobParts, QueueConfig};
 use crate::service::ExecutionService;
@@ -319,16 +319,16 @@ impl SubmissionQuery {
     fn fields(&self) -> Result<Vec<&'static str>, Judge0Failure> {
         let all = || FIELDS.iter().chain(&MADE_FIELDS).copied();
         let known = all().chain(NAMED_FIELDS);
-        let Some(asked) = self.get("fields").filter(|fields| !fields.trim().is_empty()) else {
+        let Some(names) = self.get("fields").filter(|fields| !fields.trim().is_empty()) else {
             return Ok(DEFAULT_FIELDS.to_vec());
         };
         let mut fields = Vec::new();
         let mut invalid = Vec::new();
-        for name in asked.split(',').map(str::trim) {
+        for name in names.split(',').map(str::trim) {
             match known.clone().find(|field| *field == name) {
                 _ if name == "*" => return Ok(all().collect()),
                 Some(field) => fields.push(field),
-                None => invalid.push(shown(name)),
+                None => invalid.push(excerpt(name)),
             }
         }
         match *invalid {
@@ -341,7 +341,7 @@ impl SubmissionQuery {
     fn counting(&self, name: &str, default: usize) -> Result<usize, Judge0Failure> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| *number > 0);
-        number.ok_or_else(|| Judge0Failure::bad(format!("invalid {name}: {}", shown(text))))
+        number.ok_or_else(|| Judge0Failure::bad(format!("invalid {name}: {}", excerpt(text))))
     }
 }
 
@@ -479,9 +479,9 @@ async fn show(
     let languages = face.languages().await;
     let mut submitted = face.whole(&who, &token, &fields).await?;
     let room = submitted.room.take();
-    let shown = submitted.render(fields, query.texts(&face.config), &languages);
-    let shown = shown.map_err(|NotText| Judge0Failure::not_text())?;
-    Ok(AnswerDocument::of_tree(shown).held(room).answer(StatusCode::OK))
+    let document = submitted.render(fields, query.texts(&face.config), &languages);
+    let document = document.map_err(|NotText| Judge0Failure::not_text())?;
+    Ok(AnswerDocument::of_tree(document).held(room).answer(StatusCode::OK))
 }
 
 async fn show_batch(
@@ -497,10 +497,10 @@ async fn show_batch(
     let tokens: Vec<&str> = tokens.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
     face.check_batch(tokens.len())?;
     let languages = face.languages().await;
-    let mut shown = Vec::with_capacity(tokens.len());
+    let mut documents = Vec::with_capacity(tokens.len());
     let mut rooms = Vec::new();
     for token in tokens {
-        shown.push(match face.submitted(&who, token).await {
+        documents.push(match face.submitted(&who, token).await {
             Ok(mut submitted) => {
                 rooms.extend(submitted.room.take());
                 submitted
@@ -511,7 +511,7 @@ async fn show_batch(
             Err(failure) => return Err(failure),
         });
     }
-    let answer = tree([("submissions", Value::Array(shown))]);
+    let answer = tree([("submissions", Value::Array(documents))]);
     Ok(AnswerDocument::of_tree(answer).held(rooms).answer(StatusCode::OK))
 }
 
@@ -539,7 +539,7 @@ async fn list(
         total += 1;
     })
     .await?;
-    let mut shown = Vec::with_capacity(tokens.len());
+    let mut documents = Vec::with_capacity(tokens.len());
     let mut rooms = Vec::new();
     for token in tokens {
         match face.submitted(&who, &token).await {
@@ -547,7 +547,7 @@ async fn list(
                 rooms.extend(submitted.room.take());
                 let texts = query.texts(&face.config);
                 let rendered = submitted.render(fields.iter().copied(), texts, &languages);
-                shown.push(rendered.map_err(|NotText| Judge0Failure::not_text())?);
+                documents.push(rendered.map_err(|NotText| Judge0Failure::not_text())?);
             }
             // Forgotten since it was listed.
             Err(failure) if failure.status == StatusCode::NOT_FOUND => {}
@@ -562,7 +562,7 @@ async fn list(
         "total_pages": pages,
         "total_count": total,
     });
-    let answer = tree([("submissions", Value::Array(shown)), ("meta", meta)]);
+    let answer = tree([("submissions", Value::Array(documents)), ("meta", meta)]);
     Ok(AnswerDocument::of_tree(answer).held(rooms).answer(StatusCode::OK))
 }
 
@@ -586,11 +586,11 @@ async fn delete(
         return Err(Judge0Failure::bad(message));
     }
     let room = submitted.room.take();
-    let shown = submitted.render(fields, query.texts(&face.config), &languages);
-    let shown = shown.map_err(|NotText| Judge0Failure::not_text())?;
+    let document = submitted.render(fields, query.texts(&face.config), &languages);
+    let document = document.map_err(|NotText| Judge0Failure::not_text())?;
     let removed = face.jobs.queue().remove(who.token_id.to_string(), token::id(&token)).await;
     removed.map_err(ExecutionError::from)?;
-    Ok(AnswerDocument::of_tree(shown).held(room).answer(StatusCode::OK))
+    Ok(AnswerDocument::of_tree(document).held(room).answer(StatusCode::OK))
 }
 
 impl Judge0Context {
@@ -693,7 +693,7 @@ impl Judge0Context {
             Err(error) => return Err(error.into()),
         };
         job.ok_or_else(|| {
-            let message = format!("there is no submission with the token {:?}", shown(token));
+            let message = format!("there is no submission with the token {:?}", excerpt(token));
             Judge0Failure::new(StatusCode::NOT_FOUND, message)
         })
     }
@@ -717,7 +717,7 @@ impl Judge0Context {
         &self,
         who: &TokenPrincipal,
         max: usize,
-        mut look: impl FnMut(&crate::queue::QueuedJob),
+        mut inspect: impl FnMut(&crate::queue::QueuedJob),
     ) -> Result<(), Judge0Failure> {
         let mut before = None;
         let mut left = max;
@@ -726,7 +726,7 @@ impl Judge0Context {
             let label = Some(LABEL.to_owned());
             let filter = JobFilter { label, before: before.take(), limit, ..JobFilter::default() };
             let jobs = self.jobs.jobs(&who.token_id, filter).await?;
-            jobs.iter().for_each(&mut look);
+            jobs.iter().for_each(&mut inspect);
             left -= jobs.len().min(left);
             match jobs.last() {
                 Some(last) if jobs.len() == limit => before = Some(last.id.clone()),

@@ -243,7 +243,7 @@ impl PistonContext {
         if runtimes::choose(&languages, language, version).is_some() {
             return Ok(());
         }
-        let (language, version) = (super::shown(language), super::shown(version));
+        let (language, version) = (super::excerpt(language), super::excerpt(version));
         let message = format!("Requested package {language}-{version} does not exist");
         Err(PistonFailure::new(StatusCode::NOT_FOUND, message))
     }

@@ -155,8 +155,12 @@ mod tests {
         for grants in [granted.grants, Vec::new()] {
             for interactive in [true, false] {
                 let grants = grants.clone();
-                let asked = ExecutionRequest { interactive, grants, ..ExecutionRequest::default() };
-                assert_eq!(is_interactive(&stored(&key, "a", &asked).unwrap()), interactive);
+                let stored_request =
+                    ExecutionRequest { interactive, grants, ..ExecutionRequest::default() };
+                assert_eq!(
+                    is_interactive(&stored(&key, "a", &stored_request).unwrap()),
+                    interactive
+                );
             }
         }
         assert!(!is_interactive(b"{}") && !is_interactive(b"?"));

@@ -74,10 +74,10 @@ impl LeasedSandbox for Place {
     ) -> Pending<'a, ProgramExit> {
         let count = self.0.started.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
-            let words: Vec<String> =
+            let argv: Vec<String> =
                 command.argv.iter().map(|word| String::from_utf8(word.clone()).unwrap()).collect();
             let mut stdout = Vec::new();
-            match words[0].as_str() {
+            match argv[0].as_str() {
                 "hang" => std::future::pending().await,
                 "lost" => return Err(SandboxFailure::Infrastructure("lost".into())),
                 "flaky" if count == 0 => return Err(SandboxFailure::Infrastructure("lost".into())),
@@ -90,7 +90,7 @@ impl LeasedSandbox for Place {
                     }
                 }
                 _ => {
-                    stdout = words[1..].join(" ").into_bytes();
+                    stdout = argv[1..].join(" ").into_bytes();
                     sink.chunk(ChunkStream::Stdout, &stdout);
                 }
             }

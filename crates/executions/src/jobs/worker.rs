@@ -258,7 +258,7 @@ impl Jobs {
         takes_work: watch::Receiver<bool>,
     ) -> Boxed<'a, ()> {
         Box::pin(async move {
-            let upkeep = self.look_after();
+            let upkeep = self.maintain();
             let deliveries = self.deliver_webhooks();
             tokio::select! {
                 () = self.take_jobs(drain, takes_work) => {}
@@ -355,9 +355,9 @@ impl Jobs {
         }
     }
 
-    /// Renews the leases of what runs here, then looks after the queue. In this order: a sweep
+    /// Renews the leases of what runs here, then sweeps the queue. In this order: a sweep
     /// after a step of the clock would else take away what runs here and is well.
-    async fn look_after(&self) {
+    async fn maintain(&self) {
         let mut interval = time::interval(SWEEP_INTERVAL);
         interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {

@@ -25,9 +25,9 @@ pub(crate) fn difference(rule: ComparisonRule, actual: &[u8], expected: &[u8]) -
     match rule {
         ComparisonRule::Exact => exact(actual, expected),
         ComparisonRule::TrailingSpace => trailing_space(actual, expected),
-        ComparisonRule::Tokens => words(actual, expected, |actual, expected| actual == expected),
+        ComparisonRule::Tokens => tokens(actual, expected, |actual, expected| actual == expected),
         ComparisonRule::Float { absolute, relative } => {
-            words(actual, expected, |actual, expected| {
+            tokens(actual, expected, |actual, expected| {
                 actual == expected || close(actual, expected, absolute, relative)
             })
         }
@@ -66,7 +66,7 @@ fn trim_end(line: &[u8]) -> &[u8] {
     line.get(..end).unwrap_or_default()
 }
 
-fn words(actual: &[u8], expected: &[u8], equal: impl Fn(&[u8], &[u8]) -> bool) -> Option<String> {
+fn tokens(actual: &[u8], expected: &[u8], equal: impl Fn(&[u8], &[u8]) -> bool) -> Option<String> {
     let split = |text| <[u8]>::split(text, |byte| is_space(*byte)).filter(|word| !word.is_empty());
     let (mut actual, mut expected) = (split(actual), split(expected));
     for number in 1_usize.. {

@@ -89,11 +89,11 @@ fn the_first_to_decide_decides() {
         ("OK", "IE", Program, "IE"),
     ] {
         let mut outcome = ended(program);
-        let ending = TalkEnding { first, stopped: false, said: TalkVolume::WithinLimit };
+        let ending = TalkEnding { first, stopped: false, volume: TalkVolume::WithinLimit };
         apply_interactor(&mut outcome, &ended(interactor), ending);
-        let shown = outcome.verdict.as_str();
-        assert_eq!(shown, expected, "{program}, {interactor}, first {first:?}");
-        assert!(outcome.limit.is_none() || ["TLE", "MLE"].contains(&shown));
+        let verdict = outcome.verdict.as_str();
+        assert_eq!(verdict, expected, "{program}, {interactor}, first {first:?}");
+        assert!(outcome.limit.is_none() || ["TLE", "MLE"].contains(&verdict));
     }
 }
 
@@ -120,7 +120,7 @@ fn a_program_that_goes_on_is_stopped_by_the_clock() {
         let ending = TalkEnding {
             first: FirstToEnd::Interactor,
             stopped: true,
-            said: TalkVolume::WithinLimit,
+            volume: TalkVolume::WithinLimit,
         };
         apply_interactor(&mut program, &ended(interactor), ending);
         assert_eq!(program.verdict.as_str(), expected, "{interactor}");
@@ -133,7 +133,7 @@ fn a_program_that_goes_on_is_stopped_by_the_clock() {
 #[test]
 fn a_program_that_says_too_much_fails_by_itself() {
     let (beyond, flood) = (TalkVolume::BeyondLimit(10), TalkVolume::TooMuch(20));
-    for (program, interactor, first, stopped, said, expected) in [
+    for (program, interactor, first, stopped, volume, expected) in [
         ("SG SIGPIPE", "MLE", FirstToEnd::Interactor, false, beyond, "OLE"),
         ("SG SIGKILL", "TLE", FirstToEnd::Interactor, true, beyond, "OLE"),
         ("OK", "MLE", FirstToEnd::Program, false, beyond, "OLE"),
@@ -155,27 +155,27 @@ fn a_program_that_says_too_much_fails_by_itself() {
         ("OK", "IE", FirstToEnd::Program, false, flood, "IE"),
     ] {
         let mut outcome = ended(program);
-        apply_interactor(&mut outcome, &ended(interactor), TalkEnding { first, stopped, said });
-        let shown = outcome.verdict.as_str();
-        assert_eq!(shown, expected, "{program}, {interactor}, first {first:?}, {said:?}");
+        apply_interactor(&mut outcome, &ended(interactor), TalkEnding { first, stopped, volume });
+        let verdict = outcome.verdict.as_str();
+        assert_eq!(verdict, expected, "{program}, {interactor}, first {first:?}, {volume:?}");
         assert_eq!(outcome.limit == Some(LimitHit::Output), expected == "OLE");
     }
 }
 
 #[test]
 fn the_message_is_what_the_judge_said() {
-    let said = |judge: &str, stdout: &str, stderr: &str| {
+    let message_of = |judge: &str, stdout: &str, stderr: &str| {
         let mut program = ended("OK");
         let judge =
             StageOutcome { stdout: stdout.to_owned(), stderr: stderr.to_owned(), ..ended(judge) };
         apply_checker(&mut program, &judge);
         program.message
     };
-    assert_eq!(said("OK", "", ""), None);
-    assert_eq!(said("RE 1", "out", " err\n").as_deref(), Some("err"));
-    assert_eq!(said("RE 1", "out\n", " \n").as_deref(), Some("out"));
-    assert_eq!(said("RE 7", "", "").as_deref(), Some("the checker failed: exited with 7"));
-    let message = said("TLE", "", "slow").unwrap();
+    assert_eq!(message_of("OK", "", ""), None);
+    assert_eq!(message_of("RE 1", "out", " err\n").as_deref(), Some("err"));
+    assert_eq!(message_of("RE 1", "out\n", " \n").as_deref(), Some("out"));
+    assert_eq!(message_of("RE 7", "", "").as_deref(), Some("the checker failed: exited with 7"));
+    let message = message_of("TLE", "", "slow").unwrap();
     assert_eq!(message, "the checker failed: reached its wall limit: slow");
 }
 

@@ -41,7 +41,7 @@ pub(super) fn find_all(
                 other.toolchain.as_ref().filter(|other| other.source == toolchain.source)
             })
         {
-            found = found.shown_as(other.clone());
+            found = found.mounted_as(other.clone());
         }
         all.insert(name.clone(), found);
     }
@@ -104,11 +104,11 @@ fn usable(
         directory: String::new(),
         toolchain: None,
     };
-    Some(found.shown_as(toolchain))
+    Some(found.mounted_as(toolchain))
 }
 
 impl FoundTool {
-    fn shown_as(mut self, toolchain: sandbox::Toolchain) -> FoundTool {
+    fn mounted_as(mut self, toolchain: sandbox::Toolchain) -> FoundTool {
         self.directory = format!("/opt/{}", toolchain.name);
         let below = self.host_program.strip_prefix(&toolchain.source).unwrap_or(Path::new(""));
         self.program = format!("{}/{}", self.directory, below.display());

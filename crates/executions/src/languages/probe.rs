@@ -158,8 +158,8 @@ impl PreparedDirectory {
             memory_bytes: 0,
             prepared: directory,
         };
-        let fill = |words: &[String]| {
-            let template = ArgumentTemplate::parse(words, &locate, &mut Default::default());
+        let fill = |arguments: &[String]| {
+            let template = ArgumentTemplate::parse(arguments, &locate, &mut Default::default());
             template.map(|template| template.fill(&values)).map_err(at)
         };
         let mut env = Vec::new();
@@ -240,9 +240,9 @@ impl PreparedDirectory {
         let text = |bytes: &[u8]| std::ffi::OsStr::from_bytes(bytes).to_owned();
         // The shell gives up priority and makes the files readable for sandboxes.
         let shell = ["/bin/sh", "-c", "umask 022; exec nice -n 19 \"$@\"", "sh"];
-        let words = shell.iter().map(std::ffi::OsString::from);
+        let shell_arguments = shell.iter().map(std::ffi::OsString::from);
         // Compilers that it starts would outlive a server that is killed.
-        let argv: Vec<_> = words.chain(argv.iter().map(|word| text(word))).collect();
+        let argv: Vec<_> = shell_arguments.chain(argv.iter().map(|word| text(word))).collect();
         let argv = tie(&argv);
         let Some((program, args)) = argv.split_first() else { return Ok(()) };
         let output = Command::new(program)

@@ -56,13 +56,13 @@ impl ArgumentTemplate {
     /// Reads `words`; `tool` tells where a tool is, or `None` for a name that is not a tool.
     /// Names of the tools that occur are added to `used`.
     pub(super) fn parse<'t>(
-        words: &[String],
+        arguments: &[String],
         tool: &dyn Fn(&str) -> Option<LocatedTool<'t>>,
         used: &mut BTreeSet<String>,
     ) -> Result<ArgumentTemplate, String> {
-        let words =
-            words.iter().map(|word| parse_word(word, tool, used)).collect::<Result<_, _>>()?;
-        Ok(ArgumentTemplate { words })
+        let arguments =
+            arguments.iter().map(|word| parse_word(word, tool, used)).collect::<Result<_, _>>()?;
+        Ok(ArgumentTemplate { words: arguments })
     }
 
     /// The words of one request.
@@ -76,9 +76,9 @@ impl ArgumentTemplate {
         values: &TemplateValues<'_>,
         compile_args: &[String],
     ) -> Vec<Vec<u8>> {
-        let given = || compile_args.iter().map(|arg| arg.as_bytes().to_vec());
-        let words = self.words.len() + values.args.len() + compile_args.len();
-        let mut filled = Vec::with_capacity(words);
+        let compile_words = || compile_args.iter().map(|arg| arg.as_bytes().to_vec());
+        let word_count = self.words.len() + values.args.len() + compile_args.len();
+        let mut filled = Vec::with_capacity(word_count);
         let mut placed = false;
         for word in &self.words {
             match word {
@@ -90,13 +90,13 @@ impl ArgumentTemplate {
                 }
                 TemplateWord::CompileArgs => {
                     placed = true;
-                    filled.extend(given());
+                    filled.extend(compile_words());
                 }
                 TemplateWord::Text(pieces) => filled.push(fill_word(pieces, values).into_bytes()),
             }
         }
         if !placed {
-            filled.extend(given());
+            filled.extend(compile_words());
         }
         filled
     }
@@ -207,8 +207,8 @@ fn heap_mib(memory_bytes: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn check(words: &[&str], expected: Result<&[&str], &str>) {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    fn check(arguments: &[&str], expected: Result<&[&str], &str>) {
+        let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         let tool = |name: &str| {
             (name == "cc")
                 .then_some(LocatedTool { program: "/opt/cc/bin/cc", directory: "/opt/cc" })
@@ -222,7 +222,7 @@ mod tests {
             memory_bytes: 512 << 20,
             prepared: "/opt/x",
         };
-        let filled = ArgumentTemplate::parse(&words, &tool, &mut used).map(|template| {
+        let filled = ArgumentTemplate::parse(&arguments, &tool, &mut used).map(|template| {
             let filled = template.fill(&values);
             filled.into_iter().map(|word| String::from_utf8(word).unwrap()).collect::<Vec<_>>()
         });
@@ -231,7 +231,7 @@ mod tests {
             (Err(problem), Err(expected)) => {
                 assert!(problem.contains(expected), "`{problem}` has no `{expected}`");
             }
-            (filled, _) => panic!("{words:?} gave {filled:?}"),
+            (filled, _) => panic!("{arguments:?} gave {filled:?}"),
         }
     }
 
@@ -259,13 +259,13 @@ mod tests {
         let args = ["-g".to_owned(), "-DX".to_owned()];
         let values =
             TemplateValues { entry: "a", files: &[], args: &[], memory_bytes: 0, prepared: "" };
-        for (words, expected) in [
+        for (arguments, expected) in [
             (vec!["cc", "{compile_args}", "x"], vec!["cc", "-g", "-DX", "x"]),
             (vec!["cc", "x"], vec!["cc", "x", "-g", "-DX"]),
         ] {
-            let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+            let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
             let template =
-                ArgumentTemplate::parse(&words, &|_| None, &mut BTreeSet::new()).unwrap();
+                ArgumentTemplate::parse(&arguments, &|_| None, &mut BTreeSet::new()).unwrap();
             let filled = template.fill_compile(&values, &args);
             assert_eq!(filled, expected.iter().map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>());
         }

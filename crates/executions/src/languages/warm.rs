@@ -155,13 +155,13 @@ pub(crate) fn mode(runtime: &WarmRuntime) -> ExecutionMode {
 
 /// Returns whether the limits of a process are those that it was started with: they are not set
 /// again.
-fn started_for(own: &ProgramLimits, asked: &ProgramLimits) -> bool {
-    own.memory_bytes == asked.memory_bytes
-        && own.processes == asked.processes
-        && own.open_files == asked.open_files
-        && own.file_size_bytes == asked.file_size_bytes
-        && own.stack_bytes == asked.stack_bytes
-        && own.cpu >= asked.cpu
+fn started_for(own: &ProgramLimits, requested: &ProgramLimits) -> bool {
+    own.memory_bytes == requested.memory_bytes
+        && own.processes == requested.processes
+        && own.open_files == requested.open_files
+        && own.file_size_bytes == requested.file_size_bytes
+        && own.stack_bytes == requested.stack_bytes
+        && own.cpu >= requested.cpu
 }
 
 /// Returns whether the streams are those that every runtime waits with.
@@ -186,7 +186,7 @@ fn start_env(env: &[Vec<u8>]) -> Vec<&[u8]> {
 mod tests {
     use super::*;
 
-    fn words(list: &[&str]) -> Vec<Vec<u8>> {
+    fn strings(list: &[&str]) -> Vec<Vec<u8>> {
         list.iter().map(|word| word.as_bytes().to_vec()).collect()
     }
 
@@ -194,8 +194,8 @@ mod tests {
         WarmRuntime {
             name: "python".to_owned(),
             kind: WarmKind::ForkPython,
-            argv: words(&["/usr/bin/python3", "main.py"]),
-            env: words(&["PATH=/bin", "HOME=/home/user", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"]),
+            argv: strings(&["/usr/bin/python3", "main.py"]),
+            env: strings(&["PATH=/bin", "HOME=/home/user", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"]),
             limits: sandbox::ProgramLimits::default(),
             ready: 2,
             forks_max: FORKS_MAX,

@@ -101,9 +101,9 @@ impl PlannedProgram {
 
     /// No NUL, which would end an argument early, and no name that is not one.
     fn check_arguments(&self) -> Result<(), RequestRefusal> {
-        check_words("argv", self.argv.as_deref().unwrap_or_default())?;
-        check_words("args", &self.args)?;
-        check_words("compile_args", &self.compile_args)?;
+        check_strings("argv", self.argv.as_deref().unwrap_or_default())?;
+        check_strings("args", &self.args)?;
+        check_strings("compile_args", &self.compile_args)?;
         if self.compile_args.len() > COMPILE_ARGS_MAX {
             let message = format!("there may be at most {COMPILE_ARGS_MAX} arguments");
             return Err(RequestRefusal::invalid("compile_args", message));
@@ -121,9 +121,9 @@ impl PlannedProgram {
     }
 }
 
-/// No NUL in any of `words`.
-pub(super) fn check_words(field: &str, words: &[String]) -> Result<(), RequestRefusal> {
-    match words.iter().position(|word| word.contains('\0')) {
+/// Refuses strings with NUL.
+pub(super) fn check_strings(field: &str, strings: &[String]) -> Result<(), RequestRefusal> {
+    match strings.iter().position(|word| word.contains('\0')) {
         Some(index) => {
             Err(RequestRefusal::invalid(format!("{field}[{index}]"), "contains a NUL character"))
         }
@@ -187,34 +187,35 @@ pub(super) fn check_label(field: &str, label: &str) -> Result<(), RequestRefusal
 }
 
 fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), RequestRefusal> {
-    let given = |is_given: bool, field: &'static str| is_given.then_some(field);
+    let field_if = |is_set: bool, field: &'static str| is_set.then_some(field);
     let stdin = || {
-        given(request.stdin.is_some() || has_stdin, "stdin")
-            .or(given(request.stdin_base64.is_some(), "stdin_base64"))
+        field_if(request.stdin.is_some() || has_stdin, "stdin")
+            .or(field_if(request.stdin_base64.is_some(), "stdin_base64"))
     };
     let live = || {
-        given(request.terminal.is_some(), "terminal").or(given(request.interactive, "interactive"))
+        field_if(request.terminal.is_some(), "terminal")
+            .or(field_if(request.interactive, "interactive"))
     };
     let refuse = |field: &'static str, other: &str| {
         Err(RequestRefusal::invalid(field, format!("cannot be given along with {other}")))
     };
     if !request.tests.is_empty() {
-        let outputs = given(!request.outputs.is_empty(), "outputs");
+        let outputs = field_if(!request.outputs.is_empty(), "outputs");
         if let Some(field) = stdin().or(outputs).or_else(live) {
             return refuse(field, "tests");
         }
     }
     if request.interactor.is_some() {
-        let merged = given(request.merge_stderr, "merge_stderr");
-        let compared = given(request.comparison.is_some(), "comparison");
+        let merged = field_if(request.merge_stderr, "merge_stderr");
+        let compared = field_if(request.comparison.is_some(), "comparison");
         if let Some(field) = stdin().or_else(live).or(merged).or(compared) {
             return refuse(field, "interactor");
         }
     }
     // Standard input from elsewhere is what makes an execution interactive.
-    let own = given(request.stdin.is_some(), "stdin");
+    let own = field_if(request.stdin.is_some(), "stdin");
     if let (Some(field), Some(live)) =
-        (own.or(given(request.stdin_base64.is_some(), "stdin_base64")), live())
+        (own.or(field_if(request.stdin_base64.is_some(), "stdin_base64")), live())
     {
         return refuse(field, live);
     }
@@ -262,8 +263,8 @@ pub(crate) fn check_env_name(name: &str) -> Result<(), String> {
     if well_formed {
         return Ok(());
     }
-    let shown: String = name.chars().take(64).collect();
-    Err(format!("{shown:?} cannot be the name of an environment variable"))
+    let excerpt: String = name.chars().take(64).collect();
+    Err(format!("{excerpt:?} cannot be the name of an environment variable"))
 }
 
 pub(super) fn check_outputs(outputs: &[String], outputs_max: usize) -> Result<(), RequestRefusal> {
@@ -345,8 +346,8 @@ pub(super) fn check_argument_bytes(
     start: &ProgramStart,
     field: &str,
 ) -> Result<(), RequestRefusal> {
-    let bytes = |words: &[Vec<u8>]| -> usize {
-        words.iter().map(|word| word.len() + 1 + size_of::<usize>()).sum()
+    let bytes = |strings: &[Vec<u8>]| -> usize {
+        strings.iter().map(|word| word.len() + 1 + size_of::<usize>()).sum()
     };
     let (argv, env) = (bytes(&start.argv), bytes(&start.env));
     if argv + env <= ARGUMENT_BYTES_MAX {

@@ -54,8 +54,8 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn text(words: &[Vec<u8>]) -> String {
-    words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
+fn text(strings: &[Vec<u8>]) -> String {
+    strings.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// One line per stage: `name: argv | env | files | stdin`; the files stand with the first one.
@@ -253,7 +253,8 @@ fn sizes_are_limited_and_the_limit_is_named() {
         let refusal = plan(&languages, request).unwrap_err();
         (refusal.field.clone(), refusal.message)
     };
-    let argv = |words: Vec<String>| ExecutionRequest { argv: Some(words), ..Default::default() };
+    let argv =
+        |arguments: Vec<String>| ExecutionRequest { argv: Some(arguments), ..Default::default() };
     let x = || argv(vec!["x".to_owned()]);
     let file = |name: String, bytes: usize| SourceFile {
         name,
@@ -350,7 +351,7 @@ fn name() -> impl Strategy<Value = String> {
 fn request() -> impl Strategy<Value = ExecutionRequest> {
     let word =
         prop_oneof![1 => Just(String::new()), 1 => Just("\0".to_owned()), 20 => "[a-z]{1,3}"];
-    let words = proptest::collection::vec(word, 0..4);
+    let arguments = proptest::collection::vec(word, 0..4);
     let file = (name(), "(AAAA){0,2}[a-z]{0,1}", any::<bool>(), any::<bool>()).prop_map(
         |(name, content, base64, executable)| SourceFile {
             name,
@@ -367,11 +368,11 @@ fn request() -> impl Strategy<Value = ExecutionRequest> {
         prop_oneof![8 => Just("sc"), 8 => Just("built"), 1 => Just("absent"), 1 => Just("?")];
     let program = (
         proptest::option::of(language.prop_map(str::to_owned)),
-        proptest::option::weighted(0.3, words.clone()),
+        proptest::option::weighted(0.3, arguments.clone()),
         proptest::option::of("[a-z]{0,3}"),
         proptest::collection::vec(file, 0..3),
     );
-    (program, words, proptest::collection::vec(name(), 0..3), limits).prop_map(
+    (program, arguments, proptest::collection::vec(name(), 0..3), limits).prop_map(
         |((language, argv, source, files), args, outputs, limits)| ExecutionRequest {
             language,
             argv,

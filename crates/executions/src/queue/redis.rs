@@ -14,7 +14,7 @@
 //! | `link.rs` | the connection, transactions, BullMQ's scripts |
 //! | `names.rs` | queues of tenants, priorities, ids of foreign jobs, tokens |
 //! | `codec.rs` | what goes to scripts and comes from them |
-//! | `accept.rs`, `work.rs`, `look.rs`, `sweep.rs` | the operations, as in the files `*.lua` |
+//! | `accept.rs`, `work.rs`, `reads.rs`, `sweep.rs` | the operations, as in the files `*.lua` |
 //!
 //! # References
 //! - <https://docs.bullmq.io/>
@@ -22,8 +22,8 @@
 mod accept;
 mod codec;
 mod link;
-mod look;
 mod names;
+mod reads;
 mod sweep;
 mod work;
 
@@ -77,9 +77,9 @@ impl Default for RedisConfig {
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RedisConfig { url: _, prefix, name, tenant } = self;
-        let mut shown = f.debug_struct("RedisConfig");
-        shown.field("prefix", prefix).field("name", name).field("tenant", tenant);
-        shown.finish_non_exhaustive()
+        let mut debug = f.debug_struct("RedisConfig");
+        debug.field("prefix", prefix).field("name", name).field("tenant", tenant);
+        debug.finish_non_exhaustive()
     }
 }
 
@@ -260,7 +260,7 @@ impl JobQueue for RedisQueue {
         Box::pin(async move {
             // Each second, which is often enough; what it says counts from the next time on.
             self.read_clock().await?;
-            self.look_after(now_ms).await
+            self.sweep_step(now_ms).await
         })
     }
 

@@ -17,7 +17,7 @@
 mod accept;
 mod attempt;
 mod feed;
-mod look;
+mod reads;
 mod room;
 mod schema;
 mod shared;
@@ -117,7 +117,7 @@ impl JobQueue for SqlQueue {
                 changed.await;
             } else {
                 // What other servers do is seen by looking.
-                drop(tokio::time::timeout(self.0.look_interval(), changed).await);
+                drop(tokio::time::timeout(self.0.poll_interval(), changed).await);
             }
             Ok(())
         })
@@ -127,8 +127,8 @@ impl JobQueue for SqlQueue {
         self.0.rely_on_announcements(are_announced);
     }
 
-    fn look_again(&self) {
-        self.0.look_again();
+    fn wake(&self) {
+        self.0.wake();
     }
 
     fn heartbeat(&self, leases: Vec<JobLease>, now_ms: u64) -> Pending<'_, Vec<LeaseRenewal>> {
@@ -155,13 +155,14 @@ impl JobQueue for SqlQueue {
     }
 
     fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>> {
-        Box::pin(self.0.read("queue.get", move |transaction| look::get(transaction, &id, parts)))
+        Box::pin(self.0.read("queue.get", move |transaction| reads::get(transaction, &id, parts)))
     }
 
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>> {
         let dialect = self.0.store.dialect();
         Box::pin(
-            self.0.read("queue.list", move |transaction| look::list(transaction, &filter, dialect)),
+            self.0
+                .read("queue.list", move |transaction| reads::list(transaction, &filter, dialect)),
         )
     }
 
@@ -172,7 +173,7 @@ impl JobQueue for SqlQueue {
     fn stats(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, QueueStats> {
         let backend = self.backend();
         Box::pin(self.0.read("queue.stats", move |transaction| {
-            look::stats(transaction, tenant.as_deref(), now_ms, backend)
+            reads::stats(transaction, tenant.as_deref(), now_ms, backend)
         }))
     }
 

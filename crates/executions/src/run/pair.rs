@@ -36,9 +36,9 @@ impl ExecutionRun<'_> {
         other_start: &ProgramStart,
     ) -> Result<(), SandboxFailure> {
         let SingleRun { start, outputs, outputs_bytes_max, .. } = single;
-        let asked = (outputs.clone(), outputs_bytes_max);
+        let output_request = (outputs.clone(), outputs_bytes_max);
         let other = (other, other_start, Vec::new());
-        let ran = self.pair((ready, start), other, asked, None).await;
+        let ran = self.pair((ready, start), other, output_request, None).await;
         match ran {
             Ok(((program, contents), interactor)) => {
                 self.push(StageName::Interactor, ExecutionMode::Fresh, interactor);
@@ -102,12 +102,12 @@ impl ExecutionRun<'_> {
         // By the clock, not by who was heard of first: a report takes longer when there is
         // something left to end.
         let first = FirstToEnd::by_clock(exit.ended, interactor.ended, !exit.breaches.is_empty());
-        let said = match sent.get() {
+        let volume = match sent.get() {
             _ if is_flood => TalkVolume::TooMuch(sent_max),
             sent if sent > allowed => TalkVolume::BeyondLimit(allowed),
             _ => TalkVolume::WithinLimit,
         };
-        let ending = TalkEnding { first, stopped: exit.stopped, said };
+        let ending = TalkEnding { first, stopped: exit.stopped, volume };
         let contents = std::mem::take(&mut exit.outputs);
         let mut outcome = self.judged(StageName::Run, &names.0, exit);
         let interactor = self.judged(StageName::Interactor, &names.1, interactor);

@@ -598,12 +598,13 @@ async fn a_program_and_its_interactor_are_judged_together() {
 
 #[tokio::test]
 async fn a_runtime_that_waits_is_used_unless_it_is_absent_or_not_wanted() {
-    let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let bytes_of =
+        |bytes_of: &[&str]| bytes_of.iter().map(|word| word.as_bytes().to_vec()).collect();
     let runtime = || sandbox::WarmRuntime {
         name: "script".to_owned(),
         kind: sandbox::WarmKind::ForkPython,
-        argv: words(&["/opt/interp/bin/interp", "main.sc"]),
-        env: words(&["HOME=/home/user", "LANG=C.UTF-8"]),
+        argv: bytes_of(&["/opt/interp/bin/interp", "main.sc"]),
+        env: bytes_of(&["HOME=/home/user", "LANG=C.UTF-8"]),
         limits: sandbox::ProgramLimits::default(),
         ready: 1,
         forks_max: 1,

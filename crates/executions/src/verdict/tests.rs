@@ -13,14 +13,14 @@ fn killed(signal: i32) -> ProgramExit {
 /// Verdict, limit, exit code and signal of `exit` as run stage, and its verdict as compile stage.
 fn check(exit: ProgramExit, run: &str, compile: &str) {
     let judged = outcome(StageName::Run, b"program", exit.clone());
-    let shown = format!(
+    let summary = format!(
         "{}/{}/{}/{}",
         judged.verdict,
         judged.limit.map_or("-", LimitHit::as_str),
         judged.exit_code.map_or("-".to_owned(), |code| code.to_string()),
         judged.signal.as_deref().unwrap_or("-"),
     );
-    assert_eq!(shown, run, "{exit:?}");
+    assert_eq!(summary, run, "{exit:?}");
     let judged = outcome(StageName::Compile, b"program", exit.clone());
     assert_eq!(judged.verdict.as_str(), compile, "{exit:?}");
 }
@@ -113,7 +113,7 @@ fn no_output_makes_an_answer_several_times_as_large() {
 #[test]
 fn text_is_whole_unless_json_would_be_much_longer() {
     let long = "\u{0}".repeat(5000);
-    for (text, shown, has_exact) in [
+    for (text, text_bytes, has_exact) in [
         ("\u{0}".repeat(4096), 4096, false),
         (long.clone(), 4096, true),
         ("x".repeat(1 << 20), 1 << 20, false),
@@ -122,7 +122,7 @@ fn text_is_whole_unless_json_would_be_much_longer() {
     ] {
         let exit = ProgramExit { stdout: text.clone().into_bytes(), ..exited(0) };
         let outcome = outcome(StageName::Run, b"", exit);
-        assert_eq!(outcome.stdout.len(), shown);
+        assert_eq!(outcome.stdout.len(), text_bytes);
         assert_eq!(outcome.stdout_base64.is_some(), has_exact);
         assert!(text.starts_with(&outcome.stdout));
     }

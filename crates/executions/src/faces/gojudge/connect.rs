@@ -137,15 +137,15 @@ impl ProgramWires {
         program: &mut GojudgeProgram,
         streams: Vec<DescriptorPlan>,
     ) -> io::Result<[CaptureTarget; 2]> {
-        let mut shown = CaptureTarget::Nothing;
+        let mut output = CaptureTarget::Nothing;
         for (fd, stream) in streams.into_iter().enumerate() {
-            let is_first = shown == CaptureTarget::Nothing;
+            let is_first = output == CaptureTarget::Nothing;
             match stream {
                 DescriptorPlan::Collect { name, bytes_max } if is_first => {
-                    shown = CaptureTarget::Keep { name, bytes_max };
+                    output = CaptureTarget::Keep { name, bytes_max };
                 }
                 DescriptorPlan::Out if is_first => {
-                    shown = CaptureTarget::Send(stream::tag(index, fd))
+                    output = CaptureTarget::Send(stream::tag(index, fd))
                 }
                 DescriptorPlan::In => {
                     program.command.stdin = self.live(stream::tag(index, fd));
@@ -165,7 +165,7 @@ impl ProgramWires {
                 | DescriptorPlan::Piped => {}
             }
         }
-        Ok([shown, CaptureTarget::Nothing])
+        Ok([output, CaptureTarget::Nothing])
     }
 
     fn connect_each(

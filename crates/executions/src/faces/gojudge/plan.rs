@@ -181,7 +181,7 @@ impl GojudgePlanner<'_> {
         mut cmd: GojudgeCommand,
         is_pipe_file: &dyn Fn(&str) -> bool,
     ) -> Result<GojudgeProgram, RunError> {
-        check_words(&cmd)?;
+        check_strings(&cmd)?;
         let keeps_products = !cmd.copy_out_cached.is_empty();
         let rules = if keeps_products { self.compile } else { self.run };
         let (limits, stream_bytes_max) = limits(&cmd, rules);
@@ -200,7 +200,7 @@ impl GojudgePlanner<'_> {
         }
         let output_bytes_max = match cmd.copy_out_max {
             0 => self.outputs_bytes_max,
-            asked => asked.min(self.outputs_bytes_max),
+            bytes_max => bytes_max.min(self.outputs_bytes_max),
         };
         let command = SandboxCommand {
             argv,
@@ -412,13 +412,13 @@ struct CopyInFile {
     refused: Option<GojudgeResult>,
 }
 
-/// Words without NUL, and nothing that this server would have to ignore.
-fn check_words(cmd: &GojudgeCommand) -> Result<(), RunError> {
+/// Refuses strings with NUL, and options that this server would have to ignore.
+fn check_strings(cmd: &GojudgeCommand) -> Result<(), RunError> {
     if cmd.args.is_empty() {
         return Err(RunError::invalid("args", "must not be empty"));
     }
-    for (field, words) in [("args", &cmd.args), ("env", &cmd.env)] {
-        if let Some(index) = words.iter().position(|word| word.contains('\0')) {
+    for (field, strings) in [("args", &cmd.args), ("env", &cmd.env)] {
+        if let Some(index) = strings.iter().position(|word| word.contains('\0')) {
             return Err(RunError::invalid(
                 &format!("{field}[{index}]"),
                 "contains a NUL character",
@@ -437,34 +437,36 @@ fn check_words(cmd: &GojudgeCommand) -> Result<(), RunError> {
         (cmd.data_segment_limit, "dataSegmentLimit", memory),
         (cmd.strict_memory_limit, "strictMemoryLimit", memory),
     ];
-    match unsupported.iter().find(|(is_asked, ..)| *is_asked) {
+    match unsupported.iter().find(|(is_set, ..)| *is_set) {
         Some((_, field, message)) => Err(RunError::invalid(field, *message)),
         None => Ok(()),
     }
 }
 
-/// Returns what a program may use, within the configured maxima, and how much is kept of a stream.
-/// What is zero or left out has the server's default; without a clock limit the CPU limit is one,
-/// as in go-judge.
+/// Returns the limits of a program, within the configured maxima, and how much is kept of a stream.
+/// A limit that is zero or left out has the server's default; without a clock limit the CPU limit
+/// is one, as in go-judge.
 fn limits(cmd: &GojudgeCommand, rules: &LimitRules) -> (ProgramLimits, u64) {
-    let given = |value: u64| (value > 0).then_some(value);
-    let ms = |ns: u64| given(ns).map(|ns| ns.div_ceil(1_000_000));
-    let clock = [cmd.real_cpu_limit, cmd.clock_limit, cmd.cpu_limit].into_iter().find_map(given);
-    let memory = given(cmd.memory_limit);
-    let asked = LimitSpec {
+    let non_zero = |value: u64| (value > 0).then_some(value);
+    let ms = |ns: u64| non_zero(ns).map(|ns| ns.div_ceil(1_000_000));
+    let clock = [cmd.real_cpu_limit, cmd.clock_limit, cmd.cpu_limit].into_iter().find_map(non_zero);
+    let memory = non_zero(cmd.memory_limit);
+    let requested = LimitSpec {
         cpu_ms: ms(cmd.cpu_limit),
         wall_ms: ms(clock.unwrap_or(0)),
         memory_bytes: memory,
-        processes: given(cmd.proc_limit),
-        stack_bytes: given(cmd.stack_limit).map(|stack| stack.min(memory.unwrap_or(stack))),
+        processes: non_zero(cmd.proc_limit),
+        stack_bytes: non_zero(cmd.stack_limit).map(|stack| stack.min(memory.unwrap_or(stack))),
         output_bytes: Some(u64::MAX),
         ..LimitSpec::default()
     };
-    let mut limits = rules.capped(&asked);
+    let mut limits = rules.capped(&requested);
     // The rules count in milliseconds.
-    for (limit, asked) in [(&mut limits.cpu, given(cmd.cpu_limit)), (&mut limits.wall, clock)] {
-        if let Some(asked) = asked {
-            *limit = Duration::from_nanos(asked).max(TIME_MIN).min(*limit);
+    for (limit, requested) in
+        [(&mut limits.cpu, non_zero(cmd.cpu_limit)), (&mut limits.wall, clock)]
+    {
+        if let Some(requested) = requested {
+            *limit = Duration::from_nanos(requested).max(TIME_MIN).min(*limit);
         }
     }
     (limits, limits.output_bytes)

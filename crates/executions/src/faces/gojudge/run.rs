@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::config::GojudgeConfig;
 use super::connect::{CollectedStream, ConnectedProgram, ProgramWires};
 use super::elsewhere::{BorrowedFiles, OtherFileStores};
-use super::gather::SlotGathering;
+use super::group_admission::GroupAdmission;
 use super::outcome;
 use super::plan::{GojudgePlan, GojudgePlanner};
 use super::store::FileStore;
@@ -125,7 +125,7 @@ pub(super) enum CallerRequest {
 #[derive(Debug, Default)]
 pub(super) struct CallerHandle {
     /// Requests of the caller; none once its sender is gone.
-    pub(super) asked: Option<mpsc::Receiver<CallerRequest>>,
+    pub(super) requests: Option<mpsc::Receiver<CallerRequest>>,
     /// Input of the caller, by the tag of the stream.
     pub(super) inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
     /// Channel for the output that the caller wants.
@@ -140,7 +140,7 @@ pub(super) struct GojudgeRunner {
     /// Files that are kept at other nodes.
     pub(super) others: Option<OtherFileStores>,
     /// Turns of groups; what runs alone has all it needs.
-    gathering: SlotGathering,
+    group_admission: GroupAdmission,
 }
 
 impl GojudgeRunner {
@@ -150,7 +150,7 @@ impl GojudgeRunner {
         others: Option<OtherFileStores>,
     ) -> GojudgeRunner {
         let store = FileStore::new(&config);
-        GojudgeRunner { service, config, store, others, gathering: SlotGathering::new() }
+        GojudgeRunner { service, config, store, others, group_admission: GroupAdmission::new() }
     }
 
     /// Runs a request to its end. Dropping the future ends what runs.
@@ -173,7 +173,9 @@ impl GojudgeRunner {
         let (permits, mut room) = tokio::select! {
             admitted = admitted => admitted?,
             // Nothing else is asked before there is anything.
-            () = until_cancelled(&mut remote.asked, &mut sizes) => return Err(RunError::Cancelled),
+            () = until_cancelled(&mut remote.requests, &mut sizes) => {
+                return Err(RunError::Cancelled);
+            }
         };
         for (index, program) in plan.programs.iter_mut().enumerate() {
             if program.has_terminal {
@@ -223,17 +225,17 @@ impl GojudgeRunner {
         if count == 1 {
             return Ok(vec![admission.enter(tenant, memory_bytes).await?]);
         }
-        let turn = self.gathering.turn(tenant).await?;
+        let group = self.group_admission.acquire(tenant).await?;
         // The memory comes with the last place. A group that held it while it waits for places
         // would wait behind somebody who waits for that very memory, and both would wait for ever.
-        // Places alone are harmless: one group gathers at a time, and it leaves one to others.
+        // Places alone are harmless: one group acquires at a time, and it leaves one to others.
         let mut permits = Vec::with_capacity(count);
         while permits.len() + 1 < count {
             let is_further = !permits.is_empty();
             permits.push(admission.enter_grouped(tenant, 0, count, is_further).await?);
         }
         permits.push(admission.enter_grouped(tenant, memory_bytes, count, true).await?);
-        drop(turn);
+        drop(group);
         Ok(permits)
     }
 
@@ -252,9 +254,9 @@ impl GojudgeRunner {
         for (index, mut program) in plan.programs.into_iter().enumerate() {
             let mut connected = wires.connect(index, &mut program, &mut tasks).map_err(failed)?;
             let mut command = std::mem::take(&mut program.command);
-            if remote.asked.is_some() {
-                let (control, asked) = mpsc::channel(CONTROLS_MAX);
-                command.control = Some(asked);
+            if remote.requests.is_some() {
+                let (control, commands) = mpsc::channel(CONTROLS_MAX);
+                command.control = Some(commands);
                 controls.push(control);
             }
             running.push(async move {
@@ -278,9 +280,9 @@ impl GojudgeRunner {
                     Some(one) => ended.push(one),
                     None => break,
                 },
-                asked = next(&mut remote.asked) => match asked {
-                    Some(asked) => heed(asked, &controls),
-                    None => remote.asked = None,
+                commands = next(&mut remote.requests) => match commands {
+                    Some(commands) => heed(commands, &controls),
+                    None => remote.requests = None,
                 },
             }
         }
@@ -344,33 +346,33 @@ pub(super) enum ProgramEnd {
 }
 
 /// Waits for what comes next; for ever where nothing can.
-async fn next(asked: &mut Option<mpsc::Receiver<CallerRequest>>) -> Option<CallerRequest> {
-    match asked {
-        Some(asked) => asked.recv().await,
+async fn next(requests: &mut Option<mpsc::Receiver<CallerRequest>>) -> Option<CallerRequest> {
+    match requests {
+        Some(requests) => requests.recv().await,
         None => std::future::pending().await,
     }
 }
 
 /// Waits until the caller gives up. Sizes of terminals that it asks for until then are noted.
 async fn until_cancelled(
-    asked: &mut Option<mpsc::Receiver<CallerRequest>>,
+    requests: &mut Option<mpsc::Receiver<CallerRequest>>,
     sizes: &mut HashMap<usize, TerminalDimensions>,
 ) {
     loop {
-        match next(asked).await {
+        match next(requests).await {
             Some(CallerRequest::Cancel) => return,
             Some(CallerRequest::Resize(index, size, noted)) => {
                 sizes.insert(index, size);
                 noted.send(()).ok();
             }
-            None => *asked = None,
+            None => *requests = None,
         }
     }
 }
 
 /// Passes on what the caller wants. A program that has ended does not heed it.
-fn heed(asked: CallerRequest, controls: &[mpsc::Sender<ProgramControl>]) {
-    match asked {
+fn heed(request: CallerRequest, controls: &[mpsc::Sender<ProgramControl>]) {
+    match request {
         CallerRequest::Cancel => {
             for control in controls {
                 control.try_send(ProgramControl::Stop).ok();

@@ -165,11 +165,11 @@ impl ConnectionRequests {
                 format!("worker queue is full: {requests_max} requests of this connection");
             return Some(refusal(&id, message));
         }
-        let (cancel, asked) = mpsc::channel(ASKED_MAX);
+        let (cancel, requests) = mpsc::channel(ASKED_MAX);
         self.cancels.insert(id.clone(), cancel);
         let (runner, tenant) = (Arc::clone(&self.runner), Arc::clone(&self.tenant));
         self.running.spawn(async move {
-            let remote = CallerHandle { asked: Some(asked), ..CallerHandle::default() };
+            let remote = CallerHandle { requests: Some(requests), ..CallerHandle::default() };
             let ended = Box::pin(runner.run(&tenant, request, remote)).await;
             response(id, ended)
         });

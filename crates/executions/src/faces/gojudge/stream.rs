@@ -159,7 +159,7 @@ async fn talk(
     sink: &mut SplitSink<WebSocket, Message>,
     stream: impl MessageSource,
 ) -> Result<wire::GojudgeResponse, StreamEnd> {
-    let (ask, asked) = mpsc::channel(ASKED_MAX);
+    let (ask, requests) = mpsc::channel(ASKED_MAX);
     let (output, chunks) = mpsc::channel(OUTPUT_CHUNKS_MAX);
     let mut incoming = StreamMessage {
         ask,
@@ -180,7 +180,7 @@ async fn talk(
             }
         }
     }
-    let remote = CallerHandle { asked: Some(asked), inputs, output: Some(output) };
+    let remote = CallerHandle { requests: Some(requests), inputs, output: Some(output) };
     let id = request.request_id.clone();
     let running = async { Ok(Box::pin(runner.run(tenant, request, remote)).await) };
     let both = async { tokio::try_join!(running, send_chunks(sink, chunks)) };
@@ -253,7 +253,7 @@ impl StreamMessage {
         let mut held_until = time::Instant::now();
         loop {
             if let Some(StreamData { tag, bytes }) =
-                held.take_if(|given| self.inputs.has_room(given.tag))
+                held.take_if(|data| self.inputs.has_room(data.tag))
             {
                 self.inputs.push(tag, bytes);
             }
@@ -267,7 +267,7 @@ impl StreamMessage {
                         Err(over) => return over,
                     };
                     held = match self.take(&message).await {
-                        Ok(given) => given,
+                        Ok(data) => data,
                         Err(why) => return StreamEnd::Malformed(why),
                     };
                     held_until = time::Instant::now() + self.room_timeout;
@@ -329,11 +329,11 @@ mod tests {
     use super::*;
 
     fn incoming(input: mpsc::Sender<Vec<u8>>) -> (StreamMessage, mpsc::Receiver<CallerRequest>) {
-        let (ask, asked) = mpsc::channel(ASKED_MAX);
+        let (ask, requests) = mpsc::channel(ASKED_MAX);
         let mut inputs = StreamInputs::default();
         inputs.add(0, input);
         let room_timeout = Duration::from_millis(10);
-        (StreamMessage { ask, inputs, terminals: HashSet::new(), room_timeout }, asked)
+        (StreamMessage { ask, inputs, terminals: HashSet::new(), room_timeout }, requests)
     }
 
     fn input(bytes: usize) -> Vec<u8> {
@@ -351,24 +351,24 @@ mod tests {
     #[tokio::test]
     async fn a_cancel_behind_input_that_nobody_reads_is_seen() {
         let (sender, _unread) = mpsc::channel(1);
-        let (incoming, mut asked) = incoming(sender);
+        let (incoming, mut requests) = incoming(sender);
         let half = LATER_MESSAGE_BYTES_MAX / 2;
         let stream = messages(vec![input(half), input(half), input(half), vec![CANCEL]]);
         tokio::select! {
             _ = incoming.run(stream) => panic!("it is not over"),
-            asked = asked.recv() => assert!(matches!(asked, Some(CallerRequest::Cancel)), "{asked:?}"),
+            requests = requests.recv() => assert!(matches!(requests, Some(CallerRequest::Cancel)), "{requests:?}"),
         }
     }
 
     #[tokio::test]
     async fn input_does_not_overtake_a_size() {
         let (sender, mut reader) = mpsc::channel(1);
-        let (mut incoming, mut asked) = incoming(sender);
+        let (mut incoming, mut requests) = incoming(sender);
         incoming.terminals.insert(0);
         let size = br#"{"index": 0, "fd": 0, "rows": 33, "cols": 101}"#;
         let all = vec![[&[RESIZE][..], size].concat(), input(1)];
         let runner = async {
-            let Some(CallerRequest::Resize(0, _, noted)) = asked.recv().await else {
+            let Some(CallerRequest::Resize(0, _, noted)) = requests.recv().await else {
                 panic!("no size")
             };
             for _ in 0..100 {
@@ -391,7 +391,7 @@ mod tests {
             (vec![input(LATER_MESSAGE_BYTES_MAX)], "too large"),
         ] {
             let (sender, _unread) = mpsc::channel(1);
-            let (incoming, _asked) = incoming(sender);
+            let (incoming, _requests) = incoming(sender);
             match incoming.run(messages(all)).await {
                 StreamEnd::TooMuch(why) => assert!(why.contains(says), "{why}"),
                 _ => panic!("{says}"),
@@ -402,7 +402,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_reads_gets_more_than_is_kept() {
         let (sender, mut reader) = mpsc::channel(1);
-        let (mut incoming, _asked) = incoming(sender);
+        let (mut incoming, _requests) = incoming(sender);
         incoming.room_timeout = ROOM_TIMEOUT;
         let part = LATER_MESSAGE_BYTES_MAX - 2;
         let mut all = vec![input(part); 20];

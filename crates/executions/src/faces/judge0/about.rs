@@ -41,7 +41,7 @@ pub(super) async fn language(
     let number: Option<u64> = id.parse().ok();
     let found = languages.iter().find(|language| Some(language.id) == number);
     let found = found.ok_or_else(|| {
-        let message = format!("there is no language with the id {:?}", super::shown(&id));
+        let message = format!("there is no language with the id {:?}", super::excerpt(&id));
         Judge0Failure::new(StatusCode::NOT_FOUND, message)
     })?;
     ok(languages::full(found))

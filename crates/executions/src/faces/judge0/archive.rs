@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::faces::{from_base64, shown};
+use crate::faces::{excerpt, from_base64};
 
 /// Entries of one archive, directories included.
 const ENTRIES_MAX: usize = 1000;
@@ -43,21 +43,21 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
     for index in 0..archive.len() {
         let mut entry = archive.by_index(index).map_err(invalid)?;
         let name = entry.name().map_err(invalid)?.into_owned();
-        let shown = shown(&name);
+        let short_name = excerpt(&name);
         if entry.is_dir() {
             continue;
         }
         let kind = entry.unix_mode().unwrap_or(MODE_REGULAR) & MODE_TYPE;
         if entry.is_symlink() || ![0, MODE_REGULAR].contains(&kind) {
-            return Err(format!("{shown:?} is not a regular file"));
+            return Err(format!("{short_name:?} is not a regular file"));
         }
         crate::plan::check_path(&name)
-            .map_err(|problem| format!("the name {shown:?} {problem}"))?;
+            .map_err(|problem| format!("the name {short_name:?} {problem}"))?;
         let executable = entry.unix_mode().is_some_and(|mode| mode & MODE_EXECUTABLE != 0);
         let mut content = Vec::new();
         // One byte more tells whether there is more.
         let mut limited = (&mut entry).take(left.saturating_add(1));
-        limited.read_to_end(&mut content).map_err(|error| format!("{shown:?}: {error}"))?;
+        limited.read_to_end(&mut content).map_err(|error| format!("{short_name:?}: {error}"))?;
         let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
         left = left
             .checked_sub(length)
@@ -74,8 +74,8 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
 /// Returns whether the directory is small enough to be read: all of it is in memory before its
 /// entries can be counted. Whatever may be taken for the end of a directory has to say so.
 fn check_directory(bytes: &[u8]) -> Result<(), String> {
-    let tail = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
-    let ends = tail.windows(END_BYTES).filter(|end| end.starts_with(END));
+    let end_bytes = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+    let ends = end_bytes.windows(END_BYTES).filter(|end| end.starts_with(END));
     for (index, end) in ends.enumerate() {
         if index == ENDS_MAX {
             return Err(format!("has more than {ENDS_MAX} directories"));

@@ -173,15 +173,15 @@ impl SubmissionView {
     ) -> Result<Value, NotText> {
         let request = self.job.request.as_deref().map(serde_json::from_slice);
         let request: Option<ExecutionRequest> = request.and_then(Result::ok);
-        let mut shown = Map::new();
+        let mut document = Map::new();
         for field in fields {
             let value = match self.text_field(field, request.as_ref()) {
                 Some(bytes) => written(bytes, texts)?,
                 None => self.plain_field(field, languages),
             };
-            shown.insert(field.to_owned(), value);
+            document.insert(field.to_owned(), value);
         }
-        Ok(Value::Object(shown))
+        Ok(Value::Object(document))
     }
 
     /// A field that is encoded where that is asked for.
@@ -381,10 +381,10 @@ impl SubmissionOutcome {
         let expected = remembered.expected.as_deref().and_then(from_base64);
         let status = |outcome: &StageOutcome| status_of(outcome, remembered, expected.as_deref());
         let failed = runs.iter().find(|outcome| status(outcome) != ACCEPTED);
-        let shown = failed.or(runs.last()).copied().unwrap_or(&execution.outcome);
-        let status = status(shown);
+        let decisive = failed.or(runs.last()).copied().unwrap_or(&execution.outcome);
+        let status = status(decisive);
         if status == INTERNAL {
-            let message = shown.message.clone();
+            let message = decisive.message.clone();
             return SubmissionOutcome {
                 status,
                 compile_output,
@@ -395,15 +395,15 @@ impl SubmissionOutcome {
         let some = |bytes: Vec<u8>| Some(bytes).filter(|bytes| !bytes.is_empty());
         SubmissionOutcome {
             status,
-            stdout: some(stream(&shown.stdout, shown.stdout_base64.as_ref())),
-            stderr: some(stream(&shown.stderr, shown.stderr_base64.as_ref())),
+            stdout: some(stream(&decisive.stdout, decisive.stdout_base64.as_ref())),
+            stderr: some(stream(&decisive.stderr, decisive.stderr_base64.as_ref())),
             compile_output,
-            message: message_of(shown, status),
+            message: message_of(decisive, status),
             cpu_ms: Some(mean(runs.iter().map(|run| run.cpu_ms))),
             wall_ms: Some(mean(runs.iter().map(|run| run.wall_ms))),
             memory_bytes: Some(mean_bytes(&runs)),
-            exit_code: shown.exit_code,
-            exit_signal: shown.signal.as_deref().and_then(signal_number),
+            exit_code: decisive.exit_code,
+            exit_signal: decisive.signal.as_deref().and_then(signal_number),
         }
     }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::languages::{MULTI_FILE, NumberedKind, NumberedLanguage};
-use super::{Judge0Config, archive, words};
+use super::{Judge0Config, archive, shell_words};
 use crate::error::RequestRefusal;
 use crate::faces::from_base64;
 use crate::jobs::JobSubmission;
@@ -106,11 +106,15 @@ pub(super) fn parse(
         label: Some(LABEL.to_owned()),
         limits: limits(&remembered),
         merge_stderr: remembered.redirect_stderr_to_stdout,
-        args: remembered.command_line_arguments.as_deref().map(words::split).unwrap_or_default(),
+        args: remembered
+            .command_line_arguments
+            .as_deref()
+            .map(shell_words::split)
+            .unwrap_or_default(),
         compile_args: remembered
             .compiler_options
             .as_deref()
-            .map(words::options)
+            .map(shell_words::options)
             .unwrap_or_default(),
         webhook: remembered.callback_url.clone().map(|url| WebhookTarget { url, secret: None }),
         ..ExecutionRequest::default()
@@ -255,7 +259,7 @@ impl SubmissionForm<'_> {
     }
 
     /// A value that is there and not blank.
-    fn given(&self, field: &str) -> Option<&Value> {
+    fn value_of(&self, field: &str) -> Option<&Value> {
         self.parameters.get(field).filter(|value| match value {
             Value::Null => false,
             Value::String(text) => !text.is_empty(),
@@ -264,7 +268,7 @@ impl SubmissionForm<'_> {
     }
 
     fn text(&mut self, field: &str) -> Option<String> {
-        match self.given(field)? {
+        match self.value_of(field)? {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
             _ => {
@@ -298,7 +302,7 @@ impl SubmissionForm<'_> {
     }
 
     fn number(&mut self, field: &str, default: f64, min: f64, max: f64) -> f64 {
-        let value = match self.given(field) {
+        let value = match self.value_of(field) {
             None => return default,
             Some(Value::Number(number)) => number.as_f64(),
             Some(Value::String(text)) => text.trim().parse().ok(),
@@ -317,7 +321,7 @@ impl SubmissionForm<'_> {
     }
 
     fn whole(&mut self, field: &str, default: u64, min: u64, max: u64) -> u64 {
-        let value = match self.given(field) {
+        let value = match self.value_of(field) {
             None => return default,
             Some(Value::Number(number)) => number.to_string(),
             Some(Value::String(text)) => text.trim().to_owned(),
@@ -339,7 +343,7 @@ impl SubmissionForm<'_> {
     }
 
     fn flag(&mut self, field: &str, default: bool) -> bool {
-        let value = match self.given(field) {
+        let value = match self.value_of(field) {
             None => return default,
             Some(Value::Bool(value)) => return *value,
             Some(Value::Number(number)) => number.to_string(),
@@ -357,7 +361,7 @@ impl SubmissionForm<'_> {
     }
 
     fn language<'a>(&mut self, languages: &'a [NumberedLanguage]) -> Option<&'a NumberedLanguage> {
-        if self.given("language_id").is_none() {
+        if self.value_of("language_id").is_none() {
             self.complain("language_id", "can't be blank");
             return None;
         }

@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use super::request::{self, PistonJob};
 use super::stage::StageEnd;
 use super::{PistonContext, PistonFailure};
-use crate::faces::shown;
+use crate::faces::excerpt;
 use crate::service::{ProgramIo, ProgressObserver};
 use crate::verdict::signal_number;
 
@@ -205,7 +205,7 @@ enum PistonMessage {
 }
 
 /// Reads one message; none when it is not for us (pings).
-fn said(message: Message) -> Result<Option<PistonMessage>, ConnectionStop> {
+fn parse_message(message: Message) -> Result<Option<PistonMessage>, ConnectionStop> {
     let bytes = match message {
         Message::Text(text) => axum::body::Bytes::from(text),
         Message::Binary(bytes) => bytes,
@@ -232,7 +232,7 @@ fn said(message: Message) -> Result<Option<PistonMessage>, ConnectionStop> {
             _ => Err(ConnectionStop::Error("data is required as a string".to_owned())),
         },
         Some(other) => {
-            Err(ConnectionStop::Error(format!("there is no message of type {:?}", shown(other))))
+            Err(ConnectionStop::Error(format!("there is no message of type {:?}", excerpt(other))))
         }
         None => Err(ConnectionStop::Error("type is required as a string".to_owned())),
     }
@@ -242,7 +242,7 @@ fn said(message: Message) -> Result<Option<PistonMessage>, ConnectionStop> {
 async fn init(stream: &mut Messages) -> Result<Value, ConnectionStop> {
     loop {
         let Some(Ok(message)) = stream.next().await else { return Err(ConnectionStop::Gone) };
-        match said(message) {
+        match parse_message(message) {
             Ok(Some(PistonMessage::Init(body))) => return Ok(body),
             Ok(Some(_)) | Err(ConnectionStop::Close(_)) => {
                 return Err(ConnectionStop::Close(NOT_INITIALIZED));
@@ -322,7 +322,7 @@ impl PistonInbox {
                 },
                 message = stream.next(), if room => {
                     let Some(Ok(message)) = message else { return ConnectionStop::Gone };
-                    match said(message) {
+                    match parse_message(message) {
                         Ok(None) => {}
                         Ok(Some(PistonMessage::Init(_))) => {
                             return ConnectionStop::Close(ALREADY_INITIALIZED);
@@ -483,8 +483,8 @@ impl Utf8Stream {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
         let begins = |at: &usize| {
-            let tail = std::str::from_utf8(&all[*at..]);
-            tail.is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+            let incomplete = std::str::from_utf8(&all[*at..]);
+            incomplete.is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
         };
         if let Some(at) = (all.len().saturating_sub(3)..all.len()).find(begins) {
             self.rest = all.split_off(at);
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn messages_are_told_apart() {
-        let text = |text: &str| said(Message::Text(text.into()));
+        let text = |text: &str| parse_message(Message::Text(text.into()));
         assert_eq!(
             text(r#"{"type":"data","stream":"stdin","data":"x"}"#),
             Ok(Some(PistonMessage::Stdin(b"x".to_vec())))
@@ -561,8 +561,8 @@ mod tests {
         ] {
             assert!(matches!(text(message), Err(ConnectionStop::Error(_))), "{message}");
         }
-        assert_eq!(said(Message::Ping(Vec::new().into())), Ok(None));
-        assert_eq!(said(Message::Close(None)), Err(ConnectionStop::Gone));
+        assert_eq!(parse_message(Message::Ping(Vec::new().into())), Ok(None));
+        assert_eq!(parse_message(Message::Close(None)), Err(ConnectionStop::Gone));
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::PistonConfig;
 use super::runtimes::{self, PistonRuntime};
 use crate::error::RequestRefusal;
-use crate::faces::{entry_name, from_base64, shown};
+use crate::faces::{entry_name, excerpt, from_base64};
 
 /// Job to run.
 #[derive(Debug)]
@@ -38,16 +38,16 @@ pub(super) fn parse(
         }
     }
     let runtime = runtimes::choose(languages, language, version)
-        .ok_or_else(|| format!("{}-{} runtime is unknown", shown(language), shown(version)))?;
+        .ok_or_else(|| format!("{}-{} runtime is unknown", excerpt(language), excerpt(version)))?;
     let Some(main) = files.iter().position(is_utf8) else {
         return Err("files must include at least one utf8 encoded file".to_owned());
     };
     let mut limits = limits(body, config)?;
     if runtime.cove.preparing {
         // What is configured is meant for a compiler that has what it needs.
-        let asked = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
-        limits.0.wall_ms = limits.0.wall_ms.filter(|_| asked("compile_timeout"));
-        limits.0.cpu_ms = limits.0.cpu_ms.filter(|_| asked("compile_cpu_time"));
+        let is_set = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
+        limits.0.wall_ms = limits.0.wall_ms.filter(|_| is_set("compile_timeout"));
+        limits.0.cpu_ms = limits.0.cpu_ms.filter(|_| is_set("compile_cpu_time"));
     }
     let files = place(files, main, &runtime)?;
     let request = ExecutionRequest {
@@ -78,7 +78,7 @@ fn is_utf8(file: &Value) -> bool {
 fn args(body: &Map<String, Value>) -> Result<Vec<String>, String> {
     match body.get("args") {
         None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(words)) => words
+        Some(Value::Array(list)) => list
             .iter()
             .enumerate()
             .map(|(index, word)| match word {
@@ -139,18 +139,20 @@ fn number(
     kind: &str,
     configured: Option<u64>,
 ) -> Result<Option<u64>, String> {
-    let asked = match body.get(name) {
+    let number_sent = match body.get(name) {
         None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
         Some(Value::String(text)) if text.is_empty() => return Ok(None),
         Some(Value::Number(number)) => number,
         Some(_) => return Err(format!("If specified, {name} must be a number")),
     };
-    let value = asked.as_f64().unwrap_or(f64::INFINITY);
+    let value = number_sent.as_f64().unwrap_or(f64::INFINITY);
     if value == 0.0 {
         return Ok(None);
     }
     if let Some(configured) = configured
-        && asked.as_u64().map_or(value > 0.0 && value > as_float(configured), |it| it > configured)
+        && number_sent
+            .as_u64()
+            .map_or(value > 0.0 && value > as_float(configured), |it| it > configured)
     {
         return Err(format!("{name} cannot exceed the configured limit of {configured}"));
     }
@@ -162,7 +164,7 @@ fn number(
     if value < 0.0 {
         return Err(format!("{name} must be non-negative"));
     }
-    asked.as_u64().or_else(|| rounded_up(value)).map_or_else(
+    number_sent.as_u64().or_else(|| rounded_up(value)).map_or_else(
         || Err(format!("If specified, {name} must be a number")),
         |value| Ok(Some(value)),
     )
@@ -186,16 +188,16 @@ fn rounded_up(value: f64) -> Option<u64> {
 fn place(files: &[Value], main: usize, runtime: &PistonRuntime) -> Result<Vec<SourceFile>, String> {
     let mut placed = Vec::with_capacity(files.len());
     for (index, file) in files.iter().enumerate() {
-        let given = match file.get("name") {
+        let file_name = match file.get("name") {
             None | Some(Value::Null) => "",
             Some(Value::String(name)) => name,
             Some(_) => return Err(format!("files[{index}].name must be a string")),
         };
-        let name = match (given, index == main) {
+        let name = match (file_name, index == main) {
             ("", true) => entry_name(&runtime.cove.name, &runtime.cove.extensions),
             ("", false) => format!("file{index}.code"),
-            (given, true) => with_extension(tidy(given), &runtime.cove),
-            (given, false) => tidy(given),
+            (file_name, true) => with_extension(tidy(file_name), &runtime.cove),
+            (file_name, false) => tidy(file_name),
         };
         let content = file.get("content").and_then(Value::as_str).unwrap_or_default();
         let (content, encoding) = match encoding(file) {

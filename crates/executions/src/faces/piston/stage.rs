@@ -36,7 +36,7 @@ pub(super) fn answer(job: &PistonJob, execution: &Execution, together: &Combined
     for (index, stage) in execution.stages.iter().enumerate() {
         let output = together.stages.get(index).filter(|output| !output.is_empty());
         let output = output.map(|output| String::from_utf8_lossy(output).into_owned());
-        last = shown(execution.of_stage(stage), output);
+        last = excerpt(execution.of_stage(stage), output);
         let name = if stage.name == StageName::Compile { "compile" } else { "run" };
         answer.insert(name.to_owned(), last.clone());
     }
@@ -49,7 +49,7 @@ pub(super) fn answer(job: &PistonJob, execution: &Execution, together: &Combined
 
 /// Returns a stage in Piston's shape. Without `output` (what a cache repeats has none), the streams
 /// stand one behind the other in it.
-fn shown(outcome: &StageOutcome, output: Option<String>) -> Value {
+fn excerpt(outcome: &StageOutcome, output: Option<String>) -> Value {
     let end = StageEnd::of(outcome);
     let output = output.unwrap_or_else(|| format!("{}{}", outcome.stdout, outcome.stderr));
     json!({
@@ -238,7 +238,7 @@ mod tests {
             "memory": 1000, "message": null, "status": null, "cpu_time": 1, "wall_time": 3,
         });
         let outcome = outcome(Some(0), None, None);
-        assert_eq!(shown(&outcome, Some("eorurt".to_owned())), expected);
-        assert_eq!(shown(&outcome, None)["output"], "outerr");
+        assert_eq!(excerpt(&outcome, Some("eorurt".to_owned())), expected);
+        assert_eq!(excerpt(&outcome, None)["output"], "outerr");
     }
 }

@@ -19,8 +19,8 @@ impl RuntimeVersion {
     /// first that has a point in it counts. Missing parts are 0.
     pub(in crate::faces) fn in_text(text: &str) -> Option<RuntimeVersion> {
         let mut numbers_only = None;
-        let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
-        for word in words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
+        let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+        for word in numbers.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
             let parts: Vec<u64> = word.split('.').map_while(|part| part.parse().ok()).collect();
             let part = |index| parts.get(index).copied().unwrap_or(0);
             let version = RuntimeVersion { numbers: [part(0), part(1), part(2)], release: true };

@@ -2,7 +2,7 @@
 
 use api::LanguageView;
 
-use crate::faces::shown;
+use crate::faces::excerpt;
 
 /// Python's unit tests, with pytest.
 pub(super) const PYTEST: &str = "pytest";
@@ -106,7 +106,7 @@ pub(super) fn choose(
     let known = LANGUAGES.iter().find(|language| language.name == name).ok_or_else(|| {
         let names: Vec<&str> = LANGUAGES.iter().map(|language| language.name).collect();
         let message =
-            format!("there is no language {:?}; there are {}", shown(name), names.join(", "));
+            format!("there is no language {:?}; there are {}", excerpt(name), names.join(", "));
         DialectRefusal::Unknown(message)
     })?;
     let wanted = known.cove.unwrap_or(known.name);

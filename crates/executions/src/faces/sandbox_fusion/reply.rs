@@ -217,7 +217,7 @@ fn files(fetched: &[FetchedName], outputs: &[OutputFile]) -> BTreeMap<String, St
             BytesEncoding::Utf8 => BASE64.encode(content),
             BytesEncoding::Base64 => content.clone(),
         };
-        Some((name.asked.clone(), content))
+        Some((name.requested.clone(), content))
     };
     fetched.iter().filter_map(content).collect()
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::dialects::{self, DialectRefusal, FusionLanguage, FusionStages};
 use super::{SandboxFusionConfig, SandboxFusionFailure};
 use crate::error::RequestRefusal;
-use crate::faces::{entry_name, from_base64, shown};
+use crate::faces::{entry_name, excerpt, from_base64};
 use crate::limits::LimitTable;
 use crate::plan::ExecutionPlanner;
 
@@ -91,7 +91,7 @@ pub(super) struct PlannedRun {
 /// Name of a file to return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchedName {
-    pub(super) asked: String,
+    pub(super) requested: String,
     pub(super) inside: String,
 }
 
@@ -194,14 +194,14 @@ pub(super) fn plan_notebook(
     }
     let (_, view) = chosen("python", languages)?;
     let cell_ms = body.cell_timeout.map_or(0, millis);
-    let asked = LimitSpec {
+    let requested = LimitSpec {
         wall_ms: Some(millis(body.total_timeout.unwrap_or(NOTEBOOK_TIMEOUT_S))),
         cpu_ms: Some(u64::MAX),
         memory_bytes: body.memory_limit_mb.and_then(memory_bytes),
         output_bytes: Some(config.notebook_max_size),
         ..LimitSpec::default()
     };
-    let limits = planner.rules(LimitTable::Run).clamped(&asked);
+    let limits = planner.rules(LimitTable::Run).clamped(&requested);
     let mut files = placed(body.files.unwrap_or_default())?;
     let entry = unused(&entry_name(&view.name, &view.extensions), &files);
     files.insert(0, text_file(entry, &format!("{PYTHON_CELLS}\n{NOTEBOOK_DRIVER}")));
@@ -290,10 +290,10 @@ fn unused(name: &str, files: &[SourceFile]) -> String {
 
 fn placed(files: BTreeMap<String, Option<String>>) -> Result<Vec<SourceFile>, RequestRefusal> {
     let mut placed = Vec::with_capacity(files.len());
-    for (asked, content) in files {
-        let Some(content) = content.filter(|_| !asked.contains(IGNORED)) else { continue };
-        let field = || format!("files[{:?}]", shown(&asked));
-        let name = inside(&asked).map_err(|message| RequestRefusal::invalid(field(), message))?;
+    for (path, content) in files {
+        let Some(content) = content.filter(|_| !path.contains(IGNORED)) else { continue };
+        let field = || format!("files[{:?}]", excerpt(&path));
+        let name = inside(&path).map_err(|message| RequestRefusal::invalid(field(), message))?;
         let bytes = from_base64(&content)
             .ok_or_else(|| RequestRefusal::invalid(field(), "is not base64"))?;
         let content = BASE64.encode(bytes);
@@ -308,10 +308,10 @@ fn placed(files: BTreeMap<String, Option<String>>) -> Result<Vec<SourceFile>, Re
 }
 
 fn fetched(names: Vec<String>) -> Result<Vec<FetchedName>, RequestRefusal> {
-    let name = |asked: String| {
-        let field = || format!("fetch_files[{:?}]", shown(&asked));
-        let inside = inside(&asked).map_err(|it| RequestRefusal::invalid(field(), it))?;
-        Ok(FetchedName { asked, inside })
+    let name = |path: String| {
+        let field = || format!("fetch_files[{:?}]", excerpt(&path));
+        let inside = inside(&path).map_err(|it| RequestRefusal::invalid(field(), it))?;
+        Ok(FetchedName { requested: path, inside })
     };
     names.into_iter().map(name).collect()
 }

@@ -27,7 +27,7 @@ impl RedisQueue {
             bodies.push(serde_json::from_slice::<Json>(&job.request).map_err(unavailable)?);
         }
         let answer = self.link.ask(self.reservation(&jobs, now_ms)).await?;
-        let answers = RedisReply::of(answer).words()?;
+        let answers = RedisReply::of(answer).texts()?;
         match answers.first().map(String::as_str) {
             Some("full") => return Err(QueueError::Full { queued_max: self.config.queued_max }),
             Some("tenant") => {
@@ -162,7 +162,7 @@ impl RedisQueue {
         self.adopt_strays(now_ms).await?;
         loop {
             let waiting = ScriptCall::new("waiting").marked(tenant.as_deref()).num(STEP);
-            let ids = RedisReply::of(self.link.ask(waiting).await?).words()?;
+            let ids = RedisReply::of(self.link.ask(waiting).await?).texts()?;
             let before = gone.len();
             for id in ids.into_iter().map(ExecutionId) {
                 let message = "the queue was drained";

@@ -127,12 +127,12 @@ impl RedisReply {
     }
 
     /// Returns all that is left, as text.
-    pub(super) fn words(mut self) -> Result<Vec<String>, QueueError> {
-        let mut words = Vec::new();
+    pub(super) fn texts(mut self) -> Result<Vec<String>, QueueError> {
+        let mut texts = Vec::new();
         while !self.is_empty() {
-            words.push(self.word()?);
+            texts.push(self.word()?);
         }
-        Ok(words)
+        Ok(texts)
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn state(name: &str) -> Result<ExecutionState, QueueError> {
     found.ok_or_else(|| LinkError::Answer(format!("no state `{name}`")).into())
 }
 
-/// A job, as `row` of `look.lua` gives it.
+/// A job, as `row` of `reads.lua` gives it.
 pub(super) fn job(mut row: RedisReply) -> Result<QueuedJob, QueueError> {
     let id = ExecutionId(row.word()?);
     let state = state(&row.word()?)?;

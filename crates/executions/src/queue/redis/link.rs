@@ -35,7 +35,7 @@ const OPERATIONS: &str = concat!(
     include_str!("base.lua"),
     include_str!("push.lua"),
     include_str!("work.lua"),
-    include_str!("look.lua"),
+    include_str!("reads.lua"),
     include_str!("sweep.lua"),
 );
 

@@ -99,7 +99,7 @@ impl RedisQueue {
 
     /// Every queue there is.
     pub(super) async fn queues(&self) -> Result<Vec<String>, QueueError> {
-        let names = RedisReply::of(self.link.ask(ScriptCall::new("queues")).await?).words()?;
+        let names = RedisReply::of(self.link.ask(ScriptCall::new("queues")).await?).texts()?;
         Ok(names.into_iter().step_by(2).collect())
     }
 

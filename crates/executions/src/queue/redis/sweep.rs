@@ -1,4 +1,4 @@
-//! Looking after things, a bounded part at a time.
+//! Maintenance of the queue, a bounded part at a time.
 
 use api::{ExecutionId, ExecutionState};
 
@@ -16,7 +16,7 @@ const PUSH_MAX_MS: u64 = 60_000;
 const LOST: &str = "the worker was lost";
 
 impl RedisQueue {
-    pub(super) async fn look_after(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
+    pub(super) async fn sweep_step(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
         let mut swept = QueueSweepReport::default();
         self.tell(&mut swept).await?;
         self.find_lost(now_ms, &mut swept).await?;
@@ -33,8 +33,8 @@ impl RedisQueue {
     }
 
     async fn tell(&self, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
-        let told = self.link.ask(ScriptCall::new("told").num(STEP)).await?;
-        read_ended(RedisReply::of(told), swept)
+        let reply = self.link.ask(ScriptCall::new("told").num(STEP)).await?;
+        read_ended(RedisReply::of(reply), swept)
     }
 
     async fn find_lost(&self, now_ms: u64, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
@@ -85,7 +85,7 @@ impl RedisQueue {
         swept: &mut QueueSweepReport,
     ) -> Result<(), QueueError> {
         let overdue = ScriptCall::new("overdue").num(now_ms).num(STEP);
-        for id in RedisReply::of(self.link.ask(overdue).await?).words()? {
+        for id in RedisReply::of(self.link.ask(overdue).await?).texts()? {
             let id = ExecutionId(id);
             if self.expire(&id, now_ms).await? {
                 swept.ended.push((id, ExecutionState::Expired));
@@ -98,7 +98,7 @@ impl RedisQueue {
     async fn undo_pushes(&self, now_ms: u64) -> Result<(), QueueError> {
         let Some(before) = now_ms.checked_sub(PUSH_MAX_MS) else { return Ok(()) };
         let pushes = ScriptCall::new("pushes").num(before).num(STEP);
-        for id in RedisReply::of(self.link.ask(pushes).await?).words()? {
+        for id in RedisReply::of(self.link.ask(pushes).await?).texts()? {
             let id = ExecutionId(id);
             self.take_out(&id, None, "cancelled", "it was never accepted", now_ms).await?;
             self.link.ask(ScriptCall::new("unpush").arg(&*id.0)).await?;

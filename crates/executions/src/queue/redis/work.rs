@@ -41,7 +41,7 @@ impl RedisQueue {
             let pick = self.with_quota(pick, &quota);
             let mut reply = RedisReply::of(self.link.ask(pick).await?);
             let word = reply.word()?;
-            let found = reply.words()?;
+            let found = reply.texts()?;
             if word == "overdue" {
                 for id in found.into_iter().map(ExecutionId) {
                     self.expire(&id, now_ms).await?;

@@ -244,7 +244,7 @@ pub(super) fn cancel(
     let Some(row) = transaction.query_one(sql, &[id.clone(), tenant])? else {
         return Ok((CancelAnswer::Unknown, 0));
     };
-    let state = super::look::state(&row.get::<String>(0)?)?;
+    let state = super::reads::state(&row.get::<String>(0)?)?;
     if state.is_final() {
         return Ok((CancelAnswer::Ended(state), 0));
     }

@@ -1,4 +1,4 @@
-//! Statements that only look.
+//! Statements that only read.
 
 use api::{ExecutionId, ExecutionState, QueueStats, Verdict};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};

@@ -20,7 +20,7 @@ use super::attempt::{self, AttemptOutcome};
 use super::feed::{self, ScheduleWindow};
 use super::room::{QueueLoad, QueueRoom};
 use super::upkeep::{self, BATCH_MAX};
-use super::{accept, look, schema};
+use super::{accept, reads, schema};
 
 /// Jobs that one claim takes at most: their requests are in memory together.
 const CLAIM_MAX: usize = 256;
@@ -85,7 +85,7 @@ impl SqlQueueShared {
     }
 
     /// Interval at which an idle server looks for jobs of others.
-    pub(super) fn look_interval(&self) -> Duration {
+    pub(super) fn poll_interval(&self) -> Duration {
         match self.are_announced.load(Ordering::Relaxed) {
             true => ANNOUNCED_LOOK_INTERVAL,
             false => feed::AGE_MAX,
@@ -97,7 +97,7 @@ impl SqlQueueShared {
     }
 
     /// Reads the window before the next claim, which is now.
-    pub(super) fn look_again(&self) {
+    pub(super) fn wake(&self) {
         if let JobOrder::Window(feed) = &mut *self.order.lock() {
             feed.forget_age();
         }
@@ -429,7 +429,7 @@ impl SqlQueueShared {
         if let JobOrder::Whole(schedule) = &*self.order.lock() {
             return Ok(schedule.position(&id));
         }
-        self.read("queue.position", move |transaction| look::position(transaction, &id, now_ms))
+        self.read("queue.position", move |transaction| reads::position(transaction, &id, now_ms))
             .await
     }
 
@@ -494,11 +494,11 @@ impl SqlQueueShared {
     pub(super) async fn sweep(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
         let mut swept = QueueSweepReport::default();
         let old_ms = now_ms.checked_sub(milliseconds(self.config.keep));
-        // Mostly nothing is due, and one look says so.
-        let look = || {
+        // Mostly nothing is due, and one read shows it.
+        let read_due = || {
             self.read("queue.sweep", move |transaction| upkeep::due(transaction, now_ms, old_ms))
         };
-        let mut due = look().await?;
+        let mut due = read_due().await?;
         for _ in 0..if due.leases { SWEEP_BATCHES_MAX } else { 0 } {
             let config = self.config.clone();
             let lost = self
@@ -521,7 +521,7 @@ impl SqlQueueShared {
         }
         // What waits again may be past its deadline.
         if due.leases {
-            due = look().await?;
+            due = read_due().await?;
         }
         for _ in 0..if due.deadlines { SWEEP_BATCHES_MAX } else { 0 } {
             let expired = self
@@ -536,11 +536,11 @@ impl SqlQueueShared {
             }
         }
         if !swept.ended.is_empty() {
-            due = look().await?;
+            due = read_due().await?;
         }
         if let Some(old_ms) = old_ms.filter(|_| due.is_old_kept) {
             swept.removed = self.forget_old(old_ms).await?;
-            due = look().await?;
+            due = read_due().await?;
         }
         swept.removed += self.forget_excess(due.kept).await?;
         Ok(swept)

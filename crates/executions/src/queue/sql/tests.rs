@@ -169,12 +169,12 @@ async fn servers_share_what_waits_in_postgresql() {
     there.rely_on_announcements(true);
     assert_eq!(there.claim(1, ClaimQuota::unlimited(), NOW + 1_500).await.unwrap(), []);
     here.push(vec![job(290, "a")]).await.unwrap();
-    there.look_again();
+    there.wake();
     there.changed().await.unwrap();
-    let told = there.claim(1, ClaimQuota::unlimited(), NOW + 1_500).await.unwrap();
-    assert_eq!(told.len(), 1);
+    let claimed = there.claim(1, ClaimQuota::unlimited(), NOW + 1_500).await.unwrap();
+    assert_eq!(claimed.len(), 1);
     let end = AttemptResult::Result(b"{}".to_vec());
-    there.finish(told[0].lease.clone(), end, NOW + 1_501).await.unwrap();
+    there.finish(claimed[0].lease.clone(), end, NOW + 1_501).await.unwrap();
 
     // One pauses, cancels, dies; the other notices.
     here.push(vec![job(300, "a"), job(301, "a")]).await.unwrap();
@@ -225,8 +225,8 @@ async fn the_window_shows_many_tenants_and_long_queues_in_turn() {
         assert!(numbers.is_sorted(), "of {tenant}");
     }
     // While others wait the crowd gets one turn in each round.
-    let of_crowd = order[..180].iter().filter(|(tenant, _)| tenant == "crowd").count();
-    assert!((1..=5).contains(&of_crowd), "{of_crowd}");
+    let crowd_share = order[..180].iter().filter(|(tenant, _)| tenant == "crowd").count();
+    assert!((1..=5).contains(&crowd_share), "{crowd_share}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -107,9 +107,9 @@ fn what_is_wrong_is_refused_with_its_place() {
             "file does not exists",
         ),
     ] {
-        let shown = request.to_string();
+        let request_text = request.to_string();
         let error = plan(request).map(|_| ()).unwrap_err().to_string();
-        assert!(error.starts_with(expected), "{shown}: {error}");
+        assert!(error.starts_with(expected), "{request_text}: {error}");
     }
 }
 
@@ -172,13 +172,13 @@ fn a_program_is_looked_for_among_its_files_first() {
 #[test]
 fn limits_are_exact_within_the_maxima() {
     let limits = |cmd: Value| one(cmd).command.limits;
-    let asked = limits(json!({"args": ["a"], "cpuLimit": 1_500_000_001_u64,
+    let resolved = limits(json!({"args": ["a"], "cpuLimit": 1_500_000_001_u64,
         "clockLimit": 2_000_000_001_u64, "memoryLimit": 64 * MIB, "procLimit": 7,
         "stackLimit": 128 * MIB}));
-    assert_eq!(asked.cpu, Duration::from_nanos(1_500_000_001));
-    assert_eq!(asked.wall, Duration::from_nanos(2_000_000_001));
-    assert_eq!((asked.memory_bytes, asked.processes), (64 * MIB, 7));
-    assert_eq!(asked.stack_bytes, 64 * MIB, "never more than there is memory");
+    assert_eq!(resolved.cpu, Duration::from_nanos(1_500_000_001));
+    assert_eq!(resolved.wall, Duration::from_nanos(2_000_000_001));
+    assert_eq!((resolved.memory_bytes, resolved.processes), (64 * MIB, 7));
+    assert_eq!(resolved.stack_bytes, 64 * MIB, "never more than there is memory");
     let older = limits(json!({"args": ["a"], "clockLimit": 1, "realCpuLimit": 3_000_000_000_u64}));
     assert_eq!(older.wall, Duration::from_secs(3));
     let same = limits(json!({"args": ["a"], "cpuLimit": 3_000_000_000_u64}));

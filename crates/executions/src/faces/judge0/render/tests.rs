@@ -228,8 +228,8 @@ fn the_default_fields_of_every_state() {
         expected["token"] = token::of(&job.id).into();
         expected["status"] = status(status_id);
         let submitted = SubmissionView::of(job).unwrap();
-        let shown = submitted.render(DEFAULT_FIELDS, TextEncoding::Plain, &[]).unwrap();
-        assert_eq!(shown, expected);
+        let document = submitted.render(DEFAULT_FIELDS, TextEncoding::Plain, &[]).unwrap();
+        assert_eq!(document, expected);
     }
 }
 
@@ -244,8 +244,8 @@ fn texts_are_plain_or_base64_and_never_broken() {
     let submitted =
         SubmissionView::of(job(ExecutionState::Finished, Some(&execution(bytes)))).unwrap();
     assert_eq!(submitted.render(["stdout"], TextEncoding::Plain, &[]), Err(NotText));
-    let shown = submitted.render(["stdout", "stderr"], TextEncoding::Base64, &[]);
-    assert_eq!(shown, Ok(json!({"stdout": "/w==", "stderr": null})));
+    let document = submitted.render(["stdout", "stderr"], TextEncoding::Base64, &[]);
+    assert_eq!(document, Ok(json!({"stdout": "/w==", "stderr": null})));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
     let finished = execution(outcome(Verdict::Re, Some(7), None));
     let submitted = SubmissionView::of(job(ExecutionState::Finished, Some(&finished))).unwrap();
     let all = FIELDS.into_iter().chain(MADE_FIELDS).chain(NAMED_FIELDS);
-    let shown = submitted.render(all, TextEncoding::Plain, &[]).unwrap();
+    let document = submitted.render(all, TextEncoding::Plain, &[]).unwrap();
     for (field, expected) in [
         ("created_at", json!("1970-01-01T00:00:01.000Z")),
         ("started_at", json!("1970-01-01T00:00:02.000Z")),
@@ -266,10 +266,10 @@ fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
         ("language", json!({"id": 71, "name": null})),
         ("execution_host", json!("cove")),
     ] {
-        assert_eq!(shown[field], expected, "{field}");
+        assert_eq!(document[field], expected, "{field}");
     }
     let count = FIELDS.len() + MADE_FIELDS.len() + NAMED_FIELDS.len();
-    assert_eq!(shown.as_object().unwrap().len(), count);
+    assert_eq!(document.as_object().unwrap().len(), count);
     for face in [None, Some("{}"), Some(r#"{"face":"gojudge"}"#), Some("nonsense")] {
         let job = QueuedJob { face: face.map(str::to_owned), ..job(ExecutionState::Queued, None) };
         assert!(SubmissionView::of(job).is_none());

@@ -160,8 +160,8 @@ fn files_that_are_there_are_returned_as_they_were_asked_for() {
         file("b", Some("/w=="), BytesEncoding::Base64),
         file("c", None, BytesEncoding::Utf8),
     ];
-    let name = |asked: &str, inside: &str| FetchedName {
-        asked: asked.to_owned(),
+    let name = |requested: &str, inside: &str| FetchedName {
+        requested: requested.to_owned(),
         inside: inside.to_owned(),
     };
     let fetched = vec![name("a", "a"), name("./a", "a"), name("b", "b"), name("c", "c")];

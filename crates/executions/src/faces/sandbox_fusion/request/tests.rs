@@ -32,15 +32,15 @@ fn languages() -> Vec<LanguageView> {
 
 fn code(body: &Value) -> Result<PlannedRun, String> {
     let body: RunCodeBody = serde_json::from_value(body.clone()).unwrap();
-    said(plan_code(body, &languages(), &planner(), &SandboxFusionConfig::default()))
+    refusal_text(plan_code(body, &languages(), &planner(), &SandboxFusionConfig::default()))
 }
 
 fn notebook(body: &Value) -> Result<PlannedRun, String> {
     let body: NotebookBody = serde_json::from_value(body.clone()).unwrap();
-    said(plan_notebook(body, &languages(), &planner(), &SandboxFusionConfig::default()))
+    refusal_text(plan_notebook(body, &languages(), &planner(), &SandboxFusionConfig::default()))
 }
 
-fn said(planned: Result<PlannedRun, SandboxFusionFailure>) -> Result<PlannedRun, String> {
+fn refusal_text(planned: Result<PlannedRun, SandboxFusionFailure>) -> Result<PlannedRun, String> {
     planned.map_err(|failure| match failure {
         SandboxFusionFailure::Refused(message) => message,
         SandboxFusionFailure::Http(error) => format!("{}: {error}", error.status()),
@@ -66,8 +66,8 @@ fn a_request_becomes_an_execution() {
     assert_eq!(request.compile_args, ["-std=c++17"]);
     assert_eq!((request.stdin.as_deref(), request.files[1].content.as_str()), (Some("in"), "YQ=="));
     assert_eq!(request.outputs, ["b.txt", "c"]);
-    let asked: Vec<&str> = run.fetched.iter().map(|name| name.asked.as_str()).collect();
-    assert_eq!(asked, ["b.txt", "./b.txt", "/workspace/c"]);
+    let requested: Vec<&str> = run.fetched.iter().map(|name| name.requested.as_str()).collect();
+    assert_eq!(requested, ["b.txt", "./b.txt", "/workspace/c"]);
     let (limits, compile) = (&request.limits, &request.compile_limits);
     assert_eq!((limits.wall_ms, limits.memory_bytes), (Some(250), Some(64 << 20)));
     assert_eq!((compile.wall_ms, compile.memory_bytes), (Some(3000), None));
@@ -77,7 +77,7 @@ fn a_request_becomes_an_execution() {
 
 #[test]
 fn limits_are_brought_into_their_ranges() {
-    for (given, wall_ms, memory_bytes) in [
+    for (fields, wall_ms, memory_bytes) in [
         (json!({}), Some(10_000), None),
         (json!({"run_timeout": null, "memory_limit_MB": null}), Some(10_000), None),
         (json!({"run_timeout": 0, "memory_limit_MB": 0}), Some(1), None),
@@ -86,9 +86,9 @@ fn limits_are_brought_into_their_ranges() {
         (json!({"run_timeout": 1, "memory_limit_MB": 1}), Some(1000), Some(4 << 20)),
     ] {
         let mut body = json!({"language": "python", "code": ""});
-        body.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let limits = code(&body).unwrap().request.limits;
-        assert_eq!((limits.wall_ms, limits.memory_bytes), (wall_ms, memory_bytes), "{given}");
+        assert_eq!((limits.wall_ms, limits.memory_bytes), (wall_ms, memory_bytes), "{fields}");
     }
 }
 
