@@ -102,19 +102,19 @@ struct AgentManifest {
 impl AgentManifest {
     fn read(directory: &Path) -> Result<AgentManifest> {
         let path = directory.join(MANIFEST);
-        let shown = path.display();
+        let path_text = path.display();
         match std::fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(AgentManifest::default());
             }
-            Err(error) => return Err(error).with_context(|| format!("read `{shown}`")),
+            Err(error) => return Err(error).with_context(|| format!("read `{path_text}`")),
             Ok(found) if found.len() > MANIFEST_BYTES_MAX => {
-                return Err(UsageError(format!("`{shown}` is too large")).into());
+                return Err(UsageError(format!("`{path_text}` is too large")).into());
             }
             Ok(_) => {}
         }
-        let text = std::fs::read_to_string(&path).with_context(|| format!("read `{shown}`"))?;
-        toml::from_str(&text).map_err(|error| UsageError(format!("`{shown}`: {error}")).into())
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read `{path_text}`"))?;
+        toml::from_str(&text).map_err(|error| UsageError(format!("`{path_text}`: {error}")).into())
     }
 }
 

@@ -186,7 +186,7 @@ fn place(after: Option<u64>, before: Option<u64>) -> String {
 
 /// Returns what is asked for, as a query with `&` at its end.
 fn filter(args: &SandboxAuditArgs) -> String {
-    let words = [
+    let parameters = [
         ("holder", args.holder.clone()),
         ("tenant", args.tenant.clone()),
         ("grant", args.grant.clone()),
@@ -197,7 +197,7 @@ fn filter(args: &SandboxAuditArgs) -> String {
         ("to_ms", args.until.map(|it| it.to_string())),
     ];
     let mut filter = String::new();
-    for (name, value) in words.iter().filter_map(|(name, it)| Some((name, it.as_deref()?))) {
+    for (name, value) in parameters.iter().filter_map(|(name, it)| Some((name, it.as_deref()?))) {
         filter.push_str(&format!("{name}={}&", escaped(value)));
     }
     filter
@@ -233,22 +233,22 @@ fn table(records: &[AuditRecord], heading: bool) -> String {
 
 /// Returns what was asked for, on one line, and why it failed.
 fn text(record: &AuditRecord) -> String {
-    let mut shown = short(record.text.as_deref().unwrap_or_default());
+    let mut line = short(record.text.as_deref().unwrap_or_default());
     if let Some(error) = &record.error {
-        let space = if shown.is_empty() { "" } else { "  " };
+        let space = if line.is_empty() { "" } else { "  " };
         // Writing to a string does not fail.
-        let _ = write!(shown, "{space}({})", short(error));
+        let _ = write!(line, "{space}({})", short(error));
     }
-    shown
+    line
 }
 
 fn short(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut shown: String = plain(&line).chars().take(TEXT_SHOWN).collect();
+    let mut cut: String = plain(&line).chars().take(TEXT_SHOWN).collect();
     if line.chars().nth(TEXT_SHOWN).is_some() {
-        shown.push('…');
+        cut.push('…');
     }
-    shown
+    cut
 }
 
 /// Microseconds as people say them.
@@ -283,10 +283,10 @@ mod tests {
             bytes_out: None,
             bytes_in: None,
         };
-        let shown = table(std::slice::from_ref(&record), true);
-        let lines: Vec<&str> = shown.lines().collect();
-        assert!(lines.len() == 2 && lines[0].starts_with("time"), "{shown}");
-        let words = [
+        let output = table(std::slice::from_ref(&record), true);
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(lines.len() == 2 && lines[0].starts_with("time"), "{output}");
+        let cells = [
             "ses_1",
             "postgres:shop",
             "statement",
@@ -294,8 +294,8 @@ mod tests {
             "1.2 ms",
             "SELECT \u{fffd}[31m\u{fffd}x",
         ];
-        assert!(words.iter().all(|it| lines[1].contains(it)), "{shown}");
-        assert!(lines[1].ends_with("x…  (no such table)"), "{shown}");
+        assert!(cells.iter().all(|it| lines[1].contains(it)), "{output}");
+        assert!(lines[1].ends_with("x…  (no such table)"), "{output}");
         let lines = csv(&AuditRecord { text: Some("=1+\"x\",\n".to_owned()), ..record });
         let expected = "7,2026-11-23T10:00:00.000Z,t,ses_1,postgres:shop,statement,failed,1250,3,,,\
             \"'=1+\"\"x\"\",\n\",\"no such\ntable\"\r\n";

@@ -114,7 +114,7 @@ impl ConsoleHost for ConsoleProcess {
     }
 }
 
-/// What the bouncer is told of its configuration, wherever that is.
+/// The configuration of the bouncer, and how it is resolved and read again.
 struct ConfigUpdate {
     config: BouncerConfig,
     resolve: Arc<Resolver>,
@@ -153,12 +153,12 @@ impl RunningBouncer {
     /// warning only: that is another bouncer, most often another Cove.
     pub(crate) async fn start(
         source: &ConfigSource,
-        ground: BouncerContext,
+        context: BouncerContext,
         registry: &mut Registry,
     ) -> Result<Option<RunningBouncer>> {
         let environment = source.environment.clone();
         let again = source.clone();
-        let told = ConfigUpdate {
+        let update = ConfigUpdate {
             config: source.config.bouncer.clone(),
             resolve: Arc::new(move |setting, text| {
                 config::resolve(setting, text, &environment).map_err(|error| error.to_string())
@@ -169,19 +169,19 @@ impl RunningBouncer {
                     .map_err(|error| format!("{:#}", anyhow::Error::from(error)))
             }),
         };
-        RunningBouncer::start_told(told, ground, registry).await
+        RunningBouncer::start_with(update, context, registry).await
     }
 
-    async fn start_told(
-        told: ConfigUpdate,
-        ground: BouncerContext,
+    async fn start_with(
+        update: ConfigUpdate,
+        context: BouncerContext,
         registry: &mut Registry,
     ) -> Result<Option<RunningBouncer>> {
-        let ConfigUpdate { config, resolve, reread } = told;
+        let ConfigUpdate { config, resolve, reread } = update;
         if !config.enabled {
             return Ok(None);
         }
-        let BouncerContext { store, login_secret, host, succession, hangups, limits } = ground;
+        let BouncerContext { store, login_secret, host, succession, hangups, limits } = context;
         let resolver = Arc::clone(&resolve);
         let parts = BouncerParts { config: config.clone(), resolve, reread, store };
         let prepared = InitialTenants::new(parts).await.map_err(|error| explain(&error))?;
@@ -524,10 +524,10 @@ fn alone(source: &ConfigSource, takeover: Option<PathBuf>) -> Result<()> {
             takeover.map(|socket| HandoverConfig { socket, former: FormerProcess::AtSocket });
         // Before anybody can see that it is there: a signal that nobody heeds ends the process.
         let hangups = Some(Hangups::new().context("failed to listen to signals")?);
-        let ground =
+        let context =
             BouncerContext { store: None, login_secret, host, succession, hangups, limits: None };
         // Alone it has no other purpose, so that a taken address is an error.
-        let Some(running) = RunningBouncer::start(source, ground, &mut registry).await? else {
+        let Some(running) = RunningBouncer::start(source, context, &mut registry).await? else {
             bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");
         };
         let manager = service_manager::follow(&source.environment, &drain);

@@ -324,10 +324,10 @@ mod tests {
         let environment = Environment::made_up(variables.collect());
         let config = CoveConfig::load(None, &environment, Flags::new()).unwrap();
         let settings = settings(&config, &environment, Path::new("/data"));
-        let shown = settings
+        let outcome = settings
             .map(|it| format!("{} {} {}", it.warehouse, it.root, it.credentials.is_some()))
             .map_err(|error| format!("{error:#}"));
-        assert_eq!(shown.as_ref().map(|it| &**it).map_err(|it| &**it), expected);
+        assert_eq!(outcome.as_ref().map(|it| &**it).map_err(|it| &**it), expected);
     }
 
     #[test]

@@ -452,9 +452,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_explained() {
-        let check = |arguments: &[&str], words: &str| {
+        let check = |arguments: &[&str], expected: &str| {
             let message = run(arguments).unwrap_err().to_string();
-            assert!(message.contains(words), "{message}");
+            assert!(message.contains(expected), "{message}");
         };
         check(&["--cpu", "soon", "a.py"], "`soon` is not a duration");
         check(&["--memory", "-5", "a.py"], "-5");

@@ -224,8 +224,8 @@ async fn remove(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result
     Ok(if is_complete { 0 } else { EXIT_INCOMPLETE })
 }
 
-/// Asks for what may not be there: nothing then.
-async fn look(server: &Remote, path: &str) -> Result<Option<Value>, RemoteFailure> {
+/// Gets an object that may be missing: `None` then.
+async fn get_if_present(server: &Remote, path: &str) -> Result<Option<Value>, RemoteFailure> {
     found(server.ask_with(Method::GET, path, None).await)
 }
 

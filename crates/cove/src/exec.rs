@@ -63,8 +63,8 @@ async fn submit(args: &SubmitArgs, server: &Remote) -> Result<u8> {
         return Ok(0);
     }
     let loud = !args.json && !args.quiet;
-    let shown = PrintedParts { output: args.watch && !args.json, words: loud, progress: loud };
-    let code = match follow(server, &id, shown).await? {
+    let parts = PrintedParts { output: args.watch && !args.json, messages: loud, progress: loud };
+    let code = match follow(server, &id, parts).await? {
         FollowEnd::Ended(code) => code,
         FollowEnd::Left(code) => return Ok(code),
     };
@@ -76,8 +76,8 @@ async fn submit(args: &SubmitArgs, server: &Remote) -> Result<u8> {
 
 async fn watch(args: &WatchArgs, server: &Remote) -> Result<u8> {
     let loud = !args.json && !args.quiet;
-    let shown = PrintedParts { output: !args.json, words: loud, progress: loud };
-    let code = match follow(server, &args.id, shown).await? {
+    let parts = PrintedParts { output: !args.json, messages: loud, progress: loud };
+    let code = match follow(server, &args.id, parts).await? {
         FollowEnd::Ended(code) => code,
         FollowEnd::Left(code) => return Ok(code),
     };
@@ -96,14 +96,14 @@ enum FollowEnd {
 }
 
 /// Shows an execution until it ends, or until a signal ends this process.
-async fn follow(server: &Remote, id: &str, shown: PrintedParts) -> Result<FollowEnd> {
+async fn follow(server: &Remote, id: &str, parts: PrintedParts) -> Result<FollowEnd> {
     let mut signals = EndSignals::new()?;
-    let mut show = ExecutionPrinter::new(shown);
+    let mut show = ExecutionPrinter::new(parts);
     let end = tokio::select! {
         end = until_end(server, id, &mut show) => end?,
         code = signals.next() => {
             show.progress.clear();
-            if shown.words {
+            if parts.messages {
                 complain(&format!(
                     "the execution goes on: `cove exec watch {id}` follows it, `cove exec cancel \
                      {id}` ends it"
@@ -126,7 +126,7 @@ async fn until_end(server: &Remote, id: &str, show: &mut ExecutionPrinter) -> Re
             loop {
                 tokio::select! {
                     news = &mut next => break news?,
-                    _ = ticks.tick(), if queued && show.progress.is_shown() => {
+                    _ = ticks.tick(), if queued && show.progress.is_enabled() => {
                         // Only for show: without an answer the line stays as it is.
                         if let Ok(record) = fetch(server, id).await {
                             show.waiting(record.position, record.estimated_start_ms);
@@ -163,7 +163,7 @@ async fn get(args: &GetArgs, server: &Remote) -> Result<()> {
         if args.wait && !record.state.is_final() {
             let progress = !args.json && !args.quiet;
             let mut show =
-                ExecutionPrinter::new(PrintedParts { output: false, words: progress, progress });
+                ExecutionPrinter::new(PrintedParts { output: false, messages: progress, progress });
             until_end(server, id, &mut show).await?;
             record = fetch(server, id).await?;
         }
@@ -248,8 +248,10 @@ async fn list(args: &ListArgs, server: &Remote) -> Result<()> {
         ("tenant", &args.tenant),
         ("limit", &limit),
     ];
-    let given = filters.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
-    let filter: String = given.map(|(name, value)| format!("{name}={}&", escaped(value))).collect();
+    let parameters =
+        filters.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+    let filter: String =
+        parameters.map(|(name, value)| format!("{name}={}&", escaped(value))).collect();
     let mut cursor = String::new();
     let mut first = true;
     loop {

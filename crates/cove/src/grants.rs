@@ -104,7 +104,7 @@ fn line(offered: &OfferedGrant) -> [String; 4] {
         OfferedGrant::Mysql(it) => database("mysql", it),
         OfferedGrant::Catalog(it) => {
             let more = unavailable(it.unavailable.as_deref());
-            (format!("catalog:{}", it.warehouse), words(&it.access), it.port, more)
+            (format!("catalog:{}", it.warehouse), access_text(&it.access), it.port, more)
         }
         OfferedGrant::Http(it) => {
             let ports = it.ports.iter().map(u16::to_string).collect::<Vec<_>>();
@@ -128,14 +128,14 @@ fn database(kind: &str, offered: &OfferedDatabase) -> (String, String, u16, Stri
         let needed = if offered.role_required { " (one is required)" } else { "" };
         let _ = write!(more, "roles {}{needed}", offered.roles.join(", "));
     }
-    (format!("{kind}:{}", offered.tenant), words(&offered.access), offered.port, more)
+    (format!("{kind}:{}", offered.tenant), access_text(&offered.access), offered.port, more)
 }
 
 fn unavailable(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!("unavailable: {reason} "))
 }
 
-fn words(access: &[GrantAccess]) -> String {
+fn access_text(access: &[GrantAccess]) -> String {
     match access.contains(&GrantAccess::ReadWrite) {
         true => "read, write".to_owned(),
         false => "read".to_owned(),
@@ -146,7 +146,7 @@ fn words(access: &[GrantAccess]) -> String {
 fn verdicts(report: &GrantCheckReport) -> String {
     let mut rows = vec![["grant", "port", "given", "reason"].map(str::to_owned)];
     rows.extend(report.grants.iter().map(|checked| {
-        let given = if checked.given { "yes" } else { "no" };
+        let is_given = if checked.given { "yes" } else { "no" };
         let reason = checked.refusal.as_ref().map_or_else(String::new, |refusal| {
             let field = match refusal.field.is_empty() {
                 true => String::new(),
@@ -154,7 +154,7 @@ fn verdicts(report: &GrantCheckReport) -> String {
             };
             plain(&format!("{field}{}", refusal.message))
         });
-        [plain(&checked.grant), checked.port.to_string(), given.to_owned(), reason]
+        [plain(&checked.grant), checked.port.to_string(), is_given.to_owned(), reason]
     }));
     columns(&rows, "")
 }

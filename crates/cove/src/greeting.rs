@@ -23,7 +23,7 @@ pub(crate) enum StartHint {
 /// works once and soon ends.
 pub(crate) fn greet(source: &ConfigSource, address: SocketAddr, data_dir: &Path, who: StartHint) {
     // An address that stands for all of them is reached through loopback.
-    let shown = match address.ip() {
+    let reachable = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
         IpAddr::V6(ip) if ip.is_unspecified() => {
             SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port()))
@@ -41,22 +41,22 @@ pub(crate) fn greet(source: &ConfigSource, address: SocketAddr, data_dir: &Path,
     let scheme = if source.config.tls.cert.is_some() { "https" } else { "http" };
     let text = match who {
         StartHint::Server { console } => format!(
-            "\nCove {version} listens at {scheme}://{shown} (documentation: {scheme}://{shown}/docs).\n\
+            "\nCove {version} listens at {scheme}://{reachable} (documentation: {scheme}://{reachable}/docs).\n\
              {}Try:\n\n  \
              echo 'print(6*7)' | cove run --lang python -\n  \
-             curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
-             curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
+             curl -s http://{reachable}/v1/languages -H \"authorization: Bearer {token}\"\n  \
+             curl -s 'http://{reachable}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
              -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
             console.map_or_else(String::new, |path| format!(
-                "Console: {scheme}://{shown}{path}\n\
+                "Console: {scheme}://{reachable}{path}\n\
                  (signs in once, within 5 minutes; `cove console{option}` prints another)\n"
             )),
         ),
         StartHint::Catalog => format!(
-            "\nCove {version} has an Iceberg catalog at http://{shown}/catalog. Try:\n\n  \
+            "\nCove {version} has an Iceberg catalog at http://{reachable}/catalog. Try:\n\n  \
              cove catalog namespace create shop{option}\n  \
              cove catalog table create shop.orders --column id:long{option}\n  \
-             curl -s http://{shown}/catalog/v1/config -H \"authorization: Bearer {token}\"\n\n",
+             curl -s http://{reachable}/catalog/v1/config -H \"authorization: Bearer {token}\"\n\n",
         ),
     };
     // In JSON the log is for machines, and so is whatever reads it.

@@ -111,14 +111,14 @@ mod tests {
 
     #[test]
     fn the_api_server_is_the_one_that_the_pod_is_told() {
-        let told = |host: &str, port: &str| {
+        let server = |host: &str, port: &str| {
             let variables = [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)];
             let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
             server_of_pod(&Environment::made_up(BTreeMap::from(variables)))
         };
-        assert_eq!(told("10.96.0.1", "6443").as_deref(), Some("https://10.96.0.1:6443"));
-        assert_eq!(told("fd00::1", "").as_deref(), Some("https://[fd00::1]:443"));
-        assert_eq!(told("", "443"), None);
+        assert_eq!(server("10.96.0.1", "6443").as_deref(), Some("https://10.96.0.1:6443"));
+        assert_eq!(server("fd00::1", "").as_deref(), Some("https://[fd00::1]:443"));
+        assert_eq!(server("", "443"), None);
     }
 
     #[test]

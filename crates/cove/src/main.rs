@@ -265,8 +265,8 @@ fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::CoveConfigErro
 /// Help is data and goes to standard output; a mistake goes to standard error.
 fn show_usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if asked {
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if is_help {
         let mut out = io::stdout().lock();
         return match write!(out, "{text}").and_then(|()| out.flush()) {
             Ok(()) => ExitCode::SUCCESS,

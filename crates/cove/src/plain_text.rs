@@ -30,12 +30,14 @@ const FORMAT_CHARACTERS: [(char, char); 21] = [
 
 /// Text on one line, with a replacement character for everything that would steer the terminal.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(shown).collect()
+    text.chars().map(replace_steering).collect()
 }
 
 /// Text with its lines and tabs, otherwise like [`plain`].
 pub(crate) fn plain_with_lines(text: &str) -> String {
-    text.chars().map(|it| if matches!(it, '\n' | '\t') { it } else { shown(it) }).collect()
+    text.chars()
+        .map(|it| if matches!(it, '\n' | '\t') { it } else { replace_steering(it) })
+        .collect()
 }
 
 /// A message of several lines: those after the first are indented, so that none looks like a
@@ -61,7 +63,7 @@ pub(crate) fn plain_json(document: &str) -> String {
     text
 }
 
-fn shown(character: char) -> char {
+fn replace_steering(character: char) -> char {
     if is_steering(character) { char::REPLACEMENT_CHARACTER } else { character }
 }
 
@@ -92,9 +94,9 @@ mod tests {
                 assert_eq!(plain_lines(&text), "a\u{fffd}b", "{it:?}");
             }
             let document = serde_json::to_string(&text).unwrap();
-            let shown = plain_json(&document);
-            assert!(!shown.contains(is_steering), "{shown:?}");
-            assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+            let escaped_json = plain_json(&document);
+            assert!(!escaped_json.contains(is_steering), "{escaped_json:?}");
+            assert_eq!(serde_json::from_str::<String>(&escaped_json).unwrap(), text);
         }
         assert_eq!(plain("a\x1b[2Jb\r\nc"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c");
         assert_eq!(plain_lines("Invalid:\n- a\r\n- \x1bb"), "Invalid:\n  - a\n  - \u{fffd}b");

@@ -41,10 +41,10 @@ fn check_store(readiness: &ReadinessChecks, store: &SqlStore) {
     readiness.add("store", move || {
         let store = store.clone();
         Box::pin(async move {
-            let look = |transaction: &mut dyn node::store::StoreTransaction| {
+            let query = |transaction: &mut dyn node::store::StoreTransaction| {
                 transaction.query_one("SELECT 1", &[]).map(drop)
             };
-            store.read("ready", look).await.map_err(|error| match error {
+            store.read("ready", query).await.map_err(|error| match error {
                 SqlStoreError::Full(_) => "its disk is full".to_owned(),
                 SqlStoreError::Busy { .. } => "too many transactions wait for it".to_owned(),
                 _ => "it cannot be reached".to_owned(),

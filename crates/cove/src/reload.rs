@@ -301,9 +301,9 @@ impl ReloaderShared {
 
     fn renew(&self, tls: &HttpListenerTls, config: &HttpTlsConfig) -> Result<bool> {
         let (Some(cert), Some(key)) = (&config.cert, &config.key) else { return Ok(false) };
-        let shown = tls.certificate.files();
+        let current = tls.certificate.files();
         let named: (&Path, &Path) = (cert, key);
-        let renewed = match (shown.0.as_path(), shown.1.as_path()) == named {
+        let renewed = match (current.0.as_path(), current.1.as_path()) == named {
             true => tls.certificate.refresh(),
             false => tls.certificate.replace(cert, key).map(|()| true),
         };

@@ -204,8 +204,8 @@ impl Remote {
         &self.base
     }
 
-    /// Looks again where the server is: one that has restarted may have another port.
-    pub(crate) fn look_again(&mut self) {
+    /// Reads the address of the server again: after a restart it may have another port.
+    pub(crate) fn rediscover(&mut self) {
         let found = self.data_dir.as_deref().and_then(address_in);
         if let Some(base) = found {
             self.base = base;
@@ -360,9 +360,10 @@ impl Remote {
                 format!("{base} answers with status {status}: {hint}"),
             );
         };
-        let shown = plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
+        let message_text =
+            plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
         let field = error.field.as_deref().map(|field| format!("{}: ", plain(field)));
-        let message = format!("{}{shown}", field.unwrap_or_default());
+        let message = format!("{}{message_text}", field.unwrap_or_default());
         let later = later(wait);
         match error.code {
             ErrorCode::Unauthenticated => self.unknown(),
@@ -388,23 +389,24 @@ impl Remote {
 
     /// The same for an error of the catalog's, which has Iceberg's shape.
     fn refusal_of_catalog(&self, error: &ForeignDetail, wait: Option<u64>) -> RemoteFailure {
-        let shown = plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
+        let message =
+            plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
         let base = &self.base;
         match error.code {
             401 => self.unknown(),
-            403 => RemoteFailure::new(FailureKind::Unavailable, shown),
+            403 => RemoteFailure::new(FailureKind::Unavailable, message),
             503 => {
                 let later = later(wait);
                 RemoteFailure::new(
                     FailureKind::Lost,
-                    format!("the server has no room: {shown}{later}"),
+                    format!("the server has no room: {message}{later}"),
                 )
             }
             500.. => RemoteFailure::new(
                 FailureKind::Lost,
-                format!("the server at {base} failed: {shown}"),
+                format!("the server at {base} failed: {message}"),
             ),
-            _ => RemoteFailure::new(FailureKind::Refused, shown),
+            _ => RemoteFailure::new(FailureKind::Refused, message),
         }
     }
 

@@ -280,10 +280,10 @@ struct OutputThread {
 }
 
 impl OutputThread {
-    fn start(shown: bool) -> OutputThread {
+    fn start(is_printed: bool) -> OutputThread {
         let closed = Arc::new(Notify::new());
         let stage = StageName::Run;
-        if !shown {
+        if !is_printed {
             return OutputThread { chunks: None, writer: None, closed, stage };
         }
         let (chunks, received) = std::sync::mpsc::channel::<(ChunkStream, Vec<u8>)>();

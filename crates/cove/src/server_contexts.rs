@@ -160,13 +160,13 @@ pub(crate) fn run(args: ServerContextArgs, environment: &Environment) -> Result<
             if let Some(name) = &name {
                 contexts.get(name)?;
             }
-            let said = match &name {
+            let message = match &name {
                 Some(name) => format!("current context is {name}"),
                 None => "no context is the current one".to_owned(),
             };
             contexts.current = name;
             contexts.save(environment)?;
-            writeln!(io::stdout(), "{said}")?;
+            writeln!(io::stdout(), "{message}")?;
         }
         ServerContextCommand::Remove { names } => {
             for name in &names {

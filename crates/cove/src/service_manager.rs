@@ -67,11 +67,11 @@ mod tests {
         let environment = Environment::made_up(variables);
         assert!(is_waiting(&environment));
         let drain = DrainHandle::new();
-        let asked = async {
+        let stop = async {
             assert_eq!(received(listener), READY);
             drain.begin();
         };
-        tokio::join!(follow(&environment, &drain), asked);
+        tokio::join!(follow(&environment, &drain), stop);
         assert_eq!(received(listener), STOPPING);
     }
 

@@ -157,7 +157,7 @@ async fn send(args: &SendArgs, server: &Remote, json: bool) -> Result<u8> {
             io::stdin().lock().take(MESSAGE_BYTES_MAX).read_to_string(&mut text)?;
             text
         }
-        words => words.join(" "),
+        several => several.join(" "),
     };
     let model = args.model.as_deref();
     if json {
@@ -169,8 +169,8 @@ async fn send(args: &SendArgs, server: &Remote, json: bool) -> Result<u8> {
         print_json(&answer)?;
         return Ok(if answer.is_error { EXIT_TURN } else { 0 });
     }
-    let shown = EventDisplay { says: !args.raw, does: !args.raw && !args.quiet };
-    let mut show = EventPrinter::new(shown);
+    let display = EventDisplay { says: !args.raw, does: !args.raw && !args.quiet };
+    let mut show = EventPrinter::new(display);
     let body = message(text, model, args.raw || show.is_live());
     let mut turn = begin(server, &args.id, &body).await?;
     while let Some(text) = turn.next_text().await? {
@@ -194,9 +194,10 @@ async fn begin(server: &Remote, id: &str, body: &MessageRequest) -> Result<Event
 async fn list(args: &SessionListArgs, server: &Remote, json: bool) -> Result<()> {
     let limit = args.limit.map(|limit| limit.to_string());
     let filters = [("state", &args.state), ("agent", &args.agent), ("limit", &limit)];
-    let given = filters.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+    let parameters =
+        filters.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
     let mut filter: String =
-        given.map(|(name, value)| format!("{name}={}&", escaped(value))).collect();
+        parameters.map(|(name, value)| format!("{name}={}&", escaped(value))).collect();
     for (name, value) in &args.metadata {
         filter.push_str(&format!("metadata.{}={}&", escaped(name), escaped(value)));
     }
@@ -359,7 +360,7 @@ async fn tail(args: &TailArgs, mut server: Remote, json: bool) -> Result<()> {
         endure(failure, &mut lost_at)?;
         sleep(back_off).await;
         back_off = (back_off * 2).min(BACK_OFF_MAX);
-        server.look_again();
+        server.rediscover();
     }
 }
 

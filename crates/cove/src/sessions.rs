@@ -221,18 +221,18 @@ fn claude(directory: Option<&str>, path: &str) -> Result<Option<ClaudeProgram>> 
         if !is_program(&program) {
             bail!("sessions.claude: there is no program `{}`", program.display());
         }
-        return shown(&program).map(Some);
+        return in_sandbox(&program).map(Some);
     }
     let found = std::env::split_paths(path).map(|it| it.join(CLAUDE)).find(|it| is_program(it));
-    found.map(|program| shown(&program)).transpose()
+    found.map(|program| in_sandbox(&program)).transpose()
 }
 
 fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns how a program of this machine is reached in a sandbox.
-fn shown(program: &Path) -> Result<ClaudeProgram> {
+/// Returns where a program of this machine is in a sandbox, and the toolchain to mount for it.
+fn in_sandbox(program: &Path) -> Result<ClaudeProgram> {
     let real = fs::canonicalize(program)
         .with_context(|| format!("failed to look for `{}`", program.display()))?;
     if real.starts_with(HOST_PROGRAMS) {

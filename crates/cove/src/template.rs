@@ -86,13 +86,13 @@ struct TemplateRequest {
 
 fn read(args: &TemplateBuildArgs) -> Result<TemplateRequest> {
     let path = args.directory.join(MANIFEST);
-    let shown = path.display().to_string();
-    let found = std::fs::metadata(&path).with_context(|| format!("read `{shown}`"))?;
+    let path_text = path.display().to_string();
+    let found = std::fs::metadata(&path).with_context(|| format!("read `{path_text}`"))?;
     if found.len() > MANIFEST_BYTES_MAX {
-        return Err(UsageError(format!("`{shown}` is too large")).into());
+        return Err(UsageError(format!("`{path_text}` is too large")).into());
     }
-    let text = std::fs::read_to_string(&path).with_context(|| format!("read `{shown}`"))?;
-    let wrong = |error: toml::de::Error| UsageError(format!("`{shown}`: {error}"));
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read `{path_text}`"))?;
+    let wrong = |error: toml::de::Error| UsageError(format!("`{path_text}`: {error}"));
     let manifest: TemplateManifest = toml::from_str(&text).map_err(wrong)?;
     let copies = |step: &toml::Table| step.get("type").and_then(|it| it.as_str()) == Some("copy");
     let archive = match manifest.steps.iter().any(copies) {

@@ -47,7 +47,7 @@ async fn obey(args: &TenantArgs, server: &Remote) -> Result<()> {
             Ok(writeln!(io::stdout(), "{done} {}", plain(&tenant.spec.name))?)
         }
         TenantCommand::List => {
-            let rows = look(server).await?;
+            let rows = fetch_tenants(server).await?;
             if args.json {
                 return Ok(print_json(&rows)?);
             }
@@ -161,13 +161,13 @@ fn limits(before: &TenantLimitsSpec, more: &[(String, String)]) -> Result<Tenant
 
 /// A definition, by its extension JSON or TOML.
 fn read_spec(path: &Path) -> Result<TenantSpec> {
-    let shown = path.display();
+    let path_text = path.display();
     let text = read(path, FILE_BYTES_MAX)?;
     let parsed = match path.extension().and_then(|it| it.to_str()) {
         Some("json") => serde_json::from_str(&text).map_err(|error| error.to_string()),
         _ => toml::from_str(&text).map_err(|error| error.to_string()),
     };
-    parsed.map_err(|error| UsageError(format!("`{shown}`: {error}")).into())
+    parsed.map_err(|error| UsageError(format!("`{path_text}`: {error}")).into())
 }
 
 /// A password, without the end of its line.
@@ -181,16 +181,16 @@ fn read_password(path: &Path) -> Result<String> {
 }
 
 fn read(path: &Path, bytes_max: u64) -> Result<String> {
-    let shown = path.display();
+    let path_text = path.display();
     let mut text = String::new();
     let read = match path.to_str() {
         Some("-") => io::stdin().take(bytes_max + 1).read_to_string(&mut text),
         _ => std::fs::File::open(path)
             .and_then(|file| file.take(bytes_max + 1).read_to_string(&mut text)),
     };
-    let length = read.with_context(|| format!("read `{shown}`"))?;
+    let length = read.with_context(|| format!("read `{path_text}`"))?;
     if u64::try_from(length).is_ok_and(|length| length > bytes_max) {
-        return Err(UsageError(format!("`{shown}` is too large")).into());
+        return Err(UsageError(format!("`{path_text}` is too large")).into());
     }
     Ok(text)
 }
@@ -203,7 +203,7 @@ pub(crate) struct TenantRow {
 }
 
 /// All tenants of a server.
-pub(crate) async fn look(server: &Remote) -> Result<Vec<TenantRow>> {
+pub(crate) async fn fetch_tenants(server: &Remote) -> Result<Vec<TenantRow>> {
     let list: TenantList = server.call(Method::GET, "/v1/tenants").await?;
     let stats: TenantStatsList = server.call(Method::GET, "/v1/tenants/stats").await?;
     let mut stats: HashMap<String, TenantStats> =
@@ -413,7 +413,7 @@ mod tests {
         let from = Some(scratch.file("shop.toml", file));
         let password_file = Some(scratch.file("password", "new\n"));
         let pair = |text: &str| crate::values::variable(text).unwrap();
-        let said = AddTenantArgs {
+        let add = AddTenantArgs {
             from,
             user: Some("app".to_owned()),
             password_file,
@@ -421,7 +421,7 @@ mod tests {
             set: vec![pair("statement_timeout=5s")],
             ..args("shop")
         };
-        let spec = spec(&said).unwrap();
+        let spec = spec(&add).unwrap();
         assert_eq!(
             (spec.name.as_str(), spec.server.as_str(), spec.weight),
             ("shop", "db", Some(2))
@@ -435,8 +435,8 @@ mod tests {
 
     #[test]
     fn an_address_says_what_is_spoken_there() {
-        let check = |said: AddTenantArgs, engine: TenantEngine| {
-            let spec = spec(&said).unwrap();
+        let check = |add: AddTenantArgs, engine: TenantEngine| {
+            let spec = spec(&add).unwrap();
             assert_eq!((spec.engine, spec.server.as_str()), (engine, "db"));
         };
         let db = || Some("db".to_owned());
@@ -451,8 +451,8 @@ mod tests {
     #[test]
     fn mistakes_are_said_before_anything_is_sent() {
         let scratch = Scratch::new();
-        let check = |said: AddTenantArgs, expected: &str| {
-            let error = format!("{:#}", spec(&said).unwrap_err());
+        let check = |add: AddTenantArgs, expected: &str| {
+            let error = format!("{:#}", spec(&add).unwrap_err());
             assert!(error.contains(expected), "{error}");
         };
         let limit = |text: &str| AddTenantArgs {

@@ -45,10 +45,10 @@ pub(crate) fn run(
         );
     }
     let Some(command) = command else {
-        let shown = first(config, environment, style.e2b)?;
+        let token = first(config, environment, style.e2b)?;
         return match style.json {
-            true => Ok(print_json(&json!({ "token": shown }))?),
-            false => Ok(writeln!(io::stdout(), "{shown}")?),
+            true => Ok(print_json(&json!({ "token": token }))?),
+            false => Ok(writeln!(io::stdout(), "{token}")?),
         };
     };
     // The runtime drives the store for as long as tokens are changed.
@@ -67,8 +67,8 @@ fn first(config: &CoveConfig, environment: &Environment, e2b: bool) -> Result<St
     };
     let text = fs::read_to_string(&path).map_err(|error| explain(error, &path, is_shared()))?;
     let text = text.trim();
-    let shown = if e2b { auth::as_e2b(text) } else { Some(text.to_owned()) };
-    shown.with_context(|| format!("`{}` holds no token", path.display()))
+    let token = if e2b { auth::as_e2b(text) } else { Some(text.to_owned()) };
+    token.with_context(|| format!("`{}` holds no token", path.display()))
 }
 
 /// Opens the tokens where the server has them.

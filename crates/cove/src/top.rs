@@ -54,10 +54,10 @@ struct TopSessionRow {
 
 async fn watch(args: &TopArgs, server: &Remote) -> Result<()> {
     if args.json {
-        return Ok(print_json(&look(args, server).await?)?);
+        return Ok(print_json(&fetch_view(args, server).await?)?);
     }
     if !io::stdout().is_terminal() {
-        return Ok(write!(io::stdout(), "{}", text(&look(args, server).await?))?);
+        return Ok(write!(io::stdout(), "{}", text(&fetch_view(args, server).await?))?);
     }
     let mut ticks = interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -68,14 +68,14 @@ async fn watch(args: &TopArgs, server: &Remote) -> Result<()> {
             _ = interrupts.recv() => return Ok(()),
         }
         let view = tokio::select! {
-            view = look(args, server) => view?,
+            view = fetch_view(args, server) => view?,
             _ = interrupts.recv() => return Ok(()),
         };
         draw(&text(&view))?;
     }
 }
 
-async fn look(args: &TopArgs, server: &Remote) -> Result<TopView> {
+async fn fetch_view(args: &TopArgs, server: &Remote) -> Result<TopView> {
     let nodes = match args.all {
         true => {
             let list: NodeList = server.call(Method::GET, "/v1/nodes").await?;
@@ -104,8 +104,8 @@ async fn look(args: &TopArgs, server: &Remote) -> Result<TopView> {
 /// Puts it in the place of what was there before, as far as the terminal has room.
 pub(crate) fn draw(text: &str) -> io::Result<()> {
     let size = termios::tcgetwinsize(io::stdout()).ok();
-    let given = size.map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)));
-    let (rows, cols) = given.filter(|(r, c)| *r > 1 && *c > 1).unwrap_or(SIZE_DEFAULT);
+    let reported = size.map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)));
+    let (rows, cols) = reported.filter(|(r, c)| *r > 1 && *c > 1).unwrap_or(SIZE_DEFAULT);
     let mut out = io::stdout().lock();
     // To the top; every line is cleared behind its text, and everything below the last one, so that
     // nothing flickers.

@@ -159,7 +159,7 @@ impl EnvironmentWorker {
         let parts = &*parts;
         let mut items = FuturesUnordered::new();
         let mut claim: Option<Pin<Box<dyn Future<Output = WorkClaim>>>> = None;
-        let (mut pause, mut code, mut look_at_server) = (Duration::ZERO, 0, false);
+        let (mut pause, mut code, mut check_server) = (Duration::ZERO, 0, false);
         let mut kill_at = None;
         loop {
             let is_running = *stop.borrow() == StopPhase::Running;
@@ -170,7 +170,7 @@ impl EnvironmentWorker {
                     break;
                 }
             } else if claim.is_none() && items.len() < args.concurrency {
-                claim = Some(Box::pin(parts.claim_after(pause, look_at_server)));
+                claim = Some(Box::pin(parts.claim_after(pause, check_server)));
             }
             tokio::select! {
                 _ = signals.next() => {
@@ -187,7 +187,7 @@ impl EnvironmentWorker {
                 }
                 Some(end) = items.next(), if !items.is_empty() => {
                     if let ItemEnd::CoveLost(_) = end {
-                        look_at_server = true;
+                        check_server = true;
                         pause = back_off.next(None);
                         claim = None;
                     }
@@ -196,12 +196,12 @@ impl EnvironmentWorker {
                     claim = None;
                     match claimed {
                         WorkClaim::Item(work) => {
-                            (pause, look_at_server) = (Duration::ZERO, false);
+                            (pause, check_server) = (Duration::ZERO, false);
                             back_off.reset();
                             items.push(item::serve(parts, work, stop.subscribe()));
                         }
                         WorkClaim::Empty => {
-                            (pause, look_at_server) = (back_off.spread(POLL_PAUSE), false);
+                            (pause, check_server) = (back_off.spread(POLL_PAUSE), false);
                             back_off.reset();
                             if args.once && items.is_empty() {
                                 break;
@@ -246,11 +246,11 @@ impl EnvironmentWorker {
 
 impl ToolWorkerParts {
     /// Looks at the queue after a pause; before, at the Cove server, when that was away.
-    async fn claim_after(&self, pause: Duration, look_at_server: bool) -> WorkClaim {
+    async fn claim_after(&self, pause: Duration, check_server: bool) -> WorkClaim {
         sleep(pause).await;
-        if look_at_server {
+        if check_server {
             let mut server = self.server.clone();
-            server.look_again();
+            server.rediscover();
             let seen = server.call::<SessionList>(Method::GET, "/v1/sessions?limit=1").await;
             if let Err(failure) = seen {
                 let fields = json!({ "what": "cove", "error": failure.to_string() });
@@ -286,7 +286,7 @@ impl ToolWorkerParts {
             return WorkClaim::Refused(error);
         }
         self.report.say("retry", json!({ "what": what, "error": error.to_string() }));
-        sleep(error.asked_wait()).await;
+        sleep(error.requested_wait()).await;
         WorkClaim::Away
     }
 }

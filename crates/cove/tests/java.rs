@@ -15,15 +15,15 @@ pub(crate) fn class_path(pom: &str) -> String {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let wanted = Path::new(COMPAT).join(pom);
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(pom.replace('/', "-"));
-    let (made, list) = (home.join("made-of"), home.join("class-path"));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(pom.replace('/', "-"));
+    let (made, list) = (directory.join("made-of"), directory.join("class-path"));
     let known = fs::read_to_string(&list).unwrap_or_default();
     // Somebody may have emptied Maven's directory since.
     let is_there = known.split(':').all(|it| Path::new(it).exists());
     if fs::read(&made).ok() == Some(fs::read(&wanted).unwrap()) && is_there {
         return known;
     }
-    fs::create_dir_all(&home).unwrap();
+    fs::create_dir_all(&directory).unwrap();
     let mut maven = Command::new("mvn");
     maven
         .args(["--quiet", "--batch-mode", "--file"])

@@ -28,12 +28,12 @@ pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let wanted = Path::new(COMPAT).join(requirements);
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let (python, made) = (home.join("bin/python"), home.join("made-of"));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let (python, made) = (directory.join("bin/python"), directory.join("made-of"));
     let is_same = fs::read(&made).ok() == Some(fs::read(&wanted).unwrap());
     // It leads to the one it was made with, which may be gone since.
     if !is_same || !python.exists() {
-        finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
+        finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&directory));
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
         install.arg(&wanted);
@@ -51,8 +51,8 @@ pub(crate) fn finish(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| {
         panic!("the tests of foreign clients need {command:?}: {error}; see scripts/test-deps.sh")
     });
-    let [said, errors] =
+    let [output_text, errors] =
         [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
-    assert!(output.status.success(), "{command:?} failed:\n{said}\n{errors}");
-    said
+    assert!(output.status.success(), "{command:?} failed:\n{output_text}\n{errors}");
+    output_text
 }

@@ -91,8 +91,8 @@ impl AgentFolder {
             let entry = entry.with_context(failed)?;
             let name = entry.file_name();
             let Some(name) = name.to_str() else {
-                let shown = entry.path().display().to_string();
-                return Err(UsageError(format!("the name of `{shown}` is not UTF-8")).into());
+                let path_text = entry.path().display().to_string();
+                return Err(UsageError(format!("the name of `{path_text}` is not UTF-8")).into());
             };
             if prefix.is_empty() && rules.without.contains(&name) {
                 continue;

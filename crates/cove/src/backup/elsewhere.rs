@@ -85,11 +85,11 @@ mod tests {
             ("COVE_EXECUTIONS__JOBS__WEBHOOK_KEY", &*"0b".repeat(32)),
             ("COVE_CATALOG__ROOT", "s3://lake/x?endpoint=http://hidden"),
         ];
-        let shown = named(&all, StoreDialect::Postgres);
-        assert_eq!(shown.lines().count(), 7, "{shown}");
+        let text = named(&all, StoreDialect::Postgres);
+        assert_eq!(text.lines().count(), 7, "{text}");
         for secret in ["hidden", "0a0a", "0b0b"] {
-            assert!(!shown.contains(secret), "{shown}");
+            assert!(!text.contains(secret), "{text}");
         }
-        assert!(shown.contains("s3://lake/x"), "{shown}");
+        assert!(text.contains("s3://lake/x"), "{text}");
     }
 }

@@ -85,16 +85,16 @@ impl ArchiveOutput {
         partial.push(".");
         partial.push(PARTIAL);
         let partial = PathBuf::from(partial);
-        let shown = || format!("create `{}`", partial.display());
+        let failed = || format!("create `{}`", partial.display());
         // One that an interrupted backup left behind; a new one, whose mode is ours.
         match fs::remove_file(&partial) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(shown);
+                return Err(error).with_context(failed);
             }
             _ => {}
         }
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
-        let file = file.with_context(shown)?;
+        let file = file.with_context(failed)?;
         Ok(ArchiveOutput::File { path, partial, file })
     }
 
@@ -171,7 +171,7 @@ async fn receive(
 ) -> Result<CheckedArchive> {
     let reading = ArchiveReading::begin()?;
     let mut line = ProgressLine::new(false);
-    let mut shown_at: Option<Instant> = None;
+    let mut drawn_at: Option<Instant> = None;
     let mut received = 0_u64;
     loop {
         let piece = response.chunk().await.map_err(|error| server.explain(error))?;
@@ -182,8 +182,8 @@ async fn receive(
             break;
         }
         let now = clock::now();
-        if shown_at.is_none_or(|at| now.duration_since(at) >= SHOW_INTERVAL) {
-            shown_at = Some(now);
+        if drawn_at.is_none_or(|at| now.duration_since(at) >= SHOW_INTERVAL) {
+            drawn_at = Some(now);
             line.say(&reading.progress(received));
         }
     }

@@ -165,8 +165,8 @@ pub(super) mod tests {
         match (parsed, expected) {
             (Ok(()), Ok(())) => {}
             (Err(error), Err(part)) => {
-                let shown = format!("{error:#}");
-                assert!(shown.contains(part), "{shown}");
+                let message = format!("{error:#}");
+                assert!(message.contains(part), "{message}");
             }
             (parsed, expected) => panic!("{text}: {parsed:?}, not {expected:?}"),
         }

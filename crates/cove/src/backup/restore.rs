@@ -71,14 +71,14 @@ fn restore(args: &RestoreArgs, config: &CoveConfig) -> Result<()> {
 
 /// Makes the directory, or looks whether it is empty; tells whether it was there.
 fn prepare(data_dir: &Path) -> Result<bool> {
-    let shown = data_dir.display();
+    let path_text = data_dir.display();
     let was_there = match fs::read_dir(data_dir) {
         Ok(entries) => {
             for entry in entries {
                 let name = entry?.file_name();
                 if name != LOST_AND_FOUND {
                     let message = format!(
-                        "`{shown}` is not empty: it has `{}`; name another --data-dir, or move \
+                        "`{path_text}` is not empty: it has `{}`; name another --data-dir, or move \
                          what is in it away",
                         name.display()
                     );
@@ -89,16 +89,16 @@ fn prepare(data_dir: &Path) -> Result<bool> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if let Some(parent) = data_dir.parent() {
-                fs::create_dir_all(parent).with_context(|| format!("create `{shown}`"))?;
+                fs::create_dir_all(parent).with_context(|| format!("create `{path_text}`"))?;
             }
             let created = DirBuilder::new().mode(0o700).create(data_dir);
-            created.with_context(|| format!("create `{shown}`"))?;
+            created.with_context(|| format!("create `{path_text}`"))?;
             false
         }
-        Err(error) => return Err(error).with_context(|| format!("read `{shown}`")),
+        Err(error) => return Err(error).with_context(|| format!("read `{path_text}`")),
     };
     let unchecked = DirBuilder::new().mode(0o700).create(data_dir.join(UNCHECKED));
-    unchecked.with_context(|| format!("create a directory in `{shown}`"))?;
+    unchecked.with_context(|| format!("create a directory in `{path_text}`"))?;
     Ok(was_there)
 }
 

@@ -128,8 +128,8 @@ impl RunningBackup {
             Ok(()) => tracing::info!("a backup has ended"),
             Err(_) if sender.is_closed() => tracing::info!("a backup was given up by its reader"),
             Err(error) => {
-                let shown: &(dyn std::error::Error + 'static) = error.as_ref();
-                tracing::error!(error = shown, "a backup failed");
+                let cause: &(dyn std::error::Error + 'static) = error.as_ref();
+                tracing::error!(error = cause, "a backup failed");
                 // Cuts the answer off, so that nobody takes it for all there is.
                 drop(sender.blocking_send(Err(io::Error::other("the backup failed"))));
             }

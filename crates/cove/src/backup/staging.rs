@@ -138,15 +138,21 @@ struct StagedTreeWalk<'a> {
 }
 
 impl StagedTreeWalk<'_> {
-    fn hold(&mut self, from: OwnedFd, to: BorrowedFd<'_>, shown: &str, depth: usize) -> Result<()> {
-        for entry in Dir::read_from(&from).with_context(|| format!("read `{shown}`"))? {
-            let entry = entry.with_context(|| format!("read `{shown}`"))?;
+    fn hold(
+        &mut self,
+        from: OwnedFd,
+        to: BorrowedFd<'_>,
+        path_text: &str,
+        depth: usize,
+    ) -> Result<()> {
+        for entry in Dir::read_from(&from).with_context(|| format!("read `{path_text}`"))? {
+            let entry = entry.with_context(|| format!("read `{path_text}`"))?;
             let name = entry.file_name();
             if name == c"." || name == c".." {
                 continue;
             }
             let plain = name.to_str().ok().filter(|name| is_plain_part(name));
-            let below = format!("{shown}/{}", name.to_string_lossy().escape_debug());
+            let below = format!("{path_text}/{}", name.to_string_lossy().escape_debug());
             let Some(plain) = plain else {
                 self.skipped.add(below);
                 continue;

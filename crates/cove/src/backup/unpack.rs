@@ -230,7 +230,7 @@ pub(super) fn is_plain_part(part: &str) -> bool {
 
 /// The name of a file, if it is one that a data directory may have.
 fn checked_name(member: &TarMember) -> Result<String> {
-    let shown = String::from_utf8_lossy(&member.name).chars().take(200).collect::<String>();
+    let lossy_name = String::from_utf8_lossy(&member.name).chars().take(200).collect::<String>();
     let name = String::from_utf8(member.name.clone()).ok();
     let name = name.filter(|name| name.len() <= NAME_BYTES_MAX).filter(|name| {
         let Some(below) = name.strip_prefix(DATA_PREFIX) else { return false };
@@ -239,10 +239,10 @@ fn checked_name(member: &TarMember) -> Result<String> {
             parts.next().is_some_and(|first| PARTS.contains(&first) || KEY_FILES.contains(&first));
         is_known && parts.all(is_plain_part)
     });
-    let name = name.with_context(|| format!("`{shown}` is no name in a data directory"))?;
-    ensure!(member.kind == MemberKind::File, "`{shown}` is not a regular file");
+    let name = name.with_context(|| format!("`{lossy_name}` is no name in a data directory"))?;
+    ensure!(member.kind == MemberKind::File, "`{lossy_name}` is not a regular file");
     let bytes = member.sparse.as_ref().map_or(member.size, |sparse| sparse.real_size);
-    ensure!(bytes <= FILE_BYTES_MAX, "`{shown}` has more than {FILE_BYTES_MAX} bytes");
+    ensure!(bytes <= FILE_BYTES_MAX, "`{lossy_name}` has more than {FILE_BYTES_MAX} bytes");
     Ok(name)
 }
 

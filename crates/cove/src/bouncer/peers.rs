@@ -65,8 +65,9 @@ impl ClientRequestElsewhere {
             }
             ClientRequestElsewhere::Kill(kill, reply) => {
                 let Ok(body) = serde_json::to_vec(&kill).map(Bytes::from) else { return };
-                let asked = nodes.ask_all(ROLE, &Method::POST, KILL, body, ANSWER_BYTES_MAX).await;
-                reply.give(asked.into_iter().any(|it| it.success().is_some()));
+                let answers =
+                    nodes.ask_all(ROLE, &Method::POST, KILL, body, ANSWER_BYTES_MAX).await;
+                reply.give(answers.into_iter().any(|it| it.success().is_some()));
             }
         }
     }
@@ -93,7 +94,7 @@ pub(super) fn routes(relay: Arc<Relay>) -> Router {
 }
 
 async fn kill(State(relay): State<Arc<Relay>>, request: Bytes) -> StatusCode {
-    match serde_json::from_slice(&request).map(|asked| relay.kill(&asked)) {
+    match serde_json::from_slice(&request).map(|kill| relay.kill(&kill)) {
         Ok(true) => StatusCode::NO_CONTENT,
         Ok(false) => StatusCode::NOT_FOUND,
         Err(_) => StatusCode::BAD_REQUEST,

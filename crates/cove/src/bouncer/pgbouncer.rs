@@ -205,16 +205,16 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     let login_secret = auth::random_key().context("failed to make a key")?;
     let host: Arc<dyn ConsoleHost> = Arc::<IniFile>::clone(&file);
     let hangups = Some(Hangups::new().context("failed to listen to signals")?);
-    let ground =
+    let context =
         BouncerContext { store: None, login_secret, host, succession: None, hangups, limits: None };
     let again = Arc::clone(&file);
-    let told = ConfigUpdate {
+    let update = ConfigUpdate {
         config,
         // Its passwords stand for themselves.
         resolve: Arc::new(|_, text| Ok(text.to_owned())),
         reread: Arc::new(move || again.again()),
     };
-    let running = RunningBouncer::start_told(told, ground, &mut registry).await?;
+    let running = RunningBouncer::start_with(update, context, &mut registry).await?;
     let RunningBouncer { bouncer, relay, client_tls, server_tls, mut hangups, for_peers: _ } =
         running.context("there is no bouncer")?;
     let drain = DrainHandle::new();
@@ -287,7 +287,7 @@ async fn end(file: &IniFile, bouncer: &Bouncer, relay: &Relay) {
             Some(ShutdownWait::Clients) if !any_client(bouncer).await => return,
             Some(ShutdownWait::Servers | ShutdownWait::Clients) | None => {}
         }
-        let look_again = async {
+        let next_check = async {
             match wait {
                 Some(_) => tokio::time::sleep(LOOK_EVERY).await,
                 None => std::future::pending().await,
@@ -304,7 +304,7 @@ async fn end(file: &IniFile, bouncer: &Bouncer, relay: &Relay) {
                     each(bouncer, |name| bouncer.pause(name, false));
                 }
             }
-            () = look_again => {}
+            () = next_check => {}
         }
     }
 }
@@ -339,14 +339,14 @@ impl LogJournal {
 
     /// Writes all log lines there, in PgBouncer's form.
     fn install(self) -> Result<()> {
-        let is_shown = |of: &tracing::Metadata<'_>| {
+        let is_logged = |of: &tracing::Metadata<'_>| {
             *of.level() <= tracing::Level::INFO || of.target() == bouncer::relay::JOURNAL
         };
         let lines = tracing_subscriber::fmt::layer()
             .event_format(LogLineFormat)
             .with_ansi(false)
             .with_writer(move || LogOutput { file: self.file.clone(), is_quiet: self.is_quiet })
-            .with_filter(tracing_subscriber::filter::filter_fn(is_shown));
+            .with_filter(tracing_subscriber::filter::filter_fn(is_logged));
         tracing_subscriber::registry().with(lines).try_init().context("failed to start the log")
     }
 }

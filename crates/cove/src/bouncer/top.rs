@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::cli::BouncerTopArgs;
 use crate::remote::{Remote, plain};
 use crate::run::print_json;
-use crate::tenant::{TenantRow, admission, health, look};
+use crate::tenant::{TenantRow, admission, fetch_tenants, health};
 use crate::top::draw;
 use crate::values::columns;
 
@@ -21,13 +21,13 @@ const NAME_CHARS_MAX: usize = 24;
 
 pub(super) async fn watch(args: &BouncerTopArgs, server: &Remote) -> Result<()> {
     if args.json {
-        return Ok(print_json(&look(server).await?)?);
+        return Ok(print_json(&fetch_tenants(server).await?)?);
     }
     if !io::stdout().is_terminal() {
         return Ok(write!(
             io::stdout(),
             "{}",
-            text(&look(server).await?, &PreviousCounts::default())
+            text(&fetch_tenants(server).await?, &PreviousCounts::default())
         )?);
     }
     let mut ticks = interval(args.interval);
@@ -40,7 +40,7 @@ pub(super) async fn watch(args: &BouncerTopArgs, server: &Remote) -> Result<()> 
             _ = interrupts.recv() => return Ok(()),
         }
         let rows = tokio::select! {
-            rows = look(server) => rows?,
+            rows = fetch_tenants(server) => rows?,
             _ = interrupts.recv() => return Ok(()),
         };
         draw(&text(&rows, &before))?;

@@ -110,7 +110,7 @@ fn print(line: &Value, is_json: bool) -> Result<()> {
     };
     let by = line.get("key").filter(|it| !it.is_null()).map(|it| format!(" by {}", text(it)));
     let why = line.get("refusal").filter(|it| !it.is_null()).map(|it| format!(" {}", text(it)));
-    let shown = format!(
+    let line_text = format!(
         "{}  {who}{}  {:<18} {} {}{}  {}",
         text(&line["at"]),
         by.unwrap_or_default(),
@@ -120,5 +120,5 @@ fn print(line: &Value, is_json: bool) -> Result<()> {
         why.unwrap_or_default(),
         text(&line["path"]),
     );
-    Ok(writeln!(io::stdout(), "{}", shown.trim_end())?)
+    Ok(writeln!(io::stdout(), "{}", line_text.trim_end())?)
 }

@@ -16,8 +16,8 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &FunctionCommand) 
             let answer = lake.get(&lake.namespace(namespace.levels(), "/functions")).await?;
             lake.show(&answer, || {
                 let all = items(&answer, "identifiers").iter().filter_map(Value::as_array);
-                let shown = |it: &Vec<Value>| names::shown(it.iter().filter_map(Value::as_str));
-                all.map(|it| format!("{}\n", shown(it))).collect()
+                let dotted = |it: &Vec<Value>| names::dotted(it.iter().filter_map(Value::as_str));
+                all.map(|it| format!("{}\n", dotted(it))).collect()
             })
         }
         FunctionCommand::Show { name } => {
@@ -31,7 +31,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &FunctionCommand) 
             let body = json!({"namespace": namespace, "name": own, "metadata": read(from)?,
                 "overwrite": overwrite});
             let answer = lake.post(&lake.management("functions"), &body).await?;
-            lake.show(&answer, || format!("created {}\n", name.shown()))
+            lake.show(&answer, || format!("created {}\n", name.dotted()))
         }
         FunctionCommand::Remove { names } => {
             let path = |name: &CatalogName| {
@@ -45,21 +45,21 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &FunctionCommand) 
 }
 
 fn details(name: &CatalogName, document: &Value) -> String {
-    let mut shown = DetailLines::new(&name.shown());
-    shown.line("uuid", &document["function-uuid"]);
-    shown.line("about", &document["doc"]);
+    let mut details = DetailLines::new(&name.dotted());
+    details.line("uuid", &document["function-uuid"]);
+    details.line("about", &document["doc"]);
     for it in items(document, "definitions") {
         let one =
             |it: &Value| format!("{}: {}", text(&it["name"]), kind(&it["type"], LEVELS_SHOWN));
         let parameters = items(it, "parameters").iter().map(one).collect::<Vec<_>>().join(", ");
         let result = kind(&it["return-type"], LEVELS_SHOWN);
-        shown.say("takes", &format!("({parameters}) -> {result}"));
+        details.say("takes", &format!("({parameters}) -> {result}"));
         let current = &it["current-version-id"];
         let version = items(it, "versions").iter().find(|it| it["version-id"] == *current);
         for it in version.map(|it| items(it, "representations")).into_iter().flatten() {
-            shown.line(&text(&it["dialect"]), &it["sql"]);
+            details.line(&text(&it["dialect"]), &it["sql"]);
         }
     }
-    shown.properties(&document["properties"]);
-    shown.done()
+    details.properties(&document["properties"]);
+    details.done()
 }

@@ -46,12 +46,12 @@ pub(super) async fn obey_role(
             let mut whole = found.clone();
             whole["grants"] = grants["grants"].clone();
             lake.show(&whole, || {
-                let mut shown = DetailLines::new(&format!("role:{name}"));
-                items(found, "members").iter().for_each(|it| shown.line("member", it));
+                let mut details = DetailLines::new(&format!("role:{name}"));
+                items(found, "members").iter().for_each(|it| details.line("member", it));
                 if !items(&whole, "grants").is_empty() {
-                    shown.table(&granted(&whole));
+                    details.table(&granted(&whole));
                 }
-                shown.done()
+                details.done()
             })
         }
         RoleCommand::Give { name, members } => {

@@ -138,7 +138,7 @@ impl<'a> RemoteWarehouse<'a> {
             let all = items(&answer, "identifiers").iter();
             all.map(|it| {
                 let levels = items(it, "namespace").iter().filter_map(Value::as_str);
-                format!("{}\n", super::names::shown(levels.chain(it["name"].as_str())))
+                format!("{}\n", super::names::dotted(levels.chain(it["name"].as_str())))
             })
             .collect()
         })
@@ -177,7 +177,7 @@ impl<'a> RemoteWarehouse<'a> {
         };
         let body = json!({"source": ident(from), "destination": ident(to)});
         let answer = self.post(&self.path(&format!("{}s/rename", kind.word())), &body).await?;
-        self.show(&answer, || format!("{} is {} now\n", from.shown(), to.shown()))
+        self.show(&answer, || format!("{} is {} now\n", from.dotted(), to.dotted()))
     }
 
     /// Removes what has these paths, one after the other.
@@ -188,7 +188,7 @@ impl<'a> RemoteWarehouse<'a> {
     ) -> Result<()> {
         for name in names {
             let answer = self.delete(&path(name)).await?;
-            self.show(&answer, || format!("dropped {}\n", name.shown()))?;
+            self.show(&answer, || format!("dropped {}\n", name.dotted()))?;
         }
         Ok(())
     }

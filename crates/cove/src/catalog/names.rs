@@ -24,14 +24,14 @@ impl CatalogName {
         }
     }
 
-    /// Returns what was typed, or would have been.
-    pub(crate) fn shown(&self) -> String {
-        shown(self.0.iter().map(String::as_str))
+    /// Returns the levels with dots between them, as they are typed.
+    pub(crate) fn dotted(&self) -> String {
+        dotted(self.0.iter().map(String::as_str))
     }
 }
 
-/// Levels as they are typed. Without anything that would steer a terminal.
-pub(crate) fn shown<'a>(levels: impl Iterator<Item = &'a str>) -> String {
+/// Returns levels with dots between them, as they are typed, without terminal controls.
+pub(crate) fn dotted<'a>(levels: impl Iterator<Item = &'a str>) -> String {
     let written = levels.map(|level| plain(&level.replace('\\', r"\\").replace('.', r"\.")));
     written.collect::<Vec<_>>().join(".")
 }
@@ -128,7 +128,7 @@ mod tests {
             _ => panic!("{text}: {found:?}, not {path:?}"),
         }
         if let Ok(name) = name {
-            assert_eq!(name.shown(), text, "what is shown can be typed");
+            assert_eq!(name.dotted(), text, "what is shown can be typed");
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn nothing_that_is_shown_steers_a_terminal() {
-        assert_eq!(shown(["a\x1b[2J", "b.c"].into_iter()), "a\u{fffd}[2J.b\\.c");
+        assert_eq!(dotted(["a\x1b[2J", "b.c"].into_iter()), "a\u{fffd}[2J.b\\.c");
     }
 
     #[test]

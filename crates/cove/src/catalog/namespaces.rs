@@ -18,14 +18,14 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &NamespaceCommand)
             let answer = lake.get(&path).await?;
             lake.show(&answer, || {
                 let all = items(&answer, "namespaces").iter().filter_map(Value::as_array);
-                let shown = |it: &Vec<Value>| names::shown(it.iter().filter_map(Value::as_str));
-                all.map(|it| format!("{}\n", shown(it))).collect()
+                let dotted = |it: &Vec<Value>| names::dotted(it.iter().filter_map(Value::as_str));
+                all.map(|it| format!("{}\n", dotted(it))).collect()
             })
         }
         NamespaceCommand::Create { name, property } => {
             let body = json!({"namespace": name.levels(), "properties": pairs(property)});
             let answer = lake.post(&lake.path("namespaces"), &body).await?;
-            lake.show(&answer, || format!("created {}\n", name.shown()))
+            lake.show(&answer, || format!("created {}\n", name.dotted()))
         }
         NamespaceCommand::Show { name } => {
             let answer = lake.get(&lake.namespace(name.levels(), "")).await?;

@@ -61,7 +61,7 @@ pub(super) async fn obey_undrop(lake: &RemoteWarehouse<'_>, command: &UndropComm
 
 fn named(it: &Value) -> String {
     let levels = items(it, "namespace").iter().filter_map(Value::as_str);
-    names::shown(levels.chain(it["name"].as_str()))
+    names::dotted(levels.chain(it["name"].as_str()))
 }
 
 fn listed(answer: &Value) -> String {
@@ -150,7 +150,7 @@ async fn follow(
             if failure.fault != FailureKind::Lost || clock::now() - since > AWAY_MAX {
                 return Err(RemoteFailure::into(failure));
             }
-            server.look_again();
+            server.rediscover();
         }
         sleep(back_off).await;
         back_off = (back_off * 2).min(BACK_OFF_MAX);

@@ -23,7 +23,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) ->
             let mut answer = lake.get(&lake.management("policies")).await?;
             let is_wanted = |it: &Value| {
                 let is_his = principal.as_ref().is_none_or(|wanted| it["principal"] == **wanted);
-                is_his && table.as_ref().is_none_or(|wanted| of(it) == wanted.shown())
+                is_his && table.as_ref().is_none_or(|wanted| of(it) == wanted.dotted())
             };
             if let Some(all) = answer["policies"].as_array_mut() {
                 all.retain(is_wanted);
@@ -41,7 +41,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) ->
         PolicyCommand::Set(args) => {
             let answer = lake.ask(Method::PUT, &path(&args.name), Some(&body(args)?)).await?;
             lake.show(&answer, || {
-                let (principal, table) = (&args.principal, args.table.shown());
+                let (principal, table) = (&args.principal, args.table.dotted());
                 format!("{principal} reads a part of {table}\n")
             })
         }
@@ -82,7 +82,7 @@ fn body(args: &SetPolicyArgs) -> Result<Value> {
 /// The table that a policy is about.
 fn of(policy: &Value) -> String {
     let levels = items(policy, "namespace").iter().filter_map(Value::as_str);
-    names::shown(levels.chain(policy["table"].as_str()))
+    names::dotted(levels.chain(policy["table"].as_str()))
 }
 
 /// The names that columns have now, by their ids. Who may not read the table sees ids.
@@ -113,17 +113,17 @@ fn listed(answer: &Value) -> String {
 }
 
 fn details(policy: &Value, columns: &HashMap<String, String>) -> String {
-    let mut shown = DetailLines::new(&text(&policy["name"]));
-    shown.line("principal", &policy["principal"]);
-    shown.say("table", &of(policy));
-    shown.say("trusted", if policy["trusted"] == json!(true) { "yes" } else { "no" });
+    let mut details = DetailLines::new(&text(&policy["name"]));
+    details.line("principal", &policy["principal"]);
+    details.say("table", &of(policy));
+    details.say("trusted", if policy["trusted"] == json!(true) { "yes" } else { "no" });
     if let Some(filter) = policy.get("row-filter") {
-        shown.line("rows", filter);
+        details.line("rows", filter);
     }
     for it in items(policy, "column-projections") {
         let id = text(&it["field-id"]);
         let name = columns.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
-        shown.say("column", &format!("{name}={}", text(&it["action"])));
+        details.say("column", &format!("{name}={}", text(&it["action"])));
     }
-    shown.done()
+    details.done()
 }

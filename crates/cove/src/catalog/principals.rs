@@ -62,13 +62,13 @@ fn listed(answer: &Value) -> String {
 /// Obeys a command about rights in a warehouse.
 pub(super) async fn obey_grant(lake: &RemoteWarehouse<'_>, command: &GrantCommand) -> Result<()> {
     match command {
-        GrantCommand::Add(given) => {
-            let answer = lake.post(&lake.management("grants"), &body(given)).await?;
-            lake.show(&answer, || format!("{} may {}\n", given.principal, given.rights.join(", ")))
+        GrantCommand::Add(args) => {
+            let answer = lake.post(&lake.management("grants"), &body(args)).await?;
+            lake.show(&answer, || format!("{} may {}\n", args.principal, args.rights.join(", ")))
         }
-        GrantCommand::Revoke(given) => {
-            let answer = lake.post(&lake.management("grants/revoke"), &body(given)).await?;
-            lake.show(&answer, || format!("{} may not any more\n", given.principal))
+        GrantCommand::Revoke(args) => {
+            let answer = lake.post(&lake.management("grants/revoke"), &body(args)).await?;
+            lake.show(&answer, || format!("{} may not any more\n", args.principal))
         }
         GrantCommand::List { principal } => {
             let query = principal.as_ref().map(|it| format!("?principal={}", escaped(it)));
@@ -79,13 +79,13 @@ pub(super) async fn obey_grant(lake: &RemoteWarehouse<'_>, command: &GrantComman
     }
 }
 
-fn body(given: &GrantedArgs) -> Value {
-    let mut body = json!({"principal": given.principal, "rights": given.rights});
-    if let Some(namespace) = &given.namespace {
+fn body(args: &GrantedArgs) -> Value {
+    let mut body = json!({"principal": args.principal, "rights": args.rights});
+    if let Some(namespace) = &args.namespace {
         body["namespace"] = json!(namespace.levels());
     }
     // Tables and views share their names, so that a right knows no difference.
-    if let Some(name) = given.table.as_ref().or(given.view.as_ref()) {
+    if let Some(name) = args.table.as_ref().or(args.view.as_ref()) {
         let (namespace, name) = name.split();
         body["namespace"] = json!(namespace);
         body["name"] = json!(name);
@@ -97,7 +97,7 @@ pub(super) fn granted(answer: &Value) -> String {
     let mut rows = vec![["principal", "to", "rights"].map(str::to_owned)];
     for it in items(answer, "grants") {
         let levels = items(it, "namespace").iter().filter_map(Value::as_str);
-        let to = names::shown(levels.chain(it["name"].as_str()));
+        let to = names::dotted(levels.chain(it["name"].as_str()));
         let to = if to.is_empty() { "the warehouse".to_owned() } else { to };
         let rights = items(it, "rights").iter().map(text).collect::<Vec<_>>().join(", ");
         rows.push([text(&it["principal"]), to, rights]);

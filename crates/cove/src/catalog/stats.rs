@@ -27,10 +27,10 @@ pub(super) async fn show(lake: &RemoteWarehouse<'_>, args: &TableStatsArgs) -> R
     };
     let path = lake.management(&format!("tables/{levels}/{table}/stats{at}"));
     let health = lake.get(&args.as_of.laid_on(path)).await?;
-    lake.show(&health, || shown(&health))
+    lake.show(&health, || describe(&health))
 }
 
-fn shown(health: &Value) -> String {
+fn describe(health: &Value) -> String {
     let mut out = String::new();
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let size = |value: &Value| human_bytes(number(value));
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_health_of_a_table_is_told_in_words() {
         let totals = |files: u64| json!({"files": files, "rows": 10 * files, "bytes": 4096});
-        let text = shown(&json!({
+        let text = describe(&json!({
             "snapshot-id": 7, "complete": false, "small-below-bytes": 402_653_184,
             "data": totals(6), "small": totals(5), "rows-per-file": 10, "bytes-per-file": 682,
             "histogram": [

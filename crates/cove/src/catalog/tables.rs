@@ -30,11 +30,11 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> 
             let path = lake.namespace(namespace, "/tables");
             let answer = lake.post(&path, &definition(args)?).await?;
             let location = text(&answer["metadata"]["location"]);
-            lake.show(&answer, || format!("created {} at {location}\n", args.name.shown()))
+            lake.show(&answer, || format!("created {} at {location}\n", args.name.dotted()))
         }
         TableCommand::Show { name, as_of } => {
             let answer = lake.get(&as_of.laid_on(lake.relation(ObjectKind::Table, name))).await?;
-            lake.show(&answer, || details(&name.shown(), &answer))
+            lake.show(&answer, || details(&name.dotted(), &answer))
         }
         TableCommand::Snapshots(args) => rows::show(lake, &rows::SNAPSHOTS, args, None).await,
         TableCommand::History { rows: args, metadata: false } => {
@@ -61,7 +61,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> 
             let (namespace, own) = name.split();
             let body = json!({"name": own, "metadata-location": location, "overwrite": overwrite});
             let answer = lake.post(&lake.namespace(namespace, "/register"), &body).await?;
-            lake.show(&answer, || format!("{} is registered\n", name.shown()))
+            lake.show(&answer, || format!("{} is registered\n", name.dotted()))
         }
         TableCommand::Unregister { name } => {
             let path = format!("{}/unregister", lake.relation(ObjectKind::Table, name));
@@ -100,18 +100,19 @@ fn definition(args: &CreateTableArgs) -> Result<Value> {
 
 /// A file of JSON.
 pub(super) fn read(path: &Path) -> Result<Value> {
-    let shown = path.display();
+    let path_text = path.display();
     let mut text = String::new();
     let read = match path.to_str() {
         Some("-") => io::stdin().take(FILE_BYTES_MAX + 1).read_to_string(&mut text),
         _ => fs::File::open(path)
             .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)),
     };
-    let length = read.with_context(|| format!("read `{shown}`"))?;
+    let length = read.with_context(|| format!("read `{path_text}`"))?;
     if u64::try_from(length).is_ok_and(|length| length > FILE_BYTES_MAX) {
-        return Err(UsageError(format!("`{shown}` is too large")).into());
+        return Err(UsageError(format!("`{path_text}` is too large")).into());
     }
-    serde_json::from_str(&text).map_err(|error| UsageError(format!("`{shown}`: {error}")).into())
+    serde_json::from_str(&text)
+        .map_err(|error| UsageError(format!("`{path_text}`: {error}")).into())
 }
 
 /// Columns that were typed, as a schema. The catalog gives ids of its own.
@@ -178,20 +179,20 @@ fn details(name: &str, answer: &Value) -> String {
     let columns = by_id(document, "schemas", "schema-id", "current-schema-id");
     let spec = by_id(document, "partition-specs", "spec-id", "default-spec-id");
     let order = by_id(document, "sort-orders", "order-id", "default-sort-order-id");
-    let mut shown = DetailLines::new(name);
-    shown.line("location", &document["location"]);
-    shown.line("metadata", &answer["metadata-location"]);
-    shown.line("uuid", &document["table-uuid"]);
-    shown.line("format", &document["format-version"]);
-    shown.time("changed", &document["last-updated-ms"]);
-    shown.say("partitions", &transforms(spec, columns));
-    shown.say("sorted by", &transforms(order, columns));
+    let mut details = DetailLines::new(name);
+    details.line("location", &document["location"]);
+    details.line("metadata", &answer["metadata-location"]);
+    details.line("uuid", &document["table-uuid"]);
+    details.line("format", &document["format-version"]);
+    details.time("changed", &document["last-updated-ms"]);
+    details.say("partitions", &transforms(spec, columns));
+    details.say("sorted by", &transforms(order, columns));
     let count = items(document, "snapshots").len();
-    shown.say("snapshots", &count.to_string());
-    shown.properties(&document["properties"]);
-    shown.table(&schema(columns));
-    shown.table(&refs(document));
-    shown.done()
+    details.say("snapshots", &count.to_string());
+    details.properties(&document["properties"]);
+    details.table(&schema(columns));
+    details.table(&refs(document));
+    details.done()
 }
 
 /// Partitions or an order: what is done to which columns.
@@ -206,13 +207,13 @@ fn transforms(spec: &Value, schema: &Value) -> String {
             [] => name(&it["source-id"]),
             several => several.iter().map(name).collect::<Vec<_>>().join(", "),
         };
-        let shown = match text(&it["transform"]).as_str() {
+        let term = match text(&it["transform"]).as_str() {
             "identity" => sources,
             transform => format!("{transform}({sources})"),
         };
         match it["direction"].as_str() {
-            Some("desc") => format!("{shown} desc"),
-            _ => shown,
+            Some("desc") => format!("{term} desc"),
+            _ => term,
         }
     };
     items(spec, "fields").iter().map(one).collect::<Vec<_>>().join(", ")
@@ -315,12 +316,15 @@ mod tests {
         }})
     }
 
-    fn check(shown: &str, expected: &[&str]) {
+    fn check(details: &str, expected: &[&str]) {
         for line in expected {
-            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(shown.lines().any(|it| words(it) == *line), "{line:?} is not in\n{shown}");
+            let collapsed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                details.lines().any(|it| collapsed(it) == *line),
+                "{line:?} is not in\n{details}"
+            );
         }
-        assert!(!shown.contains('\u{1b}'), "{shown}");
+        assert!(!details.contains('\u{1b}'), "{details}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) async fn maintain(lake: &RemoteWarehouse<'_>, command: &MaintainComma
         MaintainCommand::Show { id, wait: true } => follow(lake, id).await,
         MaintainCommand::Show { id, wait: false } => {
             let report = lake.get(&path(lake, id)).await?;
-            lake.show(&report, || shown(&report))
+            lake.show(&report, || describe(&report))
         }
         MaintainCommand::Cancel { ids } => {
             for id in ids {
@@ -92,7 +92,7 @@ async fn start(lake: &RemoteWarehouse<'_>, body: &Value, job: &JobArgs) -> Resul
 /// Waits for a job's end with a bar, and shows what it did.
 async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
     let mut progress = ProgressLine::new(lake.is_json());
-    if progress.is_shown() {
+    if progress.is_enabled() {
         remark(&format!("{id} goes on at the server when this command is stopped"));
     }
     let (mut wait, mut lost) = (LOOK_MIN, None);
@@ -116,7 +116,7 @@ async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
         wait = (wait * 2).min(LOOK_MAX);
     };
     progress.clear();
-    lake.show(&report, || shown(&report))?;
+    lake.show(&report, || describe(&report))?;
     let failed = items(&report, "failures").len();
     match report["state"].as_str() {
         Some("done") if failed == 0 => Ok(()),
@@ -148,8 +148,8 @@ fn counted(report: &Value) -> String {
     format!("{}, {}, {}", one("snapshots", "snapshot"), one("refs", "ref"), one("files", "file"))
 }
 
-/// Returns what went, what did not, and how much in the end.
-fn shown(report: &Value) -> String {
+/// Describes a report: the items, the failures and the totals.
+fn describe(report: &Value) -> String {
     let mut all = String::new();
     let listed = items(report, "items");
     if !listed.is_empty() {
@@ -232,7 +232,7 @@ pub(super) async fn obey_protection(
         }
     };
     lake.show(&answer, || {
-        let shown = names::shown(namespace.iter().map(String::as_str).chain(name));
+        let subject = names::dotted(namespace.iter().map(String::as_str).chain(name));
         let is = |by: &str| answer[by] == json!(true);
         let by = match (is("by-flag"), is("by-property")) {
             (true, true) => "is protected, by its property as well",
@@ -240,7 +240,7 @@ pub(super) async fn obey_protection(
             (false, true) => "is protected by its property `protected`",
             (false, false) => "is not protected",
         };
-        format!("{shown} {by}\n")
+        format!("{subject} {by}\n")
     })
 }
 

@@ -30,33 +30,33 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &ViewCommand) -> R
                 },
             });
             let answer = lake.post(&lake.namespace(namespace, "/views"), &body).await?;
-            lake.show(&answer, || format!("created {}\n", name.shown()))
+            lake.show(&answer, || format!("created {}\n", name.dotted()))
         }
         ViewCommand::Register { name, location } => {
             let (namespace, own) = name.split();
             let body = json!({"name": own, "metadata-location": location});
             let answer = lake.post(&lake.namespace(namespace, "/register-view"), &body).await?;
-            lake.show(&answer, || format!("{} is registered\n", name.shown()))
+            lake.show(&answer, || format!("{} is registered\n", name.dotted()))
         }
         ViewCommand::Show { name, as_of } => {
             let answer = lake.get(&as_of.laid_on(lake.relation(ObjectKind::View, name))).await?;
             lake.show(&answer, || {
                 let document = &answer["metadata"];
                 let version = by_id(document, "versions", "version-id", "current-version-id");
-                let mut shown = DetailLines::new(&name.shown());
-                shown.line("location", &document["location"]);
-                shown.line("metadata", &answer["metadata-location"]);
-                shown.line("uuid", &document["view-uuid"]);
-                shown.time("since", &version["timestamp-ms"]);
-                shown.properties(&document["properties"]);
+                let mut details = DetailLines::new(&name.dotted());
+                details.line("location", &document["location"]);
+                details.line("metadata", &answer["metadata-location"]);
+                details.line("uuid", &document["view-uuid"]);
+                details.time("since", &version["timestamp-ms"]);
+                details.properties(&document["properties"]);
                 for it in items(version, "representations") {
-                    shown.line(&text(&it["dialect"]), &it["sql"]);
+                    details.line(&text(&it["dialect"]), &it["sql"]);
                 }
                 let current = &version["schema-id"];
                 let all = items(document, "schemas").iter();
                 let columns = all.clone().find(|it| it["schema-id"] == *current);
-                shown.table(&columns.map(schema).unwrap_or_default());
-                shown.done()
+                details.table(&columns.map(schema).unwrap_or_default());
+                details.done()
             })
         }
         ViewCommand::Properties { name, change } => {

@@ -101,24 +101,24 @@ fn origin(warehouse: &Value) -> String {
 }
 
 fn details(it: &Value) -> String {
-    let mut shown = DetailLines::new(&text(&it["name"]));
-    shown.line("root", &it["root"]);
+    let mut details = DetailLines::new(&text(&it["name"]));
+    details.line("root", &it["root"]);
     for location in items(it, "locations") {
-        shown.line("location", location);
+        details.line("location", location);
     }
-    shown.line("status", &it["status"]);
-    shown.say("from", &origin(it));
-    shown.say("key", if it["has-credentials"] == json!(true) { "its own" } else { "" });
+    details.line("status", &it["status"]);
+    details.say("from", &origin(it));
+    details.say("key", if it["has-credentials"] == json!(true) { "its own" } else { "" });
     for (name, value) in it["storage"].as_object().into_iter().flatten() {
         if !value.is_null() && *value != json!(false) {
-            shown.say("storage", &format!("{}={}", crate::remote::plain(name), text(value)));
+            details.say("storage", &format!("{}={}", crate::remote::plain(name), text(value)));
         }
     }
-    shown.say("made", &it["created-ms"].as_u64().map(clock::rfc3339_of_ms).unwrap_or_default());
+    details.say("made", &it["created-ms"].as_u64().map(clock::rfc3339_of_ms).unwrap_or_default());
     for name in ["namespaces", "tables", "views"] {
-        shown.line(name, &it["statistics"][name]);
+        details.line(name, &it["statistics"][name]);
     }
-    shown.done()
+    details.done()
 }
 
 #[cfg(test)]

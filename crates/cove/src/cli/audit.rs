@@ -135,7 +135,7 @@ mod tests {
         let CliCommand::Audit(args) = parse(line).unwrap().command else { panic!("{line}") };
         assert_eq!((args.event, args.limit.get()), (Some(AuditEvent::Statement), 7));
         assert_eq!(args.outcome, Some(AuditOutcome::Refused));
-        for (line, words) in [
+        for (line, expected) in [
             ("cove audit --event query", "statement"),
             ("cove audit --outcome ok", "done"),
             ("cove audit --limit 0", "--limit"),
@@ -146,7 +146,7 @@ mod tests {
             ("cove audit --since yesterday", "--since"),
         ] {
             let message = parse(line).unwrap_err().to_string();
-            assert!(message.contains(words), "{line}: {message}");
+            assert!(message.contains(expected), "{line}: {message}");
         }
     }
 }

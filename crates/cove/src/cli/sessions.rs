@@ -734,9 +734,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_explained() {
-        let check = |line: &str, words: &str| {
+        let check = |line: &str, expected: &str| {
             let message = Cli::try_parse_from(line.split(' ')).unwrap_err().to_string();
-            assert!(message.contains(words), "{line}: {message}");
+            assert!(message.contains(expected), "{line}: {message}");
         };
         check("cove session exec ses_1", "COMMAND");
         check("cove session chat", "ID");

@@ -141,7 +141,7 @@ fn setting<S: AsRef<str>>(
     let value = match value {
         Some(value) => {
             let name = path.last().map(AsRef::as_ref).unwrap_or_default();
-            shown(value, node, is_free.then_some(name), &mut masked)
+            masked_value(value, node, is_free.then_some(name), &mut masked)
         }
         None => default.clone(),
     };
@@ -218,8 +218,13 @@ pub(super) fn find<'t, S: AsRef<str>>(table: &'t Table, path: &[S]) -> Option<&'
     rest.iter().try_fold(first, |value, key| value.as_table()?.get(key.as_ref()))
 }
 
-/// Returns a value without what must not be shown. `name` is the one of it that a user chose.
-fn shown(value: &Value, node: Option<&SettingNode>, name: Option<&str>, masked: &mut bool) -> Json {
+/// Returns a value with its secrets masked. `name` is the key that a user chose.
+fn masked_value(
+    value: &Value,
+    node: Option<&SettingNode>,
+    name: Option<&str>,
+    masked: &mut bool,
+) -> Json {
     let secrecy = node.map_or(SettingSecrecy::Open, |it| it.secrecy);
     match value {
         Value::Table(table) => {
@@ -227,18 +232,18 @@ fn shown(value: &Value, node: Option<&SettingNode>, name: Option<&str>, masked: 
             let entries = table.iter().map(|(key, value)| {
                 let child = node.and_then(|it| it.child(key));
                 let name = is_names.then_some(key.as_str());
-                (key.clone(), shown(value, child, name, masked))
+                (key.clone(), masked_value(value, child, name, masked))
             });
             Json::Object(entries.collect())
         }
         Value::Array(values) => {
             let element = node.and_then(SettingNode::element);
-            Json::Array(values.iter().map(|it| shown(it, element, name, masked)).collect())
+            Json::Array(values.iter().map(|it| masked_value(it, element, name, masked)).collect())
         }
         Value::String(text) => {
-            let shown = shown_text(text, secrecy, name);
-            *masked |= shown != *text;
-            Json::from(shown)
+            let visible = masked_text(text, secrecy, name);
+            *masked |= visible != *text;
+            Json::from(visible)
         }
         _ if secrecy == SettingSecrecy::Secret => {
             *masked = true;
@@ -248,7 +253,7 @@ fn shown(value: &Value, node: Option<&SettingNode>, name: Option<&str>, masked: 
     }
 }
 
-fn shown_text(text: &str, secrecy: SettingSecrecy, name: Option<&str>) -> String {
+fn masked_text(text: &str, secrecy: SettingSecrecy, name: Option<&str>) -> String {
     let is_reference = ::bouncer::secrets::is_reference(text);
     match secrecy {
         _ if text.is_empty() => String::new(),
@@ -327,7 +332,7 @@ mod tests {
     fn what_may_be_shown_depends_on_the_setting() {
         use SettingSecrecy::{Address, Open, Secret};
         let check = |text: &str, secrecy, name: Option<&str>, expected: &str| {
-            assert_eq!(shown_text(text, secrecy, name), expected, "{text}");
+            assert_eq!(masked_text(text, secrecy, name), expected, "{text}");
         };
         check("hunter2", Secret, None, MASK);
         check("env:KEY", Secret, None, "env:KEY");

@@ -86,12 +86,12 @@ fn the_file_is_found_through_the_environment() {
 
 #[test]
 fn a_wrong_file_is_an_error_that_names_the_line() {
-    let check = |name: &str, text: &str, line: usize, words: &str| {
+    let check = |name: &str, text: &str, line: usize, expected: &str| {
         let file = File::new(name, text);
         let error = CoveConfig::load(Some(&file.0), &environment(&[]), Flags::new()).unwrap_err();
         let message = error.to_string();
         assert!(message.contains(&format!(".toml:{line}: ")), "{message}");
-        assert!(message.contains(words), "{message}");
+        assert!(message.contains(expected), "{message}");
     };
     check("key", "# x\nhttpp = 'x'\n", 2, "unknown field `httpp`");
     check("nested", "[executions]\n\nquee_max = 3\n", 3, "unknown field `quee_max`");
@@ -235,8 +235,8 @@ fn every_value_says_where_it_is_from() {
     let check = |key: &str, value: &str, default: &str, kind, name: Option<&str>, line| {
         let found = view.settings.iter().filter(|it| it.key == key).collect::<Vec<_>>();
         let [found] = found[..] else { panic!("{key}: {found:?}") };
-        let shown = (found.value.to_string(), found.default.to_string());
-        assert_eq!((shown.0.as_str(), shown.1.as_str()), (value, default), "{key}");
+        let texts = (found.value.to_string(), found.default.to_string());
+        assert_eq!((texts.0.as_str(), texts.1.as_str()), (value, default), "{key}");
         let origin = api::SettingOrigin { kind, name: name.map(str::to_owned), line };
         assert_eq!(found.origin, origin, "{key}");
     };
@@ -314,9 +314,9 @@ fn no_secret_is_ever_shown() {
     let file = File::new("secrets", &text);
     let loaded = LoadedConfig::read(Some(&file.0), &environment(&[]), Flags::new()).unwrap();
     let view = loaded.view();
-    let shown = serde_json::to_string(&view).unwrap();
-    assert!(!shown.contains("hunter2"), "{shown}");
-    assert_eq!(shown.matches('…').count(), expected.len(), "{shown}");
+    let json_text = serde_json::to_string(&view).unwrap();
+    assert!(!json_text.contains("hunter2"), "{json_text}");
+    assert_eq!(json_text.matches('…').count(), expected.len(), "{json_text}");
     // Those of lists are in one value.
     assert_eq!(view.settings.iter().filter(|it| it.masked).count(), 14);
 }
@@ -342,9 +342,9 @@ fn a_setting_that_sounds_secret_is_marked_as_one() {
     let mut found = Vec::new();
     each(schema::schema(), "", &mut |path, node| {
         let name = path.rsplit('.').find(|it| *it != "[]" && *it != "*").unwrap_or_default();
-        let words = ["password", "secret", "token", "key", "credential"];
+        let secret_terms = ["password", "secret", "token", "key", "credential"];
         let is_text = node.kind == schema::SettingShape::Text && !node.has_secret();
-        if is_text && words.iter().any(|word| name.contains(word)) {
+        if is_text && secret_terms.iter().any(|word| name.contains(word)) {
             found.push(path.to_owned());
         }
     });
@@ -376,10 +376,10 @@ fn every_setting_is_in_the_example_file() {
 
 #[test]
 fn a_wrong_variable_is_named() {
-    let check = |variable: &str, value: &str, words: &str| {
+    let check = |variable: &str, value: &str, expected: &str| {
         let error = CoveConfig::load(None, &environment(&[(variable, value)]), Flags::new());
         let message = error.unwrap_err().to_string();
-        assert!(message.starts_with(variable) && message.contains(words), "{message}");
+        assert!(message.starts_with(variable) && message.contains(expected), "{message}");
     };
     check("COVE_EXECUTIONS__QUEE_MAX", "3", "unknown field `quee_max`");
     check("COVE_LIMITS__CONNECTIONS_MAX", "many", "expected a whole number");
@@ -488,8 +488,8 @@ fn the_example_file_is_the_default_configuration() {
     config.executions.compile_limits_max = api::LimitSpec::default();
     assert_eq!(config, CoveConfig::default());
     // Defaults that are shown are read from the file as it stands.
-    let mut shown: CoveConfig = toml::from_str(text).unwrap();
+    let mut from_file: CoveConfig = toml::from_str(text).unwrap();
     // A limit of tenants that is left out has the same value.
-    shown.bouncer.defaults.limits = api::TenantLimitsSpec::default();
-    assert_eq!(shown, CoveConfig::default());
+    from_file.bouncer.defaults.limits = api::TenantLimitsSpec::default();
+    assert_eq!(from_file, CoveConfig::default());
 }

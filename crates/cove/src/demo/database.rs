@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{DEMO, DemoOutcome, delete, look};
+use super::{DEMO, DemoOutcome, delete, get_if_present};
 use crate::config::CoveConfig;
 use crate::remote::{self, Remote};
 
@@ -108,7 +108,7 @@ pub(super) async fn make(
     config: &CoveConfig,
     url: Option<&str>,
 ) -> Result<DemoOutcome> {
-    if look(server, &format!("/v1/tenants/{DEMO}")).await?.is_some() {
+    if get_if_present(server, &format!("/v1/tenants/{DEMO}")).await?.is_some() {
         return Ok(DemoOutcome::Present(format!("the tenant {DEMO} is there")));
     }
     let address = match url {
@@ -213,8 +213,8 @@ impl DemoDatabase {
         command.args(arguments).env("PGPASSWORD", password);
         command.stdout(log.try_clone()?).stderr(log);
         let status = command.status().with_context(|| format!("run `{program}`"))?;
-        let said = || fs::read_to_string(&log_path).unwrap_or_default();
-        anyhow::ensure!(status.success(), "`{program}` failed ({status}): {}", said().trim());
+        let log_text = || fs::read_to_string(&log_path).unwrap_or_default();
+        anyhow::ensure!(status.success(), "`{program}` failed ({status}): {}", log_text().trim());
         Ok(())
     }
 }
@@ -306,7 +306,7 @@ fn fill(database: &DemoDatabase, user: Option<UnixUser>) -> Result<DatabaseAddre
     let password_file = database.directory.join("password");
     write_for(&password_file, user, &superuser_password)?;
     let data = database.directory.join("data");
-    let (data, shown) = (data.as_os_str(), database.directory.display().to_string());
+    let (data, directory) = (data.as_os_str(), database.directory.display().to_string());
     let pwfile = format!("--pwfile={}", password_file.display());
     let auth = "--auth=scram-sha-256";
     let options = ["-U", SUPERUSER, auth, "--no-sync", "-E", "UTF8", "--locale=C"];
@@ -316,7 +316,7 @@ fn fill(database: &DemoDatabase, user: Option<UnixUser>) -> Result<DatabaseAddre
     // Given back right before the server takes it.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let options = format!("-p {port} -h 127.0.0.1 -k '' -c fsync=off -c max_connections=50");
-    let log = format!("{shown}/postgres.log");
+    let log = format!("{directory}/postgres.log");
     let arguments = ["-w", "-o", options.as_str(), "-l", log.as_str(), "start", "-D"];
     let mut arguments: Vec<_> = arguments.map(OsStr::new).to_vec();
     arguments.push(data);
@@ -365,8 +365,8 @@ fn stop_started(data_dir: &Path) -> Result<bool> {
     }
     match fs::remove_dir_all(&database.directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            let shown = database.directory.display();
-            return Err(error).with_context(|| format!("remove `{shown}`"));
+            let directory = database.directory.display();
+            return Err(error).with_context(|| format!("remove `{directory}`"));
         }
         _ => fs::remove_file(&state)?,
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::manifests::{DemoFile, manifest, manifest_list};
 use super::parquet::{self, ParquetColumn, ParquetValues};
-use super::{DEMO, DemoOutcome, counted, delete, found, items, look, text};
+use super::{DEMO, DemoOutcome, counted, delete, found, get_if_present, items, text};
 use crate::remote::{self, Remote, RemoteFailure};
 
 /// Namespaces, outermost first. The levels of one stand in paths with a separator of their own.
@@ -73,7 +73,7 @@ impl<'a> DemoLake<'a> {
 
     /// Whether a namespace is there. One that somebody else has made is an error.
     pub(super) async fn has(&self, levels: &[&str]) -> Result<bool> {
-        let Some(there) = look(self.server, &self.namespace(levels, "")).await? else {
+        let Some(there) = get_if_present(self.server, &self.namespace(levels, "")).await? else {
             return Ok(false);
         };
         let name = levels.join(".");
@@ -265,7 +265,7 @@ pub(super) async fn orders(server: &Remote) -> Result<DemoOutcome> {
     let lake = DemoLake::find(server).await?;
     let levels = NAMESPACES[0];
     if lake.has(levels).await?
-        && look(server, &lake.namespace(levels, "/tables/orders")).await?.is_some()
+        && get_if_present(server, &lake.namespace(levels, "/tables/orders")).await?.is_some()
     {
         return Ok(DemoOutcome::Present("demo.orders is there".to_owned()));
     }
@@ -335,7 +335,7 @@ pub(super) async fn others(server: &Remote) -> Result<DemoOutcome> {
     let lake = DemoLake::find(server).await?;
     let (shop, web) = (NAMESPACES[0], NAMESPACES[1]);
     if lake.has(shop).await?
-        && look(server, &lake.namespace(shop, "/views/big_orders")).await?.is_some()
+        && get_if_present(server, &lake.namespace(shop, "/views/big_orders")).await?.is_some()
     {
         return Ok(DemoOutcome::Present(
             "demo.customers, demo.web.visits and a view are there".to_owned(),
@@ -443,7 +443,7 @@ pub(super) async fn remove(server: &Remote) -> Result<DemoOutcome> {
             let list = server.ask_with(Method::GET, &path, None).await?;
             for ident in items(&list, "identifiers") {
                 let one = format!("{path}/{}", crate::percent::escaped(text(ident, "name")?));
-                if look(server, &one).await?.is_some_and(own) {
+                if get_if_present(server, &one).await?.is_some_and(own) {
                     let purge = if kind == "tables" { "?purgeRequested=true" } else { "" };
                     delete(server, &format!("{one}{purge}")).await?;
                     *count += 1;

@@ -67,7 +67,7 @@ impl DemoServer {
         let begun = clock::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
-                anyhow::bail!("`cove serve` ended ({status}): {}", self.last_words());
+                anyhow::bail!("`cove serve` ended ({status}): {}", self.log_end());
             }
             if let Some(base) = address(&self.directory) {
                 let token = self.directory.join("token");
@@ -82,13 +82,13 @@ impl DemoServer {
                 begun.elapsed() < START_MAX,
                 "`cove serve` does not answer after {} s: {}",
                 START_MAX.as_secs(),
-                self.last_words()
+                self.log_end()
             );
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
 
-    fn last_words(&self) -> String {
+    fn log_end(&self) -> String {
         let log = fs::read_to_string(self.directory.join(LOG_FILE)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(LINES_SHOWN).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -144,13 +144,13 @@ pub(super) async fn serve(
         let server = child.ready(&config, environment).await?;
         Box::pin(super::make(args, &config, &server)).await?;
         if !args.json {
-            let shown = child.directory.display();
+            let directory = child.directory.display();
             let kept = if child.keeps_directory { "keeps" } else { "removes" };
-            println(&format!("\nCtrl-C ends the server and {kept} its directory, {shown}"))?;
+            println(&format!("\nCtrl-C ends the server and {kept} its directory, {directory}"))?;
         }
         loop {
             if let Some(status) = child.child.try_wait()? {
-                anyhow::bail!("the server has ended ({status}): {}", child.last_words());
+                anyhow::bail!("the server has ended ({status}): {}", child.log_end());
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }

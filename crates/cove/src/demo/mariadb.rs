@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::database::{CONNECTIONS_MAX, note, noted, unprivileged, write_for};
-use super::{DemoOutcome, delete, look};
+use super::{DemoOutcome, delete, get_if_present};
 use crate::config::CoveConfig;
 use crate::remote::{self, Remote};
 
@@ -96,7 +96,7 @@ impl DemoMariaDb {
         arguments.windows(wanted.len()).any(|part| part == wanted.as_bytes())
     }
 
-    fn last_words(&self) -> String {
+    fn log_end(&self) -> String {
         let log = fs::read_to_string(self.directory.join("server.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(LINES_SHOWN).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -105,7 +105,7 @@ impl DemoMariaDb {
 
 /// Makes the tenant of a server that is started.
 pub(super) async fn make(server: &Remote, config: &CoveConfig) -> Result<DemoOutcome> {
-    if look(server, &format!("/v1/tenants/{TENANT}")).await?.is_some() {
+    if get_if_present(server, &format!("/v1/tenants/{TENANT}")).await?.is_some() {
         return Ok(DemoOutcome::Present(format!("the tenant {TENANT} is there")));
     }
     anyhow::ensure!(
@@ -191,7 +191,7 @@ fn start(data_dir: &Path) -> Result<StartingMariaDb> {
         .args(["--auth-root-authentication-method=normal", "--skip-test-db"])
         .status()
         .with_context(|| format!("run `{}`", install.display()))?;
-    anyhow::ensure!(status.success(), "`mariadb-install-db` failed: {}", server.last_words());
+    anyhow::ensure!(status.success(), "`mariadb-install-db` failed: {}", server.log_end());
     let [root_password, password] =
         [node::auth::random_key()?, node::auth::random_key()?].map(|it| node::hex::encode(&it));
     // Hexadecimal digits: nothing in them ends the literal.
@@ -220,7 +220,7 @@ fn start(data_dir: &Path) -> Result<StartingMariaDb> {
 async fn ready(server: &DemoMariaDb, address: SocketAddr) -> Result<()> {
     let greeted = async {
         loop {
-            anyhow::ensure!(server.is_running(), "MariaDB has ended: {}", server.last_words());
+            anyhow::ensure!(server.is_running(), "MariaDB has ended: {}", server.log_end());
             if let Ok(mut stream) = TcpStream::connect(address).await
                 && stream.read_u8().await.is_ok()
             {
@@ -229,7 +229,7 @@ async fn ready(server: &DemoMariaDb, address: SocketAddr) -> Result<()> {
             sleep(LOOK_INTERVAL).await;
         }
     };
-    let late = || format!("MariaDB does not answer: {}", server.last_words());
+    let late = || format!("MariaDB does not answer: {}", server.log_end());
     tokio::time::timeout(START_MAX, greeted).await.with_context(late)??;
     // It has the passwords.
     Ok(fs::remove_file(server.directory.join("script.sql"))?)
@@ -257,8 +257,8 @@ pub(super) async fn stop(data_dir: &Path) -> Result<bool> {
     }
     match fs::remove_dir_all(&server.directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            let shown = server.directory.display();
-            return Err(error).with_context(|| format!("remove `{shown}`"));
+            let directory = server.directory.display();
+            return Err(error).with_context(|| format!("remove `{directory}`"));
         }
         _ => fs::remove_file(&state)?,
     }

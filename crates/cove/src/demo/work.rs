@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::{DEMO, DemoOutcome, counted, delete, items, look, mariadb, text};
+use super::{DEMO, DemoOutcome, counted, delete, get_if_present, items, mariadb, text};
 use crate::remote::Remote;
 
 /// Sessions that a page of the list has: more than the demo makes.
@@ -34,7 +34,7 @@ const CELLS: [&str; 3] = [
 
 /// Deploys the agent.
 pub(super) async fn agent(server: &Remote) -> Result<DemoOutcome> {
-    if look(server, &format!("/v1/agents/{DEMO}")).await?.is_some() {
+    if get_if_present(server, &format!("/v1/agents/{DEMO}")).await?.is_some() {
         return Ok(DemoOutcome::Present(format!("{DEMO} is there")));
     }
     let body = json!({
@@ -97,9 +97,9 @@ pub(super) async fn command(server: &Remote, id: &str, line: &str) -> Result<Str
 }
 
 pub(super) async fn conversation(server: &Remote) -> Result<DemoOutcome> {
-    let told = ["hello", "what do you remember?"];
+    let messages = ["hello", "what do you remember?"];
     session(server, "conversation", json!({"agent": DEMO}), async |id| {
-        for content in told {
+        for content in messages {
             let path = format!("/v1/sessions/{id}/messages?wait=true");
             let body = json!({"content": content});
             let answer = server.ask_with(Method::POST, &path, Some(&body)).await?;
@@ -110,7 +110,7 @@ pub(super) async fn conversation(server: &Remote) -> Result<DemoOutcome> {
                 "the agent {DEMO} does not answer: {why}; is python3 there?"
             );
         }
-        Ok(format!("with {} messages and answers", told.len()))
+        Ok(format!("with {} messages and answers", messages.len()))
     })
     .await
 }
@@ -167,7 +167,7 @@ pub(super) async fn database_session(server: &Remote) -> Result<DemoOutcome> {
         ("postgres", DEMO, "psql", "SELECT current_database()"),
         ("mysql", mariadb::TENANT, "mariadb", "SELECT database()"),
     ] {
-        if look(server, &format!("/v1/tenants/{tenant}")).await?.is_some() {
+        if get_if_present(server, &format!("/v1/tenants/{tenant}")).await?.is_some() {
             grants.push(json!({"kind": kind, "tenant": tenant, "access": "read_write"}));
             clients.push((format!("{kind}:{tenant}"), client, sql));
         }

@@ -46,14 +46,14 @@ mod tests {
         let missing = check("memory limit", "not available").but(CheckStatus::Missing, "no limits");
         let report = conclude(vec![check("kernel", "Linux"), missing], false, Vec::new());
         assert!(!report.ok);
-        let shown = text(&report, false);
-        assert!(shown.contains("ok       kernel             Linux\n"), "{shown}");
-        assert!(shown.contains("MISSING  memory limit       not available\n"), "{shown}");
+        let output = text(&report, false);
+        assert!(output.contains("ok       kernel             Linux\n"), "{output}");
+        assert!(output.contains("MISSING  memory limit       not available\n"), "{output}");
         assert!(
-            shown.contains("so no limits\n") && shown.contains("cannot be run here"),
-            "{shown}"
+            output.contains("so no limits\n") && output.contains("cannot be run here"),
+            "{output}"
         );
-        assert!(!shown.contains('\x1b') && text(&report, true).contains('\x1b'));
+        assert!(!output.contains('\x1b') && text(&report, true).contains('\x1b'));
         let note = check("landlock", "\x1b[2Jnone").but(CheckStatus::Note, "nothing");
         let report = conclude(vec![note], true, Vec::new());
         assert!(report.ok && !text(&report, false).contains('\x1b'), "a server sent this");

@@ -58,8 +58,8 @@ impl DoctorService {
     /// Runs the checks whenever they are asked for, for as long as this is polled. Dropping it
     /// ends the programs of a run.
     pub(crate) async fn work(&self) {
-        let mut asked = self.state.subscribe();
-        while asked.wait_for(|view| view.running).await.is_ok() {
+        let mut state = self.state.subscribe();
+        while state.wait_for(|view| view.running).await.is_ok() {
             let run = self.server.examine().await;
             self.state.send_modify(|view| *view = DoctorView { running: false, last: Some(run) });
         }
@@ -85,13 +85,13 @@ impl DoctorService {
 impl ServerUnderTest {
     async fn examine(&self) -> DoctorRun {
         let (started, started_ms) = (clock::now(), clock::wall_ms());
-        let mut findings = self.look(self.is_root, host::kernel).await;
+        let mut findings = self.blocking_checks(self.is_root, host::kernel).await;
         let layers = self.engine.layers();
         findings.extend(host::layer_checks(&layers));
         findings.extend(try_service(&self.executions, layers.cgroups.is_sufficient()).await.0);
         let place = self.data_dir.join(DISK_DIRECTORY);
         let disk = |place: PathBuf| vec![tried_disk(&place)];
-        findings.extend(self.look(place, disk).await);
+        findings.extend(self.blocking_checks(place, disk).await);
         findings.push(match &self.sessions_missing {
             None => check("sessions", "available"),
             Some(why) => check("sessions", format!("not available: {why}")).but(
@@ -106,13 +106,13 @@ impl ServerUnderTest {
         DoctorRun { node: self.node.clone(), started_ms, took_ms, report }
     }
 
-    /// Does what waits for the kernel or a disk on a thread of its own.
-    async fn look<T: Send + 'static>(
+    /// Runs checks that wait for the kernel or a disk on a thread of their own.
+    async fn blocking_checks<T: Send + 'static>(
         &self,
         about: T,
-        look: impl FnOnce(T) -> Vec<DoctorFinding> + Send + 'static,
+        checks: impl FnOnce(T) -> Vec<DoctorFinding> + Send + 'static,
     ) -> Vec<DoctorFinding> {
-        match task::blocking(move || look(about)).await {
+        match task::blocking(move || checks(about)).await {
             Ok(findings) => findings,
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "a check failed");

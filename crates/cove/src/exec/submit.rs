@@ -26,9 +26,9 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
     let mut request = match &args.request {
         Some(path) => {
             let text = read_file(path)?;
-            let shown = path.display();
+            let path_text = path.display();
             serde_json::from_slice(&text)
-                .map_err(|error| UsageError(format!("`{shown}`: {error}")))?
+                .map_err(|error| UsageError(format!("`{path_text}`: {error}")))?
         }
         None => {
             let list: LanguageList = server.call(Method::GET, "/v1/languages").await?;

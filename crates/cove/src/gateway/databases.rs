@@ -138,7 +138,7 @@ struct DatabaseAuditSink(Arc<dyn AuditSink>);
 
 impl bouncer::guest::SandboxObserver for DatabaseAuditSink {
     fn saw(&self, deed: SandboxAction<'_>) {
-        let happening = match deed {
+        let event = match deed {
             SandboxAction::Connected { took } => {
                 GatewayEvent { took, ..GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Done) }
             }
@@ -169,6 +169,6 @@ impl bouncer::guest::SandboxObserver for DatabaseAuditSink {
                 ..GatewayEvent::new(AuditEvent::Disconnect, AuditOutcome::Done)
             },
         };
-        self.0.saw(&happening);
+        self.0.saw(&event);
     }
 }

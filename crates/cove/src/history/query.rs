@@ -74,14 +74,14 @@ impl HistoryQuery {
     /// # Errors
     /// Names the parameter that cannot be.
     pub(super) fn of(uri: &Uri) -> Result<HistoryQuery, HttpError> {
-        let given: HistoryParameters = http::query(uri)?;
-        let (window_s, step_s) = match given.steps {
+        let parameters: HistoryParameters = http::query(uri)?;
+        let (window_s, step_s) = match parameters.steps {
             Some(steps) => {
-                if given.window.is_some() {
+                if parameters.window.is_some() {
                     let message = "takes the place of `window`; give one of the two";
                     return Err(HttpError::invalid(message).at("steps"));
                 }
-                let step_s = seconds("step", given.step.as_deref())?.unwrap_or(FINE_STEP_S);
+                let step_s = seconds("step", parameters.step.as_deref())?.unwrap_or(FINE_STEP_S);
                 if !(1..=POINTS_MAX).contains(&steps) || steps * step_s > WINDOW_S_MAX {
                     let message = format!("must be 1 to {POINTS_MAX}, and 24 h at most");
                     return Err(HttpError::invalid(message).at("steps"));
@@ -89,15 +89,17 @@ impl HistoryQuery {
                 (steps * step_s, step_s)
             }
             None => {
-                let window_s = seconds("window", given.window.as_deref())?;
+                let window_s = seconds("window", parameters.window.as_deref())?;
                 let window_s = window_s.unwrap_or(WINDOW_S_DEFAULT);
-                let step_s = seconds("step", given.step.as_deref())?;
+                let step_s = seconds("step", parameters.step.as_deref())?;
                 (window_s, step_s.unwrap_or_else(|| step_of(window_s)))
             }
         };
         check(window_s, step_s)?;
-        let selection =
-            HistorySelection { patterns: patterns(given.series.as_deref())?, tenant: given.tenant };
+        let selection = HistorySelection {
+            patterns: patterns(parameters.series.as_deref())?,
+            tenant: parameters.tenant,
+        };
         Ok(HistoryQuery { window_s, step_s, selection })
     }
 }

@@ -25,7 +25,7 @@ const LINE_CHARS: (usize, usize) = (16, 60);
 
 /// Look of the table.
 #[derive(Clone, Copy, Debug)]
-struct TableLook {
+struct TableStyle {
     columns: usize,
     set: SparklineSet,
     has_colour: bool,
@@ -48,12 +48,12 @@ async fn show(args: &HistoryArgs, environment: &Environment, server: &Remote) ->
         false => termios::tcgetwinsize(io::stdout()),
     };
     let size = size.ok().filter(|size| size.ws_col > 1);
-    let look = TableLook {
+    let style = TableStyle {
         columns: size.map_or(COLUMNS_DEFAULT, |size| usize::from(size.ws_col)),
         set: if environment.is_utf8() { SparklineSet::Blocks } else { SparklineSet::Ascii },
         has_colour: environment.has_colours(),
     };
-    Ok(write!(io::stdout(), "{}", table(&report, look))?)
+    Ok(write!(io::stdout(), "{}", table(&report, style))?)
 }
 
 fn target(args: &HistoryArgs) -> String {
@@ -80,7 +80,7 @@ fn in_full(name: &str) -> String {
     }
 }
 
-fn table(report: &HistoryReport, look: TableLook) -> String {
+fn table(report: &HistoryReport, style: TableStyle) -> String {
     let step = Duration::from_millis(report.step_ms);
     let (Some(first), Some(last)) = (report.times_ms.first(), report.times_ms.last()) else {
         return "nothing was measured yet\n".to_owned();
@@ -107,8 +107,8 @@ fn table(report: &HistoryReport, look: TableLook) -> String {
     };
     let [name, last, low, high] = std::array::from_fn(width);
     let used = name + last + low + high + 8;
-    let line = look.columns.saturating_sub(used).clamp(LINE_CHARS.0, LINE_CHARS.1);
-    let (colour, plain_again) = if look.has_colour { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
+    let line = style.columns.saturating_sub(used).clamp(LINE_CHARS.0, LINE_CHARS.1);
+    let (colour, plain_again) = if style.has_colour { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
     let mut push = |row: &[String; 4], line: &str| {
         let [a, b, c, d] = row;
         let cells = format!("{a:name$}  {b:>last$}  {c:>low$}  {d:>high$}");
@@ -118,7 +118,7 @@ fn table(report: &HistoryReport, look: TableLook) -> String {
     };
     push(&heading, "");
     for (series, row) in report.series.iter().zip(&rows) {
-        let drawn = sparkline(&series.values, line, look.set);
+        let drawn = sparkline(&series.values, line, style.set);
         push(row, &format!("{colour}{drawn}{plain_again}"));
     }
     if report.left_out > 0 {
@@ -203,8 +203,8 @@ mod tests {
             ],
             left_out: 2,
         };
-        let look = TableLook { columns: 100, set: SparklineSet::Ascii, has_colour: false };
-        let text = table(&report, look);
+        let style = TableStyle { columns: 100, set: SparklineSet::Ascii, has_colour: false };
+        let text = table(&report, style);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(lines[6], "2 more series had no room on the server");
         assert!(lines.iter().all(|line| line.chars().count() <= 100));
         let coloured =
-            table(&report, TableLook { has_colour: true, set: SparklineSet::Blocks, ..look });
+            table(&report, TableStyle { has_colour: true, set: SparklineSet::Blocks, ..style });
         assert!(coloured.contains("\x1b[36m▁▂█\x1b[0m"), "{coloured}");
     }
 }

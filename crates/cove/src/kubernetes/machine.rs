@@ -79,7 +79,7 @@ impl MachineEvent {
                 let StatusObject { code, message } = serde_json::from_value(object)?;
                 match code {
                     410 => MachineEvent::Expired,
-                    _ => MachineEvent::Failed(shown(&message)),
+                    _ => MachineEvent::Failed(excerpt(&message)),
                 }
             }
             // Bookmarks, and what later versions add.
@@ -91,10 +91,10 @@ impl MachineEvent {
 /// Returns the message of a status object that is the body of an answer; empty for anything else.
 pub(super) fn message_in(body: &[u8]) -> String {
     serde_json::from_slice::<StatusObject>(body)
-        .map_or_else(|_| String::new(), |it| shown(&it.message))
+        .map_or_else(|_| String::new(), |it| excerpt(&it.message))
 }
 
-fn shown(message: &str) -> String {
+fn excerpt(message: &str) -> String {
     message.chars().take(MESSAGE_CHARACTERS_MAX).collect::<String>().escape_debug().to_string()
 }
 

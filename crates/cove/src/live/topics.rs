@@ -392,8 +392,8 @@ mod tests {
             ("audit", json!({ "after": -1 }), Err("after")),
             ("terminals", json!({}), Err("topic")),
         ] {
-            let Value::Object(given) = parameters.clone() else { panic!("{parameters}") };
-            let found = source(topic, given);
+            let Value::Object(fields) = parameters.clone() else { panic!("{parameters}") };
+            let found = source(topic, fields);
             let found = found.map_err(|error| error.detail().field.clone().unwrap_or_default());
             let expected = expected.map_err(str::to_owned);
             assert_eq!(found, expected, "{topic} {parameters}");

@@ -47,8 +47,8 @@ impl DrainWatch {
         DrainWatch { seen_ms: node.seen_ms, renewals: 0 }
     }
 
-    /// Looks at the node as it is now.
-    fn look(&mut self, node: &NodeView) -> WaitOutcome {
+    /// Compares the node with what was seen of it before.
+    fn observe(&mut self, node: &NodeView) -> WaitOutcome {
         if node.seen_ms != self.seen_ms {
             self.seen_ms = node.seen_ms;
             self.renewals = self.renewals.saturating_add(1);
@@ -86,15 +86,15 @@ pub(super) async fn wait(
     let deadline = timeout.map(|timeout| clock::now() + timeout);
     let path = format!("/v1/nodes/{}", node.id);
     let mut watch = DrainWatch::new(&node);
-    let mut shown = DrainDisplay::new();
+    let mut display = DrainDisplay::new();
     loop {
-        match watch.look(&node) {
+        match watch.observe(&node) {
             WaitOutcome::Drained => return Ok((node, 0)),
             WaitOutcome::InVain(why) => {
-                shown.end(&format!("the node keeps its sessions: {why}"));
+                display.end(&format!("the node keeps its sessions: {why}"));
                 return Ok((node, EXIT_KEPT));
             }
-            WaitOutcome::Goes(drain) => shown.say(&drain),
+            WaitOutcome::Goes(drain) => display.say(&drain),
             WaitOutcome::Unknown => {}
         }
         let pause = deadline.map_or(LOOK_EVERY, |at: Instant| {
@@ -103,7 +103,7 @@ pub(super) async fn wait(
         if pause.is_zero() {
             let left = node.drain.as_ref();
             let left = left.map_or_else(|| "it has not said how many".to_owned(), described);
-            shown.end(&format!("the time is up, and the node has sessions: {left}"));
+            display.end(&format!("the time is up, and the node has sessions: {left}"));
             return Ok((node, EXIT_TIME));
         }
         time::sleep(pause).await;
@@ -200,7 +200,7 @@ mod tests {
             (13, left(2), WaitOutcome::Goes(left(2).unwrap())),
             (14, left(0), WaitOutcome::Drained),
         ] {
-            assert_eq!(watch.look(&seen(seen_ms, NodeStatus::Draining, drain)), expected);
+            assert_eq!(watch.observe(&seen(seen_ms, NodeStatus::Draining, drain)), expected);
         }
     }
 
@@ -213,11 +213,11 @@ mod tests {
             (NodeStatus::Draining, Some(keeps)),
         ] {
             let mut watch = DrainWatch { seen_ms: 0, renewals: RENEWALS_MIN };
-            let found = watch.look(&seen(1, state, drain));
+            let found = watch.observe(&seen(1, state, drain));
             assert!(matches!(found, WaitOutcome::InVain(_)), "{state:?}: {found:?}");
         }
         let mut watch = DrainWatch::new(&seen(0, NodeStatus::Draining, None));
-        assert_eq!(watch.look(&seen(0, NodeStatus::Left, None)), WaitOutcome::Drained);
+        assert_eq!(watch.observe(&seen(0, NodeStatus::Left, None)), WaitOutcome::Drained);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl EventFollower {
                     // Also when the last try had success: a server may take and drop connections.
                     sleep(self.back_off).await;
                     self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
-                    self.remote.look_again();
+                    self.remote.rediscover();
                 }
                 match self.connect().await {
                     Ok(()) if self.lost_at.take().is_some() => return Ok(FollowStep::Back),

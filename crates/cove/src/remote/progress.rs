@@ -23,25 +23,25 @@ pub(crate) fn bar(done: u64, total: u64) -> String {
 
 /// The line. It goes away with the value.
 pub(crate) struct ProgressLine {
-    shown: bool,
+    is_enabled: bool,
     drawn: bool,
 }
 
 impl ProgressLine {
     /// A line that is shown when standard error is a terminal and nobody asked for silence.
     pub(crate) fn new(silent: bool) -> ProgressLine {
-        let shown = !silent && !output::is_quiet() && io::stderr().is_terminal();
-        ProgressLine { shown, drawn: false }
+        let is_enabled = !silent && !output::is_quiet() && io::stderr().is_terminal();
+        ProgressLine { is_enabled, drawn: false }
     }
 
-    /// Returns whether it is worth finding out more.
-    pub(crate) fn is_shown(&self) -> bool {
-        self.shown
+    /// Returns whether the line is drawn at all.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.is_enabled
     }
 
     /// Puts another text in its place.
     pub(crate) fn say(&mut self, text: &str) {
-        if !self.shown {
+        if !self.is_enabled {
             return;
         }
         let width = termios::tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));

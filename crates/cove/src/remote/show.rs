@@ -43,20 +43,20 @@ impl From<ExecutionRecord> for ExecutionEnd {
     }
 }
 
-/// How much is shown.
+/// The parts of an execution that are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrintedParts {
     /// What the program writes.
     pub(crate) output: bool,
     /// The verdict, and hints.
-    pub(crate) words: bool,
+    pub(crate) messages: bool,
     /// What is going on, on a terminal.
     pub(crate) progress: bool,
 }
 
 /// Shows the events of one execution.
 pub(crate) struct ExecutionPrinter {
-    shown: PrintedParts,
+    parts: PrintedParts,
     pub(crate) progress: ProgressLine,
     printer: Option<PrinterThread>,
     stage: StageName,
@@ -67,11 +67,11 @@ pub(crate) struct ExecutionPrinter {
 }
 
 impl ExecutionPrinter {
-    pub(crate) fn new(shown: PrintedParts) -> ExecutionPrinter {
+    pub(crate) fn new(parts: PrintedParts) -> ExecutionPrinter {
         ExecutionPrinter {
-            shown,
-            progress: ProgressLine::new(!shown.progress),
-            printer: shown.output.then(PrinterThread::start),
+            parts,
+            progress: ProgressLine::new(!parts.progress),
+            printer: parts.output.then(PrinterThread::start),
             stage: StageName::Run,
             printed: [0, 0],
             gap: false,
@@ -121,7 +121,7 @@ impl ExecutionPrinter {
         match stage {
             StageName::Compile => self.progress.say("compiling"),
             // Where output comes, it speaks for itself.
-            StageName::Run if self.shown.output => self.progress.clear(),
+            StageName::Run if self.parts.output => self.progress.clear(),
             StageName::Run | StageName::Interactor => self.progress.say(&format!("running{of}")),
             StageName::Checker => self.progress.say(&format!("checking{of}")),
         }
@@ -139,7 +139,7 @@ impl ExecutionPrinter {
     /// Something for a person that does not go away.
     fn hint(&mut self, text: &str) {
         self.progress.clear();
-        if self.shown.words {
+        if self.parts.messages {
             complain(text);
         }
     }
@@ -182,16 +182,16 @@ impl ExecutionPrinter {
         }
         match end {
             ExecutionEnd::Finished(execution) => {
-                if self.shown.output {
+                if self.parts.output {
                     show_compiler(execution);
                 }
-                if self.shown.words && execution.outcome.verdict != Verdict::Ok {
+                if self.parts.messages && execution.outcome.verdict != Verdict::Ok {
                     complain(&plain(&judgement(&execution.outcome)));
                 }
                 Ok(exit_code(&execution.outcome))
             }
             ExecutionEnd::Without { state, message } => {
-                if self.shown.words {
+                if self.parts.messages {
                     let why = message.as_deref().map(|why| format!(": {}", plain(why)));
                     complain(&format!("{}{}", state.as_str(), why.unwrap_or_default()));
                 }

@@ -54,11 +54,11 @@ fn answers_that_refuse_say_whose_turn_it_is() {
     let body = |code: &str| {
         format!(r#"{{"error": {{"code": "{code}", "message": "why", "retry": false}}}}"#)
     };
-    let check = |token, status: u16, wait, body: &str, fault, words: &[&str]| {
+    let check = |token, status: u16, wait, body: &str, fault, expected: &[&str]| {
         let status = StatusCode::from_u16(status).unwrap();
         let failure = remote(token).refusal(status, wait, body.as_bytes());
         assert_eq!(failure.fault, fault, "{failure}");
-        for word in words {
+        for word in expected {
             assert!(failure.to_string().contains(word), "{failure} lacks {word}");
         }
     };

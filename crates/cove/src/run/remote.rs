@@ -54,12 +54,12 @@ pub(super) fn run(args: &RunArgs, config: &CoveConfig, environment: &Environment
         request.terminal = size;
         request.grants.clone_from(&args.grants);
         let stdin = input(&args.program)?;
-        let shown = PrintedParts {
+        let parts = PrintedParts {
             output: !args.json,
-            words: !args.json && !args.quiet,
+            messages: !args.json && !args.quiet,
             progress: !args.json && !args.quiet,
         };
-        converse(&remote, &request, stdin, shown, args.tty).await
+        converse(&remote, &request, stdin, parts, args.tty).await
     };
     remote::conclude(found.and_then(|remote| remote::in_runtime(run(remote))))
 }
@@ -68,7 +68,7 @@ async fn converse(
     remote: &Remote,
     request: &ExecutionRequest,
     stdin: Option<Box<dyn Read + Send>>,
-    shown: PrintedParts,
+    parts: PrintedParts,
     tty: bool,
 ) -> Result<u8> {
     let mut signals = EndSignals::new()?;
@@ -78,7 +78,7 @@ async fn converse(
         code = signals.next() => return Ok(code),
     };
     let path = format!("/v1/executions/{}", submitted.id);
-    let mut show = ExecutionPrinter::new(shown);
+    let mut show = ExecutionPrinter::new(parts);
     let ended = {
         let attached = Box::pin(attached(remote, &path, stdin, &mut show, tty));
         tokio::select! {
@@ -97,7 +97,7 @@ async fn converse(
         }
     };
     let code = show.end(&end).await?;
-    if !shown.output {
+    if !parts.output {
         match end {
             ExecutionEnd::Finished(execution) => print_json(&execution)?,
             ExecutionEnd::Without { state, message } => {

@@ -24,19 +24,19 @@ const WALL_PER_CPU: u64 = 2;
 /// The languages that a program can be in, here or on a server.
 pub(crate) struct KnownLanguages {
     list: LanguageList,
-    /// What lists them.
-    shown_by: &'static str,
+    /// The command or route that lists them.
+    hint: &'static str,
 }
 
 impl KnownLanguages {
     /// Those of this host.
     pub(super) fn here(languages: &Languages) -> KnownLanguages {
-        KnownLanguages { list: languages.list(), shown_by: "`cove languages` lists them" }
+        KnownLanguages { list: languages.list(), hint: "`cove languages` lists them" }
     }
 
     /// Those of a server.
     pub(crate) fn there(list: LanguageList) -> KnownLanguages {
-        KnownLanguages { list, shown_by: "the server's GET /v1/languages lists them" }
+        KnownLanguages { list, hint: "the server's GET /v1/languages lists them" }
     }
 
     /// The language that is asked for by name or alias.
@@ -44,7 +44,7 @@ impl KnownLanguages {
         let found = self.list.languages.iter().find(|language| {
             language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
         });
-        let missing = || UsageError(format!("there is no language `{wanted}`; {}", self.shown_by));
+        let missing = || UsageError(format!("there is no language `{wanted}`; {}", self.hint));
         Ok(found.ok_or_else(missing)?)
     }
 
@@ -65,7 +65,7 @@ impl KnownLanguages {
                 let message = format!(
                     "the extension of `{}` names no language; give one with --lang ({})",
                     file.display(),
-                    self.shown_by
+                    self.hint
                 );
                 Err(UsageError(message).into())
             }
@@ -157,28 +157,28 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     if path == Path::new("-") {
         return read_whole(io::stdin().lock(), "standard input");
     }
-    let shown = format!("`{}`", path.display());
-    let file = File::open(path).with_context(|| format!("open {shown}"))?;
-    read_whole(file, &shown)
+    let name = format!("`{}`", path.display());
+    let file = File::open(path).with_context(|| format!("open {name}"))?;
+    read_whole(file, &name)
 }
 
 /// Reads to the end, unless that is too far away: a device never ends.
-fn read_whole(input: impl Read, shown: &str) -> Result<Vec<u8>> {
+fn read_whole(input: impl Read, name: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut input = input.take(FILE_BYTES_MAX + 1);
-    input.read_to_end(&mut bytes).with_context(|| format!("read {shown}"))?;
+    input.read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
     if input.limit() == 0 {
         let max = human_bytes(FILE_BYTES_MAX);
-        return Err(UsageError(format!("{shown} is larger than {max}")).into());
+        return Err(UsageError(format!("{name} is larger than {max}")).into());
     }
     Ok(bytes)
 }
 
 /// Reads a file for the working directory, under its own name or another one.
 fn source_file(name: Option<String>, path: &Path) -> Result<SourceFile> {
-    let shown = format!("`{}`", path.display());
-    let file = File::open(path).with_context(|| format!("open {shown}"))?;
-    let bytes = read_whole(file, &shown)?;
+    let quoted_path = format!("`{}`", path.display());
+    let file = File::open(path).with_context(|| format!("open {quoted_path}"))?;
+    let bytes = read_whole(file, &quoted_path)?;
     let name = match name {
         Some(name) => name,
         None => text(path.file_name().unwrap_or(path.as_os_str()))?,
@@ -221,7 +221,7 @@ fn compile_limits(args: &LimitArgs) -> LimitSpec {
 
 /// The maxima protect a server from its callers. Here the caller owns the machine.
 pub(super) fn lift_maxima(config: &mut executions::ExecutionsConfig, request: &ExecutionRequest) {
-    for (asked, max) in [
+    for (requested, max) in [
         (&request.limits, &mut config.limits_max),
         (&request.compile_limits, &mut config.compile_limits_max),
     ] {
@@ -236,7 +236,7 @@ pub(super) fn lift_maxima(config: &mut executions::ExecutionsConfig, request: &E
             disk_bytes,
             disk_inodes,
             stack_bytes,
-        } = *asked;
+        } = *requested;
         // A maximum that is asked for exactly is allowed exactly.
         max.cpu_ms = cpu_ms.or(max.cpu_ms);
         let wall_for_cpu = cpu_ms.map(|cpu| cpu.saturating_mul(WALL_PER_CPU).max(20_000));
@@ -259,19 +259,20 @@ pub(super) fn lift_maxima(config: &mut executions::ExecutionsConfig, request: &E
 }
 
 /// The configured defaults of what is not asked for.
-fn keep_unasked(defaults: &LimitSpec, asked: &LimitSpec) -> LimitSpec {
-    let keep = |default: Option<u64>, asked: Option<u64>| default.filter(|_| asked.is_none());
+fn keep_unasked(defaults: &LimitSpec, requested: &LimitSpec) -> LimitSpec {
+    let keep =
+        |default: Option<u64>, requested: Option<u64>| default.filter(|_| requested.is_none());
     LimitSpec {
-        cpu_ms: keep(defaults.cpu_ms, asked.cpu_ms),
-        wall_ms: keep(defaults.wall_ms, asked.wall_ms.or(asked.cpu_ms)),
-        memory_bytes: keep(defaults.memory_bytes, asked.memory_bytes),
-        processes: keep(defaults.processes, asked.processes),
-        output_bytes: keep(defaults.output_bytes, asked.output_bytes),
-        open_files: keep(defaults.open_files, asked.open_files),
-        file_size_bytes: keep(defaults.file_size_bytes, asked.file_size_bytes),
-        disk_bytes: keep(defaults.disk_bytes, asked.disk_bytes),
-        disk_inodes: keep(defaults.disk_inodes, asked.disk_inodes),
-        stack_bytes: keep(defaults.stack_bytes, asked.stack_bytes),
+        cpu_ms: keep(defaults.cpu_ms, requested.cpu_ms),
+        wall_ms: keep(defaults.wall_ms, requested.wall_ms.or(requested.cpu_ms)),
+        memory_bytes: keep(defaults.memory_bytes, requested.memory_bytes),
+        processes: keep(defaults.processes, requested.processes),
+        output_bytes: keep(defaults.output_bytes, requested.output_bytes),
+        open_files: keep(defaults.open_files, requested.open_files),
+        file_size_bytes: keep(defaults.file_size_bytes, requested.file_size_bytes),
+        disk_bytes: keep(defaults.disk_bytes, requested.disk_bytes),
+        disk_inodes: keep(defaults.disk_inodes, requested.disk_inodes),
+        stack_bytes: keep(defaults.stack_bytes, requested.stack_bytes),
     }
 }
 
@@ -320,9 +321,9 @@ mod tests {
             request(&run.program, &run.limits, &KnownLanguages::here(&languages))
         }
 
-        fn refused(&self, arguments: &str, words: &str) {
+        fn refused(&self, arguments: &str, expected: &str) {
             let message = format!("{:#}", self.request(arguments).unwrap_err());
-            assert!(message.contains(words), "{message}");
+            assert!(message.contains(expected), "{message}");
         }
     }
 

@@ -24,11 +24,11 @@ fn outcome(verdict: Verdict) -> StageOutcome {
     }
 }
 
-fn check(outcome: &StageOutcome, code: u8, words: &str) {
+fn check(outcome: &StageOutcome, code: u8, sentence: &str) {
     assert_eq!(exit_code(outcome), code, "{}", outcome.verdict);
     let line = judgement(outcome);
     let expected =
-        format!("{}: {words} (cpu 1002.5 ms, wall 1010 ms, memory 3 MiB)", outcome.verdict);
+        format!("{}: {sentence} (cpu 1002.5 ms, wall 1010 ms, memory 3 MiB)", outcome.verdict);
     assert_eq!(line, expected);
 }
 
@@ -76,8 +76,8 @@ fn what_is_asked_for_is_allowed() {
         limits_max: LimitSpec { cpu_ms: Some(9_000), ..LimitSpec::default() },
         ..executions::ExecutionsConfig::default()
     };
-    let asked = LimitSpec { cpu_ms: Some(600_000), ..LimitSpec::default() };
-    let request = ExecutionRequest { limits: asked, ..ExecutionRequest::default() };
+    let requested = LimitSpec { cpu_ms: Some(600_000), ..LimitSpec::default() };
+    let request = ExecutionRequest { limits: requested, ..ExecutionRequest::default() };
     lift_maxima(&mut config, &request);
     assert_eq!(config.limits_max.cpu_ms, Some(600_000));
     assert_eq!(config.limits_max.wall_ms, Some(1_200_000));

@@ -45,7 +45,7 @@ pub(super) async fn run(args: &SessionRunArgs, server: &Remote, json: bool) -> R
             // Nobody is left to tell when standard error is closed.
             CellEvent::Stderr { text } => drop(io::stderr().write_all(text.as_bytes())),
             CellEvent::Result(result) => {
-                writeln!(io::stdout(), "{}", shown(&result))?;
+                writeln!(io::stdout(), "{}", result_text(&result))?;
             }
             CellEvent::Error(CellFailure { traceback, .. }) => {
                 drop(writeln!(io::stderr(), "{}", traceback.trim_end()));
@@ -71,8 +71,8 @@ fn read(file: Option<&Path>) -> Result<String> {
     text.ok_or_else(|| usage("FILE: a cell is UTF-8 text of at most 8 MiB"))
 }
 
-/// What is shown of a result: its text, and which other representations `--json` has.
-fn shown(result: &CellResult) -> String {
+/// Returns the text of a result, or the names of the representations that `--json` has.
+fn result_text(result: &CellResult) -> String {
     let text = result.data.get("text/plain").and_then(|text| text.as_str());
     let others: Vec<&str> =
         result.data.keys().map(String::as_str).filter(|mime| *mime != "text/plain").collect();

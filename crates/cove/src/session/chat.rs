@@ -63,7 +63,7 @@ pub(super) async fn chat(args: &ChatArgs, server: &Remote) -> Result<u8> {
                 text = turn.next_text() => text?,
                 _ = interrupts.recv() => {
                     let target = path(&session.id, "/interrupt");
-                    let _told: InterruptAnswer = server.call(Method::POST, &target).await?;
+                    let _answer: InterruptAnswer = server.call(Method::POST, &target).await?;
                     continue;
                 }
             };

@@ -52,11 +52,12 @@ fn table(grants: &[Grant]) -> String {
 
 /// Returns what a grant says beside that, as it says it.
 fn more(grant: &Grant) -> String {
-    let said = serde_json::to_value(grant).unwrap_or_default();
-    let shown = ["kind", "tenant", "warehouse", "access", "port"];
+    let fields = serde_json::to_value(grant).unwrap_or_default();
+    let columns_shown = ["kind", "tenant", "warehouse", "access", "port"];
     let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
-    let said = said.as_object().into_iter().flatten();
-    let rest = said.filter(|(name, value)| !shown.contains(&name.as_str()) && !is_empty(value));
+    let fields = fields.as_object().into_iter().flatten();
+    let rest =
+        fields.filter(|(name, value)| !columns_shown.contains(&name.as_str()) && !is_empty(value));
     let rest: Map<String, Value> =
         rest.map(|(name, value)| (name.clone(), value.clone())).collect();
     if rest.is_empty() { String::new() } else { Value::from(rest).to_string() }
@@ -73,9 +74,9 @@ mod tests {
                 {"kind": "catalog", "warehouse": "lake", "access": "read_write", "port": 9000},
                 {"kind": "model"}]"#,
         );
-        let shown = table(&grants.unwrap());
+        let output = table(&grants.unwrap());
         let lines: Vec<Vec<&str>> =
-            shown.lines().map(|line| line.split_whitespace().collect()).collect();
+            output.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["postgres:shop", "read", "5432", r#"{"limits":{"rows":5}}"#]);
         assert_eq!(lines[2], ["catalog:lake", "read,", "write", "9000"]);
         assert_eq!(lines[3], ["model", "-", "8100"]);

@@ -25,7 +25,7 @@ pub(super) struct EventDisplay {
 
 /// Shows events one after the other.
 pub(super) struct EventPrinter {
-    shown: EventDisplay,
+    display: EventDisplay,
     /// Nothing of others may steer the terminal.
     is_terminal: bool,
     /// The text that is being said came in pieces.
@@ -37,9 +37,9 @@ pub(super) struct EventPrinter {
 }
 
 impl EventPrinter {
-    pub(super) fn new(shown: EventDisplay) -> EventPrinter {
+    pub(super) fn new(display: EventDisplay) -> EventPrinter {
         EventPrinter {
-            shown,
+            display,
             is_terminal: io::stdout().is_terminal(),
             in_pieces: false,
             has_spoken: false,
@@ -50,7 +50,7 @@ impl EventPrinter {
 
     /// Returns whether somebody looks while it is said.
     pub(super) fn is_live(&self) -> bool {
-        self.shown.says && self.is_terminal
+        self.display.says && self.is_terminal
     }
 
     /// Shows one event; whether its turn is over with it.
@@ -89,7 +89,7 @@ impl EventPrinter {
             }
             SessionEventKind::Error => {
                 self.failed = true;
-                if self.shown.says {
+                if self.display.says {
                     complain(&plain_lines(text("error")));
                 }
             }
@@ -125,7 +125,7 @@ impl EventPrinter {
     }
 
     fn say(&self, text: &str) -> io::Result<()> {
-        if !self.shown.says {
+        if !self.display.says {
             return Ok(());
         }
         let mut out = io::stdout().lock();
@@ -137,7 +137,7 @@ impl EventPrinter {
     }
 
     fn note(&self, text: &str) {
-        if self.shown.does {
+        if self.display.does {
             // Nobody is left to tell when standard error is closed.
             drop(writeln!(io::stderr(), "{}", one_line(text)));
         }

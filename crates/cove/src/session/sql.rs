@@ -59,8 +59,8 @@ fn parameter(text: &str) -> Value {
 /// Rows with their columns below each other.
 fn table(result: &GrantQueryResult) -> String {
     let names = result.columns.iter().map(|column| plain(&column.name)).collect::<Vec<_>>();
-    let shown = result.rows.iter().map(|row| row.iter().map(cell).collect());
-    let rows: Vec<Vec<String>> = std::iter::once(names).chain(shown).collect();
+    let body = result.rows.iter().map(|row| row.iter().map(cell).collect());
+    let rows: Vec<Vec<String>> = std::iter::once(names).chain(body).collect();
     let width = |at: usize| {
         let widths = rows.iter().filter_map(|row| row.get(at)).map(|it| it.chars().count());
         widths.max().unwrap_or_default()
@@ -114,9 +114,9 @@ mod tests {
             limit: None,
             seconds: 0.0,
         };
-        let shown = table(&result);
-        assert!(shown.starts_with("id    name\n100   a\nNULL  "), "{shown}");
-        assert!(!shown.contains('\u{1b}'), "{shown}");
+        let output = table(&result);
+        assert!(output.starts_with("id    name\n100   a\nNULL  "), "{output}");
+        assert!(!output.contains('\u{1b}'), "{output}");
         assert_eq!(parameter("7"), json!(7));
         assert_eq!(parameter("seven"), json!("seven"));
     }

@@ -17,11 +17,11 @@ pub(super) fn file(view: &ConfigView, has_origins: bool) -> String {
             None => tables.push((table, vec![line])),
         }
     }
-    let shown = tables.iter().filter(|(_, lines)| !lines.is_empty()).map(|(table, lines)| {
+    let sections = tables.iter().filter(|(_, lines)| !lines.is_empty()).map(|(table, lines)| {
         let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
         format!("{header}{}\n", lines.join("\n"))
     });
-    shown.collect::<Vec<_>>().join("\n")
+    sections.collect::<Vec<_>>().join("\n")
 }
 
 fn line(key: &str, setting: &SettingView, has_origins: bool) -> String {

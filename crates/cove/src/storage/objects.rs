@@ -80,14 +80,14 @@ pub(crate) fn credentials(
         value.as_deref().map(|text| config::resolve(&setting, text, environment)).transpose()
     };
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    let given = [
+    let configured = [
         resolve("access_key_id", &table.access_key_id)?,
         resolve("secret_access_key", &table.secret_access_key)?,
         resolve("session_token", &table.session_token)?,
     ];
-    let from_table = given.iter().any(Option::is_some);
+    let from_table = configured.iter().any(Option::is_some);
     let [id, secret, session_token] = match from_table {
-        true => given,
+        true => configured,
         false => ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].map(variable),
     };
     let (Some(access_key_id), Some(secret_access_key)) = (id, secret) else {
@@ -115,10 +115,10 @@ mod tests {
         let config = CoveConfig::load(None, &environment, Flags::new()).unwrap();
         let opened = open(&config, &environment, scratch.path())
             .and_then(|objects| Ok((objects, sealer(&config, &environment, scratch.path())?)));
-        let shown =
+        let outcome =
             opened.map(|opened| format!("{opened:?}")).map_err(|error| format!("{error:#}"));
-        let (Ok(text) | Err(text)) = &shown;
-        assert_eq!(shown.is_ok(), expected.is_ok(), "{text}");
+        let (Ok(text) | Err(text)) = &outcome;
+        assert_eq!(outcome.is_ok(), expected.is_ok(), "{text}");
         let (Ok(part) | Err(part)) = expected;
         assert!(text.contains(part) && !text.contains("hidden"), "{text}");
     }

@@ -53,7 +53,7 @@ impl ControlPlaneError {
     }
 
     /// Time that the other side asked to be left alone for.
-    pub(super) fn asked_wait(&self) -> Duration {
+    pub(super) fn requested_wait(&self) -> Duration {
         self.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX)
     }
 
@@ -89,7 +89,7 @@ impl BackOff {
     pub(super) fn next(&mut self, error: Option<&ControlPlaneError>) -> Duration {
         let wait = self.spread(self.next);
         self.next = (self.next * 2).min(self.max);
-        wait.max(error.map(ControlPlaneError::asked_wait).unwrap_or_default())
+        wait.max(error.map(ControlPlaneError::requested_wait).unwrap_or_default())
     }
 
     /// Half of a time to all of it.
@@ -297,14 +297,14 @@ impl ControlPlane {
         }
         let retry_after = retry_after(&response.headers);
         let body = response.bytes().await.unwrap_or_default();
-        let said = match serde_json::from_slice::<ControlErrorBody>(&body) {
+        let reason = match serde_json::from_slice::<ControlErrorBody>(&body) {
             Ok(ControlErrorBody { error }) => {
                 let message: String = error.message.chars().take(MESSAGE_CHARS_MAX).collect();
                 format!("{}: {}", plain(&error.kind), plain(&message))
             }
             Err(_) => "it is no error of the published form".to_owned(),
         };
-        let message = format!("{} answers with status {}: {said}", self.base, status.as_u16());
+        let message = format!("{} answers with status {}: {reason}", self.base, status.as_u16());
         Err(ControlPlaneError { message, status: Some(status), retry_after })
     }
 
@@ -371,15 +371,15 @@ mod tests {
     #[test]
     fn a_wait_grows_and_is_as_long_as_the_other_side_asks() {
         let mut back_off = BackOff::new(Duration::from_secs(4)).unwrap();
-        for (most_ms, asked) in [(500, None), (1000, None), (2000, Some(30)), (4000, None)] {
+        for (most_ms, seconds) in [(500, None), (1000, None), (2000, Some(30)), (4000, None)] {
             let error = ControlPlaneError {
                 message: String::new(),
                 status: Some(StatusCode::TOO_MANY_REQUESTS),
-                retry_after: asked.map(Duration::from_secs),
+                retry_after: seconds.map(Duration::from_secs),
             };
             let wait = back_off.next(Some(&error));
-            match asked {
-                Some(asked) => assert_eq!(wait, Duration::from_secs(asked)),
+            match seconds {
+                Some(seconds) => assert_eq!(wait, Duration::from_secs(seconds)),
                 None => {
                     let most = Duration::from_millis(most_ms);
                     assert!(wait >= most / 2 && wait <= most, "{wait:?}");

@@ -254,7 +254,7 @@ impl<'a> ItemSession<'a> {
             }
             self.say("retry", json!({ "what": "cove", "error": failure.to_string() }));
             sleep(back_off.next(None)).await;
-            server.look_again();
+            server.rediscover();
         }
     }
 
@@ -541,7 +541,7 @@ async fn patiently(
         let fields = json!({ "what": "cove", "call": call.id, "error": failure.to_string() });
         report.say("retry", fields);
         sleep(back_off.next(None)).await;
-        tools.look_again();
+        tools.rediscover();
     }
 }
 

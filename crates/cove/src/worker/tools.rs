@@ -139,8 +139,8 @@ impl SessionTools {
     }
 
     /// Finds a server that has restarted elsewhere.
-    pub(super) fn look_again(&mut self) {
-        self.workspace.server.look_again();
+    pub(super) fn rediscover(&mut self) {
+        self.workspace.server.rediscover();
     }
 
     /// Ends the shell, and gives the workspace back.

@@ -39,7 +39,7 @@ fn cove(server: &Server, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
@@ -67,10 +67,10 @@ fn dbbouncers_clients_make_use_and_remove_a_tenant() {
     // A part of it is changed, and the rest is as it was, the password included.
     let changed = send(&client, "PUT", "/tenants/dbb_1", &json!({ "idle_timeout": "1m30s" }));
     assert_eq!(changed.status, 200, "{}", changed.text());
-    let shown = client.get("/tenants/dbb_1").json();
-    assert_eq!(shown["config"]["IdleTimeout"], 90_000_000_000_u64);
-    assert_eq!(shown["config"]["Password"], "***REDACTED***");
-    assert_eq!(shown["stats"]["max_connections"], 3);
+    let tenant = client.get("/tenants/dbb_1").json();
+    assert_eq!(tenant["config"]["IdleTimeout"], 90_000_000_000_u64);
+    assert_eq!(tenant["config"]["Password"], "***REDACTED***");
+    assert_eq!(tenant["stats"]["max_connections"], 3);
     let stats = client.get("/tenants/dbb_1/stats").json();
     assert_eq!((&stats["tenant_id"], &stats["db_type"]), (&json!("dbb_1"), &json!("postgres")));
     assert!(!client.get("/tenants").text().contains(PASSWORD));
@@ -141,27 +141,27 @@ fn the_command_line_makes_shows_and_removes_tenants() {
         let all = ["tenant", "add", "by_hand", "--postgres", &at, "--user", USER];
         cove(&server, &[&all[..], &["--password-file", &*file], more].concat())
     };
-    assert_eq!(said(&add(&["--limit", "server_connections_max=2"])), "created by_hand\n");
+    assert_eq!(stdout_of(&add(&["--limit", "server_connections_max=2"])), "created by_hand\n");
     let again = add(&[]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
-    assert_eq!(said(&add(&["--replace", "--weight", "3"])), "updated by_hand\n");
+    assert_eq!(stdout_of(&add(&["--replace", "--weight", "3"])), "updated by_hand\n");
     let parameters = [("user", USER), ("database", "by_hand")];
     let mut client = PgClient::login(&address(&server).into(), &parameters, PASSWORD).unwrap();
     client.value("SELECT 1");
-    let shown = said(&cove(&server, &["tenant", "show", "by_hand", "--connections", "--json"]));
-    let shown: Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(shown["tenant"]["spec"]["weight"], 3);
-    assert_eq!(shown["clients"].as_array().unwrap().len(), 1, "{shown}");
-    assert_eq!(shown["servers"].as_array().unwrap().len(), 1, "{shown}");
-    let top = said(&cove(&server, &["bouncer", "top"]));
+    let view = stdout_of(&cove(&server, &["tenant", "show", "by_hand", "--connections", "--json"]));
+    let view: Value = serde_json::from_str(&view).unwrap();
+    assert_eq!(view["tenant"]["spec"]["weight"], 3);
+    assert_eq!(view["clients"].as_array().unwrap().len(), 1, "{view}");
+    assert_eq!(view["servers"].as_array().unwrap().len(), 1, "{view}");
+    let top = stdout_of(&cove(&server, &["bouncer", "top"]));
     assert!(top.starts_with("tenants 1  clients 1 (0 active"), "{top}");
-    assert!(said(&cove(&server, &["tenant", "list"])).contains("by_hand"));
-    assert_eq!(said(&cove(&server, &["tenant", "pause", "by_hand"])), "by_hand is paused\n");
-    assert_eq!(said(&cove(&server, &["tenant", "resume", "by_hand"])), "by_hand is open\n");
-    assert_eq!(said(&cove(&server, &["bouncer", "reload"])), "reloaded; tenants: 1\n");
-    let reloaded = said(&cove(&server, &["bouncer", "reload", "--json"]));
+    assert!(stdout_of(&cove(&server, &["tenant", "list"])).contains("by_hand"));
+    assert_eq!(stdout_of(&cove(&server, &["tenant", "pause", "by_hand"])), "by_hand is paused\n");
+    assert_eq!(stdout_of(&cove(&server, &["tenant", "resume", "by_hand"])), "by_hand is open\n");
+    assert_eq!(stdout_of(&cove(&server, &["bouncer", "reload"])), "reloaded; tenants: 1\n");
+    let reloaded = stdout_of(&cove(&server, &["bouncer", "reload", "--json"]));
     assert!(reloaded.contains("\"tenants\":1"), "{reloaded}");
-    assert_eq!(said(&cove(&server, &["tenant", "remove", "by_hand"])), "removed by_hand\n");
+    assert_eq!(stdout_of(&cove(&server, &["tenant", "remove", "by_hand"])), "removed by_hand\n");
     assert_eq!(cove(&server, &["tenant", "show", "by_hand"]).status.code(), Some(2));
 }
 

@@ -83,8 +83,8 @@ pub(crate) trait Site: Sized {
     /// A server, and Cove with [`tenants`] of these, which reaches it through a proxy.
     fn start(mode: &'static str, connections: u32, more: &str) -> (Self, Cutter);
     fn cove(&mut self) -> &mut Server;
-    /// What Cove says of it, for whoever reads of a failure.
-    fn told(&self, path: &str) -> String;
+    /// Text that Cove answers at a path of its interface, for messages of failed assertions.
+    fn api_text(&self, path: &str) -> String;
     /// Where Cove takes clients.
     fn tcp(&self) -> SocketAddr;
     /// Whether a client of this tenant is let in and answered.
@@ -117,8 +117,8 @@ impl Site for Bounced {
         &mut self.server
     }
 
-    fn told(&self, path: &str) -> String {
-        told(&self.server, path)
+    fn api_text(&self, path: &str) -> String {
+        api_text(&self.server, path)
     }
 
     fn tcp(&self) -> SocketAddr {
@@ -174,12 +174,12 @@ impl<S: Site> Stage<S> {
         actors.iter_mut().for_each(Plays::calm);
     }
 
-    fn told(&self, tenant: usize, what: &str) -> String {
-        self.site.told(&format!("/v1/tenants/{}/{what}", database(tenant)))
+    fn api_text(&self, tenant: usize, what: &str) -> String {
+        self.site.api_text(&format!("/v1/tenants/{}/{what}", database(tenant)))
     }
 
-    /// Looks, at every connection to the server at once, whether somebody left something there.
-    fn look_everywhere(&self, seed: u64, connections: u32) {
+    /// Occupies every connection to the server at once, and checks that nobody left state there.
+    fn check_all_connections(&self, seed: u64, connections: u32) {
         for tenant in 0..TENANTS {
             let mut all: Vec<S::Actor> = (0..connections)
                 .map(|number| {
@@ -190,15 +190,20 @@ impl<S: Site> Stage<S> {
                 .collect();
             for actor in &mut all {
                 let outcome = actor.occupy();
-                let told = || ["clients", "servers"].map(|what| self.told(tenant, what));
-                assert!(outcome.is_ok(), "seed {seed}: {outcome:?}{}\n{:?}", actor.log(), told());
+                let figures = || ["clients", "servers"].map(|what| self.api_text(tenant, what));
+                assert!(
+                    outcome.is_ok(),
+                    "seed {seed}: {outcome:?}{}\n{:?}",
+                    actor.log(),
+                    figures()
+                );
             }
         }
     }
 }
 
-/// What a server answers.
-pub(crate) fn told(server: &Server, path: &str) -> String {
+/// Text of an answer of the interface.
+pub(crate) fn api_text(server: &Server, path: &str) -> String {
     server.client().get(path).text()
 }
 
@@ -300,7 +305,7 @@ pub(crate) fn check_calm<S: Site>(mode: &'static str, connections: u32, more: &s
     let mut actors = stage.actors(seed, false);
     play_for(seed, &mut actors, time(S::TIME), |_| {});
     drop(actors);
-    stage.look_everywhere(seed, connections);
+    stage.check_all_connections(seed, connections);
 }
 
 /// Breaks things while clients do what they like, and then looks whether all is well.
@@ -320,7 +325,7 @@ pub(crate) fn check_faults<S: Site>(
     stage.recover(&mut actors);
     play(seed, &mut actors, |counts| counts.own >= CALM_STEPS, || {});
     drop(actors);
-    stage.look_everywhere(seed, CONNECTIONS);
+    stage.check_all_connections(seed, CONNECTIONS);
 }
 
 /// Cuts most connections after a random number of bytes, one way or the other.

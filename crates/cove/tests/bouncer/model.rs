@@ -181,9 +181,9 @@ pub(crate) struct Actor {
     /// Names that were never used before.
     names: u64,
     /// The last number that each sender's notifications had, on each channel.
-    heard: BTreeMap<(String, String), u64>,
-    /// Numbers of its own notifications.
-    told: u64,
+    last_heard: BTreeMap<(String, String), u64>,
+    /// Number of notifications it has sent.
+    sent_notifications: u64,
     log: VecDeque<String>,
     /// Steps that were done, each of which looked at what came.
     steps: u64,
@@ -202,8 +202,8 @@ impl Plays for Actor {
             state: State::Idle,
             defaults: BTreeMap::new(),
             names: 0,
-            heard: BTreeMap::new(),
-            told: 0,
+            last_heard: BTreeMap::new(),
+            sent_notifications: 0,
             log: VecDeque::new(),
             steps: 0,
         }
@@ -230,7 +230,7 @@ impl Plays for Actor {
         self.calm();
         self.login()?;
         self.transaction()?;
-        self.look()
+        self.check_session()
     }
 
     fn step(&mut self) -> Outcome {
@@ -308,7 +308,7 @@ impl Actor {
             ),
         ]);
         self.session.settings = self.defaults.clone();
-        self.look()
+        self.check_session()
     }
 
     /// What a failure means. The last words of a connection tell why it ended.
@@ -321,8 +321,8 @@ impl Actor {
             PgFailure::Server(error) => Some(error.clone()),
             PgFailure::Io(_) => None,
             PgFailure::Broken(answer, _) => {
-                let mut words = answer.messages.iter().rev();
-                words.find(|message| [b'E', b'N'].contains(&message.tag)).map(|it| it.error())
+                let mut last_first = answer.messages.iter().rev();
+                last_first.find(|message| [b'E', b'N'].contains(&message.tag)).map(|it| it.error())
             }
         };
         let is_end =
@@ -370,7 +370,7 @@ impl Actor {
     fn own(&mut self, answer: &PgAnswer) -> Outcome {
         let mark = self.mark();
         for message in &answer.messages {
-            self.without_strangers(&words(message.tag, &message.body), &mark)?;
+            self.without_strangers(&client_texts(message.tag, &message.body), &mark)?;
         }
         let client = self.client.as_mut().unwrap();
         let changes = std::mem::take(&mut client.parameter_changes);
@@ -391,7 +391,8 @@ impl Actor {
             if !is_mine || !channels.iter().any(|all| all.contains(&one.channel)) {
                 return Err(Trouble::Wrong(format!("a notification for somebody else: {one:?}")));
             }
-            let last = self.heard.entry((one.channel.clone(), parts[1].to_owned())).or_default();
+            let last =
+                self.last_heard.entry((one.channel.clone(), parts[1].to_owned())).or_default();
             if number <= *last {
                 return Err(Trouble::Wrong(format!("a notification again, after {last}: {one:?}")));
             }
@@ -466,7 +467,7 @@ fn differs(what: &str, seen: &impl std::fmt::Debug, expected: &impl std::fmt::De
 
 /// The part of a message that may repeat what a client has said. Descriptions of rows and of
 /// parameters have numbers of tables and types beside, whose bytes may look like a mark.
-fn words(tag: u8, body: &[u8]) -> String {
+fn client_texts(tag: u8, body: &[u8]) -> String {
     const NUMBERS_OF_COLUMN: usize = 18;
     if tag == b't' {
         return String::new();
@@ -493,7 +494,7 @@ fn a_number_of_a_table_is_no_mark() {
         body.push(0);
         body.extend_from_slice(&table);
     }
-    assert_eq!(words(b'T', &body), "[t1c2] n ");
-    assert_eq!(words(b't', &[0, 1, 0, 0, 0x5b, 0x74]), "");
-    assert_eq!(words(b'D', b"[t1c2]"), "[t1c2]");
+    assert_eq!(client_texts(b'T', &body), "[t1c2] n ");
+    assert_eq!(client_texts(b't', &[0, 1, 0, 0, 0x5b, 0x74]), "");
+    assert_eq!(client_texts(b'D', b"[t1c2]"), "[t1c2]");
 }

@@ -92,7 +92,7 @@ fn stage(name: &str) -> (Fronted, String) {
 }
 
 /// Values of all rows, `!` and the number of an error, and the id of an OK packet.
-fn said(answer: &testkit::MyAnswer) -> String {
+fn answer_text(answer: &testkit::MyAnswer) -> String {
     if let Some(error) = answer.error() {
         return format!("!{}", error.code);
     }
@@ -104,10 +104,10 @@ fn said(answer: &testkit::MyAnswer) -> String {
 
 fn runs(client: &mut MyClient, sql: &str, is_prepared: bool) -> String {
     if !is_prepared {
-        return said(&client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}")));
+        return answer_text(&client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}")));
     }
     match client.prepare(sql) {
-        Ok(statement) => said(&client.execute(&statement, &[]).unwrap()),
+        Ok(statement) => answer_text(&client.execute(&statement, &[]).unwrap()),
         Err(error) => {
             format!("!{}", error.error().unwrap_or_else(|| panic!("{sql}: {error}")).code)
         }
@@ -116,7 +116,7 @@ fn runs(client: &mut MyClient, sql: &str, is_prepared: bool) -> String {
 
 /// Each statement, between the others of clients that have ids of their own: everything is as with
 /// connections that nobody shares.
-fn check_ids(name: &str, asked_before: bool) {
+fn check_ids(name: &str, reads_before: bool) {
     const ASK: &str = "SELECT LAST_INSERT_ID(), @@last_insert_id, @@identity";
     const INSERT: &str = "INSERT INTO ids (w) VALUES ('own')";
     let (fronted, direct) = stage(name);
@@ -134,7 +134,7 @@ fn check_ids(name: &str, asked_before: bool) {
             let letter = alone[who].0;
             assert_eq!(seen, expected, "{letter} around {sql:?} ({is_prepared}): {text}");
         };
-        let before: &[usize] = if asked_before { &[0, 1, 2] } else { &[] };
+        let before: &[usize] = if reads_before { &[0, 1, 2] } else { &[] };
         before.iter().for_each(|who| step(*who, ASK, false));
         step(0, INSERT, false);
         step(1, &sql, is_prepared);
@@ -212,7 +212,7 @@ fn nobody_is_told_of_the_statement_of_another_client() {
                     || (expected == "!1758" && seen.starts_with("id"));
                 assert!(is_right, "behind {leaves}, {begins}, {is_prepared}: {sql}: {seen}");
                 let left = b.query("SELECT @m").unwrap();
-                assert!(!said(&left).contains("secret"), "behind {leaves}: {sql}");
+                assert!(!answer_text(&left).contains("secret"), "behind {leaves}: {sql}");
             }
         }
     }
@@ -235,9 +235,9 @@ fn statements_that_were_recorded_are_shown_to_nobody_else() {
         a.run(starts);
         a.run("SELECT w FROM plain WHERE w = 'secret'");
         a.run(ends);
-        assert!(said(&a.run(asks)).contains("secret"), "{starts}");
+        assert!(answer_text(&a.run(asks)).contains("secret"), "{starts}");
         a.close();
         let mut b = fronted.login("recorded");
-        assert_eq!(said(&b.run(asks)), "", "{starts}");
+        assert_eq!(answer_text(&b.run(asks)), "", "{starts}");
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use testkit::{Cutter, MariaDb, Server};
 
 use crate::isolation::{
-    CONNECTIONS, Site, TENANTS, actors, check_calm, check_faults, cuts, database, play_for, seed,
-    tenants, time, told,
+    CONNECTIONS, Site, TENANTS, actors, api_text, check_calm, check_faults, cuts, database,
+    play_for, seed, tenants, time,
 };
 use crate::mysql_model::{Actor, SCHEMA};
 use crate::mysql_support::{Fronted, behind, front_at, maria};
@@ -36,8 +36,8 @@ impl Site for Fronted {
         &mut self.server
     }
 
-    fn told(&self, path: &str) -> String {
-        told(&self.server, path)
+    fn api_text(&self, path: &str) -> String {
+        api_text(&self.server, path)
     }
 
     fn tcp(&self) -> SocketAddr {

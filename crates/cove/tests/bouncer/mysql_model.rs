@@ -70,8 +70,8 @@ struct KnownStatement {
     beside: String,
     /// Where it was prepared.
     schema: String,
-    /// Whether its parameter's type was told.
-    was_told: bool,
+    /// Whether the type of its parameter was sent before.
+    has_type: bool,
 }
 
 /// A client.
@@ -132,8 +132,8 @@ impl Plays for Actor {
         self.calm();
         self.login()?;
         self.run("BEGIN")?;
-        self.look()?;
-        self.look_at_variables()
+        self.check_session()?;
+        self.check_variables()
     }
 
     fn step(&mut self) -> Outcome {
@@ -197,7 +197,7 @@ impl Actor {
             }
             Err(failure) => return Err(self.broken(failure)),
         }
-        self.look()
+        self.check_session()
     }
 
     /// What a session has that has just begun.
@@ -321,8 +321,8 @@ impl Actor {
         failed(sql, &answer, code)
     }
 
-    /// Looks at everything that a session has, but for what makes it hold a connection.
-    fn look(&mut self) -> Outcome {
+    /// Compares the state of the session with what is expected, but for user variables, which pin.
+    fn check_session(&mut self) -> Outcome {
         let mut sql = "SELECT DATABASE(), LAST_INSERT_ID(), CONNECTION_ID()".to_owned();
         let id = self.client().greeting.thread_id;
         let Session { database, last_id, settings, .. } = &self.session;
@@ -335,8 +335,8 @@ impl Actor {
         equal(&sql, &values(&answer), &vec![expected])
     }
 
-    /// Looks at the rest.
-    fn look_at_variables(&mut self) -> Outcome {
+    /// Compares the user variables.
+    fn check_variables(&mut self) -> Outcome {
         let names = ["a", "b", "c", "hidden"];
         let sql = format!("SELECT @{}", names.join(", @"));
         let expected = names.map(|name| self.session.variables.get(name).cloned());

@@ -385,8 +385,8 @@ fn only_ones_own_are_killed() {
                 }
                 _ => {
                     let error = answer.map(|it| it.error()).unwrap_or_else(|it| it.error());
-                    let words = [0, 1053, 1317, 1927, 2013];
-                    assert!(words.contains(&code(error.clone())), "{name}: {error:?}");
+                    let codes = [0, 1053, 1317, 1927, 2013];
+                    assert!(codes.contains(&code(error.clone())), "{name}: {error:?}");
                     let over = client.query("SELECT 1").err().map(|error| !error.is_timeout());
                     assert_eq!(over, Some(true), "{name}: {turn}");
                 }

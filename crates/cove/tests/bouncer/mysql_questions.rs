@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(60);
 const SLACK_BYTES: u64 = 24 << 20;
 
 /// The values of all rows, or `!` and the number of an error.
-fn said(answer: &testkit::MyAnswer) -> String {
+fn answer_text(answer: &testkit::MyAnswer) -> String {
     match answer.error() {
         Some(error) => format!("!{}", error.code),
         None => {
@@ -87,7 +87,7 @@ fn prepared_questions_have_the_answers_of_their_client() {
                         true => client.execute(&ids[question], &[]).unwrap(),
                         false => client.query(questions[question]).unwrap(),
                     };
-                    assert_eq!(said(&answer), expected, "{name}, {is_prepared}: {sql}");
+                    assert_eq!(answer_text(&answer), expected, "{name}, {is_prepared}: {sql}");
                 }
             }
         }
@@ -184,7 +184,7 @@ fn kills_that_come_late_hit_no_later_statement() {
             }
             a.command(command::QUERY, b"SELECT COUNT(*) FROM seq_1_to_50").unwrap();
             b.run(&kill);
-            let seen = said(&a.answer().unwrap());
+            let seen = answer_text(&a.answer().unwrap());
             // Killed, or killed while MariaDB was discovering the table of its sequence engine.
             assert!(["50", "!1317", "!1939"].contains(&seen.as_str()), "{name}: {seen}");
             if in_transaction {
@@ -231,7 +231,7 @@ fn answers_that_nobody_reads_are_not_held() {
     let (mut client, mut other) = (fronted.login("unread"), fronted.login("unread"));
     let long = "x".repeat(500);
     client.fail(&format!("SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{long}'"));
-    assert_eq!(said(&client.run("SHOW WARNINGS")), format!("Error|1644|{long}"));
+    assert_eq!(answer_text(&client.run("SHOW WARNINGS")), format!("Error|1644|{long}"));
     let show = format!("SHOW WARNINGS /* {} */", "-".repeat(PADDING));
     let pair = [message(command::PING, b""), message(command::QUERY, show.as_bytes())].concat();
     let before = process::resident_bytes(pid);

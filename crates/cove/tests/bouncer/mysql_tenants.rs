@@ -49,8 +49,8 @@ fn refusal(client: &mut MyClient, sql: &str) -> u16 {
     error.map_or(0, |error| error.code)
 }
 
-/// What ends a connection; zero when there was no word.
-fn last_words(client: &mut MyClient) -> u16 {
+/// Code of the error that ends a connection; zero when it is closed without one.
+fn closing_error(client: &mut MyClient) -> u16 {
     client.patience(SOON);
     let (is_over, error) = client.end();
     assert!(is_over, "it is still there: {error:?}");
@@ -88,9 +88,9 @@ fn mysql_tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
         assert_eq!(stats["errors"], json!({ "1146": 2, "31001": 1 }), "{stats}");
     }
     assert_eq!(code(fronted.try_login("beside_nowhere")), 1049);
-    let shown = act(&fronted, "GET", "/v1/tenants/beside_api", &Value::Null);
-    assert!(shown.to_string().contains("\"engine\":\"mysql\""), "{shown}");
-    assert!(!shown.to_string().contains(PASSWORD), "{shown}");
+    let view = act(&fronted, "GET", "/v1/tenants/beside_api", &Value::Null);
+    assert!(view.to_string().contains("\"engine\":\"mysql\""), "{view}");
+    assert!(!view.to_string().contains(PASSWORD), "{view}");
     let client = fronted.server.client();
     for (field, value) in [("engine", json!("oracle")), ("local_infile", json!("perhaps"))] {
         let mut spec = spec.clone();
@@ -102,7 +102,7 @@ fn mysql_tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
     }
     let mut late = fronted.login("beside_api");
     act(&fronted, "DELETE", "/v1/tenants/beside_api", &Value::Null);
-    assert!(ENDS.contains(&last_words(&mut late)));
+    assert!(ENDS.contains(&closing_error(&mut late)));
     assert_eq!(code(fronted.try_login("beside_api")), 1049);
     assert_eq!(fronted.login("beside_file").value("SELECT 1"), "1");
 }
@@ -206,10 +206,10 @@ fn a_mysql_tenant_is_paused_resumed_and_drained() {
     busy.run("BEGIN");
     act(&fronted, "POST", "/v1/tenants/mypaused/drain", &Value::Null);
     assert!(fronted.try_login("mypaused").is_err());
-    assert!(ENDS.contains(&last_words(&mut idle)));
+    assert!(ENDS.contains(&closing_error(&mut idle)));
     busy.run("INSERT INTO finished VALUES (1)");
     busy.run("COMMIT");
-    assert!(ENDS.contains(&last_words(&mut busy)));
+    assert!(ENDS.contains(&closing_error(&mut busy)));
     act(&fronted, "POST", "/v1/tenants/mypaused/resume", &Value::Null);
     assert_eq!(fronted.login("mypaused").value("SELECT COUNT(*) FROM finished"), "1");
 }
@@ -263,7 +263,7 @@ fn limits_hold_for_mysql() {
         if tenant != "mylimit_idle" {
             client.run("BEGIN; INSERT INTO kept VALUES (1)");
         }
-        assert_eq!(last_words(&mut client), 4031, "{tenant}");
+        assert_eq!(closing_error(&mut client), 4031, "{tenant}");
         let mut client = fronted.login(tenant);
         assert_eq!(client.value("SELECT COUNT(*) FROM kept"), "0", "{tenant}");
     }
@@ -291,7 +291,7 @@ fn mysql_tenants_change_without_a_client_noticing() {
     assert_eq!(fronted.login("myreload_comes").value("SELECT DATABASE()"), "myreload_comes");
     assert_eq!(code(fronted.try_login("myreload_goes")), 1049);
     // In the middle of its transaction.
-    assert!(ENDS.contains(&last_words(&mut leaving)));
+    assert!(ENDS.contains(&closing_error(&mut leaving)));
 }
 
 #[test]
@@ -315,8 +315,8 @@ fn users_of_mysql_are_looked_up_where_they_are() {
     // Whoever the server does not take gets nothing of it either.
     for (user, password) in [("locked", "locked"), ("other", "other")] {
         let answer = login(user, password).and_then(|mut client| client.query("SELECT 1"));
-        let told = answer.as_ref().is_ok_and(|answer| answer.error().is_none());
-        assert!(!told, "{user}: {answer:?}");
+        let is_success = answer.as_ref().is_ok_and(|answer| answer.error().is_none());
+        assert!(!is_success, "{user}: {answer:?}");
     }
 }
 
@@ -417,7 +417,7 @@ fn a_mysql_server_that_is_gone_is_told_at_once_and_found_again() {
     busy.run("BEGIN");
     proxy.plan(|_| Some(Cut { way: Way::Back, after: 0 }));
     proxy.cut_all();
-    let word = last_words(&mut busy);
+    let word = closing_error(&mut busy);
     assert!(ENDS.contains(&word), "{word}");
     // It has lost nothing, and learns only when it wants something that there is nobody for.
     let lost = refusal(&mut idle, "SELECT 1");
@@ -442,9 +442,9 @@ fn a_mysql_server_that_is_gone_is_told_at_once_and_found_again() {
     busy.run("BEGIN");
     fronted.maria.restart();
     assert!(
-        running.answer().is_ok_and(|it| it.error().is_some()) || last_words(&mut running) < 9999
+        running.answer().is_ok_and(|it| it.error().is_some()) || closing_error(&mut running) < 9999
     );
-    assert!(ENDS.contains(&last_words(&mut busy)) || busy.query("SELECT 1").is_err());
+    assert!(ENDS.contains(&closing_error(&mut busy)) || busy.query("SELECT 1").is_err());
     until("it to be back", SOON, || {
         let answer = fronted.try_login("mygone").and_then(|mut client| client.query("SELECT 1"));
         let answer = answer.map_err(|error| error.to_string())?;
@@ -536,12 +536,12 @@ fn a_server_that_ends_says_goodbye_to_clients_of_mysql() {
     let mut busy = fronted.login("mygoodbye");
     busy.run("BEGIN");
     fronted.server.signal("TERM");
-    assert_eq!(last_words(&mut idle), 1053);
+    assert_eq!(closing_error(&mut idle), 1053);
     // What has begun may end.
     busy.run("SELECT 1");
     assert_ne!(busy.status & status::IN_TRANS, 0);
     busy.run("COMMIT");
-    assert_eq!(last_words(&mut busy), 1053);
+    assert_eq!(closing_error(&mut busy), 1053);
     assert!(fronted.server.wait(SOON).success());
     let left = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'mygoodbye'";
     until("its connections to be gone", SOON, || {
@@ -659,11 +659,11 @@ fn the_command_line_makes_and_shows_a_tenant_of_mysql() {
     assert_eq!(cove(&[&add[..], &[&file], &limit].concat()), "created my_by_hand\n");
     let mut client = fronted.login("my_by_hand");
     assert_eq!(client.value("SELECT DATABASE()"), "my_by_hand");
-    let shown = cove(&["tenant", "show", "my_by_hand", "--connections", "--json"]);
-    let shown: Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(shown["tenant"]["spec"]["engine"], "mysql", "{shown}");
-    assert_eq!(shown["clients"].as_array().unwrap().len(), 1, "{shown}");
-    assert_eq!(shown["servers"].as_array().unwrap().len(), 1, "{shown}");
+    let view = cove(&["tenant", "show", "my_by_hand", "--connections", "--json"]);
+    let view: Value = serde_json::from_str(&view).unwrap();
+    assert_eq!(view["tenant"]["spec"]["engine"], "mysql", "{view}");
+    assert_eq!(view["clients"].as_array().unwrap().len(), 1, "{view}");
+    assert_eq!(view["servers"].as_array().unwrap().len(), 1, "{view}");
     assert!(cove(&["tenant", "list"]).contains("my_by_hand"));
     assert_eq!(cove(&["tenant", "pause", "my_by_hand"]), "my_by_hand is paused\n");
     assert_eq!(cove(&["tenant", "resume", "my_by_hand"]), "my_by_hand is open\n");

@@ -13,8 +13,8 @@ use crate::tenants::send;
 const SOON: Duration = Duration::from_secs(60);
 
 /// Texts with the answers that a client gets.
-fn told(client: &mut PgClient, texts: &[&str], batches: bool) -> String {
-    let mut told = String::new();
+fn transcript(client: &mut PgClient, texts: &[&str], batches: bool) -> String {
+    let mut transcript = String::new();
     for text in texts {
         let batch = match batches {
             true => PgBatch::new().parse("", text).bind("", "", &[]).execute("", 0).sync(),
@@ -22,9 +22,13 @@ fn told(client: &mut PgClient, texts: &[&str], batches: bool) -> String {
         };
         let answer = client.ask(&batch).unwrap_or_else(|error| panic!("{text}: {error}"));
         let error = answer.error().map(|error| error.code().to_owned());
-        told.push_str(&format!("{text}: {:?} {:?} {error:?}\n", answer.tags(), answer.rows()));
+        transcript.push_str(&format!(
+            "{text}: {:?} {:?} {error:?}\n",
+            answer.tags(),
+            answer.rows()
+        ));
     }
-    told
+    transcript
 }
 
 #[test]
@@ -74,8 +78,8 @@ fn resets_within_transactions_give_what_the_client_started_with() {
     ] {
         for batches in [false, true] {
             let mut through = bounced.try_login("resets", &started).unwrap();
-            let told_through = told(&mut through, texts, batches);
-            assert_eq!(told_through, told(&mut direct(), texts, batches));
+            let pooled = transcript(&mut through, texts, batches);
+            assert_eq!(pooled, transcript(&mut direct(), texts, batches));
         }
     }
     for texts in [
@@ -84,8 +88,8 @@ fn resets_within_transactions_give_what_the_client_started_with() {
         &["SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL; SHOW search_path;"],
     ] {
         let mut through = bounced.try_login("resets", &started).unwrap();
-        let told_through = told(&mut through, texts, false);
-        assert_eq!(told_through, told(&mut direct(), texts, false));
+        let pooled = transcript(&mut through, texts, false);
+        assert_eq!(pooled, transcript(&mut direct(), texts, false));
     }
 }
 
@@ -213,8 +217,8 @@ fn every_client_reads_why_the_server_refuses_and_is_served_once_that_is_mended()
         check();
         check();
         until("the check of its health to fail", SOON, || {
-            let told = api.get("/v1/tenants/late/health").text();
-            if told.contains("unhealthy") { Ok(()) } else { Err(told) }
+            let health = api.get("/v1/tenants/late/health").text();
+            if health.contains("unhealthy") { Ok(()) } else { Err(health) }
         });
         check();
         let mended = send(&api, "PUT", "/v1/tenants/late", &definition(right));

@@ -38,7 +38,7 @@ fn code(result: Result<PgClient, PgFailure>) -> String {
 }
 
 /// What ends a connection.
-fn last_words(client: &mut PgClient) -> String {
+fn closing_error(client: &mut PgClient) -> String {
     let (is_over, messages) = client.end();
     assert!(is_over, "it is still there: {messages:?}");
     let error = messages.iter().find(|message| message.tag == b'E');
@@ -136,7 +136,7 @@ fn tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
 
     let mut late = bounced.login("side_api");
     act(&bounced, "DELETE", "/v1/tenants/side_api", &Value::Null);
-    assert_eq!(last_words(&mut late), "57P01");
+    assert_eq!(closing_error(&mut late), "57P01");
     assert_eq!(code(bounced.try_login("side_api", &[])), "08000");
     assert_eq!(bounced.login("side_file").value("SELECT 1"), "1");
 }
@@ -155,7 +155,7 @@ fn what_the_interface_made_is_there_after_a_crash() {
     let kept = std::fs::read(bounced.server.data_dir().join("cove.db"));
     bounced.server.restart();
     bounced.moved();
-    assert_eq!(last_words(&mut client), "");
+    assert_eq!(closing_error(&mut client), "");
     let mut client = bounced.login("crash_api");
     assert_eq!(client.fail("SELECT * FROM never").code(), "42P01");
     // What is written down about it does not tell the password.
@@ -270,10 +270,10 @@ fn a_tenant_is_paused_resumed_and_drained() {
     busy.run("BEGIN");
     act(&bounced, "POST", "/v1/tenants/paused/drain", &Value::Null);
     assert_eq!(code(bounced.try_login("paused", &[])), "08000");
-    assert_eq!(last_words(&mut idle), "57P01");
+    assert_eq!(closing_error(&mut idle), "57P01");
     busy.run("CREATE TABLE finished ()");
     busy.run("COMMIT");
-    assert_eq!(last_words(&mut busy), "57P01");
+    assert_eq!(closing_error(&mut busy), "57P01");
     act(&bounced, "POST", "/v1/tenants/paused/resume", &Value::Null);
     assert_eq!(bounced.login("paused").value("SELECT count(*) FROM finished"), "0");
 }
@@ -329,7 +329,7 @@ fn limits_end_what_takes_too_long_and_refuse_what_is_too_much() {
         if tenant != "limit_idle" {
             client.run("BEGIN; CREATE TABLE never ()");
         }
-        assert_eq!(last_words(&mut client), code, "{tenant}");
+        assert_eq!(closing_error(&mut client), code, "{tenant}");
         let mut client = bounced.login(tenant);
         assert_eq!(client.fail("SELECT * FROM never").code(), "42P01", "{tenant}");
     }
@@ -420,7 +420,7 @@ fn tenants_change_without_a_client_noticing() {
     assert_eq!(bounced.login("reload_comes").value("SELECT current_database()"), "reload_comes");
     assert_eq!(code(bounced.try_login("reload_goes", &[])), "08000");
     // In the middle of its transaction.
-    assert_eq!(last_words(&mut leaving), "57P01");
+    assert_eq!(closing_error(&mut leaving), "57P01");
     // What cannot be read changes nothing.
     bounced.server.scratch().file("cove.toml", "[bouncer]\ncolour = 1\n");
     let response = send(&bounced.server.client(), "POST", "/v1/bouncer/reload", &Value::Null);
@@ -546,7 +546,7 @@ fn a_server_that_is_gone_is_told_at_once_and_found_again() {
     busy.run("BEGIN");
     proxy.plan(|_| Some(Cut { way: Way::Back, after: 0 }));
     proxy.cut_all();
-    assert!(["08006", "57P01"].contains(&last_words(&mut busy).as_str()));
+    assert!(["08006", "57P01"].contains(&closing_error(&mut busy).as_str()));
     // It has lost nothing, and learns only when it wants something that there is nobody for.
     let lost = idle.query("SELECT 1").refusal();
     assert!(lost.starts_with("08"), "{lost}");
@@ -644,10 +644,10 @@ fn a_server_that_ends_says_goodbye_to_its_clients() {
     let mut busy = bounced.login("goodbye");
     busy.run("BEGIN; CREATE TABLE finished ()");
     bounced.server.signal("TERM");
-    assert_eq!(last_words(&mut idle), "57P01");
+    assert_eq!(closing_error(&mut idle), "57P01");
     // What has begun may end.
     busy.run("COMMIT");
-    assert_eq!(last_words(&mut busy), "57P01");
+    assert_eq!(closing_error(&mut busy), "57P01");
     assert!(bounced.server.wait(SOON).success());
     let left = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'goodbye'";
     until("its connections to be gone", SOON, || {

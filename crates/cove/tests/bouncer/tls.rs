@@ -79,7 +79,7 @@ fn a_server_that_cannot_prove_who_it_is_is_not_used() {
 fn a_certificate_is_changed_without_a_restart() {
     let scratch = Scratch::new();
     let bounced = newer(&scratch, "renewed", None);
-    let shown = || {
+    let peer_certificate = || {
         let mut openssl = Command::new("openssl");
         openssl.args(["s_client", "-starttls", "postgres", "-connect"]);
         openssl.arg(bounced.tcp().to_string()).stdin(Stdio::null());
@@ -88,7 +88,7 @@ fn a_certificate_is_changed_without_a_restart() {
         let certificate = certificate.and_then(|rest| rest.split("-----END").next());
         certificate.unwrap_or_else(|| panic!("no certificate in {text}")).trim().to_owned()
     };
-    let before = shown();
+    let before = peer_certificate();
     let mut client = bounced.login("renewed");
     let renewed = Certificate::new(&scratch);
     let on_disk = fs::read_to_string(&renewed.certificate).unwrap();
@@ -97,7 +97,7 @@ fn a_certificate_is_changed_without_a_restart() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(answer.json()["restart_needed_for"] == Value::Array(Vec::new()), "{}", answer.text());
     until("the new certificate to be shown", SOON, || {
-        let now = shown();
+        let now = peer_certificate();
         if now != before && on_disk.contains(&now) { Ok(()) } else { Err(now) }
     });
     assert_eq!(client.value("SELECT 1"), "1");

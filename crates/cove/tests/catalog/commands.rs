@@ -28,19 +28,19 @@ pub(crate) fn check(server: &Server, rows: &[Row<'_>]) {
         let out = String::from_utf8(output.stdout).unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(*code), "{typed}: {out}{err}");
-        let said = if *code == 0 { &out } else { &err };
+        let text = if *code == 0 { &out } else { &err };
         match expected.strip_prefix('=') {
-            Some(whole) => assert_eq!(said, whole, "{typed}"),
+            Some(whole) => assert_eq!(text, whole, "{typed}"),
             None => {
-                let found = said.lines().any(|line| words(line).contains(&words(expected)));
-                assert!(found, "{typed}: {expected:?} is not in\n{said}");
+                let found = text.lines().any(|line| collapsed(line).contains(&collapsed(expected)));
+                assert!(found, "{typed}: {expected:?} is not in\n{text}");
             }
         }
     }
 }
 
 /// A line whose columns are one space apart.
-fn words(line: &str) -> String {
+fn collapsed(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -130,9 +130,9 @@ fn a_table_that_is_released_is_registered_again_and_json_is_the_answer_itself() 
             ("table show n.t", 0, "1 tags list<string>"),
         ],
     );
-    let shown = json_of(&server, "table show n.t");
-    let location = shown["metadata-location"].as_str().unwrap().to_owned();
-    assert_eq!(shown["metadata"]["schemas"][0]["fields"][0]["name"], "tags");
+    let table = json_of(&server, "table show n.t");
+    let location = table["metadata-location"].as_str().unwrap().to_owned();
+    assert_eq!(table["metadata"]["schemas"][0]["fields"][0]["name"], "tags");
     assert_eq!(json_of(&server, "table list n")["identifiers"][0]["name"], "t");
     let register = format!("table register n.t {location}");
     check(
@@ -179,9 +179,9 @@ fn what_was_dropped_comes_back_and_every_change_is_told() {
             (&restore, REFUSED, ""),
         ],
     );
-    let told = cove(&server, "changes --json --limit 2");
-    let told = String::from_utf8(told.stdout).unwrap();
-    let actions: Vec<Value> = told
+    let changes = cove(&server, "changes --json --limit 2");
+    let changes = String::from_utf8(changes.stdout).unwrap();
+    let actions: Vec<Value> = changes
         .lines()
         .map(|it| serde_json::from_str::<Value>(it).unwrap()["action"].take())
         .collect();
@@ -230,8 +230,8 @@ fn changes_are_followed_over_a_restart() {
     check(&server, &[("namespace create c", 0, "created ")]);
     let output = follow.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let told = String::from_utf8(output.stdout).unwrap();
-    let names: Vec<Value> = told
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<Value> = printed
         .lines()
         .map(|it| serde_json::from_str::<Value>(it).unwrap()["namespace"].take())
         .collect();
@@ -245,10 +245,10 @@ fn clients_get_secrets_and_rights_and_lose_them() {
     let credential = String::from_utf8(made.stdout).unwrap();
     let (id, secret) = credential.trim().split_once(':').unwrap();
     assert!(!secret.is_empty() && String::from_utf8_lossy(&made.stderr).contains(id));
-    let asked = testkit::Request::new("POST", "/catalog/v1/oauth/tokens")
+    let request = testkit::Request::new("POST", "/catalog/v1/oauth/tokens")
         .header("content-type", "application/x-www-form-urlencoded")
         .body(format!("grant_type=client_credentials&client_id={id}&client_secret={secret}"));
-    let token = server.client().anonymous().send(&asked).json();
+    let token = server.client().anonymous().send(&request).json();
     let token = server.scratch().file("spark.token", token["access_token"].as_str().unwrap());
     let as_spark = |typed: &str| format!("{typed} --token-file {}", token.display());
     let (add, revoke) = (

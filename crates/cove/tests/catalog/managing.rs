@@ -11,10 +11,10 @@ use crate::shared::COVE;
 
 /// Asks the catalog by itself.
 fn ask(server: &Server, method: &str, path: &str, body: &Value) -> Value {
-    let asked = Request::new(method, path)
+    let request = Request::new(method, path)
         .header("content-type", "application/json")
         .body(body.to_string());
-    let answer = server.client().send(&asked);
+    let answer = server.client().send(&request);
     assert!(answer.status < 300, "{method} {path}: {}", answer.text());
     if answer.text().is_empty() { Value::Null } else { answer.json() }
 }
@@ -79,9 +79,9 @@ fn roles_are_given_and_taken() {
             ("role show none", REFUSED, "Role does not exist: none"),
         ],
     );
-    let shown = json_of(&server, "role show etl");
-    assert_eq!(shown["members"], json!([format!("client:{id}"), "tenant:b"]));
-    assert_eq!(shown["grants"][0]["rights"], json!(["read"]));
+    let role = json_of(&server, "role show etl");
+    assert_eq!(role["members"], json!([format!("client:{id}"), "tenant:b"]));
+    assert_eq!(role["grants"][0]["rights"], json!(["read"]));
     check(
         &server,
         &[
@@ -99,12 +99,12 @@ fn keys_are_told_once_and_are_good_until_they_are_removed() {
     check(&server, &[(&format!("grant add client:{id} read --namespace n"), 0, "may read")]);
     let made = cove(&server, &format!("key add {id} ci --expires 90d"));
     let key = String::from_utf8(made.stdout).unwrap();
-    let said = String::from_utf8(made.stderr).unwrap();
-    assert!(key.starts_with("cove_ck_") && !said.contains(key.trim()), "{key} {said}");
+    let stderr = String::from_utf8(made.stderr).unwrap();
+    assert!(key.starts_with("cove_ck_") && !stderr.contains(key.trim()), "{key} {stderr}");
     let file = server.scratch().file("ci.key", key.trim()).display().to_string();
     let listed = json_of(&server, &format!("key list {id}"));
     let key_id = listed["keys"][0]["key-id"].as_str().unwrap().to_owned();
-    assert!(said.contains(&key_id) && listed["keys"][0].get("key").is_none(), "{listed}");
+    assert!(stderr.contains(&key_id) && listed["keys"][0].get("key").is_none(), "{listed}");
     let rotated = json_of(&server, &format!("key rotate {id} {key_id} --grace 1h"));
     let new = server.scratch().file("new.key", rotated["key"].as_str().unwrap());
     let new = new.display().to_string();
@@ -164,8 +164,8 @@ fn policies_are_set_shown_and_removed() {
     let listed = |typed: &str| json_of(&server, typed)["policies"].as_array().unwrap().len();
     assert_eq!(listed("policy list --principal role:bi"), 1);
     assert_eq!((listed("policy list --table n.t"), listed("policy list --table n.u")), (2, 0));
-    let shown = json_of(&server, "policy show eu");
-    assert_eq!(shown["row-filter"]["type"], "and", "{shown}");
+    let policy = json_of(&server, "policy show eu");
+    assert_eq!(policy["row-filter"]["type"], "and", "{policy}");
     check(
         &server,
         &[
@@ -191,9 +191,9 @@ fn the_audit_is_shown_by_what_is_wanted_and_followed() {
         &server,
         &[("table drop n.none", REFUSED, "does not exist"), ("table drop n.t", 0, "dropped ")],
     );
-    let mut told = BufReader::new(follow.stdout.take().unwrap()).lines();
+    let mut follow_lines = BufReader::new(follow.stdout.take().unwrap()).lines();
     let outcomes: Vec<Value> = (0..2)
-        .map(|_| serde_json::from_str::<Value>(&told.next().unwrap().unwrap()).unwrap())
+        .map(|_| serde_json::from_str::<Value>(&follow_lines.next().unwrap().unwrap()).unwrap())
         .map(|mut it| it["outcome"].take())
         .collect();
     follow.kill().unwrap();
@@ -315,9 +315,9 @@ fn what_metadata_says_is_shown_in_rows_and_as_it_was() {
 }
 
 fn json_of_lines(server: &Server, typed: &str) -> Vec<Value> {
-    let told = cove(server, &format!("{typed} --json")).stdout;
-    let told = String::from_utf8(told).unwrap();
-    told.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+    let output = cove(server, &format!("{typed} --json")).stdout;
+    let output = String::from_utf8(output).unwrap();
+    output.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
 }
 
 #[test]

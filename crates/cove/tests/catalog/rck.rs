@@ -91,19 +91,21 @@ fn check(store: &str, selection: &[String], expected: &[(&str, u32)]) {
         .args(selection)
         .current_dir(scratch);
     let output = kit.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let counted: Vec<_> =
-        expected.iter().map(|(what, _)| (*what, count(&said, what).unwrap_or(u32::MAX))).collect();
+    let report = String::from_utf8_lossy(&output.stdout);
+    let counted: Vec<_> = expected
+        .iter()
+        .map(|(what, _)| (*what, count(&report, what).unwrap_or(u32::MAX)))
+        .collect();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(counted == expected, "{said}\n{errors}\n{counted:?} instead of {expected:?}");
+    assert!(counted == expected, "{report}\n{errors}\n{counted:?} instead of {expected:?}");
     drop(server);
     drop(leftovers);
 }
 
 /// From a line like `[       147 tests successful      ]`.
-fn count(said: &str, what: &str) -> Option<u32> {
+fn count(output: &str, what: &str) -> Option<u32> {
     let end = format!(" tests {what}");
-    let line = said.lines().find_map(|line| {
+    let line = output.lines().find_map(|line| {
         line.strip_prefix('[')?.strip_suffix(']')?.trim().strip_suffix(end.as_str())
     });
     line?.parse().ok()
@@ -150,6 +152,6 @@ fn planned_scans_tell_icebergs_client_what_it_plans_itself() {
         .arg(format!("http://{}/catalog", server.client().address()))
         .arg(server.token())
         .current_dir(scratch);
-    let said = finish(&mut client);
-    assert!(said.ends_with("ok\n"), "{said}");
+    let output = finish(&mut client);
+    assert!(output.ends_with("ok\n"), "{output}");
 }

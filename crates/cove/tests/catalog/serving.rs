@@ -153,7 +153,7 @@ fn transaction(tables: [&str; 2], key: &str) -> Value {
 }
 
 /// Writes until the server is gone, and tells what was acknowledged.
-fn write(number: usize, client: &Client, told: &Sender<(usize, String)>) {
+fn write(number: usize, client: &Client, sender: &Sender<(usize, String)>) {
     let writer = &WRITERS[number];
     for count in 0.. {
         let key = format!("w{number}-{count}");
@@ -163,7 +163,7 @@ fn write(number: usize, client: &Client, told: &Sender<(usize, String)>) {
             return;
         };
         assert!(matches!(done.status, 200 | 204), "{} {}", done.status, done.text());
-        told.send((number, key)).unwrap();
+        sender.send((number, key)).unwrap();
     }
 }
 
@@ -177,14 +177,14 @@ fn check_storm(store: &str) {
         let made = post(&client, "main/namespaces/n/tables", &table(name));
         assert_eq!(made.status, 200, "{}", made.text());
     }
-    let (told, acknowledged) = channel();
+    let (sender, acknowledged) = channel();
     let writers: Vec<_> = (0..WRITERS.len())
         .map(|number| {
-            let (client, told) = (server.client(), told.clone());
-            thread::spawn(move || write(number, &client, &told))
+            let (client, sender) = (server.client(), sender.clone());
+            thread::spawn(move || write(number, &client, &sender))
         })
         .collect();
-    drop(told);
+    drop(sender);
     let mut kept = Vec::new();
     let mut counts = [0; WRITERS.len()];
     // Each of them has to have been at it.

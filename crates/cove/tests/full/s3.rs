@@ -57,18 +57,18 @@ impl Store {
         let client = Client::new(([127, 0, 0, 1], port).into(), None);
         until("MinIO to be ready", READY_TIMEOUT, || {
             if let Some(status) = store.child.try_wait().unwrap() {
-                panic!("MinIO ended: {status}\n{}", store.said());
+                panic!("MinIO ended: {status}\n{}", store.log_text());
             }
             match client.try_send(&Request::new("GET", "/minio/health/ready")) {
                 Ok(reply) if reply.status == 200 => Ok(()),
-                other => Err(format!("{other:?}\n{}", store.said())),
+                other => Err(format!("{other:?}\n{}", store.log_text())),
             }
         });
         store
     }
 
     /// What it has logged.
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
     }
 }
@@ -86,11 +86,11 @@ fn program() -> PathBuf {
     // Several tests may be the first one.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("minio");
-    let (program, made) = (home.join("minio"), home.join("made-of"));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("minio");
+    let (program, made) = (directory.join("minio"), directory.join("made-of"));
     if fs::read_to_string(&made).ok().as_deref() != Some(MINIO) {
-        fs::create_dir_all(&home).unwrap();
-        finish(go().args(["install", MINIO]).env("GOBIN", &home));
+        fs::create_dir_all(&directory).unwrap();
+        finish(go().args(["install", MINIO]).env("GOBIN", &directory));
         fs::write(&made, MINIO).unwrap();
     }
     program
@@ -117,8 +117,8 @@ fn access_to_one_table_is_access_to_no_other() {
         // request that is not signed.
         .env("PYICEBERG_MAX_WORKERS", "1")
         .current_dir(server.scratch().path());
-    let said = finish(&mut client);
-    assert!(said.ends_with("ok\n"), "{said}");
+    let output = finish(&mut client);
+    assert!(output.ends_with("ok\n"), "{output}");
 }
 
 /// Makes a bucket.

@@ -37,7 +37,7 @@ fn every_request_that_the_description_leads_to_is_answered_as_it_says() {
         .env("BASE", &base)
         .env("TOKEN", server.token())
         .current_dir(server.scratch().path());
-    let said = finish(&mut client);
+    let output = finish(&mut client);
     // A run that asked for nothing would prove nothing.
-    assert!(said.contains("Tested: 35\n"), "{said}");
+    assert!(output.contains("Tested: 35\n"), "{output}");
 }

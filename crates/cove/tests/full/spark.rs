@@ -28,6 +28,6 @@ fn spark_makes_changes_and_maintains_tables_and_views() {
         .current_dir(&work)
         // Where it is: it takes minutes.
         .stderr(Stdio::inherit());
-    let said = finish(&mut client);
-    assert!(said.ends_with("ok\n"), "{said}");
+    let output = finish(&mut client);
+    assert!(output.ends_with("ok\n"), "{output}");
 }

@@ -35,12 +35,12 @@ fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Value {
 
 fn refused(client: &Client, method: &str, path: &str, body: &Value, status: u16, error: &str) {
     let response = call(client, method, path, body);
-    let shown = response.text();
-    assert_eq!(response.status, status, "{method} {path}: {shown}");
-    let told = response.json();
-    assert_eq!(told["statusCode"], status, "{shown}");
-    assert!(told["error"].as_str().unwrap().contains(error), "{method} {path}: {shown}");
-    assert!(told.get("message").is_none(), "{shown}");
+    let text = response.text();
+    assert_eq!(response.status, status, "{method} {path}: {text}");
+    let document = response.json();
+    assert_eq!(document["statusCode"], status, "{text}");
+    assert!(document["error"].as_str().unwrap().contains(error), "{method} {path}: {text}");
+    assert!(document.get("message").is_none(), "{text}");
 }
 
 /// An agent that answers without a model.
@@ -202,7 +202,7 @@ fn a_turn_is_told_in_ashs_frames() {
     echo(&client, "echo");
     let id = session(&client, "echo");
     let block = json!({"type": "text", "text": "one block"});
-    for (content, said) in [
+    for (content, expected) in [
         (json!("a\u{85}b\u{2028}c\u{2029}d"), "a\u{85}b\u{2028}c\u{2029}d"),
         (json!([block]), "one block"),
         (block, "one block"),
@@ -214,10 +214,10 @@ fn a_turn_is_told_in_ashs_frames() {
             "{complete:?}"
         );
         assert!(!complete.contains(&"text_delta"), "nobody asked: {complete:?}");
-        assert!(result(&events).contains(said), "{events:?}");
+        assert!(result(&events).contains(expected), "{events:?}");
     }
-    let asked = json!({"content": "in pieces", "includePartialMessages": true});
-    let events = message(&client, &id, &asked);
+    let request = json!({"content": "in pieces", "includePartialMessages": true});
+    let events = message(&client, &id, &request);
     let pieces: String = events
         .iter()
         .filter(|(name, _)| name == "text_delta")
@@ -299,8 +299,8 @@ fn what_fails_in_the_queue_is_tried_again_and_given_up() {
     let fine = enqueue(json!({"agentName": "echo", "prompt": "hello", "priority": 1}));
     let done = ends_as(&fine, "completed");
     let session = done["sessionId"].as_str().unwrap();
-    let said = ask(&client, "GET", &format!("/api/sessions/{session}/messages"), &Value::Null);
-    assert!(said.to_string().contains("You said: hello"), "{said}");
+    let messages = ask(&client, "GET", &format!("/api/sessions/{session}/messages"), &Value::Null);
+    assert!(messages.to_string().contains("You said: hello"), "{messages}");
     let failing = enqueue(json!({"agentName": "nobody", "prompt": "x", "maxRetries": 1}));
     let failed = ends_as(&failing, "failed");
     assert_eq!(failed["retryCount"], 1);

@@ -370,11 +370,11 @@ fn what_is_in_a_database_and_a_bucket_is_restored_beside_the_directory() {
     ok(&sessions.write(&session, "later.txt", b"later"));
     let scratch = testkit::Scratch::new();
     let archive = scratch.path().join("cove.tar.gz");
-    let said = exits(&server, "backup", &["-o", text(&archive)], 0);
+    let output = exits(&server, "backup", &["-o", text(&archive)], 0);
     for elsewhere in ["the store, in PostgreSQL", "objects (`objects.url`)"] {
-        assert!(said.contains(elsewhere), "{elsewhere}: {said}");
+        assert!(output.contains(elsewhere), "{elsewhere}: {output}");
     }
-    assert!(!said.contains("kept secret") && !said.contains(&store), "{said}");
+    assert!(!output.contains("kept secret") && !output.contains(&store), "{output}");
     set_paused(&client, false);
     ended(&client, &id);
     let end = Request::new("DELETE", &sessions_support::path(&session));

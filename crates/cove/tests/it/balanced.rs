@@ -98,8 +98,8 @@ fn sessions_and_databases_are_served() {
     sessions.deploy(&probe("probe"));
     let id = sessions.create(&json!({"agent": "probe"}));
     for number in 0..9 {
-        let asked = json!({"command": format!("echo {number} >> kept; wc -l < kept")});
-        let answer = ok(&post(&sessions.client, &format!("/v1/sessions/{id}/exec"), &asked));
+        let body = json!({"command": format!("echo {number} >> kept; wc -l < kept")});
+        let answer = ok(&post(&sessions.client, &format!("/v1/sessions/{id}/exec"), &body));
         assert_eq!(answer["stdout"], format!("{}\n", number + 1));
     }
     let tenant = json!({
@@ -147,8 +147,8 @@ fn sessions_and_databases_are_served() {
         });
         testkit::process::signal(psql.id(), "INT");
         let output = psql.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("canceling statement due to user request"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("canceling statement due to user request"), "{stderr}");
     }
     let gone = Request::new("DELETE", &format!("/v1/sessions/{id}"));
     assert!(sessions.client.send(&gone).status < 300);

@@ -56,8 +56,8 @@ fn check(output: &Output, what: &dyn std::fmt::Debug, expected: &Expected<'_>) {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(expected.code), "{what:?}: {stderr}");
     assert_eq!(stdout, expected.stdout, "{what:?}: {stderr}");
-    for words in expected.stderr {
-        assert!(stderr.contains(words), "{what:?}: {stderr:?} lacks {words:?}");
+    for phrase in expected.stderr {
+        assert!(stderr.contains(phrase), "{what:?}: {stderr:?} lacks {phrase:?}");
     }
     assert!(!expected.stderr.is_empty() || stderr.is_empty(), "{what:?}: {stderr}");
 }
@@ -255,8 +255,8 @@ fn a_program_that_is_started_again_says_so() {
     assert_eq!(lines, ["first", "last"]);
     let output = child.wait_with_output().unwrap();
     let stderr = text(&output.stderr);
-    for words in ["lost the server", "is back", "started again"] {
-        assert!(stderr.contains(words), "{stderr:?} lacks {words:?}");
+    for phrase in ["lost the server", "is back", "started again"] {
+        assert!(stderr.contains(phrase), "{stderr:?} lacks {phrase:?}");
     }
     assert_eq!(output.status.code(), Some(0), "{stderr}");
 }
@@ -278,9 +278,10 @@ fn executions_are_submitted_looked_at_and_listed() {
     let json = done(&server, &["exec", "get", "--wait", "--json", &id]);
     let record: Value = serde_json::from_str(&json).expect("one JSON document");
     assert_eq!((&record["state"], &record["priority"]), (&json!("finished"), &json!(-5)));
-    let shown = done(&server, &["exec", "get", &id]);
-    for words in [&*id, "OK: exited with code 0", "label       a b", "priority    -5", "finished"] {
-        assert!(shown.contains(words), "{shown}");
+    let details = done(&server, &["exec", "get", &id]);
+    for phrase in [&*id, "OK: exited with code 0", "label       a b", "priority    -5", "finished"]
+    {
+        assert!(details.contains(phrase), "{details}");
     }
     let output = finish(command(&server, &["exec", "get", "--output", &id]), "");
     check(&output, &id, &Expected { code: 0, stdout: "out\n", stderr: &["err\n"] });
@@ -338,14 +339,15 @@ fn test_cases_come_from_a_directory_and_are_judged() {
         assert_eq!(output.status.code(), Some(code), "{all:?}: {}", text(&output.stderr));
         done(&server, &["exec", "get", text(&output.stdout).trim()])
     };
-    let shown = submit(&["--comparison", "float:1e-6"], 1);
-    assert!(shown.contains("WA") && shown.contains("2 of 3 passed"), "{shown}");
-    let names: Vec<_> = shown.lines().rev().take(3).map(|it| it.trim().split(' ').next()).collect();
-    assert_eq!(names, [Some("10"), Some("2"), Some("1")], "{shown}");
-    let shown = submit(&["--comparison", "exact", "--stop-at-first-failure"], 1);
-    assert!(shown.contains("0 of 1 passed"), "{shown}");
-    let shown = submit(&["--checker", &checker, "--fresh"], 0);
-    assert!(shown.contains("3 of 3 passed"), "{shown}");
+    let result = submit(&["--comparison", "float:1e-6"], 1);
+    assert!(result.contains("WA") && result.contains("2 of 3 passed"), "{result}");
+    let names: Vec<_> =
+        result.lines().rev().take(3).map(|it| it.trim().split(' ').next()).collect();
+    assert_eq!(names, [Some("10"), Some("2"), Some("1")], "{result}");
+    let result = submit(&["--comparison", "exact", "--stop-at-first-failure"], 1);
+    assert!(result.contains("0 of 1 passed"), "{result}");
+    let result = submit(&["--checker", &checker, "--fresh"], 0);
+    assert!(result.contains("3 of 3 passed"), "{result}");
     // The whole request from a file, and something beside it.
     let request = json!({"argv": ["/bin/cat"], "stdin": "whole", "label": "x"}).to_string();
     let request = scratch.file("request.json", request).display().to_string();
@@ -366,10 +368,10 @@ fn the_queue_is_paused_drained_and_shown() {
     assert_eq!(stats(&["pause"])["paused"], true);
     let first = done(&server, &["exec", "submit", "--", "/bin/true"]);
     let second = done(&server, &["exec", "submit", "--", "/bin/true"]);
-    let shown = done(&server, &["exec", "get", second.trim()]);
-    assert!(shown.contains("queued, 1 before it"), "{shown}");
-    let shown = done(&server, &["queue", "stats"]);
-    assert!(shown.contains("paused") && shown.contains("queued     2"), "{shown}");
+    let details = done(&server, &["exec", "get", second.trim()]);
+    assert!(details.contains("queued, 1 before it"), "{details}");
+    let details = done(&server, &["queue", "stats"]);
+    assert!(details.contains("paused") && details.contains("queued     2"), "{details}");
     assert_eq!(
         done(&server, &["exec", "cancel", first.trim()]),
         format!("{} is cancelled\n", first.trim())
@@ -383,9 +385,9 @@ fn the_queue_is_paused_drained_and_shown() {
     terminal.args(["--quiet", "--return", "--command", &drain, "/dev/null"]);
     terminal.env("SHELL", "/bin/sh").stdin(Stdio::piped()).stdout(Stdio::piped());
     let output = finish(terminal, "n\n");
-    let shown = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(2), "{shown}");
-    assert!(shown.contains("[y/N]") && shown.contains("nothing was cancelled"), "{shown}");
+    let details = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{details}");
+    assert!(details.contains("[y/N]") && details.contains("nothing was cancelled"), "{details}");
     assert_eq!(done(&server, &["queue", "drain", "--yes"]), "1 execution cancelled\n");
     assert_eq!(stats(&["stats", "--all"])["cancelled"], 2);
     assert_eq!(stats(&["retry"])["changed"], 0);
@@ -443,14 +445,14 @@ fn mistakes_say_what_to_do() {
         (vec!["run", "--server", &url, "--tty", "--", "true"], 2, &["--tty needs a terminal"]),
         (vec!["run", "--server", &free, "--", "true"], 125, &["nobody listens"]),
     ];
-    for (arguments, code, words) in rows {
+    for (arguments, code, phrase) in rows {
         let mut all = testkit::command(COVE);
         let data_dir = server.data_dir();
         if !arguments.contains(&"--data-dir") {
             all.env("COVE_DATA_DIR", data_dir);
         }
         all.args(&arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        check(&finish(all, ""), &arguments, &Expected { code, stdout: "", stderr: words });
+        check(&finish(all, ""), &arguments, &Expected { code, stdout: "", stderr: phrase });
     }
     answering.join().unwrap();
     // An ordinary token may not do what an operator's may.
@@ -490,8 +492,8 @@ fn contexts_name_servers_and_their_tokens() {
     let token_file = server.data_dir().join("token");
     let token_file = token_file.to_str().unwrap();
     let add = ["context", "add", "named", "--server", &url, "--token-file", token_file, "--use"];
-    let said = "added context named; it is the current one\n";
-    check_cove(&add, "", 0, said, &[]);
+    let message = "added context named; it is the current one\n";
+    check_cove(&add, "", 0, message, &[]);
 
     let id = text(&cove(&["exec", "submit", "--", "/bin/true"], "").stdout);
     let id = id.trim();
@@ -502,8 +504,8 @@ fn contexts_name_servers_and_their_tokens() {
         assert_eq!(record["id"], id, "{context}");
     }
     for arguments in [&["context", "list"][..], &["context", "show", "kept", "--json"]] {
-        let shown = text(&cove(arguments, "").stdout);
-        assert!(shown.contains("kept") && !shown.contains(server.token()), "{shown}");
+        let output = text(&cove(arguments, "").stdout);
+        assert!(output.contains("kept") && !output.contains(server.token()), "{output}");
     }
 
     let unknown = "unknown context \"other\": there are kept, named";
@@ -514,8 +516,8 @@ fn contexts_name_servers_and_their_tokens() {
     check_cove(&["context", "remove", "named"], "", 0, "removed context named\n", &[]);
     check_cove(&["context", "show"], "", 2, "", &["no context is the current one"]);
     check_cove(&["context", "use", "kept"], "", 0, "current context is kept\n", &[]);
-    let said = "no context is the current one\n";
-    check_cove(&["context", "use", "--none"], "", 0, said, &[]);
+    let message = "no context is the current one\n";
+    check_cove(&["context", "use", "--none"], "", 0, message, &[]);
 }
 
 /// A proxy that takes TLS off, as it stands before servers that are reached from afar. It ends with
@@ -583,21 +585,21 @@ fn a_terminal_is_given_and_given_back() {
     // Its size, the size that it is given later, a typed line; and an end of its own, or ours.
     for (signal, code) in [(None, 6), (Some("TERM"), 143)] {
         let terminal = Terminal::start(&server, &url);
-        let mut shown = terminal.shown;
+        let mut screen = terminal.screen;
         let mut stdin = terminal.stdin;
         let mut child = terminal.child;
-        let mut until_shown = |words: &str| {
+        let mut read_until = |phrase: &str| {
             let mut line = String::new();
-            while !line.contains(words) {
+            while !line.contains(phrase) {
                 line.clear();
-                assert!(shown.read_line(&mut line).unwrap() > 0, "{words} was not shown");
+                assert!(screen.read_line(&mut line).unwrap() > 0, "{phrase} was not shown");
             }
         };
-        until_shown("33 101");
+        read_until("33 101");
         let name = std::fs::read_to_string(server.scratch().path().join("tty")).unwrap();
         let resize = ["-F", name.trim(), "rows", "40", "cols", "90"];
         assert!(testkit::command("stty").args(resize).status().unwrap().success());
-        until_shown("resized");
+        read_until("resized");
         match signal {
             None => stdin.write_all(b"typed\r").unwrap(),
             Some(signal) => {
@@ -608,7 +610,7 @@ fn a_terminal_is_given_and_given_back() {
             }
         }
         let mut rest = String::new();
-        shown.read_to_string(&mut rest).unwrap();
+        screen.read_to_string(&mut rest).unwrap();
         drop(stdin);
         assert!(child.wait().unwrap().success());
         assert!(rest.contains(&format!("code {code}")), "{rest:?}");
@@ -623,7 +625,7 @@ fn a_terminal_is_given_and_given_back() {
 struct Terminal {
     child: Child,
     stdin: std::process::ChildStdin,
-    shown: BufReader<std::process::ChildStdout>,
+    screen: BufReader<std::process::ChildStdout>,
 }
 
 impl Terminal {
@@ -643,7 +645,7 @@ impl Terminal {
         terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = terminal.spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
-        let shown = BufReader::new(child.stdout.take().unwrap());
-        Terminal { child, stdin, shown }
+        let screen = BufReader::new(child.stdout.take().unwrap());
+        Terminal { child, stdin, screen }
     }
 }

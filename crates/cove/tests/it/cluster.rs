@@ -120,17 +120,18 @@ fn a_server_joins_with_a_token() {
         command.arg("cluster").args(arguments).arg("--config").arg(&config);
         command.arg("--data-dir").arg(scratch.path().join(data_dir)).output().unwrap()
     };
-    let said = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let output_text =
+        |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let failed = |output: &std::process::Output, with: &str| {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && errors.contains(with), "{errors}");
     };
     failed(&cluster("one", &["token"]), "cove cluster init");
     let made = cluster("one", &["init"]);
-    assert!(made.status.success() && said(&made).contains("cove cluster token"), "{made:?}");
+    assert!(made.status.success() && output_text(&made).contains("cove cluster token"), "{made:?}");
     // Again, with nothing changed.
     assert!(cluster("one", &["init"]).status.success());
-    let token = said(&cluster("one", &["token"]));
+    let token = output_text(&cluster("one", &["token"]));
     let token = token.trim();
     assert!(token.starts_with("cove_join_"), "{token}");
     failed(&cluster("two", &["join", "cove_join_wrong"]), "unknown join token");
@@ -169,13 +170,13 @@ fn a_session_is_used_through_any_node() {
     ok(&there.client.send(&Request::new("POST", &format!("{}/interrupt", path(session)))));
     turn.end();
     // The agent has counted the message that was interrupted, or was stopped before.
-    let said = there.ask(session, "one");
-    let counted = (1..=2).find(|count| said == format!("You said: one [messages: {count}]"));
-    let next = counted.unwrap_or_else(|| panic!("{said}")) + 1;
+    let answer = there.ask(session, "one");
+    let counted = (1..=2).find(|count| answer == format!("You said: one [messages: {count}]"));
+    let next = counted.unwrap_or_else(|| panic!("{answer}")) + 1;
     assert_eq!(here.ask(session, "two"), format!("You said: two [messages: {next}]"));
-    let heard = here.kept(session, 0);
-    assert_eq!(there.kept(session, 0), heard);
-    let numbers = numbers(&heard);
+    let kept = here.kept(session, 0);
+    assert_eq!(there.kept(session, 0), kept);
+    let numbers = numbers(&kept);
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
 
     // Programs, with what they print as it comes, and files of any size.
@@ -187,19 +188,19 @@ fn a_session_is_used_through_any_node() {
     let target = format!("{}/exec", path(session));
     let body = json!({"command": "echo told; read line; echo heard $line", "stdin": "it\n"});
     let events = there.client.events_by(&post_request(&target, &body)).unwrap();
-    let told: Vec<String> = events.map(|event| event.name).collect();
-    assert_eq!((told[0].as_str(), told.last().unwrap().as_str()), ("started", "ended"));
+    let names: Vec<String> = events.map(|event| event.name).collect();
+    assert_eq!((names[0].as_str(), names.last().unwrap().as_str()), ("started", "ended"));
 
     // A terminal, which is a connection of its own.
     let socket = there.client.websocket(&format!("{}/terminal?argv=sh", path(session)));
     let mut socket = socket.unwrap_or_else(|response| panic!("{}", response.text()));
     assert_eq!(socket.json()["type"], "started");
     socket.writer().binary(b"echo $((40+2))!\n").unwrap();
-    let mut shown = String::new();
-    while !shown.contains("42!") {
+    let mut output = String::new();
+    while !output.contains("42!") {
         match socket.message() {
-            Message::Binary(bytes) => shown.push_str(&String::from_utf8_lossy(&bytes)),
-            other => panic!("{other:?} after {shown:?}"),
+            Message::Binary(bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
+            other => panic!("{other:?} after {output:?}"),
         }
     }
     drop(socket);
@@ -608,22 +609,23 @@ fn the_network_between_nodes_may_fail() {
         let command = format!("echo {number} >> notes; echo said {number}");
         here.client.try_send(&post_request(&target, &json!({"command": command})))
     };
-    let is_said = |number: usize| {
+    let runs = |number: usize| {
         // One whose body breaks off was begun, and nobody knows the rest.
         let Ok(answer) = note(number) else { return false };
-        let said = answer.status == 200 && answer.json()["stdout"] == format!("said {number}\n");
-        match (said, answer.status) {
+        let is_right =
+            answer.status == 200 && answer.json()["stdout"] == format!("said {number}\n");
+        match (is_right, answer.status) {
             (true, _) => true,
             // It was not done, or nobody knows.
             (false, 502 | 503) => false,
             (false, _) => panic!("{}", answer.text()),
         }
     };
-    let mut said = Vec::new();
+    let mut is_right = Vec::new();
     network.delay(Duration::from_millis(30));
     for number in 0..5 {
-        assert!(is_said(number));
-        said.push(number);
+        assert!(runs(number));
+        is_right.push(number);
     }
     network.delay(Duration::ZERO);
 
@@ -635,11 +637,11 @@ fn the_network_between_nodes_may_fail() {
         Some(Cut { way, after: (random >> 33) % 2_500 })
     });
     network.cut_all();
-    said.extend((5..60).filter(|number| is_said(*number)));
+    is_right.extend((5..60).filter(|number| runs(*number)));
     assert!(network.cuts() > 5, "hardly anything was cut: {}", network.cuts());
     network.plan(|_| None);
     network.cut_all();
-    until("requests to pass again", SOON, || match is_said(60) {
+    until("requests to pass again", SOON, || match runs(60) {
         true => Ok(()),
         false => Err("not yet".to_owned()),
     });
@@ -647,11 +649,11 @@ fn the_network_between_nodes_may_fail() {
     // A connection that is there, and leads nowhere.
     network.silence(true);
     let started = Stopwatch::start();
-    assert!(!is_said(100), "nothing passes");
+    assert!(!runs(100), "nothing passes");
     assert!(started.elapsed() < SOON);
     network.silence(false);
     network.cut_all();
-    until("requests to pass again", SOON, || match is_said(101) {
+    until("requests to pass again", SOON, || match runs(101) {
         true => Ok(()),
         false => Err("not yet".to_owned()),
     });
@@ -659,7 +661,7 @@ fn the_network_between_nodes_may_fail() {
     let mut notes: Vec<usize> =
         notes["stdout"].as_str().unwrap().lines().map(|line| line.parse().unwrap()).collect();
     notes.retain(|number| *number < 60);
-    for number in &said {
+    for number in &is_right {
         assert!(notes.contains(number), "{number} was answered and not done: {notes:?}");
     }
     let count = notes.len();

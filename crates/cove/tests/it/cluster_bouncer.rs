@@ -419,7 +419,7 @@ fn limits_on_clients_hold_over_all_nodes() {
     let (one, two) = (&limited.pair.one, &limited.pair.two);
     let (inside, of_few) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // A client is there for longer than it is counted.
-    let visit = |server: &Server, user: &str| {
+    let connect = |server: &Server, user: &str| {
         let mut client = LimitedPair::login_in_time(server, user);
         let counted = usize::from(user == "few");
         let few = of_few.fetch_add(counted, Ordering::SeqCst) + counted;
@@ -434,7 +434,7 @@ fn limits_on_clients_hold_over_all_nodes() {
             .into_iter()
             .flat_map(|server| ["limited", "limited", "few", "few"].map(|user| (server, user)))
         {
-            scope.spawn(move || (0..8).for_each(|_| visit(server, user)));
+            scope.spawn(move || (0..8).for_each(|_| connect(server, user)));
         }
     });
 

@@ -123,8 +123,8 @@ fn run_json_is_one_document() {
     let output =
         cove(["run", "--json", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 5"], "");
     let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
-    let shown = (&document["stdout"], &document["stderr"], &document["exit_code"]);
-    assert_eq!(shown, (&"out\n".into(), &"err\n".into(), &5.into()), "{document}");
+    let result = (&document["stdout"], &document["stderr"], &document["exit_code"]);
+    assert_eq!(result, (&"out\n".into(), &"err\n".into(), &5.into()), "{document}");
 }
 
 #[test]
@@ -293,10 +293,10 @@ fn without_root_run_refuses_to_go_without_limits_unless_told() {
     assert_eq!(text(&refused.stdout), "", "it ran");
     assert!(stderr.contains("--insecure-no-limits"), "{stderr}");
     assert!(stderr.contains("memory"), "{stderr}");
-    let told = cove_as_nobody(&scratch, &["run", "--insecure-no-limits", "--", "echo", "ran"]);
-    let stderr = text(&told.stderr);
-    assert!(told.status.success(), "{stderr}");
-    assert_eq!(text(&told.stdout), "ran\n", "{stderr}");
+    let output = cove_as_nobody(&scratch, &["run", "--insecure-no-limits", "--", "echo", "ran"]);
+    let stderr = text(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(text(&output.stdout), "ran\n", "{stderr}");
 }
 
 #[test]
@@ -333,16 +333,16 @@ fn on_terminal(
     let mut child = terminal.spawn().unwrap();
     let mut keys = child.stdin.take();
     let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut shown = String::new();
+    let mut screen = String::new();
     if let (Some((word, bytes)), Some(keys)) = (typed, &mut keys) {
-        while !shown.contains(word) {
-            assert!(output.read_line(&mut shown).unwrap() > 0, "{word} is not in {shown}");
+        while !screen.contains(word) {
+            assert!(output.read_line(&mut screen).unwrap() > 0, "{word} is not in {screen}");
         }
         keys.write_all(bytes).unwrap();
     }
-    output.read_to_string(&mut shown).unwrap();
+    output.read_to_string(&mut screen).unwrap();
     drop(keys);
-    (child.wait().unwrap().code(), shown.replace('\r', ""))
+    (child.wait().unwrap().code(), screen.replace('\r', ""))
 }
 
 #[test]
@@ -372,8 +372,8 @@ fn long_output_goes_through_a_pager_on_a_terminal() {
     assert!(code == Some(0) && json.starts_with('{'), "{json}");
     // What the command itself says is not lost.
     let wrong = show.replace("--section log", "--section nothing");
-    let (code, shown) = on_terminal(&[("PAGER", pager)], &wrong, None);
-    assert!(code == Some(2) && shown.contains("unknown section `nothing`"), "{shown}");
+    let (code, screen) = on_terminal(&[("PAGER", pager)], &wrong, None);
+    assert!(code == Some(2) && screen.contains("unknown section `nothing`"), "{screen}");
 
     // Ctrl-C ends the command, and waits for the pager, which may not mind it.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

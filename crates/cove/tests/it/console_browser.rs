@@ -50,6 +50,6 @@ fn every_screen_works_in_a_browser_and_survives_the_end_of_the_server() {
     suite.env("COVE_PYTHON", interpreter_with("iceberg/requirements.txt", "compat-iceberg"));
     let duckdb = inside_packages("iceberg/duckdb.txt", "compat-duckdb-inside");
     suite.env("COVE_PACKAGES", format!("{}:{}", packages().display(), duckdb.display()));
-    let told = node_suite(&mut server, &mut suite);
-    assert!(told.contains("checks passed"), "{told}");
+    let output = node_suite(&mut server, &mut suite);
+    assert!(output.contains("checks passed"), "{output}");
 }

@@ -64,9 +64,9 @@ impl DemoStage {
         let mut command = self.server.command("demo");
         command.arg("--json").args(arguments).env("TMPDIR", self.temporary.path());
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let document = serde_json::from_slice(&output.stdout);
-        (document.unwrap_or_else(|error| panic!("{error}: {said}")), output.status.success())
+        (document.unwrap_or_else(|error| panic!("{error}: {stderr}")), output.status.success())
     }
 }
 
@@ -130,9 +130,9 @@ fn rows_are_read_through_a_grant(stage: &DemoStage) {
     });
     // A program of one's own, and what it is refused.
     assert!(sessions.write(&session, "local_files.py", LOCAL_FILES.as_bytes()).status < 300);
-    let shown = sessions.out(&session, "python3 local_files.py demo.customers");
-    assert_eq!(shown.lines().count(), 10, "{shown}");
-    assert!(shown.contains("'city': 'Lima'"), "{shown}");
+    let printed = sessions.out(&session, "python3 local_files.py demo.customers");
+    assert_eq!(printed.lines().count(), 10, "{printed}");
+    assert!(printed.contains("'city': 'Lima'"), "{printed}");
     let tried = "for file in etc/passwd proc/self/environ; do \
                  curl -s -o /dev/null -w '%{http_code} ' localhost:8181/files/$file; done";
     assert_eq!(sessions.out(&session, tried), "403 403 ");
@@ -223,9 +223,9 @@ fn a_load_keeps_every_service_busy_and_leaves_nothing() {
     let client = stage.server.client();
     let mut early = stage.server.command("demo");
     let refused = early.args(["load", "--for", "1s"]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("there is no demo") && said.contains("`cove demo`"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("there is no demo") && stderr.contains("`cove demo`"), "{stderr}");
     let (made, is_done) = stage.demo(&[]);
     assert!(is_done, "{made:#}");
     let limits = client.get("/v1/tenants/cove-demo").json()["limits"].clone();
@@ -246,9 +246,9 @@ fn a_load_keeps_every_service_busy_and_leaves_nothing() {
     });
     testkit::process::signal(load.id(), "INT");
     let ended = load.wait_with_output().unwrap();
-    let said: Value = serde_json::from_slice(&ended.stdout).unwrap();
-    assert!(ended.status.success(), "{said:#}");
-    let services = said["services"].as_array().unwrap();
+    let stderr: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert!(ended.status.success(), "{stderr:#}");
+    let services = stderr["services"].as_array().unwrap();
     let names: Vec<&str> = services.iter().map(|it| it["service"].as_str().unwrap()).collect();
     assert_eq!(names, ["executions", "databases", "catalog", "sessions", "gateway"]);
     for service in services {
@@ -285,9 +285,9 @@ fn a_load_keeps_every_service_busy_and_leaves_nothing() {
         refused.arg(stage.temporary.path().join("none"));
         refused.env("COVE_URL", format!("http://{}", client.address())).env("COVE_TOKEN", token);
         let refused = refused.output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(code), "{service}: {said}");
-        assert!(said.contains(word), "{service}: {said}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(code), "{service}: {stderr}");
+        assert!(stderr.contains(word), "{service}: {stderr}");
     }
     assert!(stage.demo(&["--remove"]).1);
 }

@@ -119,10 +119,10 @@ impl Trio {
 
 /// Asserts that a listener has heard all that is kept, in order, and nothing twice.
 fn assert_gapless(listener: &Listener, kept: &[Value]) {
-    let (told, stored) = (numbers(&listener.heard), numbers(kept));
-    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    let (received, stored) = (numbers(&listener.received), numbers(kept));
+    assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
     for seq in &stored {
-        assert!(told.contains(seq), "{seq} was not heard: {told:?}, {stored:?}");
+        assert!(received.contains(seq), "{seq} was not heard: {received:?}, {stored:?}");
     }
 }
 
@@ -157,22 +157,22 @@ fn a_node_that_drains_hands_its_sessions_over() {
     }
     // The turn goes on where it was, and so does whatever is asked beside it.
     let late = trio.node("drain", &["--wait", "--timeout", "1s"]);
-    let said = String::from_utf8_lossy(&late.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&late.stderr).into_owned();
     assert_eq!(late.status.code(), Some(124), "{late:?}");
-    assert!(said.contains("1 session left, 1 at work"), "{said}");
+    assert!(stderr.contains("1 session left, 1 at work"), "{stderr}");
     third.out(busy, "touch release");
-    let heard = turn.end();
-    assert_eq!((heard.result().as_str(), heard.errors().len()), ("released", 0));
+    let answer = turn.end();
+    assert_eq!((answer.result().as_str(), answer.errors().len()), ("released", 0));
     trio.wait_until_drained();
     assert_eq!(here.out(busy, "cat file"), "kept\n");
 
     // Whoever listens hears what comes next, from the node that goes on.
     for (session, listener) in &mut listeners {
-        let heard = third.hear(session, "again");
-        listener.until_done(heard.events[0]["turn"].as_str().unwrap());
+        let answer = third.hear(session, "again");
+        listener.until_done(answer.events[0]["turn"].as_str().unwrap());
         assert_gapless(listener, &third.kept(session, 0));
-        let moves = listener.heard.iter().filter(|it| it["type"] == "lifecycle");
-        assert!(moves.clone().any(|it| it["data"]["state"] == "active"), "{:?}", listener.heard);
+        let moves = listener.received.iter().filter(|it| it["type"] == "lifecycle");
+        assert!(moves.clone().any(|it| it["data"]["state"] == "active"), "{:?}", listener.received);
     }
     assert_eq!(trio.first()["drain"]["sessions"], 0);
     let metrics = here.client.get("/metrics").text();
@@ -206,23 +206,23 @@ fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
         }
         answer.status == 200
     };
-    let said: Vec<Vec<usize>> = thread::scope(|scope| {
+    let counts: Vec<Vec<usize>> = thread::scope(|scope| {
         let asking: Vec<_> = (0..9)
             .map(|index| {
                 let (client, session) = (&all[index % 3].client, &sessions[index / 3]);
                 let (is_over, ask) = (&is_over, &ask);
                 scope.spawn(move || {
-                    let mut said = Vec::new();
+                    let mut counts = Vec::new();
                     for number in 0.. {
                         let number = number * 10 + index;
                         if ask(client, session, number) {
-                            said.push(number);
+                            counts.push(number);
                         }
                         if is_over.load(Ordering::Relaxed) {
                             break;
                         }
                     }
-                    said
+                    counts
                 })
             })
             .collect();
@@ -234,7 +234,7 @@ fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
     for (index, session) in sessions.iter().enumerate() {
         let notes = all[1].out(session, "cat notes");
         let mut notes: Vec<usize> = notes.lines().map(|line| line.parse().unwrap()).collect();
-        for number in said[index * 3..index * 3 + 3].iter().flatten() {
+        for number in counts[index * 3..index * 3 + 3].iter().flatten() {
             assert!(notes.contains(number), "{number} was answered and is gone: {notes:?}");
         }
         let count = notes.len();
@@ -451,8 +451,8 @@ fn a_server_without_a_shared_object_store_keeps_its_sessions() {
     sessions.out(&session, "echo kept > file");
     let id = nodes_seen_by(&server)[0]["id"].as_str().unwrap().to_owned();
     let done = node(&server, &["drain", &id, "--wait"]);
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.code() == Some(1) && said.contains("objects.url"), "{done:?}");
+    let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.code() == Some(1) && stderr.contains("objects.url"), "{done:?}");
     assert_eq!(nodes_seen_by(&server)[0]["drain"]["keeps_files"], true);
     assert_eq!(sessions.out(&session, "cat file"), "kept\n");
     ok(&sessions.client.send(&Request::new("POST", &format!("/v1/nodes/{id}/undrain"))));

@@ -86,14 +86,14 @@ fn three_kills_lose_and_double_nothing() {
     // A few at each kill were under way: places of the server, not more.
     assert!(again <= 3 * 16, "{again} ran more than once");
     until("every end to be told", DRAINED, || {
-        let mut told: Vec<String> = receiver
+        let mut announced: Vec<String> = receiver
             .delivered()
             .iter()
             .map(|delivered| delivered.header("webhook-id").to_owned())
             .collect();
-        told.sort();
-        told.dedup();
-        if told.len() == JOBS { Ok(()) } else { Err(told.len().to_string()) }
+        announced.sort();
+        announced.dedup();
+        if announced.len() == JOBS { Ok(()) } else { Err(announced.len().to_string()) }
     });
     // One may be told twice, when the server died before it knew; but never two ends.
     for delivered in receiver.delivered() {

@@ -298,7 +298,7 @@ fn a_watch_has_told_all_that_was_done_before_it_is_asked() {
         answer.json()["watcherId"].clone()
     };
     let (flat, deep) = (watch(false), watch(true));
-    let told = |name: &str, kinds: &[&str]| -> Vec<(String, String)> {
+    let event_names = |name: &str, kinds: &[&str]| -> Vec<(String, String)> {
         let kind = |kind: &&str| (name.to_owned(), format!("EVENT_TYPE_{kind}"));
         kinds.iter().map(kind).collect()
     };
@@ -309,24 +309,24 @@ fn a_watch_has_told_all_that_was_done_before_it_is_asked() {
     for round in 0..20 {
         let (name, below) = (format!("f{round}"), format!("below/f{round}"));
         write(&format!("d/{name}"));
-        let created = told(&name, &["CREATE", "WRITE", "CHMOD"]);
+        let created = event_names(&name, &["CREATE", "WRITE", "CHMOD"]);
         assert_eq!(events(&face, &sandbox, &flat), created, "{round}");
         assert_eq!(events(&face, &sandbox, &deep), created, "{round}");
         write(&format!("d/{name}"));
         write(&format!("d/{below}"));
-        let written = told(&name, &["WRITE", "CHMOD"]);
+        let written = event_names(&name, &["WRITE", "CHMOD"]);
         assert_eq!(events(&face, &sandbox, &flat), written, "{round}");
-        let of_both = [written, told(&below, &["CREATE", "WRITE", "CHMOD"])].concat();
+        let of_both = [written, event_names(&below, &["CREATE", "WRITE", "CHMOD"])].concat();
         assert_eq!(events(&face, &sandbox, &deep), of_both, "{round}");
     }
     // A directory that comes later is watched as well.
     face.shell(&sandbox, "mkdir d/new && echo 1 > d/new/f");
     let deep = events(&face, &sandbox, &deep);
     for expected in [("new", "CREATE"), ("new/f", "CREATE"), ("new/f", "WRITE")] {
-        let expected = told(expected.0, &[expected.1]).remove(0);
+        let expected = event_names(expected.0, &[expected.1]).remove(0);
         assert!(deep.contains(&expected), "{expected:?} {deep:?}");
     }
-    assert_eq!(events(&face, &sandbox, &flat), told("new", &["CREATE"]));
+    assert_eq!(events(&face, &sandbox, &flat), event_names("new", &["CREATE"]));
 }
 
 #[test]

@@ -131,6 +131,6 @@ fn nobody_reaches_a_grant_but_the_sandbox_that_has_it() {
         let namespaces = sessions.out(&sandbox, own);
         assert!(namespaces.contains("namespaces") && !namespaces.contains("stranger"));
     }
-    let asked = model.seen();
-    assert!(!asked.iter().any(|it| it.contains("stranger")), "{asked:?}");
+    let requests = model.seen();
+    assert!(!requests.iter().any(|it| it.contains("stranger")), "{requests:?}");
 }

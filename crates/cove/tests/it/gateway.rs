@@ -102,7 +102,7 @@ fn drivers_reach_databases_with_no_arguments_and_no_secret() {
     let stage = stage("");
     let Stage { sessions, .. } = &stage;
     let session = sessions.create(&json!({"grants": [shop("read_only"), judge()]}));
-    let said = python(
+    let output = python(
         sessions,
         &session,
         "import psycopg2, pymysql\n\
@@ -113,7 +113,7 @@ fn drivers_reach_databases_with_no_arguments_and_no_secret() {
          print(a.fetchone(), b.fetchone())",
         "",
     );
-    assert_eq!(said, "('item 7', 'clerk') ('forty-two',)");
+    assert_eq!(output, "('item 7', 'clerk') ('forty-two',)");
     assert_eq!(
         sessions.out(&session, "psql -At -c 'SELECT count(*) FROM items'").trim(),
         "100",
@@ -201,8 +201,8 @@ fn a_reader_of_mysql_only_reads() {
     let stage = stage("");
     let Stage { sessions, mariadb, .. } = &stage;
     let session = sessions.create(&json!({"grants": [judge()]}));
-    let said = python(sessions, &session, MYSQL_READER, "");
-    assert_eq!(said, "((1, 'forty-two'),)");
+    let output = python(sessions, &session, MYSQL_READER, "");
+    assert_eq!(output, "((1, 'forty-two'),)");
     assert_eq!(mariadb.sql("SELECT GROUP_CONCAT(answer) FROM judge.answers"), "forty-two");
     assert_eq!(mariadb.sql("SHOW TABLES IN judge"), "answers");
 }

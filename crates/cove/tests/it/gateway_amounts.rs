@@ -183,15 +183,15 @@ fn a_tenant_has_one_budget_of_tokens_at_all_nodes() {
     let made = [(&here, create_of_at(&here, &request)), (&there, create_of_at(&there, &request))];
     let mut answered = 0;
     for round in 0.. {
-        let asked: Vec<(usize, String)> =
+        let runs: Vec<(usize, String)> =
             made.iter().map(|(node, session)| run(node, session, MODEL_PROGRAM, "3")).collect();
-        answered += asked.iter().map(|(done, _)| done).sum::<usize>();
+        answered += runs.iter().map(|(done, _)| done).sum::<usize>();
         let is_over =
             |(_, last): &(usize, String)| last.contains("the budget of the tenant is used up");
-        if asked.iter().all(is_over) {
+        if runs.iter().all(is_over) {
             break;
         }
-        assert!(round < 20, "{answered} are answered: {asked:?}");
+        assert!(round < 20, "{answered} are answered: {runs:?}");
     }
     // An answer says afterwards what it used: each of the last ones may go beyond it.
     assert!((20..=21).contains(&answered), "{answered} are answered");

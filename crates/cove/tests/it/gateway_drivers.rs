@@ -46,8 +46,8 @@ fn binary(scratch: &Scratch) -> PathBuf {
 /// Brings packages of Python's into a session, as they are installed from the package index.
 pub(crate) fn unpack(sessions: &Sessions, session: &str, packages: &[&str]) {
     let purelib = "import sysconfig; print(sysconfig.get_path('purelib'))";
-    let home = finish(Command::new(interpreter()).args(["-c", purelib]));
-    sessions.unpack(session, "packages", Path::new(home.trim()), packages);
+    let purelib_path = finish(Command::new(interpreter()).args(["-c", purelib]));
+    sessions.unpack(session, "packages", Path::new(purelib_path.trim()), packages);
 }
 
 /// Brings what the programs consist of into a session.

@@ -180,8 +180,8 @@ impl Outside {
     fn attempt(&self, attempts: &[Vec<String>]) -> Vec<String> {
         let list = serde_json::to_vec(attempts).unwrap();
         assert!(self.sessions.write(&self.session, "attempts.json", &list).status < 300);
-        let said = python(&self.sessions, &self.session, ATTEMPTS, "attempts.json");
-        serde_json::from_str(&said).unwrap()
+        let output = python(&self.sessions, &self.session, ATTEMPTS, "attempts.json");
+        serde_json::from_str(&output).unwrap()
     }
 }
 
@@ -380,11 +380,11 @@ fn no_answer_is_taken_for_another_one() {
     let outside = Outside::start();
     let [port, ..] = outside.ports();
     let second = format!("GET http://plain.test:{port}/honest HTTP/1.1\r\n{END}");
-    let asked = |method: &str, path: &str| {
+    let request = |method: &str, path: &str| {
         vec![format!("{method} http://plain.test:{port}{path} HTTP/1.1\r\n\r\n{second}")]
     };
     for (index, method) in ["GET", "HEAD"].into_iter().enumerate() {
-        let sent: Vec<_> = BAD.iter().map(|(path, ..)| asked(method, path)).collect();
+        let sent: Vec<_> = BAD.iter().map(|(path, ..)| request(method, path)).collect();
         for ((path, _, statuses), answer) in BAD.iter().zip(outside.attempt(&sent)) {
             let seen = status_of_each(&answer);
             if statuses[index] == 0 {
@@ -450,7 +450,7 @@ fn nothing_internal_is_reached() {
     let third = outside.attempt(&[vec![turns.concat()]]);
     let statuses = [first, second, third].map(|answers| status_of_each(&answers[0]));
     assert_eq!(statuses, [vec![200], vec![403], vec![200, 200, 403]]);
-    assert_eq!(["rebind.test", "turns.test"].map(|name| outside.names.asked(name)), [2, 3]);
+    assert_eq!(["rebind.test", "turns.test"].map(|name| outside.names.lookups(name)), [2, 3]);
     assert_eq!(outside.target.seen().len(), 3);
 }
 
@@ -510,10 +510,10 @@ fn clients_reach_what_was_granted() {
     let certificate = std::fs::read(outside.scratch.path().join("certificate.pem")).unwrap();
     assert!(sessions.write(session, "certificate.pem", &certificate).status < 300);
     let [plain, tls, _] = outside.ports();
-    let said = python(sessions, session, CLIENTS, &format!("{plain} {tls}"));
+    let output = python(sessions, session, CLIENTS, &format!("{plain} {tls}"));
     // Not even the beginning of the key came in before the answer broke off.
-    assert!(!said.contains(&CANARY[..6]), "{said}");
-    let answers: Value = serde_json::from_str(&said).unwrap();
+    assert!(!output.contains(&CANARY[..6]), "{output}");
+    let answers: Value = serde_json::from_str(&output).unwrap();
     for (client, expected) in [
         ("curl", "here is /curl"),
         ("urllib", "here is /urllib"),
@@ -528,13 +528,13 @@ fn clients_reach_what_was_granted() {
         ("a tunnel for another", "200 TLSV1_ALERT_ACCESS_DENIED"),
         ("no proxy", "failed after ''"),
     ] {
-        assert_eq!(answers[client], expected, "{client}: {said}");
+        assert_eq!(answers[client], expected, "{client}: {output}");
     }
     let starts = |client: &str, start| answers[client].as_str().unwrap().starts_with(start);
-    assert!(starts("a key in pieces", "failed after '"), "{said}");
-    assert!(starts("refused", "403 address: "), "{said}");
-    assert!(starts("a key in a header", "HTTP/1.1 200 OK"), "{said}");
-    assert!(!answers["a key in a header"].to_string().contains("x-"), "{said}");
+    assert!(starts("a key in pieces", "failed after '"), "{output}");
+    assert!(starts("refused", "403 address: "), "{output}");
+    assert!(starts("a key in a header", "HTTP/1.1 200 OK"), "{output}");
+    assert!(!answers["a key in a header"].to_string().contains("x-"), "{output}");
     // Outside the key is where it belongs, and nowhere else.
     let seen = [outside.target.seen(), outside.tls.seen()].concat();
     let with_key = seen.iter().filter(|sent| sent.contains(&format!(": Bearer {CANARY}\r\n")));
@@ -612,23 +612,23 @@ fn packets_of_others_are_not_seen() {
     let [port, ..] = outside.ports();
     let get = format!("GET http://api.test:{port}/v1/key HTTP/1.1\r\n{END}");
     assert_eq!(status_of_each(&outside.attempt(&[vec![get]])[0]), [200]);
-    let said = python(&outside.sessions, &outside.session, PACKETS, "");
-    let shown: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(shown["did"], json!([]), "{said}");
+    let output = python(&outside.sessions, &outside.session, PACKETS, "");
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(report["did"], json!([]), "{output}");
     // There is one interface, and of sockets there are those of this sandbox only.
-    let seen = |name: &str| shown["seen"][name].as_str().unwrap_or_default().to_owned();
+    let seen = |name: &str| report["seen"][name].as_str().unwrap_or_default().to_owned();
     let interfaces = seen("dev");
     let interfaces = interfaces.lines().filter_map(|line| line.split_once(':'));
-    assert_eq!(interfaces.map(|(name, _)| name.trim()).collect::<Vec<_>>(), ["lo"], "{said}");
+    assert_eq!(interfaces.map(|(name, _)| name.trim()).collect::<Vec<_>>(), ["lo"], "{output}");
     let ends = |table: &str, listening: bool| -> Vec<String> {
         let table = seen(table);
         let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
         let lines = lines.filter(|fields| !listening || fields[3] == "0A");
         lines.map(|fields| fields[1].to_owned()).collect()
     };
-    assert_eq!(ends("tcp", true), ["0100007F:0C38"], "the proxy, and nothing else: {said}");
+    assert_eq!(ends("tcp", true), ["0100007F:0C38"], "the proxy, and nothing else: {output}");
     for table in ["tcp6", "udp", "udp6", "raw", "raw6", "packet"] {
-        assert_eq!(ends(table, false), [""; 0], "{table}: {said}");
+        assert_eq!(ends(table, false), [""; 0], "{table}: {output}");
     }
-    assert!(!said.contains(CANARY), "{said}");
+    assert!(!output.contains(CANARY), "{output}");
 }

@@ -53,8 +53,8 @@ fn all_are_served(stage: &Stage, sessions: &[String]) -> u32 {
             let count = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'clerk'";
             most = most.max(stage.postgres.sql(count).parse().unwrap());
         }
-        for asked in asking {
-            assert_eq!(asked.join().unwrap(), RIGHT);
+        for client in asking {
+            assert_eq!(client.join().unwrap(), RIGHT);
         }
     });
     most

@@ -24,10 +24,10 @@ fn databases_show_a_sandbox_no_password_and_no_statement_of_others() {
         let mut judge = judge();
         judge["access"] = json!(access);
         let session = sessions.create(&json!({"grants": [shop(access), judge]}));
-        let said = python(sessions, &session, PROGRAM, "2> told");
-        let told = sessions.read(&session, "told").text();
-        assert!(said.ends_with(" asked, 0 told"), "{access}: {said}: {told}");
-        assert!(!told.contains(CANARY) && !told.contains(&hash), "{access}: {told}");
+        let output = python(sessions, &session, PROGRAM, "2> told");
+        let report = sessions.read(&session, "told").text();
+        assert!(output.ends_with(" asked, 0 told"), "{access}: {output}: {report}");
+        assert!(!report.contains(CANARY) && !report.contains(&hash), "{access}: {report}");
         sessions.end(&session);
     }
 }

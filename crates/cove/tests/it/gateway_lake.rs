@@ -33,16 +33,16 @@ pub(crate) fn packages() -> PathBuf {
 }
 
 /// Packages of a file of requirements for the same interpreter, in a directory of the cache.
-pub(crate) fn inside_packages(requirements: &str, home: &str) -> PathBuf {
+pub(crate) fn inside_packages(requirements: &str, directory: &str) -> PathBuf {
     let requirements = Path::new(COMPAT).join(requirements);
     let wanted = fs::read_to_string(&requirements).unwrap();
     let version = "import sys; print('%d.%d' % sys.version_info[:2])";
     let version = finish(Command::new("/usr/bin/python3").args(["-c", version]));
     let wanted = format!("{wanted}{version}");
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(home);
-    let (files, made) = (home.join("files"), home.join("made-of"));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    let (files, made) = (directory.join("files"), directory.join("made-of"));
     if fs::read_to_string(&made).ok().as_deref() != Some(wanted.as_str()) {
-        drop(fs::remove_dir_all(&home));
+        drop(fs::remove_dir_all(&directory));
         let mut install = Command::new(interpreter());
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         install.args(["--only-binary=:all:", "--no-compile", "--python-version", version.trim()]);

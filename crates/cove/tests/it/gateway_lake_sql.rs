@@ -53,13 +53,13 @@ fn lake_stage() -> LakeStage {
 }
 
 /// A session with packages where its programs look for them.
-fn session(sessions: &Sessions, given: &[&str], access: &str) -> String {
-    let places: Vec<String> = given.iter().map(|name| format!("/workspace/{name}")).collect();
+fn session(sessions: &Sessions, names: &[&str], access: &str) -> String {
+    let places: Vec<String> = names.iter().map(|name| format!("/workspace/{name}")).collect();
     let session = sessions.create(&json!({
         "grants": [{"kind": "catalog", "warehouse": "lake", "access": access}],
         "env": {"PYTHONPATH": places.join(":")},
     }));
-    for name in given {
+    for name in names {
         let from = match *name {
             DUCKDB => inside_packages("iceberg/duckdb.txt", "compat-duckdb-inside"),
             _ => packages(),
@@ -82,8 +82,8 @@ fn data_files(client: &Client, session: &str, after: u64) -> BTreeSet<String> {
     let records = audit(client, session, |it| is_later(it) && it["event"] == "statement");
     let later = records.iter().filter(|record| is_later(record));
     let texts = later.filter_map(|record| record["text"].as_str());
-    let words = texts.flat_map(|text| text.split([' ', '?'])).filter(|it| it.ends_with(".parquet"));
-    words.map(str::to_owned).collect()
+    let paths = texts.flat_map(|text| text.split([' ', '?'])).filter(|it| it.ends_with(".parquet"));
+    paths.map(str::to_owned).collect()
 }
 
 /// Waits until so many programs of a session run statements: none, or some.
@@ -179,8 +179,8 @@ fn a_page_reads_what_it_shows(stage: &LakeStage) {
         let body = json!({"sql": sql, "max_rows": max_rows});
         let found = rows(&client, &session, LAKE, &body);
         assert_eq!(found["row_count"], 1, "{sql}: {found}");
-        let asked = data_files(&client, &session, after);
-        assert_eq!(asked.len(), files, "{sql}: {asked:?}");
+        let fetched = data_files(&client, &session, after);
+        assert_eq!(fetched.len(), files, "{sql}: {fetched:?}");
     }
     stage.sessions.end(&session);
     let body = json!({"sql": "SELECT id FROM shop.orders", "max_rows": 3});
@@ -227,8 +227,8 @@ fn nothing_else_is_run(stage: &LakeStage) {
         "SELECT nothing FROM shop.orders",
         "not a statement",
     ] {
-        let said = refusal(&client, &stage.session, LAKE, sql);
-        assert!(!said.contains(secret), "{sql}: {said}");
+        let message = refusal(&client, &stage.session, LAKE, sql);
+        assert!(!message.contains(secret), "{sql}: {message}");
     }
     assert_eq!(stage.sessions.read(&stage.session, "stolen").status, 404);
     check(stage, "SELECT count(*) FROM shop.orders", &json!([]), &json!([[4]]));
@@ -258,15 +258,15 @@ fn statements_over_tables_of_a_warehouse_are_those_of_a_database() {
         "SELECT city FROM a.b.people ORDER BY 1",
     ]);
     command.env("COVE_URL", format!("http://{}", stage.server.client().address()));
-    let shown = finish(command.env("COVE_TOKEN", stage.server.token()));
-    assert!(shown.contains("Lima") && shown.contains("Oslo"), "{shown}");
-    let given = json!({
+    let output = finish(command.env("COVE_TOKEN", stage.server.token()));
+    assert!(output.contains("Lima") && output.contains("Oslo"), "{output}");
+    let arguments = json!({
         "session": stage.session, "grant": LAKE, "sql": "SELECT city FROM a.b.people ORDER BY 1",
     });
-    let call = json!({"name": "query_sql", "arguments": given});
-    let told = stateless(&stage.server.client(), "tools/call", call).json();
-    let found = &told["result"]["structuredContent"]["rows"];
-    assert_eq!(found, &json!([["Lima"], ["Oslo"]]), "{told}");
+    let call = json!({"name": "query_sql", "arguments": arguments});
+    let reply = stateless(&stage.server.client(), "tools/call", call).json();
+    let found = &reply["result"]["structuredContent"]["rows"];
+    assert_eq!(found, &json!([["Lima"], ["Oslo"]]), "{reply}");
 }
 
 #[test]
@@ -277,10 +277,10 @@ fn a_session_that_cannot_run_a_statement_says_what_it_needs() {
     let one = json!({"sql": "SELECT 1 AS x"});
     let bare = session(&sessions, &[], "read_only");
     let answer = query(&client, &bare, LAKE, &one);
-    let said = answer.json()["error"].clone();
-    assert_eq!((answer.status, &said["code"]), (409, &json!("conflict")), "{said}");
+    let error = answer.json()["error"].clone();
+    assert_eq!((answer.status, &error["code"]), (409, &json!("conflict")), "{error}");
     for part in ["duckdb", "pyiceberg[pyarrow]", "pip_install", LAKE] {
-        assert!(said["message"].as_str().unwrap().contains(part), "{part}: {said}");
+        assert!(error["message"].as_str().unwrap().contains(part), "{part}: {error}");
     }
     // What a session puts in the way is bytes of a stranger.
     for (program, expected) in [
@@ -291,8 +291,8 @@ fn a_session_that_cannot_run_a_statement_says_what_it_needs() {
     ] {
         let path = format!("{DUCKDB}/sitecustomize.py");
         assert!(sessions.write(&able, &path, program.as_bytes()).status < 300);
-        let said = refusal(&client, &able, LAKE, "SELECT 1");
-        assert!(said.contains(expected), "{program}: {said}");
+        let error = refusal(&client, &able, LAKE, "SELECT 1");
+        assert!(error.contains(expected), "{program}: {error}");
         wait_for_programs(&sessions, &able, 0);
     }
     let nothing = sessions.write(&able, &format!("{DUCKDB}/sitecustomize.py"), b"");

@@ -15,7 +15,7 @@ const ASKED: &str = "claude-haiku-4-5";
 const PRICE: (f64, f64) = (1.0, 5.0);
 
 /// Requests that the model got.
-fn asked(model: &Model) -> Vec<Value> {
+fn model_requests(model: &Model) -> Vec<Value> {
     let log = model.log();
     let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
     lines.filter(|line: &Value| line["path"] == "/v1/messages").collect()
@@ -57,16 +57,19 @@ fn claude_asks_as_its_grant_says() {
     sessions.deploy(&with(agent("claude"), &json!({"grants": [{"kind": "model"}]})));
     let options = json!({"model": ASKED, "permission_mode": "bypassPermissions"});
     let session = sessions.create(&json!({"agent": "claude", "options": options}));
-    let look = "run: echo $ANTHROPIC_BASE_URL $ANTHROPIC_API_KEY; cat data.txt";
-    let seen = sessions.ask(&session, look);
+    let command = "run: echo $ANTHROPIC_BASE_URL $ANTHROPIC_API_KEY; cat data.txt";
+    let seen = sessions.ask(&session, command);
     assert!(seen.contains("http://127.0.0.1:8100 provided-by-cove\nof the folder"), "{seen}");
     // A request for the tool, and one with what came of it; each has the key of the server, which
     // the stand-in compares, and was counted as the agent counts it itself.
     let mut requests = 2;
     let check = |requests: usize| {
-        let asked = asked(&model);
-        assert_eq!(asked.len(), requests, "{asked:?}");
-        assert!(asked.iter().all(|it| it["key"] == "right" && it["model"] == ASKED), "{asked:?}");
+        let requests_seen = model_requests(&model);
+        assert_eq!(requests_seen.len(), requests, "{requests_seen:?}");
+        assert!(
+            requests_seen.iter().all(|it| it["key"] == "right" && it["model"] == ASKED),
+            "{requests_seen:?}"
+        );
         let tokens = used(&sessions, &session, requests);
         let usage = ok(&sessions.client.get("/v1/usage"))["total"].clone();
         let counted = (usage["input_tokens"].as_u64(), usage["output_tokens"].as_u64());
@@ -95,14 +98,14 @@ fn claude_asks_as_its_grant_says() {
             let grant = json!({"kind": "model", "models": [ASKED], (limit): value});
             let patched = patch(&sessions.client, &session, &json!({"grants": [grant]}));
             assert_eq!(patched.status, 200, "{grant}: {}", patched.text());
-            let heard = sessions.hear(&session, &format!("with {limit}"));
+            let turn = sessions.hear(&session, &format!("with {limit}"));
             if is_refused {
-                let errors = heard.errors();
+                let errors = turn.errors();
                 assert!(errors.len() == 1 && errors[0].contains(why), "{grant}: {errors:?}");
                 assert!(errors[0].contains(status), "{grant}: {errors:?}");
                 refusals += 1;
             } else {
-                assert!(heard.result().starts_with("You said: "), "{grant}: {heard:?}");
+                assert!(turn.result().starts_with("You said: "), "{grant}: {turn:?}");
                 requests += 1;
             }
             tokens = check(requests);

@@ -200,18 +200,19 @@ fn is_whole(seen: &[u8]) -> bool {
     length.is_none_or(|length| body.len() >= length.parse().unwrap())
 }
 
-fn answer(asked: &str) -> String {
-    let path = asked.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default();
+fn answer(request: &str) -> String {
+    let path = request.split(' ').nth(1).unwrap_or_default().split('?').next().unwrap_or_default();
     if let Some((_, bad, _)) = BAD.iter().find(|(bad, ..)| *bad == path) {
         return format!("{bad}{FORGED}");
     }
-    let header = asked.lines().find(|line| line.starts_with("authorization: ")).unwrap_or_default();
+    let header =
+        request.lines().find(|line| line.starts_with("authorization: ")).unwrap_or_default();
     let mut chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
     let whole = |more: &str, body: &str| {
         format!("HTTP/1.1 200 OK\r\n{more}content-length: {}\r\n\r\n{body}", body.len())
     };
     match path.rsplit('/').next().unwrap_or_default() {
-        "echo" => whole("", asked),
+        "echo" => whole("", request),
         "header" => whole(&format!("x-echo: {header}\r\nx-cove-refused: forged\r\n"), "here"),
         "pieces" => {
             for byte in header.chars() {
@@ -226,7 +227,7 @@ fn answer(asked: &str) -> String {
 /// A server of names. Each has a list of answers, the last one for ever.
 pub(crate) struct Names {
     pub(crate) address: Ipv4Addr,
-    asked: Arc<Mutex<BTreeMap<String, usize>>>,
+    lookups: Arc<Mutex<BTreeMap<String, usize>>>,
     stopped: Arc<AtomicBool>,
     answering: Option<JoinHandle<()>>,
 }
@@ -243,27 +244,27 @@ impl Names {
             .iter()
             .map(|(name, answers)| ((*name).to_owned(), answers.iter().map(parse).collect()))
             .collect();
-        let asked: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
+        let counts: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
         let stopped = Arc::new(AtomicBool::new(false));
         let answering = thread::spawn({
-            let (asked, stopped) = (Arc::clone(&asked), Arc::clone(&stopped));
+            let (counts, stopped) = (Arc::clone(&counts), Arc::clone(&stopped));
             move || {
                 let mut buffer = [0; 512];
                 while let Ok((count, client)) = socket.recv_from(&mut buffer) {
                     if stopped.load(Ordering::SeqCst) {
                         return;
                     }
-                    let answer = name_answer(&buffer[..count], &table, &mut asked.lock());
+                    let answer = name_answer(&buffer[..count], &table, &mut counts.lock());
                     socket.send_to(&answer, client).ok();
                 }
             }
         });
-        Names { address, asked, stopped, answering: Some(answering) }
+        Names { address, lookups: counts, stopped, answering: Some(answering) }
     }
 
     /// How many times a name was looked up.
-    pub(crate) fn asked(&self, name: &str) -> usize {
-        self.asked.lock().get(name).copied().unwrap_or(0)
+    pub(crate) fn lookups(&self, name: &str) -> usize {
+        self.lookups.lock().get(name).copied().unwrap_or(0)
     }
 }
 
@@ -278,7 +279,7 @@ impl Drop for Names {
 
 /// A message of DNS (RFC 1035 §4) for a message of DNS.
 fn name_answer(
-    asked: &[u8],
+    query: &[u8],
     table: &BTreeMap<String, Vec<Vec<IpAddr>>>,
     counts: &mut BTreeMap<String, usize>,
 ) -> Vec<u8> {
@@ -286,12 +287,12 @@ fn name_answer(
     const A: [u8; 2] = [0, 1];
     const AAAA: [u8; 2] = [0, 28];
     let (mut at, mut labels) = (12, Vec::new());
-    while asked[at] != 0 {
-        let length = usize::from(asked[at]);
-        labels.push(String::from_utf8_lossy(&asked[at + 1..=at + length]).to_ascii_lowercase());
+    while query[at] != 0 {
+        let length = usize::from(query[at]);
+        labels.push(String::from_utf8_lossy(&query[at + 1..=at + length]).to_ascii_lowercase());
         at += length + 1;
     }
-    let (name, kind) = (labels.join("."), &asked[at + 1..at + 3]);
+    let (name, kind) = (labels.join("."), &query[at + 1..at + 3]);
     let turn = counts.entry(name.clone()).or_default();
     let answers =
         table.get(&name).map_or(&[][..], |answers| &answers[(*turn).min(answers.len() - 1)]);
@@ -310,6 +311,6 @@ fn name_answer(
     }
     let count = u8::try_from(records.len()).unwrap();
     let flags = [0x81, if table.contains_key(&name) { 0x80 } else { 0x83 }];
-    let head = [&asked[..2], &flags, &[0, 1, 0, count, 0, 0, 0, 0]].concat();
-    [head, asked[12..at + 5].to_vec(), records.concat()].concat()
+    let head = [&query[..2], &flags, &[0, 1, 0, count, 0, 0, 0, 0]].concat();
+    [head, query[12..at + 5].to_vec(), records.concat()].concat()
 }

@@ -46,16 +46,16 @@ fn nothing_secret_is_found_inside() {
     // Everything that a program can look at: environment, memory, files, what `/proc` shows of whom
     // it may see, errors of all servers, and what it is told before it says who it is.
     let secrets = [CANARY, ADDED, KEY, PLANTED].map(backwards).join(" ");
-    let said = python(sessions, &session, SCANNER, &secrets);
-    let said: Value = serde_json::from_str(&said).unwrap();
-    let [of_databases, added, key, planted] = [0, 1, 2, 3].map(|it| said["found"][it].clone());
-    assert_eq!((of_databases, added, key), (json!([]), json!([]), json!([])), "{said}");
-    assert_eq!(said["password"], false, "{said}");
+    let report = python(sessions, &session, SCANNER, &secrets);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let [of_databases, added, key, planted] = [0, 1, 2, 3].map(|it| report["found"][it].clone());
+    assert_eq!((of_databases, added, key), (json!([]), json!([]), json!([])), "{report}");
+    assert_eq!(report["password"], false, "{report}");
     // What is there is found, in every process.
     let planted = planted.to_string();
     let places = ["\"environment\"", "/environ\"", "\"memory of /proc/"];
-    assert!(places.iter().all(|place| planted.contains(place)), "{said}");
-    assert!(planted.matches("memory of").count() > 1, "{said}");
+    assert!(places.iter().all(|place| planted.contains(place)), "{report}");
+    assert!(planted.matches("memory of").count() > 1, "{report}");
     // The proxy has added what a rule says, and the databases were asked with their passwords.
     let seen = target.seen();
     let mut lines: Vec<&str> = seen.iter().map(|sent| sent.lines().next().unwrap()).collect();

@@ -273,7 +273,7 @@ fn what_is_compiled_is_kept_for_its_tenant_until_it_is_deleted() {
 
 /// Compiles a program, runs it, and deletes it. Between that `look` is told its path and a command
 /// that runs it.
-pub(crate) fn check_kept_files(client: &Client, look: impl FnOnce(&str, &Value)) {
+pub(crate) fn check_kept_files(client: &Client, inspect: impl FnOnce(&str, &Value)) {
     let source =
         "#include <stdio.h>\nint main(void) { int a; scanf(\"%d\", &a); printf(\"%d\", 2 * a); }";
     let compiled = run_one(
@@ -295,7 +295,7 @@ pub(crate) fn check_kept_files(client: &Client, look: impl FnOnce(&str, &Value))
     let path = format!("{FACE}/file/{id}");
     assert_eq!(client.get(&format!("{FACE}/file")).json(), json!({id: "a"}));
     assert_eq!(client.get(&path).body.get(..4), Some(&b"\x7fELF"[..]));
-    look(&path, &program);
+    inspect(&path, &program);
 
     assert_eq!(client.send(&Request::new("DELETE", &path)).status, 200);
     assert_eq!(client.send(&Request::new("DELETE", &path)).status, 404);
@@ -388,14 +388,14 @@ fn a_stream_has_a_terminal_that_changes_its_size() {
     let script = "stty size; read x; stty size; read y; echo got $y; exit 7";
     let request = json!({"cmd": [sh(script, json!({"tty": true, "files": files}))]});
     socket.send(2, &[&[1], request.to_string().as_bytes()].concat());
-    let mut shown = String::new();
-    socket.show_until(&mut shown, "24 80\r\n");
+    let mut screen = String::new();
+    socket.show_until(&mut screen, "24 80\r\n");
     socket.send(2, b"\x02{\"index\": 0, \"fd\": 0, \"rows\": 33, \"cols\": 101}");
     socket.send(2, b"\x03\x00\n");
-    socket.show_until(&mut shown, "33 101\r\n");
+    socket.show_until(&mut screen, "33 101\r\n");
     socket.send(2, b"\x03\x00bye\n");
-    let answer = socket.answer(&mut shown);
-    assert!(shown.ends_with("got bye\r\n"), "{shown:?}");
+    let answer = socket.answer(&mut screen);
+    assert!(screen.ends_with("got bye\r\n"), "{screen:?}");
     assert_eq!(answer["results"][0]["exitStatus"], 7, "{answer}");
 }
 
@@ -560,21 +560,21 @@ impl Socket {
     }
 
     /// Gathers the output of the first program until it has shown `end`.
-    fn show_until(&mut self, shown: &mut String, end: &str) {
-        while !shown.ends_with(end) {
-            let message = self.receive().unwrap_or_else(|| panic!("{shown:?} and no {end:?}"));
-            assert_eq!(message.get(..2), Some(&[2, 1][..]), "{shown:?} {message:?}");
-            shown.push_str(std::str::from_utf8(&message[2..]).unwrap());
+    fn show_until(&mut self, screen: &mut String, end: &str) {
+        while !screen.ends_with(end) {
+            let message = self.receive().unwrap_or_else(|| panic!("{screen:?} and no {end:?}"));
+            assert_eq!(message.get(..2), Some(&[2, 1][..]), "{screen:?} {message:?}");
+            screen.push_str(std::str::from_utf8(&message[2..]).unwrap());
         }
     }
 
     /// Gathers output until the answer.
-    fn answer(&mut self, shown: &mut String) -> Value {
+    fn answer(&mut self, screen: &mut String) -> Value {
         loop {
             let message = self.receive().expect("an answer");
             match message.split_first() {
                 Some((1, json)) => return serde_json::from_slice(json).unwrap(),
-                Some((2, output)) => shown.push_str(&String::from_utf8_lossy(&output[1..])),
+                Some((2, output)) => screen.push_str(&String::from_utf8_lossy(&output[1..])),
                 _ => panic!("{message:?}"),
             }
         }

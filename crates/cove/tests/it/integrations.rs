@@ -83,9 +83,10 @@ impl Recipe {
             }
         });
         let log = self.model.log();
-        let asked: Vec<Value> = log.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-        assert!(!asked.is_empty());
-        let refused: Vec<&Value> = asked.iter().filter(|it| it["status"] != 200).collect();
+        let requests: Vec<Value> =
+            log.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+        assert!(!requests.is_empty());
+        let refused: Vec<&Value> = requests.iter().filter(|it| it["status"] != 200).collect();
         assert!(refused.is_empty(), "{refused:#?}");
     }
 }
@@ -119,7 +120,7 @@ fn deepagents_run_in_a_sandbox_and_go_on_after_hostile_commands() {
     ];
     let lines: Vec<String> = hostile.iter().map(|input| format!("tool: execute {input}")).collect();
     let printed = recipe.run_lines(&lines.join("\n"));
-    for said in [
+    for line in [
         "[execute] alive\n",
         "[Command failed with exit code 3]\n",
         "[execute] disk 1\n",
@@ -127,7 +128,7 @@ fn deepagents_run_in_a_sandbox_and_go_on_after_hostile_commands() {
         "[execute] Command timed out after 1 seconds\n",
         "[execute] last\n",
     ] {
-        assert!(printed.contains(said), "{said}: {printed}");
+        assert!(printed.contains(line), "{line}: {printed}");
     }
     recipe.check_traces(2);
     wait_until_gone("64001");
@@ -157,8 +158,8 @@ fn code_of_smolagents_runs_in_a_sandbox_and_an_endless_step_is_an_error_of_it() 
     let _guard = beside_others();
     let recipe = Recipe::start("smolagents");
     let printed = recipe.run_page();
-    for said in ["[step 1] sandbox [64, 81, 100]\n", "[step 3] TimeLimitExceeded: "] {
-        assert!(printed.contains(said), "{said}: {printed}");
+    for line in ["[step 1] sandbox [64, 81, 100]\n", "[step 3] TimeLimitExceeded: "] {
+        assert!(printed.contains(line), "{line}: {printed}");
     }
     recipe.check_traces(1);
 }

@@ -29,7 +29,7 @@ struct Recipe {
     name: &'static str,
     server: Server,
     model: Model,
-    home: Scratch,
+    directory: Scratch,
 }
 
 impl Recipe {
@@ -37,7 +37,7 @@ impl Recipe {
         let model = Model::start();
         let settings = config(&format!("{MEMORY}\n{}", model.settings()));
         let server = Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&settings));
-        Recipe { name, server, model, home: Scratch::new() }
+        Recipe { name, server, model, directory: Scratch::new() }
     }
 
     fn directory(&self) -> PathBuf {
@@ -62,7 +62,7 @@ impl Recipe {
         command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
         command.env("CREWAI_DISABLE_TELEMETRY", "true");
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOOL_SECONDS", TOOL_SECONDS);
-        command.env("HOME", self.home.path()).current_dir(self.directory());
+        command.env("HOME", self.directory.path()).current_dir(self.directory());
         command
     }
 
@@ -87,9 +87,10 @@ impl Recipe {
         });
         wait_until_gone(ENDLESS);
         let log = self.model.log();
-        let asked: Vec<Value> = log.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-        let answered = asked.iter().filter(|it| it["status"] == 200).count();
-        assert!(answered > 0 && answered == asked.len(), "{log}");
+        let requests: Vec<Value> =
+            log.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+        let answered = requests.iter().filter(|it| it["status"] == 200).count();
+        assert!(answered > 0 && answered == requests.len(), "{log}");
     }
 
     /// Checks that the page has what a recipe printed.
@@ -154,9 +155,9 @@ fn an_evaluation_of_inspect_runs_and_scores_in_a_sandbox() {
     eval.args(["--display", "plain", "--log-format", "json", "--log-dir"]);
     // Soon reached, also on a machine that is busy.
     eval.env("INSPECT_SANDBOX_MAX_EXEC_OUTPUT_SIZE", "65536");
-    let printed = finish(eval.arg(recipe.home.path().join("logs")));
+    let printed = finish(eval.arg(recipe.directory.path().join("logs")));
     assert!(printed.contains("accuracy    1.000"), "{printed}");
-    let log = fs::read_dir(recipe.home.path().join("logs")).unwrap();
+    let log = fs::read_dir(recipe.directory.path().join("logs")).unwrap();
     let log = log.flatten().find(|file| file.path().extension().is_some_and(|it| it == "json"));
     let log: Value = serde_json::from_slice(&fs::read(log.unwrap().path()).unwrap()).unwrap();
     assert_eq!(log["status"], "success", "{log}");
@@ -226,7 +227,7 @@ fn a_crew_of_crewai_runs_programs_in_a_sandbox() {
 
 /// The `PATH` of a shell that finds the two programs which recipes for Claude use.
 fn path_with_claude(recipe: &Recipe) -> String {
-    let programs = recipe.home.path().join("bin");
+    let programs = recipe.directory.path().join("bin");
     fs::create_dir(&programs).unwrap();
     symlink(COVE, programs.join("cove")).unwrap();
     symlink(claude_program(), programs.join("claude")).unwrap();
@@ -242,14 +243,14 @@ fn claude_code_runs_programs_in_sandboxes_by_mcp() {
     recipe.check_page(&finish(&mut ask));
     // Claude is told of the program that does not end, and of the other's result.
     let log = recipe.model.log();
-    let asked: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-    let results = asked["body"]["messages"].to_string();
+    let request: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let results = request["body"]["messages"].to_string();
     for expected in ["TLE", "168 ['main.py']"] {
         assert!(results.contains(expected), "{expected}: {results}");
     }
     // Nothing that works on this machine is offered to the model.
     let tools: Vec<&str> =
-        asked["tools"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+        request["tools"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     assert!(tools.contains(&"mcp__cove__run_code"), "{tools:?}");
     for here in ["Bash", "Write", "Edit", "Read"] {
         assert!(!tools.contains(&here), "{tools:?}");

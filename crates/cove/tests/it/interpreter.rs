@@ -170,17 +170,17 @@ fn what_comes_of_a_cell_is_told_as_it_comes() {
     let code = "import sys\nprint('a', flush=True)\nprint('b', file=sys.stderr)\ndisplay(1)\n2";
     let request = post_request(&cells.at("/python/execute"), &json!({ "code": code }));
     let events = cells.sessions.client.events_by(&request).unwrap();
-    let told: Vec<Value> = events.map(|event| event.data).collect();
-    let kinds: Vec<&str> = told.iter().map(|it| it["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds.first(), Some(&"started"), "{told:?}");
-    assert_eq!(kinds.last(), Some(&"ended"), "{told:?}");
+    let events_data: Vec<Value> = events.map(|event| event.data).collect();
+    let kinds: Vec<&str> = events_data.iter().map(|it| it["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds.first(), Some(&"started"), "{events_data:?}");
+    assert_eq!(kinds.last(), Some(&"ended"), "{events_data:?}");
     let mut between: Vec<&str> = kinds[1..kinds.len() - 1].to_vec();
     between.sort_unstable();
-    assert_eq!(between, ["result", "result", "stderr", "stdout"], "{told:?}");
-    let end = told.last().unwrap();
+    assert_eq!(between, ["result", "result", "stderr", "stdout"], "{events_data:?}");
+    let end = events_data.last().unwrap();
     assert_eq!(end["verdict"], "OK");
     assert!(end["memory_bytes"].as_u64() > Some(1 << 20), "{end}");
-    let results: Vec<&Value> = told.iter().filter(|it| it["type"] == "result").collect();
+    let results: Vec<&Value> = events_data.iter().filter(|it| it["type"] == "result").collect();
     assert_eq!(results[0]["is_main_result"], false);
     assert_eq!(results[1]["data"]["text/plain"], "2");
 }
@@ -288,8 +288,12 @@ fn the_command_line_runs_cells() {
         (vec![id, "--context", "ctx_none", "--code", "1"], 2, ""),
     ] {
         let output = command_line(&server, &arguments);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!((output.status.code(), said.as_str()), (Some(code), stdout), "{output:?}");
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            (output.status.code(), output_text.as_str()),
+            (Some(code), stdout),
+            "{output:?}"
+        );
     }
 }
 

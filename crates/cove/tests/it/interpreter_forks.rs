@@ -57,8 +57,8 @@ fn a_fork_has_all_that_is_defined_and_goes_its_own_way() {
     assert_eq!(cells.run("python", "os._exit(4)")["context_ended"], true);
     assert_eq!(cells.value(&copy, "f()"), "11");
     let report = cells.run(&copy, "os._exit(3)");
-    let said = report["error"]["value"].as_str().unwrap();
-    assert!(said.contains("exited with code 3"), "{report}");
+    let message = report["error"]["value"].as_str().unwrap();
+    assert!(message.contains("exited with code 3"), "{report}");
     let gone = Request::new("DELETE", &cells.at(&format!("/{copy}")));
     assert_eq!(cells.sessions.client.send(&gone).status, 204);
     assert_eq!(cells.value(&second, "f()"), "11");

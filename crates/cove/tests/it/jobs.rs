@@ -56,9 +56,9 @@ fn bad_requests_say_what_is_wrong() {
     let server = serve();
     let client = server.client();
     let check = |request: Request, status, code, field| {
-        let shown = format!("{} {}", request.method, request.target);
+        let request_line = format!("{} {}", request.method, request.target);
         let response = client.send(&request);
-        assert_eq!(response.status, status, "{shown}: {}", response.text());
+        assert_eq!(response.status, status, "{request_line}: {}", response.text());
         assert_error(&response, status, code, field);
     };
     let good = json!({"argv": ["true"]});
@@ -147,18 +147,18 @@ fn hostile_ids_are_unknown() {
         lower.as_str(),
         long.as_str(),
     ] {
-        for (method, tail) in [
+        for (method, suffix) in [
             ("GET", ""),
             ("GET", "?wait=true"),
             ("DELETE", ""),
             ("GET", "/events"),
             ("POST", "/retry"),
         ] {
-            let request = Request::new(method, &format!("/v1/executions/{id}{tail}"));
+            let request = Request::new(method, &format!("/v1/executions/{id}{suffix}"));
             let response = client.send(&request);
-            let shown = format!("{method} {id:.40}{tail}: {}", response.text());
+            let context = format!("{method} {id:.40}{suffix}: {}", response.text());
             assert_error(&response, 404, "not_found", None);
-            assert!(response.header("set-cookie").is_none(), "{shown}");
+            assert!(response.header("set-cookie").is_none(), "{context}");
         }
     }
     assert_eq!(record(&client, &real)["state"], "finished");
@@ -485,14 +485,14 @@ fn tenants_know_nothing_of_each_other() {
     set_paused(&client, true);
     let waiting = submit(&one, &shell("true"));
     for id in [&done, &waiting] {
-        for (method, tail) in [
+        for (method, suffix) in [
             ("GET", ""),
             ("GET", "?wait=true"),
             ("DELETE", ""),
             ("GET", "/events"),
             ("POST", "/retry"),
         ] {
-            let request = Request::new(method, &format!("{}{tail}", path(id)));
+            let request = Request::new(method, &format!("{}{suffix}", path(id)));
             // Operators have the queue, not what others submitted.
             for stranger in [&two, &client] {
                 assert_error(&stranger.send(&request), 404, "not_found", None);

@@ -219,8 +219,8 @@ fn a_solution_that_says_too_much_is_no_failure_of_its_judge() {
         let answer = run(&client, &request);
         assert_eq!(answer["verdict"], "OLE", "{interactor}: {answer}");
         assert_eq!(answer["limit"], "output", "{answer}");
-        let said = answer["message"].as_str().unwrap();
-        assert!(said.contains(message), "{said}");
+        let answered = answer["message"].as_str().unwrap();
+        assert!(answered.contains(message), "{answered}");
     }
     // One that has said little finds a judge that fails by itself.
     let mut request = pair("import time; print(1); time.sleep(1)", "while True: pass");
@@ -309,11 +309,12 @@ fn every_compiled_language_is_cached_and_runs_alike() {
             continue;
         }
         // How the program itself is started is another matter.
-        let said = |answer: &Value| (answer["stdout"].clone(), answer["stages"][0]["mode"].clone());
+        let summary =
+            |answer: &Value| (answer["stdout"].clone(), answer["stages"][0]["mode"].clone());
         let first = response.json();
-        assert_eq!(said(&first), (json!("hello\n"), json!("fresh")), "{first}");
+        assert_eq!(summary(&first), (json!("hello\n"), json!("fresh")), "{first}");
         let again = run(&client, &request);
-        assert_eq!(said(&again), (json!("hello\n"), json!("cached")), "{again}");
+        assert_eq!(summary(&again), (json!("hello\n"), json!("cached")), "{again}");
     }
 }
 

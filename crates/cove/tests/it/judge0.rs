@@ -89,10 +89,10 @@ fn every_status_is_reached() {
         ),
         (submission(44, "not a program", &json!({})), "Exec Format Error", None),
     ] {
-        let shown = run(&client, &body, "status,message,token");
-        assert_eq!(shown["status"]["description"], status, "{body}: {shown}");
+        let answer = run(&client, &body, "status,message,token");
+        assert_eq!(answer["status"]["description"], status, "{body}: {answer}");
         if let Some(message) = message {
-            assert_eq!(shown["message"], message, "{body}: {shown}");
+            assert_eq!(answer["message"], message, "{body}: {answer}");
         }
     }
 }
@@ -202,8 +202,8 @@ fn options_change_what_they_say() {
         (submission(50, "int main(void){ x }", &json!({})), "stdout", Value::Null),
         (submission(50, "int main(void){ x }", &json!({})), "time", Value::Null),
     ] {
-        let shown = run(&client, &body, "*");
-        assert_eq!(shown[field], expected, "{body}: {shown}");
+        let answer = run(&client, &body, "*");
+        assert_eq!(answer[field], expected, "{body}: {answer}");
     }
     let failed =
         run(&client, &submission(50, "int main(void){ oops }", &json!({})), "compile_output");
@@ -226,10 +226,10 @@ fn additional_files_are_shown_of_one_submission_and_run_again() {
     assert_eq!(first["stdout"], "7\n", "{first}");
     let token = first["token"].as_str().unwrap();
     let query = "base64_encoded=false&fields=additional_files";
-    let shown = client.get(&format!("{SUBMISSIONS}/{token}?{query}")).json();
-    assert_eq!(shown["additional_files"], first["additional_files"]);
+    let submission = client.get(&format!("{SUBMISSIONS}/{token}?{query}")).json();
+    assert_eq!(submission["additional_files"], first["additional_files"]);
     // What is shown is an archive of the same files.
-    let again = json!({ "additional_files": shown["additional_files"] });
+    let again = json!({ "additional_files": submission["additional_files"] });
     assert_eq!(run(&client, &python(source, again), "stdout"), json!({"stdout": "7\n"}));
 
     let nothing = json!({ "additional_files": null });
@@ -264,14 +264,14 @@ fn batches_are_accepted_one_by_one_and_read_together() {
 
     let tokens = format!("{},nothing,{}", tokens[0], tokens[1]);
     let path = format!("{path}&tokens={tokens}&fields=stdout,status_id");
-    let shown = until("the end of a batch", END_LIMIT, || {
-        let shown = client.get(&path).json();
-        let done = [0, 2].iter().all(|&at| shown["submissions"][at]["status_id"] == 3);
-        if done { Ok(shown) } else { Err(shown.to_string()) }
+    let poll = until("the end of a batch", END_LIMIT, || {
+        let poll = client.get(&path).json();
+        let done = [0, 2].iter().all(|&at| poll["submissions"][at]["status_id"] == 3);
+        if done { Ok(poll) } else { Err(poll.to_string()) }
     });
     let expected = json!({"submissions": [
         {"stdout": "1\n", "status_id": 3}, null, {"stdout": "4\n", "status_id": 3}]});
-    assert_eq!(shown, expected);
+    assert_eq!(poll, expected);
     let header = Request::new("GET", &format!("{SUBMISSIONS}/batch?base64_encoded=false"));
     let response = client.send(&header.header("tokens", &tokens));
     assert_eq!(response.json()["submissions"][2]["stdout"], "4\n");
@@ -539,14 +539,14 @@ fn an_end_is_told_to_the_callback_with_put() {
         }
     }
     let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-    let mut told = vec![0; length.parse().unwrap()];
-    reader.read_exact(&mut told).unwrap();
+    let mut callback = vec![0; length.parse().unwrap()];
+    reader.read_exact(&mut callback).unwrap();
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
     assert_eq!(head[0], "put /told?x=1 http/1.1");
     assert!(head.iter().any(|line| line.starts_with("webhook-signature: v1,")), "{head:?}");
-    let told: Value = serde_json::from_slice(&told).unwrap();
+    let callback: Value = serde_json::from_slice(&callback).unwrap();
     assert_eq!(
-        (&told["token"], &told["stdout"], &told["status"]["id"]),
+        (&callback["token"], &callback["stdout"], &callback["status"]["id"]),
         (&token, &json!("w6kK"), &json!(3))
     );
 }
@@ -562,9 +562,9 @@ fn a_hundred_at_once_get_their_own_answers() {
             scope.spawn(move || {
                 let expected = format!("{}", number * 3);
                 let more = json!({"expected_output": expected});
-                let shown =
+                let submission =
                     run(client, &python(&format!("print({number} * 3)"), more), "stdout,status_id");
-                assert_eq!(shown, json!({"stdout": format!("{expected}\n"), "status_id": 3}));
+                assert_eq!(submission, json!({"stdout": format!("{expected}\n"), "status_id": 3}));
             });
         }
     });

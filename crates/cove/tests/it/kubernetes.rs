@@ -106,8 +106,8 @@ fn tools() -> &'static KubernetesTools {
 /// Directory of a module, which Go keeps.
 fn module(name: &str) -> PathBuf {
     let output = finished(go().args(["mod", "download", "-json", name]).current_dir("/"));
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    PathBuf::from(said["Dir"].as_str().unwrap())
+    let module: Value = serde_json::from_slice(&output.stdout).unwrap();
+    PathBuf::from(module["Dir"].as_str().unwrap())
 }
 
 /// Writes a schema for each kind, by the name that kubeconform looks for.
@@ -310,9 +310,9 @@ fn conforms(objects: &str) -> Result<(), String> {
         .unwrap();
     check.stdin.take().unwrap().write_all(objects.as_bytes()).unwrap();
     let output = check.wait_with_output().unwrap();
-    let said = text(&output);
-    let all_valid = output.status.success() && said.contains("Skipped: 0");
-    if all_valid { Ok(()) } else { Err(said) }
+    let output_text = text(&output);
+    let all_valid = output.status.success() && output_text.contains("Skipped: 0");
+    if all_valid { Ok(()) } else { Err(output_text) }
 }
 
 #[test]
@@ -465,8 +465,8 @@ fn checked(case: &str, kind: &str, name: &str) {
     // What the chart says of the listeners is what holds, whatever the image says.
     let mut show = testkit::command(COVE);
     show.args(["config", "show", "--json", "--config"]).arg(&config);
-    let shown = text(&finished(&mut show));
-    assert!(shown.contains("4190") && shown.contains("4100"), "{shown}");
+    let output_text = text(&finished(&mut show));
+    assert!(output_text.contains("4190") && output_text.contains("4100"), "{output_text}");
     // And that it is read at all.
     fs::write(&config, format!("nonsense = 1\n{}", fs::read_to_string(&config).unwrap())).unwrap();
     assert!(!check.output().unwrap().status.success());

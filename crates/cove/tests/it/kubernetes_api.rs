@@ -222,7 +222,7 @@ impl ApiShared {
               transfer-encoding: chunked\r\n\r\n",
         )?;
         stream.flush()?;
-        let mut told: Option<ApiState> = None;
+        let mut last: Option<ApiState> = None;
         let mut state = self.state.lock();
         state.watched += 1;
         let (cut, expired) = (state.cut, state.expired);
@@ -241,8 +241,8 @@ impl ApiShared {
                 event(&mut stream, &error)?;
                 return chunk(&mut stream, b"");
             }
-            let was_there = told.as_ref().is_some_and(|told| told.is_there);
-            if told.as_ref().is_none_or(|told| told.version != now.version) {
+            let was_there = last.as_ref().is_some_and(|last| last.is_there);
+            if last.as_ref().is_none_or(|last| last.version != now.version) {
                 let kind = match (was_there, now.is_there) {
                     (false, true) => Some("ADDED"),
                     (true, true) => Some("MODIFIED"),
@@ -256,7 +256,7 @@ impl ApiShared {
                 let bookmark = json!({"kind": "Node", "apiVersion": "v1", "metadata": version});
                 event(&mut stream, &json!({"type": "BOOKMARK", "object": bookmark}))?;
             }
-            told = Some(now.clone());
+            last = Some(now.clone());
             state = self.state.lock();
             while !state.stopped
                 && (state.version, state.cut, state.expired) == (now.version, now.cut, now.expired)

@@ -157,9 +157,9 @@ fn events_come_in_order_and_from_anywhere() {
     // The server that ran it is gone; the end is still told, under the same number.
     server.restart();
     let client = server.client();
-    let told = follow(&client, &id, 0);
-    assert_eq!(told[0], json!({"seq": count - 1, "type": "gap", "from": 1, "to": count - 1}));
-    assert_eq!(told[1..], all[all.len() - 1..]);
+    let received = follow(&client, &id, 0);
+    assert_eq!(received[0], json!({"seq": count - 1, "type": "gap", "from": 1, "to": count - 1}));
+    assert_eq!(received[1..], all[all.len() - 1..]);
     assert_eq!(follow(&client, &id, count - 1), all[all.len() - 1..]);
     assert_eq!(follow(&client, &id, count), Vec::<Value>::new());
 }

@@ -397,7 +397,7 @@ fn nothing_runs_without_permission_and_tools_of_others_are_left_alone() {
     let ask = |command: &str, permission: &str| {
         plane.begin_with("sesn_ask", "bash", json!({ "command": command }), permission)
     };
-    let [denied, refused, asked] =
+    let [denied, refused, approved] =
         [("touch denied", "deny"), ("touch refused", "ask"), ("touch asked", "ask")]
             .map(|(command, permission)| ask(command, permission));
     let custom = json!({ "type": "agent.custom_tool_use", "name": "bash", "input": {} });
@@ -407,8 +407,8 @@ fn nothing_runs_without_permission_and_tools_of_others_are_left_alone() {
     let verdict = |call: &str, result: &str| json!({ "type": "user.tool_confirmation", "tool_use_id": call, "result": result });
     plane.emit("sesn_ask", verdict(&refused, "deny"));
     plane.emit("sesn_ask", verdict(&denied, "allow"));
-    plane.emit("sesn_ask", verdict(&asked, "allow"));
-    plane.result(&asked);
+    plane.emit("sesn_ask", verdict(&approved, "allow"));
+    plane.result(&approved);
     assert_eq!(plane.ok("sesn_ask", "bash", json!({ "command": "ls" })), "asked");
     for call in [&denied, &refused, &foreign] {
         assert_eq!(plane.results(call), [Value::Null; 0]);
@@ -469,9 +469,9 @@ fn hostile_inputs_are_errors_of_the_tool() {
         ("bash", json!({ "command": ["ls"] })),
         ("bash", json!({ "command": "sleep 9", "timeout_ms": -1 })),
     ] {
-        let shown = input.to_string();
+        let input_text = input.to_string();
         let text = plane.fails("sesn_hostile", tool, input);
-        assert!(text.starts_with(&format!("{tool}: ")), "{tool} {shown:.100}: {text:.300}");
+        assert!(text.starts_with(&format!("{tool}: ")), "{tool} {input_text:.100}: {text:.300}");
     }
     // What looks like an option or a command is a pattern.
     for pattern in
@@ -546,8 +546,8 @@ fn a_worker_that_cannot_work_says_so() {
             command.env_remove(name);
         }
         let output = command.output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap(), String::from_utf8(said).unwrap())
+        let output_bytes = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(output_bytes).unwrap())
     };
     let plain = ["--environment", ENVIRONMENT, "--control-plane", &url];
     for (more, code, says) in [
@@ -564,12 +564,15 @@ fn a_worker_that_cannot_work_says_so() {
         (&["--environment-key-file", key, "--agent", "absent"], 2, "absent"),
         (&["--environment-key-file", key, "--server", "http://127.0.0.1:1"], 125, "127.0.0.1:1"),
     ] {
-        let (ended, said) = run(&[&plain[..], more].concat());
-        assert!(ended == code && said.contains(says), "{more:?}: {ended} {said}");
-        assert!(!said.contains(KEY) && !said.contains("another key"), "{said}");
+        let (ended, output_bytes) = run(&[&plain[..], more].concat());
+        assert!(ended == code && output_bytes.contains(says), "{more:?}: {ended} {output_bytes}");
+        assert!(
+            !output_bytes.contains(KEY) && !output_bytes.contains("another key"),
+            "{output_bytes}"
+        );
     }
-    let (ended, said) = run(&["--environment-key-file", key]);
-    assert!(ended == 2 && said.contains("--environment"), "{ended} {said}");
+    let (ended, output_bytes) = run(&["--environment-key-file", key]);
+    assert!(ended == 2 && output_bytes.contains("--environment"), "{ended} {output_bytes}");
     // A token without the scope is refused before anything is claimed.
     let stranger = server
         .command("token")
@@ -580,9 +583,9 @@ fn a_worker_that_cannot_work_says_so() {
     let with_token = ["--environment-key-file", key, "--token-file", token.to_str().unwrap()];
     // The server takes note of a new token within a second.
     until("a refusal of the scope", SOON, || {
-        let (ended, said) = run(&[&plain[..], &with_token].concat());
-        assert_eq!(ended, 125, "{said}");
-        if said.contains("scope") { Ok(()) } else { Err(said) }
+        let (ended, output_bytes) = run(&[&plain[..], &with_token].concat());
+        assert_eq!(ended, 125, "{output_bytes}");
+        if output_bytes.contains("scope") { Ok(()) } else { Err(output_bytes) }
     });
     assert_eq!(plane.works("sesn_absent").len(), 0);
 }

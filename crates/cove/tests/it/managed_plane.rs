@@ -214,17 +214,17 @@ impl ManagedPlane {
 
     /// The same where it must succeed.
     pub(crate) fn ok(&self, session: &str, tool: &str, input: Value) -> String {
-        let shown = input.to_string();
+        let input_text = input.to_string();
         let (is_error, text) = self.call(session, tool, input);
-        assert!(!is_error, "{tool} {shown:.200}: {text}");
+        assert!(!is_error, "{tool} {input_text:.200}: {text}");
         text
     }
 
     /// The same where it must fail.
     pub(crate) fn fails(&self, session: &str, tool: &str, input: Value) -> String {
-        let shown = input.to_string();
+        let input_text = input.to_string();
         let (is_error, text) = self.call(session, tool, input);
-        assert!(is_error, "{tool} {shown:.200}: {text}");
+        assert!(is_error, "{tool} {input_text:.200}: {text}");
         text
     }
 

@@ -60,11 +60,11 @@ fn a_client_that_closes_a_query_ends_it_in_the_database() {
     let Stage { server, sessions, postgres, .. } = &stage("");
     let grants = json!([shop("read_only")]);
     let session = sessions.create(&json!({ "grants": grants }));
-    let given =
+    let arguments =
         json!({ "session": session, "grant": "postgres:shop", "sql": "SELECT pg_sleep(600)" });
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": { "name": "query_sql", "arguments": given },
+        "params": { "name": "query_sql", "arguments": arguments },
     });
     let body = body.to_string();
     let mut stream = TcpStream::connect(server.client().address()).unwrap();
@@ -261,9 +261,9 @@ fn claudes_command_line_calls_a_tool() {
     for (way, entry) in [("http", http), ("stdio", stdio)] {
         let servers = json!({ "mcpServers": { "cove": entry } });
         let file = scratch.file(way, servers.to_string());
-        let given = json!({ "language": "py", "code": "print('from', 'cove')" });
+        let arguments = json!({ "language": "py", "code": "print('from', 'cove')" });
         let output = Command::new(claude_program())
-            .args(["-p", &format!("tool: mcp__cove__run_code {given}"), "--strict-mcp-config"])
+            .args(["-p", &format!("tool: mcp__cove__run_code {arguments}"), "--strict-mcp-config"])
             .args(["--allowedTools", "mcp__cove__run_code", "--mcp-config"])
             .arg(file)
             .env("ANTHROPIC_BASE_URL", format!("http://{}", model.address()))
@@ -274,8 +274,8 @@ fn claudes_command_line_calls_a_tool() {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("from cove"), "{way}: {output:?}\n{}", server.log());
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(stdout.contains("from cove"), "{way}: {output:?}\n{}", server.log());
     }
 }
 
@@ -401,8 +401,8 @@ fn a_token_has_the_tools_that_it_is_for() {
     let session = made["result"]["structuredContent"]["id"].as_str().unwrap().to_owned();
     let listed = stateless(&keeper, "tools/call", call).text();
     assert!(!listed.contains(&session), "{listed}");
-    let given = json!({ "session": session, "command": "id" });
-    let call = json!({ "name": "run_command", "arguments": given });
+    let arguments = json!({ "session": session, "command": "id" });
+    let call = json!({ "name": "run_command", "arguments": arguments });
     let refused = stateless(&keeper, "tools/call", call).json();
     assert_eq!(refused["result"]["isError"], true, "{refused}");
     let uri = format!("cove://sessions/{session}/files/etc/passwd");
@@ -429,8 +429,8 @@ fn with_tasks(client: &Client, method: &str, subject: &str, params: Value) -> Re
 }
 
 fn run_as_task(client: &Client, code: &str) -> Value {
-    let given = json!({ "language": "bash", "code": code });
-    let params = json!({ "name": "run_code", "arguments": given });
+    let arguments = json!({ "language": "bash", "code": code });
+    let params = json!({ "name": "run_code", "arguments": arguments });
     with_tasks(client, "tools/call", "run_code", params).json()["result"].clone()
 }
 

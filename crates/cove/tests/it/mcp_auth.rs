@@ -141,8 +141,8 @@ fn tokens_of_an_issuer_are_honoured_for_their_audience_tenant_and_scopes() {
     // A tool runs with the rights of the token, in its tenant.
     let runner = with_token(&server, &signer.token("ES256", "ec", &claims("executions")));
     assert_eq!(names(&list(&runner)), ["run_code", "job"]);
-    let given = json!({ "language": "py", "code": "print(6*7)" });
-    let call = json!({ "name": "run_code", "arguments": given });
+    let arguments = json!({ "language": "py", "code": "print(6*7)" });
+    let call = json!({ "name": "run_code", "arguments": arguments });
     let ran = stateless(&runner, "tools/call", call).json();
     assert_eq!(ran["result"]["structuredContent"]["stdout"], "42\n", "{ran}");
     let call = json!({ "name": "session", "arguments": { "action": "list" } });

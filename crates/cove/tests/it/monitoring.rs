@@ -128,12 +128,16 @@ fn settled_page(client: &Client) -> String {
             "cove_session_sandboxes_running 0",
         ];
         let missing: Vec<_> = expected.iter().filter(|part| !shows(part)).collect();
-        if missing.is_empty() { Ok(text) } else { Err(format!("{missing:?}\n{}", shown(&text))) }
+        if missing.is_empty() {
+            Ok(text)
+        } else {
+            Err(format!("{missing:?}\n{}", figures_text(&text)))
+        }
     })
 }
 
-/// The part of a page that says something in a message.
-fn shown(page: &str) -> String {
+/// Metrics of a page without buckets and comments, for a message.
+fn figures_text(page: &str) -> String {
     page.lines().filter(|line| !line.contains("_bucket") && !line.starts_with('#')).collect()
 }
 

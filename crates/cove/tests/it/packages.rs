@@ -137,7 +137,7 @@ impl InstalledSystem {
         let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
         let notify = UnixDatagram::bind(self.root.join("run/notify")).unwrap();
         notify.set_read_timeout(Some(SOON)).unwrap();
-        let said = || {
+        let notification = || {
             let mut buffer = [0; 256];
             let length = notify.recv(&mut buffer).expect("word of the server");
             String::from_utf8_lossy(&buffer[..length]).into_owned()
@@ -155,9 +155,9 @@ impl InstalledSystem {
         server.env("NOTIFY_SOCKET", "/run/notify");
         server.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = RunningSystem(server.spawn().unwrap());
-        assert!(said().starts_with("READY=1"));
+        assert!(notification().starts_with("READY=1"));
         fs::write(self.root.join("run/go"), "go\n").unwrap();
-        assert!(said().starts_with("STOPPING=1"));
+        assert!(notification().starts_with("STOPPING=1"));
         let (mut answers, mut errors) = (String::new(), String::new());
         running.0.stdout.take().unwrap().read_to_string(&mut answers).unwrap();
         running.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
@@ -227,8 +227,8 @@ fn a_package_of_debian_is_installed_started_used_and_purged() {
     let _guard = alone_on_host();
     let system = InstalledSystem::new(".deb");
     let (before, host) = (system.files(), Host::snapshot(&Watch::default()));
-    let said = system.run(&["dpkg", "-i", "/tmp/package"]);
-    assert!(said.contains("systemctl enable --now cove"), "{said}");
+    let output = system.run(&["dpkg", "-i", "/tmp/package"]);
+    assert!(output.contains("systemctl enable --now cove"), "{output}");
     assert_complete(&system, "usr/share/zsh/vendor-completions/_cove");
     assert_eq!(system.run(&["stat", "-c", "%U:%G", "/etc/cove/cove.toml"]), "root:cove\n");
     assert!(system.run(&["cove", "doctor"]).contains("Untrusted code can be run here"));

@@ -127,7 +127,7 @@ fn tokens(text: &str) -> Vec<Token> {
 }
 
 /// The words up to a closing sign, and how many tokens they take with it.
-fn words_until(tokens: &[Token], end: char) -> (BTreeSet<String>, usize) {
+fn labels_until(tokens: &[Token], end: char) -> (BTreeSet<String>, usize) {
     let length = tokens.iter().position(|it| *it == Token::Sign(end)).expect("an end");
     let word = |token: &Token| match token {
         Token::Word(word) => Some(word.clone()),
@@ -149,7 +149,7 @@ impl Query {
             let next = tokens.get(at);
             match token {
                 Token::Word(word) if LABEL_LISTS.contains(&word.as_str()) => {
-                    let (labels, length) = words_until(&tokens[at + 1..], ')');
+                    let (labels, length) = labels_until(&tokens[at + 1..], ')');
                     at += 1 + length;
                     query.has_le |= labels.contains("le");
                     match word.as_str() {
@@ -169,7 +169,7 @@ impl Query {
                     query.selectors.push(Selector { name, labels, within });
                 }
                 Token::Sign('{') => {
-                    let (labels, length) = words_until(&tokens[at..], '}');
+                    let (labels, length) = labels_until(&tokens[at..], '}');
                     at += length;
                     match query.selectors.last_mut() {
                         Some(selector) => selector.labels.extend(labels),

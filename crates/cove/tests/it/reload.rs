@@ -107,12 +107,12 @@ fn other_value(key: &str, setting: &Value, files: &Certificate) -> String {
 fn every_setting_that_is_reloadable_is_taken_over() {
     let _guard = beside_others();
     let (scratch, other) = (Scratch::new(), Scratch::new());
-    let (shown, renewed) = (Certificate::new(&scratch), Certificate::new(&other));
+    let (current, renewed) = (Certificate::new(&scratch), Certificate::new(&other));
     let always = "tls.plaintext = \"always\"\n";
     let tls =
         |it: &Certificate| format!("tls.cert = {:?}\ntls.key = {:?}\n", it.certificate, it.key);
-    let it = ReloadedServer::start(&format!("{always}{}", tls(&shown)));
-    let it = ReloadedServer { always: it.always.replace(&tls(&shown), ""), ..it };
+    let it = ReloadedServer::start(&format!("{always}{}", tls(&current)));
+    let it = ReloadedServer { always: it.always.replace(&tls(&current), ""), ..it };
     let before = it.settings();
     let (mut lines, mut expected) = (String::new(), Vec::new());
     for (key, setting) in before.iter().filter(|(_, setting)| setting["reloadable"] == true) {
@@ -142,9 +142,9 @@ fn every_setting_that_is_reloadable_is_taken_over() {
 
     // What is shown is what holds.
     let client = it.server.client();
-    let refused = |request: &Value, words: &str| {
+    let refused = |request: &Value, message: &str| {
         let answer = post(&client, "/v1/executions?wait=true", request);
-        assert!(answer.status == 400 && answer.text().contains(words), "{}", answer.text());
+        assert!(answer.status == 400 && answer.text().contains(message), "{}", answer.text());
     };
     let outputs: Vec<String> = (0..8).map(|number| format!("{number}")).collect();
     refused(&json!({ "argv": ["true"], "outputs": outputs }), "7");
@@ -161,7 +161,7 @@ fn every_setting_that_is_reloadable_is_taken_over() {
         curl.args(["--silent", "--cacert"]).arg(&certificate.certificate).arg(&address);
         curl.output().unwrap().status.success()
     };
-    assert_eq!((shows(&renewed), shows(&shown)), (true, false));
+    assert_eq!((shows(&renewed), shows(&current)), (true, false));
     // Once more: nothing is new, and what needs a restart still does.
     let (_, answer) = it.reload();
     assert_eq!(answer["taken_over"], json!([]));

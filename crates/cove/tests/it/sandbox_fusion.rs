@@ -93,16 +93,16 @@ fn verl_package() -> PathBuf {
     let python = interpreter();
     let _one = ONE.lock();
     let wanted = Path::new(COMPAT).join("sandbox_fusion/alone.txt");
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verl-alone");
-    let made = home.join("made-of");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verl-alone");
+    let made = directory.join("made-of");
     if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
-        fs::remove_dir_all(&home).ok();
+        fs::remove_dir_all(&directory).ok();
         let mut install = Command::new(python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        finish(install.arg("--no-deps").arg("--target").arg(&home).arg("-r").arg(&wanted));
+        finish(install.arg("--no-deps").arg("--target").arg(&directory).arg("-r").arg(&wanted));
         fs::copy(&wanted, &made).unwrap();
     }
-    home
+    directory
 }
 
 fn verl(server: &Server, variables: &[(&str, &str)]) {
@@ -476,10 +476,11 @@ fn figures_are_shown_where_matplotlib_is_installed() {
     for (index, images) in [(0, 0), (1, 1), (2, 1), (3, 1), (4, 0)] {
         let cell = &answer["cells"][index];
         assert_eq!(cell["error"], json!([]), "{cell}");
-        let shown: Vec<&Value> = cell["display"].as_array().unwrap().iter().collect();
-        let shown: Vec<&str> = shown.iter().filter_map(|it| it["image/png"].as_str()).collect();
-        assert_eq!(shown.len(), images, "{cell}");
-        for image in shown {
+        let displayed: Vec<&Value> = cell["display"].as_array().unwrap().iter().collect();
+        let displayed: Vec<&str> =
+            displayed.iter().filter_map(|it| it["image/png"].as_str()).collect();
+        assert_eq!(displayed.len(), images, "{cell}");
+        for image in displayed {
             assert!(BASE64.decode(image).unwrap().starts_with(b"\x89PNG\r\n"), "{image}");
         }
     }

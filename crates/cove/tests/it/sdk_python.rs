@@ -60,9 +60,9 @@ fn the_wheel_brings_all_that_it_needs_and_its_suite_passes() {
     let wheel = wheel(&scratch);
 
     // What is declared is enough: an environment in which nothing else was installed.
-    let home = scratch.path().join("alone");
-    finish(Command::new("python3").args(["-m", "venv"]).arg(&home));
-    let python = home.join("bin/python");
+    let environment = scratch.path().join("alone");
+    finish(Command::new("python3").args(["-m", "venv"]).arg(&environment));
+    let python = environment.join("bin/python");
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     finish(install.arg(&wheel));

@@ -49,8 +49,8 @@ fn tarball() -> PathBuf {
     let arguments = ["scripts/generate.mjs", "--check", document.to_str().unwrap()];
     let check = Command::new("node").args(arguments).current_dir(&project).output().unwrap();
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
-    let told = npm(&["pack", "--silent"], &project);
-    project.join(told.trim())
+    let file_name = npm(&["pack", "--silent"], &project);
+    project.join(file_name.trim())
 }
 
 /// The tests, with the package installed beside what they use.
@@ -84,6 +84,6 @@ fn the_package_works_where_javascript_runs_and_survives_the_end_of_the_server() 
     server.expect_log("executions were cut off by the server's end");
     let mut node = Command::new("node");
     node.arg("run.mjs").current_dir(project).env("COVE_PAGES", Path::new(COMPAT).join(".."));
-    let told = node_suite(&mut server, &mut node);
-    assert!(told.contains("# fail 0") && !told.contains("# pass 0"), "{told}");
+    let output = node_suite(&mut server, &mut node);
+    assert!(output.contains("# fail 0") && !output.contains("# pass 0"), "{output}");
 }

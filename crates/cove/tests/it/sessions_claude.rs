@@ -131,11 +131,11 @@ fn claude_answers_works_and_is_resumed() {
     assert!(first.starts_with("You said: first") && first.ends_with("turns: 1]"), "{first}");
     assert!(model.log().contains("heliotrope"), "what the folder says reaches the model");
     // Tools work inside, as the session's user.
-    let heard = sessions.hear(&session, "run: cat data.txt; echo inside > made.txt; pwd");
-    assert_eq!(heard.errors(), [""; 0]);
-    let of = |kind: &str| heard.events.iter().find(|event| event["type"] == kind).unwrap();
+    let answered = sessions.hear(&session, "run: cat data.txt; echo inside > made.txt; pwd");
+    assert_eq!(answered.errors(), [""; 0]);
+    let of = |kind: &str| answered.events.iter().find(|event| event["type"] == kind).unwrap();
     assert_eq!(of("tool_use")["data"]["name"], "Bash");
-    assert!(of("tool_result").to_string().contains("of the folder\\n/workspace"), "{heard:?}");
+    assert!(of("tool_result").to_string().contains("of the folder\\n/workspace"), "{answered:?}");
     assert_eq!(sessions.out(&session, "cat made.txt"), "inside\n");
     // A turn that is stopped ends, and the conversation goes on.
     let mut turn =
@@ -158,8 +158,8 @@ fn claude_answers_works_and_is_resumed() {
         let sessions = Sessions::from(&server);
         sessions.did(&session, "resume");
         let recalled = sessions.ask(&session, "recall");
-        for said in ["first", "cat data.txt", "stream: 5000 20"] {
-            assert!(recalled.contains(said), "after {how}: {recalled}");
+        for phrase in ["first", "cat data.txt", "stream: 5000 20"] {
+            assert!(recalled.contains(phrase), "after {how}: {recalled}");
         }
         assert_eq!(sessions.out(&session, "cat made.txt"), "inside\n");
     }

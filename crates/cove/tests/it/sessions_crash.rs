@@ -32,8 +32,8 @@ const ANSWERS_MAX: usize = 200;
 #[derive(Debug, Default)]
 struct Known {
     id: String,
-    /// What the agent was told, in this order. The last one may have been told or not.
-    said: Vec<String>,
+    /// Messages to the agent, in this order. The last one may have reached it or not.
+    messages: Vec<String>,
     unsure: Option<String>,
     /// Files that were written; and one that may have been.
     files: BTreeMap<String, Vec<u8>>,
@@ -100,7 +100,7 @@ fn say(client: &Client, session: &mut Known, name: &str) -> bool {
     assert!(answer["result"].as_str().unwrap().contains(&text), "{name}: {answer}");
     session.unsure = None;
     session.answered.insert(text.clone());
-    session.said.push(text);
+    session.messages.push(text);
     let seq = answer["seq"].as_u64().unwrap();
     assert!(seq > session.seq, "number {seq} after {}", session.seq);
     session.seq = seq;
@@ -136,11 +136,11 @@ fn check(sessions: &Sessions, known: &mut Known) {
     sessions.did(&id, "resume");
     let mut recalled = sessions.recall(&id);
     assert_eq!(recalled.pop().as_deref(), Some("recall"));
-    let all: Vec<String> = known.said.iter().cloned().chain(known.unsure.take()).collect();
-    let is_all = recalled == all || recalled == known.said;
+    let all: Vec<String> = known.messages.iter().cloned().chain(known.unsure.take()).collect();
+    let is_all = recalled == all || recalled == known.messages;
     assert!(is_all, "{id}: {recalled:?} instead of {all:?}");
-    known.said = recalled;
-    known.said.push("recall".to_owned());
+    known.messages = recalled;
+    known.messages.push("recall".to_owned());
     for (name, content) in &known.files {
         let response = sessions.read(&id, name);
         assert_eq!((response.status, &response.body == content), (200, true), "{id}: {name}");
@@ -169,12 +169,13 @@ fn check_log(kept: &[Value], known: &Known) {
             turns.entry(turn).or_default().push(event.clone());
         }
     }
-    let heard = turns.into_values().map(Heard::new);
-    let good = heard.filter(|heard| heard.errors().is_empty());
-    let asked: Vec<String> =
-        good.map(|heard| heard.events[0]["data"]["content"].as_str().unwrap().to_owned()).collect();
+    let all_turns = turns.into_values().map(Heard::new);
+    let good = all_turns.filter(|all_turns| all_turns.errors().is_empty());
+    let contents: Vec<String> = good
+        .map(|all_turns| all_turns.events[0]["data"]["content"].as_str().unwrap().to_owned())
+        .collect();
     for text in &known.answered {
-        let count = asked.iter().filter(|asked| *asked == text).count();
+        let count = contents.iter().filter(|contents| *contents == text).count();
         assert_eq!(count, 1, "{}: {text} was answered", known.id);
     }
 }
@@ -260,10 +261,10 @@ fn messages_that_wait_outlast_the_server() {
     let mut turn = sessions.send(&session, "hold /tmp/never");
     turn.until_text("holding");
     let waiting = ["run echo second >> told", "run echo third >> told; cat told"];
-    let heard = waiting.map(|text| sessions.send(&session, text));
+    let pending = waiting.map(|text| sessions.send(&session, text));
     server.signal("KILL");
     server.wait(SOON);
-    drop((turn, heard));
+    drop((turn, pending));
     server.restart();
     let sessions = Sessions::from(&server);
     assert_eq!(sessions.record(&session)["state"], "paused");
@@ -273,9 +274,9 @@ fn messages_that_wait_outlast_the_server() {
         let ends = events.iter().filter(|event| event["type"] == "done").count();
         if ends == 3 { Ok(events) } else { Err(format!("{ends} of 3: {events:?}")) }
     });
-    let told = turns(&events);
-    let errors: Vec<bool> = told.iter().map(|(_, error)| error.is_some()).collect();
-    assert_eq!(errors, [true, false, false], "{told:?}");
+    let turn_errors = turns(&events);
+    let errors: Vec<bool> = turn_errors.iter().map(|(_, error)| error.is_some()).collect();
+    assert_eq!(errors, [true, false, false], "{turn_errors:?}");
     let mut results = events.iter().filter(|event| event["type"] == "turn_complete");
     assert_eq!(results.next_back().unwrap()["data"]["result"], "second\nthird\n");
     // A pause ends what waits, also after a restart.
@@ -291,6 +292,10 @@ fn messages_that_wait_outlast_the_server() {
     let sessions = Sessions::from(&server);
     sessions.did(&session, "resume");
     assert!(sessions.ask(&session, "on").starts_with("You said: on"));
-    let told = turns(&sessions.kept(&session, 0));
-    assert_eq!(told.iter().filter(|(text, _)| text == "unheard").count(), 1, "{told:?}");
+    let turn_errors = turns(&sessions.kept(&session, 0));
+    assert_eq!(
+        turn_errors.iter().filter(|(text, _)| text == "unheard").count(),
+        1,
+        "{turn_errors:?}"
+    );
 }

@@ -92,8 +92,8 @@ fn w02_a_cold_resume_goes_on_with_the_conversation() {
     let mut server = serve_sessions("");
     let sessions = Sessions::from(&server);
     let session = sessions.probe();
-    let mut said = vec!["one".to_owned(), "two".to_owned()];
-    for text in &said {
+    let mut sent = vec!["one".to_owned(), "two".to_owned()];
+    for text in &sent {
         sessions.ask(&session, text);
     }
     let who = |sessions: &Sessions| -> Value {
@@ -101,7 +101,7 @@ fn w02_a_cold_resume_goes_on_with_the_conversation() {
     };
     let first = who(&sessions);
     assert_eq!((&first["session"], &first["resumed"]), (&json!(session), &Value::Null));
-    said.push("who".to_owned());
+    sent.push("who".to_owned());
     // Its sandbox goes and comes back; then the server does, in order and not.
     for how in ["stop", "TERM", "KILL"] {
         match how {
@@ -116,9 +116,9 @@ fn w02_a_cold_resume_goes_on_with_the_conversation() {
         let sessions = Sessions::from(&server);
         sessions.did(&session, "resume");
         assert_eq!(sessions.record(&session)["state"], "active");
-        said.push("recall".to_owned());
-        assert_eq!(sessions.recall(&session), said, "after {how}");
-        said.push("who".to_owned());
+        sent.push("recall".to_owned());
+        assert_eq!(sessions.recall(&session), sent, "after {how}");
+        sent.push("who".to_owned());
         let now = who(&sessions);
         assert_eq!(now["session"], first["session"]);
         assert_eq!(now["conversation"], first["conversation"], "after {how}");
@@ -150,7 +150,7 @@ fn w03_every_session_can_be_resumed_after_a_crash() {
     });
     server.restart();
     let sessions = Sessions::from(&server);
-    for (session, said) in [
+    for (session, sent) in [
         (&active, vec!["active"]),
         (&running, vec!["running", "hold /tmp/never"]),
         (&paused, vec!["paused"]),
@@ -162,7 +162,7 @@ fn w03_every_session_can_be_resumed_after_a_crash() {
         let resumed = sessions.did(session, "resume");
         assert_eq!((&resumed["id"], &resumed["state"]), (&json!(session), &json!("active")));
         let recalled = sessions.recall(session);
-        assert_eq!(recalled[..recalled.len() - 1], said[..], "{record}");
+        assert_eq!(recalled[..recalled.len() - 1], sent[..], "{record}");
     }
     // The turn that was cut off has an end that says so.
     let events = sessions.kept(&running, 0);
@@ -233,8 +233,8 @@ fn w05_what_does_not_start_leaves_nothing_behind() {
     // Who sends a message is told, in time.
     let session = &ids[0];
     sessions.did(session, "resume");
-    let heard = sessions.hear(session, "hello");
-    assert_eq!(heard.errors().len(), 1, "{heard:?}");
+    let turn = sessions.hear(session, "hello");
+    assert_eq!(turn.errors().len(), 1, "{turn:?}");
     for session in &ids {
         assert_eq!(sessions.end(session)["state"], "ended");
     }
@@ -286,8 +286,8 @@ fn w07_commands_and_messages_at_the_same_time_are_not_mixed() {
         let session = &session;
         for number in 0..8 {
             scope.spawn(move || {
-                let said = format!("mixed {number}");
-                assert_eq!(sessions.out(session, &format!("echo {said}")), format!("{said}\n"));
+                let text = format!("mixed {number}");
+                assert_eq!(sessions.out(session, &format!("echo {text}")), format!("{text}\n"));
             });
         }
     });
@@ -300,8 +300,8 @@ fn w07_commands_and_messages_at_the_same_time_are_not_mixed() {
         assert_eq!(turn.end().result(), result);
     }
     let history = ok(&sessions.client.get(&format!("{}/messages", path(&session))));
-    let said: Vec<&Value> = history["messages"].as_array().unwrap().iter().collect();
-    let roles: Vec<&str> = said.iter().map(|it| it["role"].as_str().unwrap()).collect();
+    let text: Vec<&Value> = history["messages"].as_array().unwrap().iter().collect();
+    let roles: Vec<&str> = text.iter().map(|it| it["role"].as_str().unwrap()).collect();
     // The first one said something before it was released.
     let expected = ["user", "assistant", "assistant", "user", "assistant", "user", "assistant"];
     assert_eq!(roles, expected, "{history}");
@@ -407,9 +407,9 @@ fn w11_content_is_taken_as_it_is() {
         json!("line\nbreak \u{1F980} \u{0} \u{2028}"),
     ];
     for content in &contents {
-        let heard = sessions.send_as(&session, &json!({"content": content})).end();
-        assert_eq!(heard.errors(), [""; 0], "{content}");
-        assert_eq!(heard.events[0]["data"]["content"], *content);
+        let turn = sessions.send_as(&session, &json!({"content": content})).end();
+        assert_eq!(turn.errors(), [""; 0], "{content}");
+        assert_eq!(turn.events[0]["data"]["content"], *content);
     }
     let history = ok(&sessions.client.get(&format!("{}/messages", path(&session))));
     let messages = history["messages"].as_array().unwrap();
@@ -480,10 +480,10 @@ fn a_listener_that_goes_away_leaves_the_turn_alone_or_ends_it() {
             sessions.out(&session, "touch /tmp/go");
         }
         sessions.wait_for(&session, "active", "waiting");
-        let heard = Heard::new(of_turns(&sessions.kept(&session, 0)));
+        let stored = Heard::new(of_turns(&sessions.kept(&session, 0)));
         match error {
-            Some(error) => assert!(heard.errors()[0].contains(error), "{heard:?}"),
-            None => assert_eq!(heard.result(), "released"),
+            Some(error) => assert!(stored.errors()[0].contains(error), "{stored:?}"),
+            None => assert_eq!(stored.result(), "released"),
         }
         sessions.end(&session);
     };
@@ -561,9 +561,9 @@ fn every_turn_has_an_end_whatever_becomes_of_its_agent() {
         ("hold /tmp/never".to_owned(), "took more than 3 s"),
         ("deaf /tmp/never".to_owned(), "took more than 3 s"),
     ] {
-        let heard = sessions.hear(&session, &message);
-        let errors = heard.errors();
-        assert!(errors.len() == 1 && errors[0].contains(says), "{message}: {heard:?}");
+        let turn = sessions.hear(&session, &message);
+        let errors = turn.errors();
+        assert!(errors.len() == 1 && errors[0].contains(says), "{message}: {turn:?}");
         // The next message is told to an agent that works, with the same conversation.
         let answer = sessions.ask(&session, "still there?");
         assert!(answer.starts_with("You said: still there?"), "after {message}: {answer}");
@@ -633,15 +633,15 @@ fn who_comes_back_after_a_crash_misses_nothing_and_hears_nothing_twice() {
     sessions.ask(&session, "one");
     let target = format!("{}/events", path(&session));
     let mut watching = server.client().events(&target).unwrap();
-    let mut heard = Vec::new();
+    let mut streams = Vec::new();
     // In the middle of a turn that says a lot.
     let turn = sessions.send(&session, "flood 200 1000");
-    while heard.len() < 100 {
-        heard.push(watching.next().unwrap());
+    while streams.len() < 100 {
+        streams.push(watching.next().unwrap());
     }
     server.signal("KILL");
     while let Ok(Some(event)) = watching.try_next() {
-        heard.push(event);
+        streams.push(event);
     }
     drop(turn);
     server.wait(SOON);
@@ -649,7 +649,7 @@ fn who_comes_back_after_a_crash_misses_nothing_and_hears_nothing_twice() {
     let sessions = Sessions::from(&server);
     sessions.did(&session, "resume");
     sessions.ask(&session, "two");
-    let last = heard.last().unwrap().id.clone();
+    let last = streams.last().unwrap().id.clone();
     let again = Request::new("GET", &target).header("last-event-id", &last);
     let mut rest = Vec::new();
     for event in server.client().events_by(&again).unwrap() {
@@ -665,13 +665,14 @@ fn who_comes_back_after_a_crash_misses_nothing_and_hears_nothing_twice() {
     let first_rest: u64 = rest[0].id.parse().unwrap();
     assert!(first_rest > last.parse().unwrap(), "{first_rest} after {last}");
     // Together they are what is kept, but for what was told before it was kept and is lost.
-    let together: Vec<Value> = heard.iter().chain(&rest).map(|event| event.data.clone()).collect();
-    let told = numbers(&together);
-    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    let together: Vec<Value> =
+        streams.iter().chain(&rest).map(|event| event.data.clone()).collect();
+    let received = numbers(&together);
+    assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
     let kept = sessions.kept(&session, 0);
     for event in &kept {
         let number = event["seq"].as_u64().unwrap();
-        if number > *told.last().unwrap() {
+        if number > *received.last().unwrap() {
             break;
         }
         assert!(together.contains(event), "{event} was missed");

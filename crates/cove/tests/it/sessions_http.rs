@@ -117,13 +117,13 @@ fn mistakes_are_named_with_their_field() {
     ];
     for (request, status, code, field) in rows {
         let response = sessions.client.send(&request);
-        let shown = format!("{} {}: {}", request.method, request.target, response.text());
-        assert_eq!(response.status, status, "{shown}");
+        let summary = format!("{} {}: {}", request.method, request.target, response.text());
+        assert_eq!(response.status, status, "{summary}");
         let error = response.json()["error"].clone();
         assert_eq!(
             (error["code"].as_str(), error["field"].as_str()),
             (Some(code), field),
-            "{shown}"
+            "{summary}"
         );
     }
 }
@@ -169,18 +169,18 @@ fn whoever_has_another_tenant_or_scope_finds_nothing() {
         request("DELETE", &format!("/v1/credentials/{}", credential["id"].as_str().unwrap())),
     ];
     for request in &targets {
-        let shown = format!("{} {}", request.method, request.target);
+        let request_line = format!("{} {}", request.method, request.target);
         let response = stranger.send(request);
-        assert_eq!(response.status, 404, "{shown}: {}", response.text());
-        assert_eq!(limited.send(request).status, 403, "{shown}");
-        assert_eq!(sessions.client.anonymous().send(request).status, 401, "{shown}");
+        assert_eq!(response.status, 404, "{request_line}: {}", response.text());
+        assert_eq!(limited.send(request).status, 403, "{request_line}");
+        assert_eq!(sessions.client.anonymous().send(request).status, 401, "{request_line}");
     }
     for target in ["/v1/sessions", "/v1/agents", "/v1/snapshots", "/v1/credentials"] {
         let list = ok(&stranger.get(target));
         let mut lists = list.as_object().unwrap().values().filter_map(Value::as_array);
         assert!(lists.all(Vec::is_empty), "{target}: {list}");
-        let shown = friend.get(target).text();
-        assert!(!shown.contains("s3cr3t"), "{shown}");
+        let request_line = friend.get(target).text();
+        assert!(!request_line.contains("s3cr3t"), "{request_line}");
     }
     // What belongs to a tenant belongs to all of its tokens.
     assert_eq!(ok(&friend.get(&path(&id)))["id"], id.as_str());
@@ -277,10 +277,13 @@ fn files_are_made_moved_listed_and_removed() {
     );
     assert_eq!(sessions.out(&id, "ln -s sub/b.txt dir/link; cat dir/link"), "two three");
     let list = ok(&client.get(&at("?path=dir&depth=5")));
-    let shown: Vec<_> = list["entries"].as_array().unwrap().iter().collect();
-    let paths: Vec<_> = shown.iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+    let entries: Vec<_> = list["entries"].as_array().unwrap().iter().collect();
+    let paths: Vec<_> = entries.iter().map(|entry| entry["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["/workspace/dir/link", "/workspace/dir/sub", "/workspace/dir/sub/b.txt"]);
-    assert_eq!((&shown[0]["kind"], &shown[0]["target"]), (&json!("symlink"), &json!("sub/b.txt")));
+    assert_eq!(
+        (&entries[0]["kind"], &entries[0]["target"]),
+        (&json!("symlink"), &json!("sub/b.txt"))
+    );
     assert_eq!(ok(&client.get(&at("?limit=2")))["truncated"], true);
     let stat = ok(&client.get(&at("/dir/link?stat=true")));
     assert_eq!(stat["kind"], "symlink");
@@ -348,8 +351,8 @@ fn messages_are_answered_at_once_or_in_the_end() {
     let failed = ok(&post(&sessions.client, &target, &json!({"content": "exit 3"})));
     assert_eq!(failed["is_error"], true, "{failed}");
     assert!(failed["error"].as_str().is_some_and(|it| !it.is_empty()), "{failed}");
-    let heard = sessions.hear(&id, "again");
-    assert_eq!(heard.result(), echo("again", 3), "it remembers what it was told");
+    let turn = sessions.hear(&id, "again");
+    assert_eq!(turn.result(), echo("again", 3), "it remembers what it was told");
     // Pages, and only some types.
     let page = |query: &str| {
         let target = format!("{}/events{query}", path(&id));
@@ -410,8 +413,8 @@ fn what_is_kept_beside_sessions_is_kept() {
     // Credentials.
     let secret = json!({"kind": "openai", "label": "team", "secret": "s3cr3t"});
     let credential = ok(&post(client, "/v1/credentials", &secret));
-    let shown = client.get("/v1/credentials").text();
-    assert!(shown.contains("team") && !shown.contains("s3cr3t"), "{shown}");
+    let listing = client.get("/v1/credentials").text();
+    assert!(listing.contains("team") && !listing.contains("s3cr3t"), "{listing}");
     let with = sessions.create(&json!({"credential": credential["id"]}));
     assert_eq!(sessions.out(&with, "echo $OPENAI_API_KEY"), "s3cr3t\n");
     let one = format!("/v1/credentials/{}", credential["id"].as_str().unwrap());
@@ -440,8 +443,8 @@ fn what_is_kept_beside_sessions_is_kept() {
     assert_ne!(page["sessions"][0]["id"], second["sessions"][0]["id"]);
 }
 
-/// What a command told while it ran: the bytes of both streams, and how it ended.
-fn told(client: &Client, id: &str, body: &Value) -> (Vec<u8>, Vec<u8>, Value) {
+/// Runs a command with its events: the bytes of both streams, and how it ended.
+fn streamed_output(client: &Client, id: &str, body: &Value) -> (Vec<u8>, Vec<u8>, Value) {
     let request = post_request(&format!("{}/exec", path(id)), body);
     let events: Vec<_> = client.events_by(&request).unwrap().collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -466,7 +469,7 @@ fn commands_are_followed_while_they_run() {
     let sessions = Sessions::from(&server);
     let id = workspace(&sessions);
     let check = |body: Value, out: &[u8], err: &[u8], end: Value| {
-        let (stdout, stderr, ended) = told(&sessions.client, &id, &body);
+        let (stdout, stderr, ended) = streamed_output(&sessions.client, &id, &body);
         assert_eq!((stdout.as_slice(), stderr.as_slice()), (out, err), "{body}");
         for (name, value) in end.as_object().unwrap() {
             assert_eq!(&ended[name], value, "{body}: {ended}");
@@ -504,7 +507,7 @@ fn commands_are_followed_while_they_run() {
 }
 
 /// Reads what a terminal shows until `wanted` is in it.
-fn shown(socket: &mut WebSocket, wanted: &str) -> String {
+fn read_terminal(socket: &mut WebSocket, wanted: &str) -> String {
     let mut text = String::new();
     while !text.contains(wanted) {
         match socket.message() {
@@ -529,10 +532,10 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     };
     let mut socket = open("?rows=30&cols=90&argv=sh");
     socket.writer().binary(b"stty size; echo $TERM\n").unwrap();
-    shown(&mut socket, "30 90\r\nxterm-256color");
+    read_terminal(&mut socket, "30 90\r\nxterm-256color");
     socket.send(&json!({"type": "resize", "rows": 40, "cols": 100}));
     socket.send(&json!({"type": "stdin", "data": "stty size\n"}));
-    shown(&mut socket, "40 100");
+    read_terminal(&mut socket, "40 100");
     // Ctrl-C ends what runs, and not the shell.
     // Not before it runs: what is shown at first is only what was typed.
     let held = format!("66{}.3", std::process::id());
@@ -540,7 +543,7 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     wait_for_sleep(&held);
     socket.send(&json!({"type": "stdin", "data_base64": "Aw=="}));
     socket.send(&json!({"type": "stdin", "data": "echo at''er; exit 7\n"}));
-    shown(&mut socket, "ater");
+    read_terminal(&mut socket, "ater");
     let end = loop {
         match socket.message() {
             Message::Binary(_) => {}
@@ -610,7 +613,7 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
     let name = first["terminal"].as_str().unwrap().to_owned();
     assert!(name.starts_with("tm_"), "{first}");
     socket.send(&json!({"type": "stdin", "data": "stty -echo; echo mark-$((40+2))\n"}));
-    shown(&mut socket, "mark-42");
+    read_terminal(&mut socket, "mark-42");
     socket.cut();
     let detached = wait_for_terminal(&sessions, &id, |it| it["state"] == "detached");
     assert_eq!((&detached["id"], &detached["pid"]), (&json!(name), &first["pid"]), "{detached}");
@@ -631,7 +634,7 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
         "data": "for i in $(seq 100000); do echo line-$i; done\n",
     }));
     // A connection that is cut may take what was sent last along.
-    shown(&mut socket, "line-1");
+    read_terminal(&mut socket, "line-1");
     socket.cut();
     // `line-`, the digits of each number, and the end of the line.
     let written = attached["to"].as_u64().unwrap() + 100_000 * 7 + 488_895;
@@ -655,7 +658,7 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
     assert_eq!(last, 100_000);
     // With the position that it has, a client gets what follows and nothing twice.
     socket.send(&json!({"type": "stdin", "data": "echo more\n"}));
-    let more = shown(&mut socket, "more");
+    let more = read_terminal(&mut socket, "more");
     let had = from + (replay.len() + more.len()) as u64;
     socket.cut();
     let (_socket, attached) = terminal(&sessions, &id, &format!("{again}&from={had}"));
@@ -675,12 +678,12 @@ fn a_client_that_acknowledges_output_bounds_what_is_on_its_way() {
     let (mut socket, _) = terminal(&sessions, &id, &query);
     // What was not sent cannot have been shown.
     socket.send(&json!({"type": "ack", "bytes": u32::MAX}));
-    let (mut received, mut shown) = (0, 0);
+    let (mut received, mut printed) = (0, 0);
     while let Message::Binary(piece) = socket.message() {
         received += piece.len() as u64;
-        assert!(received - shown <= 4096, "{} bytes are on the way", received - shown);
-        shown = received;
-        socket.send(&json!({"type": "ack", "bytes": shown}));
+        assert!(received - printed <= 4096, "{} bytes are on the way", received - printed);
+        printed = received;
+        socket.send(&json!({"type": "ack", "bytes": printed}));
     }
     assert_eq!(received, WRITTEN);
 }
@@ -699,7 +702,7 @@ fn detached_terminals_are_bounded_taken_over_and_end() {
     let taken = Message::Close(4409, "another client has attached".to_owned());
     assert_eq!(first.message(), taken);
     second.writer().binary(b"hello\n").unwrap();
-    shown(&mut second, "hello\r\nhello");
+    read_terminal(&mut second, "hello\r\nhello");
     // It hangs up when it is ended, whoever is attached.
     let ended = sessions.client.send(&Request::new("DELETE", &at(&format!("/{name}"))));
     assert_eq!(ended.status, 204, "{}", ended.text());
@@ -766,7 +769,7 @@ pub(crate) fn cove(server: &Server, arguments: &[&str], stdin: &str) -> Output {
 }
 
 /// Runs a command that must end with this code; its standard output.
-fn said(server: &Server, arguments: &[&str], stdin: &str, code: i32) -> String {
+fn stdout_of(server: &Server, arguments: &[&str], stdin: &str, code: i32) -> String {
     let output = cove(server, arguments, stdin);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
@@ -795,12 +798,12 @@ fn agents_are_deployed_from_the_command_line() {
     }
     let directory = folder.display().to_string();
     let deploy = ["agent", "deploy", &directory, "-e", "SIZE=2"];
-    assert_eq!(said(&server, &deploy, "", 0).split(' ').next(), Some("helper"));
+    assert_eq!(stdout_of(&server, &deploy, "", 0).split(' ').next(), Some("helper"));
     // A folder that says not how it is run, and one that is too large.
     let bare = server.scratch().path().join("bare");
     fs::create_dir(&bare).unwrap();
     fs::write(bare.join("data"), "x").unwrap();
-    let told = |code: i32| {
+    let notified = |code: i32| {
         let url = format!("http://{}", server.client().address());
         let mut command = testkit::command(COVE);
         command.args(["agent", "deploy", "--server", &url]).arg(&bare);
@@ -809,26 +812,26 @@ fn agents_are_deployed_from_the_command_line() {
         assert_eq!(output.status.code(), Some(code), "{stderr}");
         stderr
     };
-    assert!(told(0).contains("bare has no runtime"), "{}", told(0));
+    assert!(notified(0).contains("bare has no runtime"), "{}", notified(0));
     fs::write(bare.join("data"), vec![0xff; 30 << 20]).unwrap();
-    let refused = told(2);
-    for words in ["limits.body_bytes_max", ".coveignore", "30 MiB"] {
-        assert!(refused.contains(words), "{refused:?} lacks {words:?}");
+    let refused = notified(2);
+    for phrase in ["limits.body_bytes_max", ".coveignore", "30 MiB"] {
+        assert!(refused.contains(phrase), "{refused:?} lacks {phrase:?}");
     }
-    let files = said(&server, &["agent", "info", "helper", "--files", "--json"], "", 0);
+    let files = stdout_of(&server, &["agent", "info", "helper", "--files", "--json"], "", 0);
     let files: Value = serde_json::from_str(&files).unwrap();
     let paths: Vec<_> = files["files"].as_array().unwrap().iter().map(|it| &it["path"]).collect();
     assert_eq!(paths, [".hidden/file", "install.sh", "probe.py"]);
-    assert!(said(&server, &["agent", "list"], "", 0).contains("helper"));
-    assert!(said(&server, &["agent", "info", "helper"], "", 0).contains("COLOUR, SIZE"));
-    let id = said(&server, &["session", "create", "helper", "-e", "COLOUR=blue"], "", 0);
+    assert!(stdout_of(&server, &["agent", "list"], "", 0).contains("helper"));
+    assert!(stdout_of(&server, &["agent", "info", "helper"], "", 0).contains("COLOUR, SIZE"));
+    let id = stdout_of(&server, &["session", "create", "helper", "-e", "COLOUR=blue"], "", 0);
     let id = id.trim();
-    assert_eq!(said(&server, &["session", "send", id, "env COLOUR"], "", 0), "blue\n");
-    assert_eq!(said(&server, &["session", "send", id, "env", "SIZE"], "", 0), "2\n");
+    assert_eq!(stdout_of(&server, &["session", "send", id, "env COLOUR"], "", 0), "blue\n");
+    assert_eq!(stdout_of(&server, &["session", "send", id, "env", "SIZE"], "", 0), "2\n");
     let cat = ["session", "exec", id, "--", "cat", "made.txt", ".hidden/file"];
-    assert_eq!(said(&server, &cat, "", 0), "made\nh");
-    said(&server, &["agent", "delete", "helper"], "", 0);
-    said(&server, &["agent", "info", "helper"], "", 2);
+    assert_eq!(stdout_of(&server, &cat, "", 0), "made\nh");
+    stdout_of(&server, &["agent", "delete", "helper"], "", 0);
+    stdout_of(&server, &["agent", "info", "helper"], "", 2);
 }
 
 #[test]
@@ -836,7 +839,7 @@ fn grants_are_given_and_taken_back_from_the_command_line() {
     let _guard = beside_others();
     let server = serve_sessions("");
     Sessions::from(&server).deploy(&probe("probe"));
-    let run = |arguments: &[&str], code: i32| said(&server, arguments, "", code);
+    let run = |arguments: &[&str], code: i32| stdout_of(&server, arguments, "", code);
     run(&["agent", "update", "probe", "--grant", "http:example.com"], 0);
     assert!(run(&["agent", "info", "probe"], 0).contains("grants      http"));
     run(&["agent", "update", "probe", "--grant", "postgres:nothing"], 2);
@@ -855,16 +858,16 @@ fn grants_are_given_and_taken_back_from_the_command_line() {
     // What would be given is known before, and nothing is made of it.
     assert!(run(&["grants", "offers"], 0).contains("This token may give all"));
     assert!(run(&["grants", "check", "http:example.com"], 0).contains("yes"));
-    let said = run(&["grants", "check", "http:example.com", "postgres:nothing", "--json"], 1);
-    let said: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!((&said["given"], &said["grants"][0]["given"]), (&json!(false), &json!(true)));
-    assert_eq!(said["grants"][1]["refusal"]["code"], "invalid_request");
+    let report = run(&["grants", "check", "http:example.com", "postgres:nothing", "--json"], 1);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["given"], &report["grants"][0]["given"]), (&json!(false), &json!(true)));
+    assert_eq!(report["grants"][1]["refusal"]["code"], "invalid_request");
     let other = server.other_client("other", &[]);
     let offers = other.get("/v1/gateway/offers").json();
     assert_eq!(offers["offers"], json!([]), "{offers}");
     let body = json!({ "grants": [{ "kind": "http", "rules": [{ "hosts": ["example.com"] }] }] });
-    let said = post(&other, "/v1/gateway/offers/check", &body).json();
-    assert_eq!(said["grants"][0]["refusal"]["code"], "forbidden", "{said}");
+    let report = post(&other, "/v1/gateway/offers/check", &body).json();
+    assert_eq!(report["grants"][0]["refusal"]["code"], "forbidden", "{report}");
     // What was given and taken back is written down.
     let audit = run(&["audit", "--holder", id], 0);
     let events: Vec<_> =
@@ -882,9 +885,10 @@ fn sessions_are_used_from_the_command_line() {
     let server = serve_sessions("");
     let sessions = Sessions::from(&server);
     sessions.deploy(&probe("probe"));
-    let id = said(&server, &["session", "create", "probe", "--metadata", "user=7"], "", 0);
+    let id = stdout_of(&server, &["session", "create", "probe", "--metadata", "user=7"], "", 0);
     let id = id.trim();
-    let run = |arguments: &[&str], stdin: &str, code: i32| said(&server, arguments, stdin, code);
+    let run =
+        |arguments: &[&str], stdin: &str, code: i32| stdout_of(&server, arguments, stdin, code);
     assert_eq!(run(&["session", "send", id, "hello", "there"], "", 0), echoed("hello there", 1));
     assert_eq!(run(&["session", "send", id, "-"], "from a file", 0), echoed("from a file", 2));
     let answer = run(&["session", "send", "--json", id, "x"], "", 0);
@@ -940,8 +944,9 @@ fn sessions_are_used_from_the_command_line() {
     assert!(run(&["top"], "", 0).contains(id));
     // What happened, from the beginning to the end.
     run(&["session", "end", id], "", 0);
-    let tail = run(&["session", "tail", "--raw", "--after", "0", id], "", 0);
-    let kinds: Vec<Value> = tail.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let output = run(&["session", "tail", "--raw", "--after", "0", id], "", 0);
+    let kinds: Vec<Value> =
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(kinds, sessions.kept(id, 0));
     run(&["session", "send", id, "x"], "", 2);
 }
@@ -970,8 +975,8 @@ fn a_chat_is_interrupted_and_goes_on() {
     sessions.wait_for(&id, "active", "waiting");
     input.write_all(b"next\n").unwrap();
     drop(input);
-    let mut said = String::new();
-    chat.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.ends_with(&echoed("next", 2)), "{said:?}");
+    let mut output = String::new();
+    chat.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(output.ends_with(&echoed("next", 2)), "{output:?}");
     assert_eq!(chat.wait().unwrap().code(), Some(0));
 }

@@ -125,10 +125,10 @@ while [ ! -e /tmp/listens ]; do sleep 0.01; done"#;
     }
     let data = server.data_dir();
     // The line itself is in `/proc`, and must not have in it what it looks for.
-    let look = "ls -d /tmp/cove-tes[t]* /var/lib/cov[e]; cat /proc/*/environ /proc/*/cmdline; \
+    let search = "ls -d /tmp/cove-tes[t]* /var/lib/cov[e]; cat /proc/*/environ /proc/*/cmdline; \
          grep -rs the-secre[t]-of /workspace /home /tmp /dev/shm /var /run /etc /opt /srv /mnt; \
          env; cat /proc/self/status; cat /proc/self/mountinfo; ls -la / /dev; true";
-    let seen = sessions.exec(&second, look)["stdout"].as_str().unwrap().to_owned();
+    let seen = sessions.exec(&second, search)["stdout"].as_str().unwrap().to_owned();
     let data = data.display().to_string();
     for hidden in [SECRET, server.token(), &first, &data] {
         // The path of a loop device's file is in no table that a sandbox can read.
@@ -359,20 +359,20 @@ fn no_path_leads_out_of_a_session() {
     let deep = "d/".repeat(3000);
     for file in READS.iter().chain(&[&*long, &*deep]) {
         let response = sessions.read(&session, file);
-        let shown: String = file.chars().take(40).collect();
+        let excerpt: String = file.chars().take(40).collect();
         assert!(
             (400..500).contains(&response.status),
-            "{shown}: {} {}",
+            "{excerpt}: {} {}",
             response.status,
             response.text()
         );
-        assert!(!response.text().contains("root:"), "{shown}: {}", response.text());
+        assert!(!response.text().contains("root:"), "{excerpt}: {}", response.text());
     }
     for file in WRITES.iter().chain(&[&*long, &*deep]) {
         let response = sessions.write(&session, file, b"evil");
-        let shown: String = file.chars().take(40).collect();
+        let excerpt: String = file.chars().take(40).collect();
         let status = response.status;
-        assert!((400..500).contains(&status), "{shown}: {status} {}", response.text());
+        assert!((400..500).contains(&status), "{excerpt}: {status} {}", response.text());
     }
     // A name that leads elsewhere is replaced by a file, or refused; what it led to is not touched.
     for file in ["outside", "loop", "zero", "tty", "fifo", "root/dev/full"] {
@@ -471,8 +471,8 @@ fn floods_cost_the_server_nothing_that_lasts() {
     assert_eq!(flood["truncated"], true);
     check("output");
     // A line without an end is cut at its limit, not read up to the end.
-    let heard = sessions.hear(&session, "line 50000000");
-    assert_eq!(heard.errors().len(), 1);
+    let turn = sessions.hear(&session, "line 50000000");
+    assert_eq!(turn.errors().len(), 1);
     check("a line");
     for _ in 0..60 {
         sessions.ask(&session, &format!("stderr {}", "y".repeat(100_000)));

@@ -204,7 +204,7 @@ fn a_burst_of_creates_fills_every_place_and_the_rest_is_refused() {
         let create = || ask("POST", "/sandboxes", &json!({ "templateID": "base", "timeout": 600 }));
         let answers: Vec<Response> = thread::scope(|scope| {
             let asking: Vec<_> = (0..count).map(|_| scope.spawn(create)).collect();
-            asking.into_iter().map(|asked| asked.join().unwrap()).collect()
+            asking.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let (made, refused): (Vec<_>, Vec<_>) =
             answers.into_iter().partition(|answer| answer.status == 201);
@@ -228,8 +228,8 @@ fn what_is_kept_of_a_session_has_a_bound() {
     let sessions = Sessions::from(&server);
     let session = sessions.probe();
     assert_eq!(sessions.ask(&session, "flood 10 1000"), "flooded");
-    let heard = sessions.hear(&session, "flood 1000 100000");
-    let errors = heard.errors();
+    let turn = sessions.hear(&session, "flood 1000 100000");
+    let errors = turn.errors();
     assert!(errors.len() == 1 && errors[0].contains("sessions.history_bytes_max"), "{errors:?}");
     let refusal = sessions.refused(&session, 409, "conflict");
     assert!(refusal.contains(&session) && refusal.contains("fork"), "{refusal}");

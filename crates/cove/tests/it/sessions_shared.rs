@@ -57,8 +57,8 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     let Two { one, two, session, .. } = &start();
     let (here, there) = (Sessions::from(one), Sessions::from(two));
     // While one works with it, the other one shows it and does not touch it.
-    let shown = there.record(session);
-    assert_eq!(shown["id"], session.as_str());
+    let record = there.record(session);
+    assert_eq!(record["id"], session.as_str());
     let message =
         post(&there.client, &format!("{}/messages", path(session)), &json!({"content": "x"}));
     assert_eq!(message.status, 409, "{}", message.text());
@@ -66,17 +66,17 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     here.ask(session, "one");
     here.did(session, "stop");
     // To and fro; each time with everything.
-    let mut said = vec!["env SEALED".to_owned(), "one".to_owned()];
+    let mut sent = vec!["env SEALED".to_owned(), "one".to_owned()];
     let mut seq = 0;
     for (number, (to, from)) in
         [(&there, &here), (&here, &there), (&there, &here)].into_iter().enumerate()
     {
         assert_eq!(to.did(session, "resume")["id"], session.as_str());
-        said.push("recall".to_owned());
-        assert_eq!(to.recall(session), said);
+        sent.push("recall".to_owned());
+        assert_eq!(to.recall(session), sent);
         assert_eq!(to.out(session, "cat file ~/file link"), "kept\nhome\nkept\n");
         assert_eq!(to.ask(session, "env SEALED"), "in the shared store");
-        said.push("env SEALED".to_owned());
+        sent.push("env SEALED".to_owned());
         let made = to.out(session, &format!("echo {number} >> log; cat log"));
         assert_eq!(made.lines().count(), number + 1);
         assert_eq!(from.act(session, "resume").status, 409);
@@ -85,8 +85,8 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
         assert!(now > seq, "{now} after {seq}");
         seq = now;
     }
-    let told = numbers(&here.kept(session, 0));
-    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    let received = numbers(&here.kept(session, 0));
+    assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
     // A new session of the agent needs its layer, which was made at the other server.
     let other = there.create(&json!({"agent": "probe"}));
     assert_eq!(there.recall(&other), ["recall"]);
@@ -169,8 +169,8 @@ fn sessions_of_a_server_that_is_gone_go_on_when_its_lease_is_over() {
     assert_eq!(there.ask(&session, "env SEALED"), "in the shared store");
     // What is kept is one history, with one end for each turn.
     let kept = there.kept(&session, 0);
-    let told = numbers(&kept);
-    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    let received = numbers(&kept);
+    assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
     let of = |kind: &str| kept.iter().filter(|event| event["type"] == kind).count();
     assert_eq!(of("done"), of("turn_start"), "{kept:?}");
     // Back again, the other one has nothing to say about it.

@@ -133,7 +133,7 @@ impl Sessions {
         let request = post_request(&format!("{}/messages", path(session)), message);
         let events = self.client.events_by(&request);
         let events = events.unwrap_or_else(|response| panic!("{message}: {}", response.text()));
-        Turn { heard: Vec::new(), events }
+        Turn { received: Vec::new(), events }
     }
 
     /// Sends a message and hears all of its turn.
@@ -143,9 +143,9 @@ impl Sessions {
 
     /// Sends a message that must be answered; the answer.
     pub(crate) fn ask(&self, session: &str, text: &str) -> String {
-        let heard = self.hear(session, text);
-        assert_eq!(heard.errors(), [""; 0], "{text}");
-        heard.result()
+        let turn = self.hear(session, text);
+        assert_eq!(turn.errors(), [""; 0], "{text}");
+        turn.result()
     }
 
     /// A message that must be refused.
@@ -248,7 +248,7 @@ pub(crate) fn ok(response: &Response) -> Value {
 /// A turn that is heard as it comes.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    heard: Vec<Value>,
+    received: Vec<Value>,
     events: EventStream,
 }
 
@@ -264,7 +264,7 @@ impl Turn {
     pub(crate) fn until(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) {
         loop {
             let event = self.next();
-            let event = event.unwrap_or_else(|| panic!("no {what} in {:?}", self.heard));
+            let event = event.unwrap_or_else(|| panic!("no {what} in {:?}", self.received));
             if is_it(&event) {
                 return;
             }
@@ -273,7 +273,7 @@ impl Turn {
 
     /// Its name.
     pub(crate) fn name(&self) -> String {
-        self.heard.first().unwrap()["turn"].as_str().unwrap().to_owned()
+        self.received.first().unwrap()["turn"].as_str().unwrap().to_owned()
     }
 
     fn next(&mut self) -> Option<Value> {
@@ -282,20 +282,20 @@ impl Turn {
         // What is not kept has a number, and none to come back with.
         let number = sent.id.parse().ok();
         assert!(sent.id.is_empty() || sent.data["seq"].as_u64() == number, "{sent:?}");
-        self.heard.push(sent.data.clone());
+        self.received.push(sent.data.clone());
         Some(sent.data)
     }
 
     /// Reads what is said until the server ends the stream, wherever that is in the turn.
     pub(crate) fn cut(mut self) -> Vec<Value> {
         while self.next().is_some() {}
-        self.heard
+        self.received
     }
 
     /// Reads to the end.
     pub(crate) fn end(mut self) -> Heard {
         while self.next().is_some() {}
-        Heard::new(self.heard)
+        Heard::new(self.received)
     }
 }
 

@@ -224,11 +224,11 @@ fn hostile_programs_in_a_crowd_get_their_verdicts_and_an_honest_one_stays_right(
     world.prepare(&cases);
     let before = Host::snapshot(&world.watch);
     let cases = at_every_pace(&cases);
-    let crowd_left = AtomicBool::new(false);
+    let load_ended = AtomicBool::new(false);
     let (mut failures, honest) = thread::scope(|scope| {
-        let honest = scope.spawn(|| run_honestly(&world.server.client(), &crowd_left));
+        let honest = scope.spawn(|| run_honestly(&world.server.client(), &load_ended));
         let failures = run_all(&world, &cases, CROWD, Phase::Crowd);
-        crowd_left.store(true, Ordering::Release);
+        load_ended.store(true, Ordering::Release);
         (failures, honest.join().expect("the honest client"))
     });
     failures.extend(before.returns(SETTLE).err());
@@ -237,7 +237,7 @@ fn hostile_programs_in_a_crowd_get_their_verdicts_and_an_honest_one_stays_right(
 }
 
 /// Runs a program with a different answer each time until the crowd has left; says how often.
-fn run_honestly(client: &Client, crowd_left: &AtomicBool) -> u32 {
+fn run_honestly(client: &Client, load_ended: &AtomicBool) -> u32 {
     let mut count = 0;
     loop {
         let source = "import sys; print(sum(range(int(sys.argv[1]))), sys.stdin.read())";
@@ -251,7 +251,7 @@ fn run_honestly(client: &Client, crowd_left: &AtomicBool) -> u32 {
         assert_eq!(answer["verdict"], "OK", "{answer}");
         assert_eq!(answer["stdout"], expected.as_str(), "{answer}");
         count += 1;
-        if crowd_left.load(Ordering::Acquire) {
+        if load_ended.load(Ordering::Acquire) {
             return count;
         }
     }

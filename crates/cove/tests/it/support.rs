@@ -149,7 +149,7 @@ pub(crate) fn node_suite(server: &mut Server, node: &mut Command) -> String {
     bound.envs(node.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut node = bound.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut answers = node.stdin.take().unwrap();
-    let mut told = Vec::new();
+    let mut addresses = Vec::new();
     for line in BufReader::new(node.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         match line.as_str() {
@@ -162,10 +162,10 @@ pub(crate) fn node_suite(server: &mut Server, node: &mut Command) -> String {
                 server.restart();
                 writeln!(answers, "{}", url(server)).unwrap();
             }
-            _ => told.push(line),
+            _ => addresses.push(line),
         }
     }
-    let told = told.join("\n");
-    assert!(node.wait().unwrap().success(), "{told}");
-    told
+    let addresses = addresses.join("\n");
+    assert!(node.wait().unwrap().success(), "{addresses}");
+    addresses
 }

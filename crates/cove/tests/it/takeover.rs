@@ -69,22 +69,22 @@ pub(crate) fn wait_for_life(sessions: &Sessions, session: &str, wanted: &str) {
 /// Events of a session as a listener at a node hears them.
 pub(crate) struct Listener {
     events: EventStream,
-    pub(crate) heard: Vec<Value>,
+    pub(crate) received: Vec<Value>,
 }
 
 impl Listener {
     pub(crate) fn start(client: &Client, session: &str) -> Listener {
         let events = client.events(&format!("{}/events", path(session)));
         let events = events.unwrap_or_else(|refusal| panic!("{}", refusal.text()));
-        Listener { events, heard: Vec::new() }
+        Listener { events, received: Vec::new() }
     }
 
     /// Listens until an event, and returns it.
     pub(crate) fn until(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {
             let event = self.events.next();
-            let event = event.unwrap_or_else(|| panic!("no {what} in {:?}", self.heard)).data;
-            self.heard.push(event.clone());
+            let event = event.unwrap_or_else(|| panic!("no {what} in {:?}", self.received)).data;
+            self.received.push(event.clone());
             if is_it(&event) {
                 return event;
             }
@@ -99,11 +99,11 @@ impl Listener {
 /// Does what ends the leases of both nodes, and waits until both say so.
 pub(crate) fn wait_for_lapses(nodes: [&Server; 2], cause: impl FnOnce()) {
     // On a busy machine a log may say so of the time when its server was started.
-    let said = |node: &Server| node.log().matches(OVER).count();
-    let before = nodes.map(said);
+    let takeovers = |node: &Server| node.log().matches(OVER).count();
+    let before = nodes.map(takeovers);
     cause();
     for (node, before) in nodes.into_iter().zip(before) {
-        until("the lease to be over", SOON, || match said(node) > before {
+        until("the lease to be over", SOON, || match takeovers(node) > before {
             true => Ok(()),
             false => Err(node.log()),
         });
@@ -148,14 +148,14 @@ fn messages_that_wait_outlast_their_node() {
         if ends == 4 { Ok(events) } else { Err(format!("{ends} of 4: {events:?}")) }
     });
     drop(waiting);
-    let mut told = turns(&events);
+    let mut turn_errors = turns(&events);
     // It is known at once that nobody hears it.
-    let unheard = told.iter().position(|(text, _)| text == "unheard").unwrap();
-    assert_eq!(told.remove(unheard).1.as_deref(), Some("the turn was interrupted"));
+    let unheard = turn_errors.iter().position(|(text, _)| text == "unheard").unwrap();
+    assert_eq!(turn_errors.remove(unheard).1.as_deref(), Some("the turn was interrupted"));
     let lost = Some("the node that worked on this was lost".to_owned());
     let second = ("run echo second >> told".to_owned(), None);
     let third = ("run echo third >> told; cat file told".to_owned(), None);
-    assert_eq!(told, [("hold /tmp/never".to_owned(), lost), second, third]);
+    assert_eq!(turn_errors, [("hold /tmp/never".to_owned(), lost), second, third]);
     let mut results = events.iter().filter(|event| event["type"] == "turn_complete");
     let last = results.next_back().unwrap()["data"]["result"].as_str().unwrap();
     assert_eq!(last, "kept\nsecond\nthird\n");
@@ -227,7 +227,7 @@ fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {
     pair.one.signal("KILL");
     pair.one.wait(SOON);
     listener.until_done(&name);
-    let error = listener.heard.iter().find(|event| event["type"] == "error").unwrap();
+    let error = listener.received.iter().find(|event| event["type"] == "error").unwrap();
     assert_eq!(error["data"]["error"], "the node that worked on this was lost");
     for session in &sessions {
         wait_for_life(&third, session, "new");
@@ -235,13 +235,13 @@ fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {
         assert_eq!(there.record(session)["state"], "active");
     }
     // Who listens hears what comes next as well.
-    let heard = third.hear(busy, "again");
-    listener.until_done(heard.events[0]["turn"].as_str().unwrap());
+    let answer = third.hear(busy, "again");
+    listener.until_done(answer.events[0]["turn"].as_str().unwrap());
     let kept = third.kept(busy, 0);
-    let (told, stored) = (numbers(&listener.heard), numbers(&kept));
-    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    let (received, stored) = (numbers(&listener.received), numbers(&kept));
+    assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
     for seq in &stored {
-        assert!(told.contains(seq), "{seq} was not heard: {told:?}, {stored:?}");
+        assert!(received.contains(seq), "{seq} was not heard: {received:?}, {stored:?}");
     }
     let of = |kind: &str| kept.iter().filter(|event| event["type"] == kind).count();
     assert_eq!(of("done"), of("turn_start"), "{kept:?}");
@@ -298,8 +298,8 @@ fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
         _ => Ok(()),
     });
     wait_for_life(&here, session, "new");
-    let heard = here.hear(session, "hello");
-    listener.until_done(heard.events[0]["turn"].as_str().unwrap());
+    let turn = here.hear(session, "hello");
+    listener.until_done(turn.events[0]["turn"].as_str().unwrap());
     assert!(pair.one.log().contains(TAKEN));
     there.end(session);
 }

@@ -27,7 +27,7 @@ fn executed(client: &Client, request: &Value) -> Value {
     execution
 }
 
-fn said(execution: &Value) -> &str {
+fn stdout_of(execution: &Value) -> &str {
     execution["stdout"].as_str().unwrap()
 }
 
@@ -77,7 +77,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
         assert_eq!(execution["mode"], "fresh");
         let expected = "hello from a wheel\nhello from a wheel\nof the template\n\
                         /workspace/app hello request ";
-        assert!(said(&execution).starts_with(expected), "{execution}");
+        assert!(stdout_of(&execution).starts_with(expected), "{execution}");
         assert_eq!(execution["files"][0]["content"], "changed", "{execution}");
         assert_eq!(execution["files"][1]["content"], "changed", "{execution}");
     }
@@ -86,7 +86,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
         "template": "science", "argv": ["/bin/cat", "data.txt"],
         "files": [{"name": "data.txt", "content": "of the run\n"}],
     });
-    assert_eq!(said(&executed(&client, &request)), "of the run\n");
+    assert_eq!(stdout_of(&executed(&client, &request)), "of the run\n");
     // Compilers find the files as well, and what they made is found again for the same ones.
     let c = json!({
         "language": "c", "template": "science",
@@ -94,11 +94,11 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
     });
     for mode in ["fresh", "cached"] {
         let execution = executed(&client, &c);
-        assert_eq!((said(&execution), &execution["mode"]), ("42\n", &json!(mode)));
+        assert_eq!((stdout_of(&execution), &execution["mode"]), ("42\n", &json!(mode)));
     }
     ready(&client, "other", &json!([run("echo '#define NUMBER 7' > number.h")]));
     let other = executed(&client, &with(c, &json!({"template": "other"})));
-    assert_eq!((said(&other), &other["mode"]), ("7\n", &json!("fresh")));
+    assert_eq!((stdout_of(&other), &other["mode"]), ("7\n", &json!("fresh")));
     // Test cases and their checker begin with it, too.
     let checker = "import greetings, sys\nsys.exit(open(sys.argv[2]).read() != '3\\n')\n";
     let request = with(
@@ -111,12 +111,12 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
     let judged = executed(&client, &request);
     assert_eq!(judged["tests"].as_array().unwrap().len(), 2, "{judged}");
     // Later, and several at once.
-    let asked = python("science", "import greetings; greetings.main()");
-    let mut ids = submit_all(&client, &[asked.clone(), asked.clone()]);
-    ids.push(submit(&client, &asked));
+    let greeting = python("science", "import greetings; greetings.main()");
+    let mut ids = submit_all(&client, &[greeting.clone(), greeting.clone()]);
+    ids.push(submit(&client, &greeting));
     for id in ids {
         let record = ended(&client, &id);
-        assert_eq!(said(&record["result"]), "hello from a wheel\n", "{record}");
+        assert_eq!(stdout_of(&record["result"]), "hello from a wheel\n", "{record}");
     }
     // The command line names it, here only with a server.
     let scratch = testkit::Scratch::new();
@@ -150,7 +150,7 @@ fn a_template_is_used_by_its_tenant_and_only_when_it_is_ready() {
     let stranger = server.other_client("stranger", &[]);
     let narrow = server.other_client("narrow", &["--scope", "executions"]);
     let cat = |template: &str| json!({"template": template, "argv": ["/bin/cat", "secret.txt"]});
-    assert_eq!(said(&executed(&client, &cat("web"))), "mine\n");
+    assert_eq!(stdout_of(&executed(&client, &cat("web"))), "mine\n");
     for (who, template, status, code) in [
         (&client, "none", 404, "not_found"),
         (&client, "web:none", 404, "not_found"),
@@ -198,7 +198,7 @@ fn a_template_that_goes_away_ends_what_waits_for_it_and_nothing_that_runs() {
     delete(&client, "web");
     assert_eq!(layers(), 0);
     let record = ended(&client, &running);
-    assert_eq!(said(&record["result"]), "started\nkept\n", "{record}");
+    assert_eq!(stdout_of(&record["result"]), "started\nkept\n", "{record}");
     ok(&post(&operator, "/v1/queue/resume", &json!({})));
     let record = ended(&client, &waiting);
     assert_eq!(record["state"], "cancelled", "{record}");
@@ -242,7 +242,7 @@ fn nothing_in_a_template_leads_out_of_the_sandbox() {
     let refused = post(&client, "/v1/executions?wait=true", &request);
     assert_error(&refused, 409, "conflict", Some("template"));
     // The layers, and where they are, are not to be seen; what is written counts.
-    let look = "import os\n\
+    let code = "import os\n\
         mounts = open('/proc/self/mountinfo').read()\n\
         print([word for word in ('layers', 'loop', '.img') if word in mounts])\n\
         print(os.stat('/workspace').st_uid == os.getuid(), os.listdir('/run'))\n\
@@ -251,10 +251,10 @@ fn nothing_in_a_template_leads_out_of_the_sandbox() {
     // Its `main.py` is a directory.
     let request = json!({
         "language": "python", "template": "traps", "limits": {"disk_bytes": 1 << 24},
-        "files": [{"name": "look.py", "content": look}],
+        "files": [{"name": "look.py", "content": code}],
     });
     let execution = executed(&client, &request);
-    assert_eq!(said(&execution), "[]\nTrue []\nNo space left on device\n");
+    assert_eq!(stdout_of(&execution), "[]\nTrue []\nNo space left on device\n");
 }
 
 #[test]

@@ -79,9 +79,9 @@ fn packages_come_from_the_mirrors_and_nothing_else_is_reached() {
     assert_eq!(build["status"], "ready", "{build}");
     let session = sessions.create(&json!({"template": "packages"}));
     let seen = sessions.out(&session, "greet; shout; npx --no shout; cat notes/note.txt; env");
-    let (said, environment) = seen.split_at(seen.find("repository\n").unwrap() + 11);
+    let (listed, environment) = seen.split_at(seen.find("repository\n").unwrap() + 11);
     assert_eq!(
-        said,
+        listed,
         "hello from a wheel\nHELLO FROM A TARBALL\nHELLO FROM A TARBALL\nfrom a repository\n"
     );
     // What a build reaches a session does not.

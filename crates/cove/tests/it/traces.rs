@@ -177,8 +177,8 @@ fn an_execution_is_one_trace_from_the_request_to_its_program_and_webhook() {
     assert_eq!(sent.header("traceparent"), format!("00-{trace}-{webhook}-01"));
     assert_eq!(attributes(spans.one("run"))["cove.verdict"], "RE");
     // How the trace is stored, nobody sees.
-    let shown = client.get(&format!("/v1/executions/{id}?include=request")).json();
-    assert_eq!(shown["request"]["source"], "1/0", "{shown}");
+    let execution = client.get(&format!("/v1/executions/{id}?include=request")).json();
+    assert_eq!(execution["request"]["source"], "1/0", "{execution}");
 
     // What nobody records leaves no span, and no variable.
     let (parent, trace) = context("00");

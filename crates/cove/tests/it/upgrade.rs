@@ -203,11 +203,11 @@ fn a_store_that_a_later_version_has_removed_from_is_refused_and_stays_as_it_is()
             serve.args(["--bouncer-mysql", "127.0.0.1:0", "--data-dir"]).arg(&data_dir);
             serve.arg("--config").arg(scratch.file("cove.toml", CONFIG));
             let output = serve.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             let expected =
                 format!("the store has version 999 of `{service}`, this version of cove");
-            assert_eq!(output.status.code(), Some(1), "{service}: {said}");
-            assert!(said.contains(&expected), "{service}: {said}");
+            assert_eq!(output.status.code(), Some(1), "{service}: {stderr}");
+            assert!(stderr.contains(&expected), "{service}: {stderr}");
             assert_eq!(version(&data_dir, service), 999);
         }
     }

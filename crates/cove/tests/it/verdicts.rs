@@ -23,12 +23,12 @@ fn answer(client: &Client, request: &Value) -> Value {
 /// Runs a program and compares verdict, limit, exit code and signal.
 fn check(client: &Client, request: &Value, expected: &str) {
     let answer = answer(client, request);
-    let shown = |field: &str| match &answer[field] {
+    let field_text = |field: &str| match &answer[field] {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let actual = ["verdict", "limit", "exit_code", "signal"].map(shown).join(" ");
+    let actual = ["verdict", "limit", "exit_code", "signal"].map(field_text).join(" ");
     assert_eq!(actual, expected, "{request}: {answer}");
 }
 

@@ -104,7 +104,7 @@ fn every_way_to_end_is_told_once() {
     let drained = submit(&client, &hooked("true", &receiver.url()));
     assert_eq!(post(&client, "/v1/queue/drain", &Value::Null).json()["changed"], 1);
     let delivered = receiver.wait_for(5);
-    let told: Vec<(String, String)> = delivered
+    let deliveries: Vec<(String, String)> = delivered
         .iter()
         .map(|it| (it.json()["id"].as_str().unwrap().to_owned(), it.json()["state"].to_string()))
         .collect();
@@ -115,7 +115,7 @@ fn every_way_to_end_is_told_once() {
         (late, "\"expired\""),
         (drained, "\"cancelled\""),
     ];
-    assert_eq!(told, expected.map(|(id, state)| (id, state.to_owned())));
+    assert_eq!(deliveries, expected.map(|(id, state)| (id, state.to_owned())));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_receiver_that_fails_is_asked_again_and_given_up_in_the_end() {
     server.expect_log("a webhook is given up");
     let client = server.client();
     let first = submit(&client, &hooked("true", &unsteady.url()));
-    let given_up = submit(&client, &hooked("true", &broken.url()));
+    let unreachable = submit(&client, &hooked("true", &broken.url()));
     let refused = submit(&client, &hooked("true", &format!("http://{closed}/hook")));
     until("the first try to fail", SOON, || {
         let log = server.log();
@@ -145,13 +145,13 @@ fn a_receiver_that_fails_is_asked_again_and_given_up_in_the_end() {
     assert_eq!(late.wait_for(1)[0].header("webhook-attempt"), "2");
     until("it to be given up", SOON, || {
         let log = server.log();
-        let over = |line: &str| line.contains(&given_up) && line.contains("given up");
+        let over = |line: &str| line.contains(&unreachable) && line.contains("given up");
         if log.lines().any(over) { Ok(()) } else { Err("not yet".to_owned()) }
     });
     assert_eq!(broken.delivered().len(), 2);
     assert_eq!((unsteady.delivered().len(), late.delivered().len()), (2, 1));
     // The execution itself is as good as ever.
-    assert_eq!(record(&client, &given_up)["state"], "finished");
+    assert_eq!(record(&client, &unreachable)["state"], "finished");
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn zipped(members: &[Vec<u8>]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn said(manifest: &BackupManifest) -> Vec<u8> {
+fn manifest_member(manifest: &BackupManifest) -> Vec<u8> {
     let text = serde_json::to_vec(manifest).unwrap();
     member(MANIFEST_NAME.as_bytes(), MemberKind::File, &text)
 }
@@ -166,7 +166,7 @@ fn check_refused(members: &[Vec<u8>], expected: &str) {
     let scratch = Scratch::new();
     let into = scratch.path().join("a/into");
     fs::create_dir_all(&into).unwrap();
-    let bytes = zipped(&[&[said(&manifest())], members].concat());
+    let bytes = zipped(&[&[manifest_member(&manifest())], members].concat());
     for into in [None, Some(&*into)] {
         let error = format!("{:#}", read(&bytes, into).unwrap_err());
         assert!(error.contains(expected), "{error}, not {expected}");
@@ -258,8 +258,8 @@ fn what_is_missing_at_either_end_is_named() {
     let sums = |text: &str| member(SUMS_NAME.as_bytes(), MemberKind::File, text.as_bytes());
     check(std::slice::from_ref(&file), "does not begin with `cove-backup.json`");
     let newer = BackupManifest { format: 2, ..manifest() };
-    check(&[said(&newer)], "this version of cove reads up to 1");
-    let first = said(&manifest());
+    check(&[manifest_member(&newer)], "this version of cove reads up to 1");
+    let first = manifest_member(&manifest());
     check(&[first.clone(), file.clone(), report(2)], "it has 1 files and says 2");
     check(&[first.clone(), report(0)], "cut off after `cove-backup-report.json`");
     check(&[first.clone(), report(0), file], "`SHA256SUMS` is missing");
@@ -274,7 +274,7 @@ fn a_backup_that_has_no_room_is_refused_before_it_is_unpacked() {
     let part = BackupPart { name: "objects".to_owned(), files: 1, bytes: 1 << 60 };
     let large = BackupManifest { parts: vec![part], bytes: 1 << 60, ..manifest() };
     let scratch = Scratch::new();
-    let error = read(&zipped(&[said(&large)]), Some(scratch.path())).unwrap_err();
+    let error = read(&zipped(&[manifest_member(&large)]), Some(scratch.path())).unwrap_err();
     assert!(format!("{error:#}").contains("bytes free at"), "{error:#}");
 }
 

@@ -146,8 +146,8 @@ impl LoadMeter {
             Err(error) => {
                 state.line_failures += 1;
                 state.failures += 1;
-                let said = format!("{error:#}");
-                state.last_failure = Some(said.chars().take(FAILURE_CHARS_MAX).collect());
+                let message = format!("{error:#}");
+                state.last_failure = Some(message.chars().take(FAILURE_CHARS_MAX).collect());
                 false
             }
         }

@@ -77,17 +77,17 @@ pub(super) async fn read(
 async fn read_media(
     workspace: &ServingSession,
     path: &str,
-    shown: &str,
+    path_text: &str,
     media_type: &'static str,
 ) -> Result<ToolOutput, ToolError> {
-    let (response, len) = open(workspace, path, shown).await?;
+    let (response, len) = open(workspace, path, path_text).await?;
     let max = if media_type == PDF { PDF_BYTES_MAX } else { IMAGE_BYTES_MAX };
     if len > max {
         return Err(ToolError::model(format!(
-            "{shown} is {len} bytes, exceeds {max}-byte limit for image/PDF files."
+            "{path_text} is {len} bytes, exceeds {max}-byte limit for image/PDF files."
         )));
     }
-    let data = BASE64.encode(whole(response, shown).await?);
+    let data = BASE64.encode(whole(response, path_text).await?);
     let source = Base64Source { kind: "base64", media_type, data };
     let block = match media_type {
         PDF => ResultBlock::Document { source },
@@ -166,31 +166,31 @@ fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usiz
 async fn open(
     workspace: &ServingSession,
     path: &str,
-    shown: &str,
+    path_text: &str,
 ) -> Result<(ClientResponse, u64), ToolError> {
     let path = workspace.path(&format!("/files/{}", escaped(path)));
     let mut request = workspace.server.request(Method::GET, &path);
     request.timeout = FILE_TIMEOUT;
     request.response_bytes_max = u64::MAX;
     let response = workspace.server.open(request).await;
-    let response = response.map_err(|failure| ToolError::of(failure, shown))?;
+    let response = response.map_err(|failure| ToolError::of(failure, path_text))?;
     let len = response.headers.get(header::CONTENT_LENGTH);
     let len = len.and_then(|len| len.to_str().ok()?.parse().ok()).unwrap_or(u64::MAX);
     Ok((response, len))
 }
 
 /// All of a file whose length was looked at.
-async fn whole(response: ClientResponse, shown: &str) -> Result<Vec<u8>, ToolError> {
+async fn whole(response: ClientResponse, path_text: &str) -> Result<Vec<u8>, ToolError> {
     let bytes = response.bytes().await;
     bytes.map_err(|error| {
-        ToolError::model(format!("{shown}: the file changed or broke off: {error}"))
+        ToolError::model(format!("{path_text}: the file changed or broke off: {error}"))
     })
 }
 
-fn text(bytes: Vec<u8>, shown: &str) -> Result<String, ToolError> {
+fn text(bytes: Vec<u8>, path_text: &str) -> Result<String, ToolError> {
     String::from_utf8(bytes).map_err(|_| {
         ToolError::model(format!(
-            "{shown}: not valid UTF-8 text (binary files are only supported for image/PDF \
+            "{path_text}: not valid UTF-8 text (binary files are only supported for image/PDF \
              extensions)"
         ))
     })
@@ -199,7 +199,7 @@ fn text(bytes: Vec<u8>, shown: &str) -> Result<String, ToolError> {
 async fn store(
     workspace: &ServingSession,
     path: &str,
-    shown: &str,
+    path_text: &str,
     content: String,
 ) -> Result<(), ToolError> {
     // What is replaced keeps its permissions, such as the one to be executed.
@@ -212,7 +212,7 @@ async fn store(
     request.body = content.into();
     request.timeout = FILE_TIMEOUT;
     let stored = workspace.server.ask_maybe(request).await;
-    stored.map(drop).map_err(|failure| ToolError::of(failure, shown))
+    stored.map(drop).map_err(|failure| ToolError::of(failure, path_text))
 }
 
 /// Lines that are wanted, counted from 0.
@@ -282,17 +282,17 @@ impl LinePicker {
 async fn read_lines(
     mut response: ClientResponse,
     range: LineRange,
-    shown: &str,
+    path_text: &str,
 ) -> Result<Vec<u8>, ToolError> {
     let mut picker = LinePicker::new(range);
     while !picker.is_done() {
         let piece = response.chunk().await.map_err(|error| {
-            ToolError::model(format!("{shown}: the file changed or broke off: {error}"))
+            ToolError::model(format!("{path_text}: the file changed or broke off: {error}"))
         })?;
         let Some(piece) = piece else { break };
         if !picker.push(&piece) {
             return Err(ToolError::model(format!(
-                "view_range of {shown} exceeds {FILE_BYTES_MAX}-byte limit. Narrow the view_range \
+                "view_range of {path_text} exceeds {FILE_BYTES_MAX}-byte limit. Narrow the view_range \
                  to read a smaller portion."
             )));
         }

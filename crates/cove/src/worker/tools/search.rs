@@ -123,10 +123,10 @@ pub(super) async fn grep(
         }
     };
     let text = clean(&output);
-    let mut shown = head(&text, OUTPUT_BYTES_MAX).trim_end_matches('\n').to_owned();
+    let mut listing = head(&text, OUTPUT_BYTES_MAX).trim_end_matches('\n').to_owned();
     let Some(end) = end else {
-        shown.push_str(&format!("\n[output truncated at {OUTPUT_BYTES_MAX} bytes]"));
-        return Ok(ToolOutput::text(shown));
+        listing.push_str(&format!("\n[output truncated at {OUTPUT_BYTES_MAX} bytes]"));
+        return Ok(ToolOutput::text(listing));
     };
     if end.timed_out {
         let time = SEARCH_TIMEOUT.as_secs();
@@ -134,9 +134,9 @@ pub(super) async fn grep(
     }
     match end.exit_code {
         // Matches count although some files could not be read.
-        Some(0) => Ok(ToolOutput::text(shown)),
+        Some(0) => Ok(ToolOutput::text(listing)),
         Some(1) => Ok(ToolOutput::text("no matches")),
-        _ if !shown.is_empty() => Ok(ToolOutput::text(shown)),
+        _ if !listing.is_empty() => Ok(ToolOutput::text(listing)),
         _ => {
             let errors = clean(&errors);
             Err(ToolError::model(head(&errors, ERROR_BYTES_MAX).trim_end().to_owned()))

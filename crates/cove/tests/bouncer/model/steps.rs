@@ -12,7 +12,7 @@ pub(super) type Step = fn(&mut Actor) -> Outcome;
 
 /// What it does, and how often.
 pub(super) const STEPS: &[(u64, Step)] = &[
-    (10, Actor::look),
+    (10, Actor::check_session),
     (8, Actor::set),
     (3, Actor::set_unseen),
     (4, Actor::table),
@@ -39,10 +39,10 @@ pub(super) const STEPS: &[(u64, Step)] = &[
     (1, Actor::leave_copying),
 ];
 impl Actor {
-    /// Looks at everything that a session has.
-    pub(super) fn look(&mut self) -> Outcome {
+    /// Compares the state of the session on the server with what is expected.
+    pub(super) fn check_session(&mut self) -> Outcome {
         let names: Vec<&'static str> = self.session.settings.keys().copied().collect();
-        let shown = names.iter().map(|name| format!("current_setting('{name}', true)"));
+        let expressions = names.iter().map(|name| format!("current_setting('{name}', true)"));
         let sql = format!(
             "SELECT {}, current_user, \
              (SELECT count(*) FROM pg_class \
@@ -52,7 +52,7 @@ impl Actor {
              (SELECT count(*) FROM pg_prepared_statements WHERE from_sql), \
              (SELECT count(*) FROM pg_cursors WHERE is_holdable), \
              current_setting('cove.stray', true)",
-            shown.collect::<Vec<_>>().join(", ")
+            expressions.collect::<Vec<_>>().join(", ")
         );
         let mut values: Vec<String> = self.session.settings.values().cloned().collect();
         values.push(self.session.role.unwrap_or(USER).to_owned());
@@ -178,7 +178,7 @@ impl Actor {
                 }
             }
         };
-        self.look()
+        self.check_session()
     }
 
     /// Makes a temporary table, looks into it, or drops it.
@@ -186,9 +186,9 @@ impl Actor {
         let name = self.name("temp");
         let mark = format!("{} {}", self.mark(), self.names);
         let known = self.session.tables.get(&name).cloned();
-        let look = format!("SELECT mark FROM pg_temp.{name}");
+        let select = format!("SELECT mark FROM pg_temp.{name}");
         match known {
-            None if self.random.one_in(4) => self.refuse(&look, "42P01"),
+            None if self.random.one_in(4) => self.refuse(&select, "42P01"),
             None => {
                 match self.random.below(3) {
                     0 => self.run(&format!("SELECT public.hidden_table('{name}', '{mark}')"))?,
@@ -198,10 +198,10 @@ impl Actor {
                     ))?,
                 };
                 self.session.tables.insert(name, mark.clone());
-                self.expect(&look, &[&mark])
+                self.expect(&select, &[&mark])
             }
             Some(known) => {
-                self.expect(&look, &[&known])?;
+                self.expect(&select, &[&known])?;
                 if self.random.one_in(2) {
                     return Ok(());
                 }
@@ -333,9 +333,9 @@ impl Actor {
 
     fn notify(&mut self) -> Outcome {
         let channel = self.name("channel");
-        self.told += 1;
-        let (mark, told) = (self.mark(), self.told);
-        let payload = format!("{channel} {mark} {told}");
+        self.sent_notifications += 1;
+        let (mark, number) = (self.mark(), self.sent_notifications);
+        let payload = format!("{channel} {mark} {number}");
         match self.random.below(2) {
             0 => self.run(&format!("NOTIFY {channel}, '{payload}'"))?,
             _ => self.run(&format!("SELECT pg_notify('{channel}', '{payload}')"))?,
@@ -346,12 +346,14 @@ impl Actor {
         // It listens to that itself, so it must come. Connections that are lost may take it along.
         let key = (channel, mark);
         for _ in 0..2000 {
-            if self.heard.get(&key).is_some_and(|last| *last >= told) || self.character.faults {
+            if self.last_heard.get(&key).is_some_and(|last| *last >= number)
+                || self.character.faults
+            {
                 return Ok(());
             }
             self.run("SELECT pg_sleep(0.005)")?;
         }
-        Err(Trouble::Wrong(format!("notification {told} of {key:?} never came")))
+        Err(Trouble::Wrong(format!("notification {number} of {key:?} never came")))
     }
 
     /// The number of an advisory lock that nobody else takes, and it itself only until it logs in
@@ -518,7 +520,7 @@ impl Actor {
         }
         self.state = State::Idle;
         self.before = Session::default();
-        self.look()
+        self.check_session()
     }
 
     pub(super) fn in_failed(&mut self) -> Outcome {
@@ -535,7 +537,7 @@ impl Actor {
         let role = self.random.pick(&["guest_0", "guest_1"]);
         self.session.role = Some(role);
         self.run(&format!("SET ROLE {role}"))?;
-        self.look()?;
+        self.check_session()?;
         // A guest may do nothing, so it is none for long.
         self.session.role = None;
         self.run("RESET ROLE").map(drop)
@@ -566,7 +568,7 @@ impl Actor {
                 self.beyond = Beyond { links, has_unnamed_link, seeded, ..Beyond::default() };
             }
         }
-        self.look()
+        self.check_session()
     }
 
     /// Cancels what it does itself, which must be all that is cancelled.

@@ -86,8 +86,8 @@ impl Actor {
         let giver = self.random.pick(GIVERS);
         self.numbered += 1;
         let text = format!("{}{}", self.mark(), self.numbered);
-        let Some(given) = self.gives(giver, &text)? else { return self.leave() };
-        match given {
+        let Some(ids) = self.gives(giver, &text)? else { return self.leave() };
+        match ids {
             Given::Number(id) => self.session.last_id = id,
             Given::Marked(mark) => {
                 let table = self.ids();
@@ -110,7 +110,7 @@ impl Actor {
             }
             // It asks later, when others have had the connection.
             2 => Ok(()),
-            _ => self.look(),
+            _ => self.check_session(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Actor {
         let fails = format!("INSERT INTO {table} (mark, u) VALUES ('{text}', NULL), ('', 'taken')");
         let own = format!("INSERT INTO {table} (mark, u) VALUES ('{text}', '{text}')");
         let marked = || Given::Marked(text.to_owned());
-        let (sql, given) = match giver {
+        let (sql, assigned) = match giver {
             Giver::Rows => {
                 let rows = format!("{insert}, ('{text}')");
                 let Some(answer) = self.tried(&rows)? else { return Ok(None) };
@@ -193,7 +193,7 @@ impl Actor {
                 None => return Ok(None),
             },
         };
-        Ok(self.tried(&sql)?.map(|_| given))
+        Ok(self.tried(&sql)?.map(|_| assigned))
     }
 
     /// The text of what must not fail, and what it gives; nothing if it has to give way.
@@ -262,12 +262,12 @@ impl Actor {
     }
 
     /// Runs what must fail in this way, and gives this.
-    fn gives_way(&mut self, sql: &str, code: u16, given: Given) -> Outcome<Option<Given>> {
+    fn gives_way(&mut self, sql: &str, code: u16, assigned: Given) -> Outcome<Option<Given>> {
         let answer = self.ask(sql)?;
         if has_failed(&answer, DEADLOCK) {
             return Ok(None);
         }
-        failed(sql, &answer, code).map(|()| Some(given))
+        failed(sql, &answer, code).map(|()| Some(assigned))
     }
 
     /// Runs what must not fail; nothing if it has to give way to another client.

@@ -10,8 +10,8 @@ type Step = fn(&mut Actor) -> Outcome;
 
 /// What it does, and how often.
 pub(super) const STEPS: &[(u64, Step)] = &[
-    (12, Actor::look),
-    (1, Actor::look_at_variables),
+    (12, Actor::check_session),
+    (1, Actor::check_variables),
     (8, Actor::set),
     (2, Actor::set_unseen),
     (2, Actor::variable),
@@ -99,7 +99,7 @@ impl Actor {
             self.session.settings.insert("lock_wait_timeout", value);
         }
         self.run(&sql)?;
-        self.look()
+        self.check_session()
     }
 
     fn variable(&mut self) -> Outcome {
@@ -114,7 +114,7 @@ impl Actor {
         };
         self.session.variables.insert(name.to_owned(), value.replace("''", "'"));
         self.run(&sql)?;
-        self.look_at_variables()
+        self.check_variables()
     }
 
     /// Temporary tables, and whether there are others.
@@ -170,7 +170,7 @@ impl Actor {
             let prepared = self.client().prepare(&sql);
             let prepared = prepared.map_err(|failure| self.broken(failure))?;
             let schema = self.session.database.clone();
-            let statement = KnownStatement { prepared, beside, schema, was_told: false };
+            let statement = KnownStatement { prepared, beside, schema, has_type: false };
             self.session.statements.push(statement);
             return Ok(());
         }
@@ -183,18 +183,18 @@ impl Actor {
                 Err(error) => Err(self.broken(error.into())),
             };
         }
-        let KnownStatement { prepared, beside, schema, was_told } =
+        let KnownStatement { prepared, beside, schema, has_type } =
             self.session.statements[at].clone();
         if self.random.one_in(8) {
             self.note(&format!("reset statement {}", prepared.id));
             return self.command(command::STMT_RESET, &prepared.id.to_le_bytes());
         }
         let value = format!("{}{}", self.mark(), self.random.below(1000));
-        let binds = !was_told || self.random.one_in(3);
+        let binds = !has_type || self.random.one_in(3);
         self.note(&format!("execute {} {beside:?} with {value}, binds: {binds}", prepared.id));
         let body = execute(prepared.id, 0, &[MyValue::Text(&value)], binds);
         let answer = self.binary(&body)?;
-        self.session.statements[at].was_told = true;
+        self.session.statements[at].has_type = true;
         equal("an execution", &values(&answer), &vec![vec![value, beside, schema]])
     }
 
@@ -451,13 +451,13 @@ impl Actor {
         self.run("SET autocommit = 0")?;
         self.session.settings.insert("autocommit", "0".to_owned());
         self.is_open = true;
-        self.look()?;
+        self.check_session()?;
         self.insert()?;
         self.end()?;
         // Whatever it looked at since is a transaction again, which this ends.
         self.run("SET autocommit = 1")?;
         self.session.settings.insert("autocommit", "1".to_owned());
-        self.look()
+        self.check_session()
     }
 
     fn database(&mut self) -> Outcome {
@@ -478,7 +478,7 @@ impl Actor {
         }
         self.session.database = wanted;
         // What was prepared in another one stays there (MariaDB 10.11).
-        if self.random.one_in(3) { self.look() } else { self.statement() }
+        if self.random.one_in(3) { self.check_session() } else { self.statement() }
     }
 
     fn routine(&mut self) -> Outcome {
@@ -531,8 +531,8 @@ impl Actor {
         if self.log.back().is_some_and(|line| line.contains("reset")) {
             self.session.database = was;
         }
-        self.look()?;
-        self.look_at_variables()?;
+        self.check_session()?;
+        self.check_variables()?;
         self.count()
     }
 
