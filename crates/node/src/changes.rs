@@ -55,13 +55,13 @@ impl ChangeListener {
     /// Waits for a change, and returns it with those of the next `gather`: at most `records_max`,
     /// or [`ChangeScope::All`]. Never returns once the feed is gone. Not cancel-safe after the
     /// first change.
-    pub async fn changed(&mut self, records_max: usize, gather: Duration) -> ChangeScope {
+    pub async fn changed(&mut self, records_max: usize, batch_window: Duration) -> ChangeScope {
         let first = match self.0.recv().await {
             Ok(id) => id,
             Err(RecvError::Lagged(_)) => return self.all(),
             Err(RecvError::Closed) => std::future::pending().await,
         };
-        tokio::time::sleep(gather).await;
+        tokio::time::sleep(batch_window).await;
         let (mut seen, mut records) = (HashSet::from([Arc::clone(&first)]), vec![first]);
         loop {
             match self.0.try_recv() {

@@ -474,16 +474,16 @@ impl RequestTarget {
         if authority.as_str().contains('@') {
             return wrong("it has a user name; credentials belong into a header");
         }
-        let shown = authority.host();
-        let bracketed = shown.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let host = authority.host();
+        let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let address = match bracketed {
             Some(inside) => inside.parse().ok().map(IpAddr::V6),
-            None => shown.parse().ok().map(IpAddr::V4),
+            None => host.parse().ok().map(IpAddr::V4),
         };
-        if address.is_none() && (bracketed.is_some() || !guard::is_name(shown)) {
+        if address.is_none() && (bracketed.is_some() || !guard::is_name(host)) {
             return wrong("its host is neither a name nor a plain address");
         }
-        let rest = &authority.as_str()[shown.len()..];
+        let rest = &authority.as_str()[host.len()..];
         let port = match rest.strip_prefix(':') {
             None if rest.is_empty() => usual_port,
             Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
@@ -498,10 +498,10 @@ impl RequestTarget {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Ok(RequestTarget {
             is_https,
-            host: bracketed.unwrap_or(shown).to_owned(),
+            host: bracketed.unwrap_or(host).to_owned(),
             address,
             port,
-            authority: format!("{shown}{suffix}"),
+            authority: format!("{host}{suffix}"),
             path: if path.is_empty() { "/".to_owned() } else { path.to_owned() },
         })
     }

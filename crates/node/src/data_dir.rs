@@ -41,7 +41,7 @@ pub enum DataDirError {
         path: PathBuf,
     },
     /// Another server runs on it.
-    #[error("another cove server{} uses the data directory `{}`", pid_words(pid), path.display())]
+    #[error("another cove server{} uses the data directory `{}`", process_text(pid), path.display())]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum DataDirError {
     },
 }
 
-fn pid_words(pid: &str) -> String {
+fn process_text(pid: &str) -> String {
     if pid.is_empty() { String::new() } else { format!(" (process {pid})") }
 }
 

@@ -158,8 +158,8 @@ impl IssuerConfig {
         self.scopes.unwrap_or_else(usual)
     }
 
-    /// The claim with words about somebody.
-    fn words_claim(&self) -> &str {
+    /// Name of the claim with the groups of a principal.
+    fn groups_claim(&self) -> &str {
         self.groups_claim.as_deref().unwrap_or(GROUPS_CLAIM)
     }
 }
@@ -179,7 +179,7 @@ struct TrustedIssuer {
     source: KeySource,
     keys: RwLock<Option<FetchedKeys>>,
     /// When keys were last asked for. Held while that is done: one asks for all.
-    asked: tokio::sync::Mutex<Option<Instant>>,
+    last_fetch: tokio::sync::Mutex<Option<Instant>>,
 }
 
 /// An issuer's keys as of some time.
@@ -306,7 +306,7 @@ impl TrustedIssuer {
         ]
         .map(|(field, value)| (field, value.as_str()))
         .into_iter()
-        .chain([("groups_claim", config.words_claim())])
+        .chain([("groups_claim", config.groups_claim())])
         {
             if value.is_empty() {
                 return Err(wrong(&format!("`{field}` is empty")));
@@ -342,8 +342,8 @@ impl TrustedIssuer {
             (None, Some(path)) => KeySource::File(path.clone()),
             _ => return Err(wrong("it has either a `jwks_url` or a `jwks_file`")),
         };
-        let (keys, asked) = (RwLock::default(), tokio::sync::Mutex::default());
-        Ok(TrustedIssuer { config, algorithms, source, keys, asked })
+        let (keys, last_fetch) = (RwLock::default(), tokio::sync::Mutex::default());
+        Ok(TrustedIssuer { config, algorithms, source, keys, last_fetch })
     }
 
     /// The keys to verify a token with: those that are there if they have the one that it names.
@@ -366,11 +366,11 @@ impl TrustedIssuer {
     /// Asks for the keys, unless somebody has a moment ago. What was there before stays when there
     /// is no answer.
     async fn fetch(&self, now: Instant) {
-        let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|at| at + FETCH_INTERVAL > now) {
+        let mut last_fetch = self.last_fetch.lock().await;
+        if last_fetch.is_some_and(|at| at + FETCH_INTERVAL > now) {
             return;
         }
-        *asked = Some(now);
+        *last_fetch = Some(now);
         match self.read().await {
             Ok(keys) => *self.keys.write() = Some(FetchedKeys { keys: Arc::new(keys), at: now }),
             Err(error) => {

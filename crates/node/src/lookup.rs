@@ -32,13 +32,13 @@ impl SharedLookup {
         SharedLookup { interval, last: Mutex::new(None) }
     }
 
-    /// Runs `look`, or waits for one that somebody else has begun meanwhile.
+    /// Runs `lookup`, or waits for one that another caller has begun meanwhile.
     ///
     /// # Errors
     /// When it failed, be it for this one or for another.
     pub async fn run<E>(
         &self,
-        look: impl Future<Output = Result<(), E>>,
+        lookup: impl Future<Output = Result<(), E>>,
     ) -> Result<(), SharedLookupError<E>> {
         let arrived = clock::now();
         let mut last = self.last.lock().await;
@@ -51,7 +51,7 @@ impl SharedLookup {
         let began = clock::now();
         // What ends early, because its caller leaves, serves nobody.
         *last = None;
-        let result = look.await;
+        let result = lookup.await;
         *last = Some((began, result.is_ok()));
         result.map_err(SharedLookupError::Failed)
     }
@@ -73,12 +73,12 @@ mod tests {
                 .map(|_| {
                     let (lookup, runs) = (Arc::clone(&lookup), Arc::clone(&runs));
                     tokio::spawn(async move {
-                        let look = async {
+                        let fetch = async {
                             runs.fetch_add(1, Ordering::Relaxed);
                             tokio::time::sleep(Duration::from_millis(5)).await;
                             if fails { Err(()) } else { Ok(()) }
                         };
-                        lookup.run(look).await.is_ok()
+                        lookup.run(fetch).await.is_ok()
                     })
                 })
                 .collect();

@@ -66,13 +66,13 @@ impl ReadinessChecks {
     }
 
     /// Adds work in the background that makes the server slower, and not less ready.
-    pub fn add_progress(&self, look: impl Fn() -> Vec<String> + Send + Sync + 'static) {
-        self.0.progress.lock().push(Arc::new(look));
+    pub fn add_progress(&self, progress: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.0.progress.lock().push(Arc::new(progress));
     }
 
     /// Names of what is still being prepared.
     pub fn preparing(&self) -> Vec<String> {
-        self.0.progress.lock().iter().flat_map(|look| look()).collect()
+        self.0.progress.lock().iter().flat_map(|progress| progress()).collect()
     }
 
     /// Returns what is missing, as `name: reason`; nothing when the server is ready.

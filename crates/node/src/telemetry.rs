@@ -202,8 +202,8 @@ fn classic(text: &str) -> String {
             lines.push('\n');
             continue;
         };
-        let mut words = comment.splitn(3, ' ');
-        match (words.next(), words.next(), words.next()) {
+        let mut fields = comment.splitn(3, ' ');
+        match (fields.next(), fields.next(), fields.next()) {
             (Some("HELP"), Some(_), Some(about)) => help = Some(about.replace("\\\"", "\"")),
             (Some("TYPE"), Some(name), Some(kind)) => {
                 let (name, kind) = match kind {

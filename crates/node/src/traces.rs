@@ -194,8 +194,8 @@ pub fn current() -> Option<TraceScope> {
 }
 
 /// Calls a function with that place.
-pub(crate) fn with_current<T>(look: impl FnOnce(&TraceScope) -> T) -> Option<T> {
-    CURRENT.try_with(look).ok()
+pub(crate) fn with_current<T>(read: impl FnOnce(&TraceScope) -> T) -> Option<T> {
+    CURRENT.try_with(read).ok()
 }
 
 /// Begins a span of the task that calls it, within what it is a part of; one that is nothing where

@@ -161,7 +161,7 @@ pub(super) fn authorized(
     credentials: &SigningCredentials,
 ) -> (String, BTreeMap<String, String>) {
     let ExaminedRequest { scheme, host, path, query, payload, headers } = examined;
-    let time = sign::stamp(clock::wall());
+    let time = sign::amz_date(clock::wall());
     let mut headers = headers.clone();
     headers.insert("x-amz-date".to_owned(), time.clone());
     if let Some(token) = &credentials.session_token {

@@ -116,7 +116,7 @@ impl StsClient {
     }
 
     fn request(&self, own: &SigningCredentials, form: String) -> Result<ClientRequest> {
-        let time = sign::stamp(clock::wall());
+        let time = sign::amz_date(clock::wall());
         let payload = sign::sha256(form.as_bytes());
         let mut headers =
             vec![("content-type", FORM), ("host", &*self.host), ("x-amz-date", &*time)];

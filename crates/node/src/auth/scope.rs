@@ -169,13 +169,13 @@ mod tests {
 
     #[test]
     fn a_set_is_written_as_the_names_it_was_read_from() {
-        for (text, shown) in [
+        for (text, names) in [
             (r#"["sessions","executions"]"#, "executions,sessions"),
             (r#"["agents"]"#, "agents"),
             ("[]", ""),
         ] {
             let scopes: TokenScopes = serde_json::from_str(text).unwrap();
-            assert_eq!(scopes.to_string(), shown);
+            assert_eq!(scopes.to_string(), names);
             let again: TokenScopes =
                 serde_json::from_str(&serde_json::to_string(&scopes).unwrap()).unwrap();
             assert_eq!(again, scopes);

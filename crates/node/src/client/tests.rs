@@ -28,15 +28,15 @@ async fn converse(
     mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     answer: &[u8],
 ) -> String {
-    let mut asked = Vec::new();
-    while !asked.windows(4).any(|window| window == b"\r\n\r\n") {
-        stream.read_buf(&mut asked).await.unwrap();
+    let mut request = Vec::new();
+    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+        stream.read_buf(&mut request).await.unwrap();
     }
     stream.write_all(answer).await.unwrap();
     stream.flush().await.unwrap();
     // Until the client closes, with or without a reset.
-    stream.read_to_end(&mut asked).await.ok();
-    String::from_utf8(asked).unwrap()
+    stream.read_to_end(&mut request).await.ok();
+    String::from_utf8(request).unwrap()
 }
 
 fn get(url: String) -> ClientRequest {
@@ -66,8 +66,8 @@ async fn a_request_goes_out_and_its_answer_comes_back() {
     assert_eq!(response.status, StatusCode::OK);
     assert_eq!(response.headers["x-a"], "b");
     assert_eq!(response.bytes().await.unwrap(), b"hello");
-    let asked = server.await.unwrap();
-    let (head, body) = asked.split_once("\r\n\r\n").unwrap();
+    let received = server.await.unwrap();
+    let (head, body) = received.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("POST /a/b?c=%20d HTTP/1.1\r\n"), "{head}");
     let lines: Vec<_> = head.lines().collect();
     let host = format!("host: {address}");
@@ -248,8 +248,11 @@ async fn some_headers_are_not_the_callers() {
 fn a_request_is_shown_without_its_secrets() {
     let mut request = get("https://hooks.example/a?token=secret".to_owned());
     request.headers.insert("authorization", HeaderValue::from_static("secret"));
-    let shown = format!("{request:?}");
-    assert!(shown.contains("https://hooks.example/a") && !shown.contains("secret"), "{shown}");
+    let debug_text = format!("{request:?}");
+    assert!(
+        debug_text.contains("https://hooks.example/a") && !debug_text.contains("secret"),
+        "{debug_text}"
+    );
 }
 
 /// A server that speaks TLS.

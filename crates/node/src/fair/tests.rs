@@ -46,7 +46,7 @@ async fn a_caller_waits_for_one_task_of_another_and_not_for_all() {
         }));
     }
     let polls = Arc::clone(&flood_polls);
-    let (tell, told) = oneshot::channel();
+    let (tell, received) = oneshot::channel();
     tasks.spawn(scheduler.run(caller("quiet"), async move {
         yield_now().await;
         let before = polls.load(Ordering::Relaxed);
@@ -55,7 +55,7 @@ async fn a_caller_waits_for_one_task_of_another_and_not_for_all() {
         }
         tell.send(polls.load(Ordering::Relaxed) - before).unwrap();
     }));
-    let between = told.await.unwrap();
+    let between = received.await.unwrap();
     assert!(between <= 11, "{between} steps of the other caller for 10 of this one");
     while tasks.join_next().await.is_some() {}
     assert_eq!(flood_polls.load(Ordering::Relaxed), 6400);

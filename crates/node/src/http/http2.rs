@@ -206,8 +206,9 @@ impl UnfinishedAnswers {
         let mut is_stalled = false;
         self.0.lock().retain(|answer| {
             let Some(progress) = answer.upgrade() else { return false };
-            let given = *progress.0.lock();
-            is_stalled |= given.is_some_and(|at| now.saturating_duration_since(at) >= stall_max);
+            let last_frame = *progress.0.lock();
+            is_stalled |=
+                last_frame.is_some_and(|at| now.saturating_duration_since(at) >= stall_max);
             true
         });
         is_stalled
@@ -229,8 +230,8 @@ impl HttpBody for WatchedAnswer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let given = matches!(polled, Poll::Ready(Some(Ok(_)))).then(clock::now);
-        *self.progress.0.lock() = given;
+        let last_frame = matches!(polled, Poll::Ready(Some(Ok(_)))).then(clock::now);
+        *self.progress.0.lock() = last_frame;
         polled
     }
 

@@ -496,8 +496,8 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
         response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
     }
 
-    let asked = (&method, Cow::Owned(route.to_owned()));
-    shared.note(asked.0, asked.1, started, &id, &mut response);
+    let route = Cow::Owned(route.to_owned());
+    shared.note(&method, route, started, &id, &mut response);
     drop(in_flight);
     response
 }
@@ -506,13 +506,13 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
 fn rendered(mut response: Response, face: Option<&CompatFace>) -> Response {
     let Some(error) = response.extensions_mut().remove::<HttpError>() else { return response };
     let Some(render) = face.and_then(|face| face.render) else { return response };
-    let mut shown = render(&error);
+    let mut answer = render(&error);
     for name in [header::RETRY_AFTER, header::WWW_AUTHENTICATE, header::ALLOW] {
         if let Some(value) = response.headers_mut().remove(&name) {
-            shown.headers_mut().insert(name, value);
+            answer.headers_mut().insert(name, value);
         }
     }
-    shown
+    answer
 }
 
 /// Returns when a handler has had its time after its credential was revoked.

@@ -269,13 +269,13 @@ async fn a_panic_is_an_answer() {
 #[tokio::test]
 async fn bad_json_is_explained() {
     let server = start().await;
-    let check = async |body: &[u8], field: Option<&str>, words: &str| {
+    let check = async |body: &[u8], field: Option<&str>, message: &str| {
         let answer = server.post(body).await;
         let error = answer.error();
         assert_eq!(answer.status, 400, "{error}");
         assert_eq!(error["code"], "invalid_request");
         assert_eq!(error["field"], field.map_or(Value::Null, Value::from), "{error}");
-        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(message), "{error}");
         assert_eq!(error["retry"], false);
     };
     check(b"", None, "empty").await;
@@ -412,12 +412,12 @@ async fn a_body_that_stops_arriving_is_given_up() {
 
 /// Starts a request to `/v1/wait`, lets `leave` end it, and measures until its handler is gone.
 async fn check_disconnect(
-    request_tail: &str,
+    rest_of_request: &str,
     leave: impl AsyncFnOnce(TcpStream) -> Option<TcpStream>,
 ) {
     let mut server = start().await;
     let mut stream = server.connect().await;
-    let request = format!("{}{request_tail}", server.head("POST", "/v1/wait"));
+    let request = format!("{}{rest_of_request}", server.head("POST", "/v1/wait"));
     stream.write_all(request.as_bytes()).await.unwrap();
     assert_eq!(server.next_event().await, "started");
     assert_eq!(server.drain.working(), 1);
@@ -460,8 +460,8 @@ async fn a_client_that_stops_sending_counts_as_gone() {
 
 #[tokio::test]
 async fn a_pipelined_request_does_not_hide_that_the_client_is_gone() {
-    let tail = "content-length: 0\r\n\r\nGET /v1/who HTTP/1.1\r\nhost: x\r\n\r\n";
-    check_disconnect(tail, async |stream| {
+    let rest = "content-length: 0\r\n\r\nGET /v1/who HTTP/1.1\r\nhost: x\r\n\r\n";
+    check_disconnect(rest, async |stream| {
         drop(stream);
         None
     })

@@ -144,18 +144,20 @@ impl<'a> UnverifiedToken<'a> {
         let signature =
             URL_SAFE_NO_PAD.decode(signature).map_err(|_| refused("it is no base64url"))?;
         let header = object(header)?;
-        let said = |name: &str| header.get(name).map(|it| it.as_str().unwrap_or_default());
+        let header_text = |name: &str| header.get(name).map(|it| it.as_str().unwrap_or_default());
         // What has to be understood is not, and what changes how the rest is read neither.
         if header.contains_key("crit") || header.contains_key("b64") {
             return Err(refused("it has extensions that are not known here"));
         }
-        if said("typ").is_some_and(|it| !TYPES.iter().any(|known| known.eq_ignore_ascii_case(it))) {
+        if header_text("typ")
+            .is_some_and(|it| !TYPES.iter().any(|known| known.eq_ignore_ascii_case(it)))
+        {
             return Err(refused("its `typ` is for another purpose"));
         }
-        let algorithm = said("alg").and_then(SignatureAlgorithm::of);
+        let algorithm = header_text("alg").and_then(SignatureAlgorithm::of);
         let algorithm =
             algorithm.ok_or_else(|| refused("its `alg` is not one that is taken here"))?;
-        let key = said("kid").map(str::to_owned);
+        let key = header_text("kid").map(str::to_owned);
         if key.as_ref().is_some_and(|it| it.is_empty() || it.len() > KEY_BYTES_MAX) {
             return Err(refused("its `kid` is none"));
         }
@@ -195,7 +197,7 @@ impl<'a> UnverifiedToken<'a> {
         let principal = principal.filter(|it| !it.is_empty());
         let missing = || refused(&format!("it has no `{}`", issuer.principal_claim));
         let principal = principal.ok_or_else(missing)?.to_owned();
-        let groups = self.groups(issuer.words_claim())?;
+        let groups = self.groups(issuer.groups_claim())?;
         Ok(VerifiedClaims { principal, groups, ends_ms, all: self.claims.clone() })
     }
 
@@ -218,7 +220,7 @@ impl<'a> UnverifiedToken<'a> {
     fn groups(&self, name: &str) -> Result<Vec<String>> {
         let groups: Vec<String> = match self.claims.get(name) {
             None | Some(Value::Null) => Vec::new(),
-            Some(Value::String(words)) => words.split_whitespace().map(str::to_owned).collect(),
+            Some(Value::String(listed)) => listed.split_whitespace().map(str::to_owned).collect(),
             Some(Value::Array(all)) => {
                 let all = all.iter().map(|it| it.as_str().map(str::to_owned));
                 let all = all.collect::<Option<Vec<_>>>();

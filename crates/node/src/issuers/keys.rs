@@ -172,15 +172,15 @@ impl IssuerKeys {
 
 /// A key that signatures can be verified with; none of another kind.
 fn key(members: &Map<String, Value>) -> Option<IssuerKey> {
-    let said = |name: &str| members.get(name).map(|it| it.as_str().unwrap_or_default());
-    let bytes = |name: &str| said(name).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
-    if said("use").is_some_and(|it| it != "sig") {
+    let member = |name: &str| members.get(name).map(|it| it.as_str().unwrap_or_default());
+    let bytes = |name: &str| member(name).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+    if member("use").is_some_and(|it| it != "sig") {
         return None;
     }
     if let Some(operations) = members.get("key_ops") {
         operations.as_array()?.iter().find(|it| it.as_str() == Some("verify"))?;
     }
-    let public = match (said("kty")?, said("crv")) {
+    let public = match (member("kty")?, member("crv")) {
         ("RSA", _) => PublicKeyMaterial::Rsa(bytes("n")?, bytes("e")?),
         ("EC", Some("P-256")) => {
             let (x, y) = (bytes("x")?, bytes("y")?);
@@ -194,8 +194,8 @@ fn key(members: &Map<String, Value>) -> Option<IssuerKey> {
         }
         _ => return None,
     };
-    if said("alg").is_some_and(|it| it != public.algorithm().name()) {
+    if member("alg").is_some_and(|it| it != public.algorithm().name()) {
         return None;
     }
-    Some(IssuerKey { id: said("kid").map(str::to_owned), public })
+    Some(IssuerKey { id: member("kid").map(str::to_owned), public })
 }

@@ -241,7 +241,7 @@ impl S3Objects {
         if !ask.key.is_empty() {
             path.push_str(&sign::escaped_path(&format!("{prefix}{}", ask.key)));
         }
-        let time = sign::stamp(clock::wall());
+        let time = sign::amz_date(clock::wall());
         let payload = sign::sha256(&ask.body);
         let mut headers =
             vec![("host", &*self.host), ("x-amz-content-sha256", &payload), ("x-amz-date", &time)];

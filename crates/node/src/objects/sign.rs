@@ -46,7 +46,7 @@ pub struct SignedParts<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// [`sha256`] of the body, or what stands for it.
     pub payload: &'a str,
-    /// [`stamp`] of now.
+    /// [`amz_date`] of now.
     pub time: &'a str,
     /// For which region it is good.
     pub region: &'a str,
@@ -54,9 +54,9 @@ pub struct SignedParts<'a> {
     pub service: &'a str,
 }
 
-/// A time as signatures have it: `20261121T030509Z`.
+/// Formats a time as `x-amz-date`: `20261121T030509Z`.
 #[must_use]
-pub fn stamp(time: SystemTime) -> String {
+pub fn amz_date(time: SystemTime) -> String {
     clock::rfc3339(time).replace(['-', ':'], "")
 }
 

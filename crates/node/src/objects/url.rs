@@ -96,14 +96,14 @@ impl FromStr for S3Location {
             let Some(value) = decoded(value) else {
                 return bad("query", "a `%` is not followed by two hexadecimal digits");
             };
-            let given = match name {
+            let previous = match name {
                 "endpoint" => endpoint.replace(value),
                 "region" => region.replace(value),
                 "style" => style.replace(value),
                 "ca" => ca.replace(value),
                 _ => return bad("query", "there are `endpoint`, `region`, `style` and `ca`"),
             };
-            if given.is_some() {
+            if previous.is_some() {
                 return bad("query", "a name is there twice");
             }
         }

@@ -55,8 +55,8 @@ impl SqlStore {
         }
         let queries = self.0.counters.lock().register(query);
         let read_at = clock::now();
-        let asked = queries.clone();
-        let values = self.read("store.counters", move |it| read(it, &asked)).await?;
+        let to_read = queries.clone();
+        let values = self.read("store.counters", move |it| read(it, &to_read)).await?;
         let index = queries.iter().position(|it| *it == query);
         let value = index.and_then(|index| values.get(index).copied().flatten());
         let mut counters = self.0.counters.lock();

@@ -172,8 +172,8 @@ impl SqlStoreError {
     }
 }
 
-/// A statement as messages show it: on one line, and not all of it.
-pub(super) fn shown(sql: &str) -> String {
+/// Returns a statement abbreviated for messages: on one line, and not all of it.
+pub(super) fn abbreviated(sql: &str) -> String {
     let mut line: String = sql.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(SQL_CHARS_MAX) {
         line.truncate(end);

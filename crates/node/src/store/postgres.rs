@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use self::tls::{PostgresTls, parse};
 use self::transaction::{PostgresTransaction, PreparedStatements};
-use super::error::{Cause, SqlStoreError, shown};
+use super::error::{Cause, SqlStoreError, abbreviated};
 use super::queue::{TransactionAccess, TransactionJob, TransactionQueue};
 use super::{StoreConfig, StoreContext, StoreIsolation};
 use crate::clock;
@@ -380,8 +380,8 @@ fn failure(sql: &str, error: ::postgres::Error) -> (TransactionFate, SqlStoreErr
         state.code().starts_with("23")
             || [SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT].contains(state)
     });
-    let sql = shown(sql);
-    let shown = match fate {
+    let sql = abbreviated(sql);
+    let mapped = match fate {
         TransactionFate::Conflict | TransactionFate::StalePlan => {
             SqlStoreError::Contended { attempts: 1, source: error.into() }
         }
@@ -394,7 +394,7 @@ fn failure(sql: &str, error: ::postgres::Error) -> (TransactionFate, SqlStoreErr
         }
         TransactionFate::Failed => SqlStoreError::Statement { sql, source: error.into() },
     };
-    (fate, shown)
+    (fate, mapped)
 }
 
 fn contended(error: SqlStoreError, attempts: u32) -> SqlStoreError {

@@ -13,7 +13,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
 use tokio::sync::oneshot;
 
-use super::error::{Cause, SqlStoreError, shown};
+use super::error::{Cause, SqlStoreError, abbreviated};
 use super::queue::{TransactionJob, TransactionQueue};
 use super::value::{SqlRow, SqlValue};
 use super::{CommitDurability, StoreContext, StoreDialect, StoreTransaction};
@@ -272,7 +272,7 @@ impl StoreTransaction for SqliteTransaction<'_> {
             let mut rows = statement.raw_query();
             while let Some(row) = rows.next().map_err(|error| failure(sql, error))? {
                 if found.len() == rows_max {
-                    return Err(SqlStoreError::TooManyRows { sql: shown(sql), rows_max });
+                    return Err(SqlStoreError::TooManyRows { sql: abbreviated(sql), rows_max });
                 }
                 let mut values = Vec::with_capacity(columns);
                 for index in 0..columns {
@@ -307,7 +307,7 @@ fn bind(
     sql: &str,
     parameters: &[SqlValue],
 ) -> Result<(), SqlStoreError> {
-    let wrong = |problem| SqlStoreError::Parameters { sql: shown(sql), problem };
+    let wrong = |problem| SqlStoreError::Parameters { sql: abbreviated(sql), problem };
     let mut highest = 0;
     for place in 1..=statement.parameter_count() {
         let name = statement.parameter_name(place).unwrap_or("?");
@@ -329,7 +329,7 @@ pub(super) fn check_parameters(
     wanted: usize,
     parameters: &[SqlValue],
 ) -> Result<(), SqlStoreError> {
-    let wrong = |problem| Err(SqlStoreError::Parameters { sql: shown(sql), problem });
+    let wrong = |problem| Err(SqlStoreError::Parameters { sql: abbreviated(sql), problem });
     if wanted != parameters.len() {
         return wrong(format!("it has {wanted} parameters and was given {}", parameters.len()));
     }
@@ -367,7 +367,7 @@ fn owned(value: ValueRef<'_>) -> SqlValue {
 }
 
 pub(super) fn failure(sql: &str, error: rusqlite::Error) -> SqlStoreError {
-    let sql = shown(sql);
+    let sql = abbreviated(sql);
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation) => {
             SqlStoreError::Constraint { sql, source: error.into() }

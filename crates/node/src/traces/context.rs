@@ -316,8 +316,8 @@ mod tests {
         // What is long goes first, then what is last.
         let long = format!("long={}", "v".repeat(200));
         let short: Vec<String> = (0..8).map(|it| format!("s{it}={}", "v".repeat(60))).collect();
-        let given = format!("{long},{}", short.join(","));
-        check(&[&given], Some(&short.join(",")));
+        let header = format!("{long},{}", short.join(","));
+        check(&[&header], Some(&short.join(",")));
         let much: Vec<String> = (0..12).map(|it| format!("s{it}={}", "v".repeat(60))).collect();
         let kept = context(&[GOOD], &[&much.join(",")]).unwrap().state.unwrap();
         assert!(kept.len() <= STATE_BYTES_MAX && much.join(",").starts_with(&*kept), "{kept}");

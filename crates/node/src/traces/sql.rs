@@ -76,11 +76,11 @@ mod tests {
             assert_eq!(found.map(|it| it.traceparent()), is_found.then(|| PARENT.to_owned()));
             // In parts of any length.
             for length in [1, 7, 64] {
-                let mut tail = CommentTail::default();
-                tail.feed(b"/*traceparent='from another statement'*/");
-                tail.begin();
-                statement.as_bytes().chunks(length).for_each(|part| tail.feed(part));
-                assert_eq!(tail.context().is_some(), is_found, "{statement}");
+                let mut comment = CommentTail::default();
+                comment.feed(b"/*traceparent='from another statement'*/");
+                comment.begin();
+                statement.as_bytes().chunks(length).for_each(|part| comment.feed(part));
+                assert_eq!(comment.context().is_some(), is_found, "{statement}");
             }
         };
         check("SELECT 1 /*traceparent='@'*/", true);
@@ -105,10 +105,10 @@ mod tests {
             check(none, false);
         }
         // Of a longer comment the beginning is not kept.
-        let mut tail = CommentTail::default();
+        let mut comment = CommentTail::default();
         let long =
             format!("SELECT 1 /*traceparent='{PARENT}',a='{}'*/", "x".repeat(TAIL_BYTES_MAX));
-        tail.feed(long.as_bytes());
-        assert_eq!(tail.context(), None);
+        comment.feed(long.as_bytes());
+        assert_eq!(comment.context(), None);
     }
 }

@@ -47,8 +47,8 @@ async fn a_sign_in_is_its_owner_with_as_many_scopes_or_fewer() {
     let tokens = alone(&temp).await;
     let (_, who) = create(&tokens, few(), None);
     let one: TokenScopes = [TokenScope::Sessions].into_iter().collect();
-    for (asked, expected) in [(None, few()), (Some(one), one), (Some(few()), few())] {
-        let code = tokens.console_code(&who, asked).await.unwrap();
+    for (requested, expected) in [(None, few()), (Some(one), one), (Some(few()), few())] {
+        let code = tokens.console_code(&who, requested).await.unwrap();
         let token = tokens.redeem_code(code.expose(), None).await.unwrap();
         let found = tokens.verify(token.expose()).unwrap();
         assert_eq!((&found.token_id, &found.tenant), (&who.token_id, &who.tenant));
@@ -58,11 +58,11 @@ async fn a_sign_in_is_its_owner_with_as_many_scopes_or_fewer() {
         let again = tokens.console_code(&found, None).await;
         assert!(matches!(again, Err(ConsoleAccessError::OfConsole)));
     }
-    for (asked, is_right) in [
+    for (requested, is_right) in [
         (TokenScopes::ALL, (|it| matches!(it, ConsoleAccessError::MoreScopes)) as fn(&_) -> bool),
         (TokenScopes::NONE, |it| matches!(it, ConsoleAccessError::NoScope)),
     ] {
-        let refused = tokens.console_code(&who, Some(asked)).await.unwrap_err();
+        let refused = tokens.console_code(&who, Some(requested)).await.unwrap_err();
         assert!(is_right(&refused), "{refused}");
     }
     assert!(matches!(tokens.sign_out(&who).await, Err(ConsoleAccessError::NotOfConsole)));

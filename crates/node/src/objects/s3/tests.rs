@@ -81,8 +81,8 @@ fn lists_are_read_and_what_is_none_is_refused() {
 async fn scripted(answers: &'static [&'static str]) -> (ObjectStore, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let asked = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&asked);
+    let requests = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&requests);
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -96,7 +96,7 @@ async fn scripted(answers: &'static [&'static str]) -> (ObjectStore, Arc<AtomicU
         }
     });
     let location = location(&format!("s3://abc?endpoint={endpoint}"));
-    (ObjectStore::in_s3(location, credentials(None)), asked)
+    (ObjectStore::in_s3(location, credentials(None)), requests)
 }
 
 const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -108,7 +108,7 @@ const LONG: &str = "HTTP/1.1 200 OK\r\ncontent-length: 67108865\r\n\r\nits begin
 
 #[tokio::test]
 async fn trouble_of_the_service_is_tried_again_and_a_refusal_is_not() {
-    for (answers, asked, expected) in [
+    for (answers, attempts, expected) in [
         (&[BUSY, SHORT, "", GOOD][..], 4, Ok("ok")),
         (&[BUSY], ATTEMPTS_MAX, Err("read `k` in the object store: 503 Service Unavailable Slow")),
         (&[DENIED], 1, Err("read `k` in the object store: 403 Forbidden ")),
@@ -120,7 +120,10 @@ async fn trouble_of_the_service_is_tried_again_and_a_refusal_is_not() {
         let found = found.map(|bytes| String::from_utf8(bytes.unwrap().to_vec()).unwrap());
         let found = found.map_err(|error| error.to_string());
         assert_eq!(found.as_deref().map_err(|text| &**text), expected);
-        assert_eq!((count.load(Ordering::SeqCst), is_temporary), (asked, asked == ATTEMPTS_MAX));
+        assert_eq!(
+            (count.load(Ordering::SeqCst), is_temporary),
+            (attempts, attempts == ATTEMPTS_MAX)
+        );
     }
 }
 
@@ -137,7 +140,7 @@ async fn overheard(answers: &'static [&'static str]) -> (ObjectStore, Arc<Mutex<
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let heads = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&heads);
+    let seen_heads = Arc::clone(&heads);
     tokio::spawn(async move {
         for answer in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -149,7 +152,7 @@ async fn overheard(answers: &'static [&'static str]) -> (ObjectStore, Arc<Mutex<
             let length = head.split("content-length: ").nth(1);
             let length = length.map_or(0, |it| it.lines().next().unwrap().parse().unwrap());
             stream.read_exact(&mut vec![0; length]).await.unwrap();
-            heard.lock().push(head);
+            seen_heads.lock().push(head);
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
@@ -168,7 +171,7 @@ const UNKNOWN: &str = "HTTP/1.1 501 Not Implemented\r\nconnection: close\r\n\
 #[tokio::test]
 async fn the_service_itself_sees_to_it_that_nothing_is_overwritten() {
     let refused = "write `k` in the object store: 501 Not Implemented NotImplemented";
-    for (answers, expected, asked) in [
+    for (answers, expected, sent) in [
         (&[ABSENT, EMPTY][..], Ok(PutOutcome::New), &["head", "put"][..]),
         // Somebody else was faster.
         (&[ABSENT, THERE], Ok(PutOutcome::Present), &["head", "put"]),
@@ -183,7 +186,7 @@ async fn the_service_itself_sees_to_it_that_nothing_is_overwritten() {
         assert_eq!(placed.map_err(|error| error.to_string()), expected);
         let heads = heads.lock();
         let methods: Vec<_> = heads.iter().map(|it| it.split(' ').next().unwrap()).collect();
-        assert_eq!(methods, asked);
+        assert_eq!(methods, sent);
         for head in heads.iter().filter(|head| head.starts_with("put")) {
             assert!(head.contains("\r\nif-none-match: *\r\n"), "{head}");
         }

@@ -8,7 +8,7 @@ use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, ToSql, Type};
 use ::postgres::{GenericClient, Statement};
 
-use super::super::error::{SqlStoreError, shown};
+use super::super::error::{SqlStoreError, abbreviated};
 use super::super::sqlite::check_parameters;
 use super::super::value::{SqlRow, SqlValue};
 use super::super::{StoreDialect, StoreTransaction};
@@ -104,7 +104,8 @@ impl<'t, C: GenericClient> PostgresTransaction<'t, C> {
         let mut rows = rows.map_err(|error| failure(sql, error))?;
         while let Some(row) = rows.next().map_err(|error| failure(sql, error))? {
             if found.len() == self.rows_max {
-                let error = SqlStoreError::TooManyRows { sql: shown(sql), rows_max: self.rows_max };
+                let error =
+                    SqlStoreError::TooManyRows { sql: abbreviated(sql), rows_max: self.rows_max };
                 return Err((TransactionFate::Failed, error));
             }
             let mut values = Vec::with_capacity(columns);
@@ -165,7 +166,7 @@ fn check_types(sql: &str, types: &[Type], parameters: &[SqlValue]) -> Result<(),
         if !fits {
             let (number, value) = (index + 1, value.kind());
             let problem = format!("`${number}` is {value}, which does not fit `{kind}`");
-            return Err(SqlStoreError::Parameters { sql: shown(sql), problem });
+            return Err(SqlStoreError::Parameters { sql: abbreviated(sql), problem });
         }
     }
     Ok(())
