@@ -113,13 +113,13 @@ impl CreateTable {
     }
 
     fn format_version(&self) -> Result<u8> {
-        let Some(said) = self.properties.get(FORMAT_VERSION) else {
+        let Some(stated) = self.properties.get(FORMAT_VERSION) else {
             return Ok(FORMAT_VERSION_DEFAULT);
         };
-        let version = said.trim().parse().ok();
+        let version = stated.trim().parse().ok();
         version.filter(|version| (1..=FORMAT_VERSION_MAX).contains(version)).ok_or_else(|| {
             illegal(format!(
-                "Unsupported format version: v{said:.20} (supported: v{FORMAT_VERSION_MAX})"
+                "Unsupported format version: v{stated:.20} (supported: v{FORMAT_VERSION_MAX})"
             ))
         })
     }
@@ -142,8 +142,8 @@ pub fn check_registered(doc: &TableDoc) -> Result<()> {
     };
     let last = crate::schema::last_column_id_of(&schema.raw)?;
     if last > doc.last_column_id {
-        let said = doc.last_column_id;
-        return Err(invalid(format!("`last-column-id` is {said}, but there is a column {last}")));
+        let stated = doc.last_column_id;
+        return Err(invalid(format!("`last-column-id` is {stated}, but there is a column {last}")));
     }
     bind_spec(&spec.raw, &schema.raw, doc)?;
     bind_order(&order.raw, &schema.raw)?;
@@ -166,8 +166,8 @@ fn without_slash(location: &str) -> &str {
 /// A string, if it is there.
 pub(crate) fn text(body: &RawJson, name: &str) -> Result<Option<String>> {
     let Some(value) = body.present(name) else { return Ok(None) };
-    let said = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
-    Ok(Some(said.into_owned()))
+    let text = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
+    Ok(Some(text.into_owned()))
 }
 
 /// An object in bytes of its own, if it is there.

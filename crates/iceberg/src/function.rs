@@ -188,11 +188,11 @@ impl FunctionDefinition {
             check_type(&parameter.kind).map_err(about)?;
         }
         // Of types that are one word it is known how they are written.
-        let words = self.parameters.iter().map(|it| it.kind.as_str());
-        if let Some(words) = words.collect::<Option<Vec<_>>>()
-            && words.join(",") != *id
+        let type_names = self.parameters.iter().map(|it| it.kind.as_str());
+        if let Some(type_names) = type_names.collect::<Option<Vec<_>>>()
+            && type_names.join(",") != *id
         {
-            return Err(about(format!("`definition-id` is not `{:.100}`", words.join(","))));
+            return Err(about(format!("`definition-id` is not `{:.100}`", type_names.join(","))));
         }
         check_type(&self.return_type).map_err(about)?;
         let is_struct = self.return_type["type"] == "struct";

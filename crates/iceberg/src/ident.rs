@@ -261,8 +261,8 @@ impl FromStr for Uuid {
     /// 36 characters: 32 digits in either case and four hyphens.
     fn from_str(text: &str) -> Result<Uuid> {
         let refuse = || {
-            let shown: String = text.chars().take(40).collect();
-            CatalogError::new(ErrorReason::BadRequest, format!("`{shown}` is no UUID"))
+            let excerpt: String = text.chars().take(40).collect();
+            CatalogError::new(ErrorReason::BadRequest, format!("`{excerpt}` is no UUID"))
         };
         let (mut bytes, mut digits) = ([0_u8; 16], 0);
         for (index, byte) in text.bytes().enumerate() {

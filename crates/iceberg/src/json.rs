@@ -180,9 +180,9 @@ impl RawJson {
 
     /// A string.
     #[must_use]
-    pub fn string(said: &str) -> RawJson {
-        let mut text = Vec::with_capacity(said.len() + 2);
-        put_string(&mut text, said);
+    pub fn string(value: &str) -> RawJson {
+        let mut text = Vec::with_capacity(value.len() + 2);
+        put_string(&mut text, value);
         RawJson(text.into())
     }
 
@@ -373,8 +373,8 @@ pub struct RawString(Bytes);
 impl RawString {
     /// Creates the string of its content.
     #[must_use]
-    pub fn new(said: &str) -> RawString {
-        RawString(RawJson::string(said).0)
+    pub fn new(value: &str) -> RawString {
+        RawString(RawJson::string(value).0)
     }
 
     /// `text`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
@@ -454,8 +454,8 @@ impl fmt::Display for RawString {
 }
 
 impl From<&str> for RawString {
-    fn from(said: &str) -> RawString {
-        RawString::new(said)
+    fn from(value: &str) -> RawString {
+        RawString::new(value)
     }
 }
 
@@ -469,14 +469,14 @@ fn move_to(part: &mut Bytes, whole: &Bytes, start: usize) -> Option<()> {
 }
 
 /// Appends a string with its quotation marks.
-pub fn put_string(out: &mut Vec<u8>, said: &str) {
+pub fn put_string(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
     let mut plain = 0;
-    for (at, &byte) in said.as_bytes().iter().enumerate() {
+    for (at, &byte) in value.as_bytes().iter().enumerate() {
         if byte >= 0x20 && byte != b'"' && byte != b'\\' {
             continue;
         }
-        out.extend_from_slice(said.as_bytes().get(plain..at).unwrap_or_default());
+        out.extend_from_slice(value.as_bytes().get(plain..at).unwrap_or_default());
         plain = at + 1;
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
@@ -491,7 +491,7 @@ pub fn put_string(out: &mut Vec<u8>, said: &str) {
             }
         }
     }
-    out.extend_from_slice(said.as_bytes().get(plain..).unwrap_or_default());
+    out.extend_from_slice(value.as_bytes().get(plain..).unwrap_or_default());
     out.push(b'"');
 }
 

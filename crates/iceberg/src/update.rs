@@ -20,7 +20,7 @@ use crate::ident::TableIdent;
 use crate::json::RawJson;
 
 pub use apply::{apply, from_updates, logged};
-pub(crate) use parse::asked;
+pub(crate) use parse::commit_parts;
 pub use parse::parse_commit;
 pub use require::{check, is_create};
 

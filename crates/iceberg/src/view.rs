@@ -252,13 +252,13 @@ impl ViewDoc {
     fn still_says(&self, key: ViewKey, raw: &RawJson) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {
-            ViewKey::Uuid => raw.as_str().is_some_and(|said| said == self.uuid),
+            ViewKey::Uuid => raw.as_str().is_some_and(|stated| stated == self.uuid),
             ViewKey::FormatVersion => is(self.format_version.into()),
-            ViewKey::Location => raw.as_str().is_some_and(|said| said == self.location),
+            ViewKey::Location => raw.as_str().is_some_and(|stated| stated == self.location),
             ViewKey::CurrentVersionId => is(self.current_version_id.into()),
             ViewKey::Properties => {
                 raw.is_null() && self.properties.is_empty()
-                    || parse::properties(raw).is_ok_and(|said| said == self.properties)
+                    || parse::properties(raw).is_ok_and(|stated| stated == self.properties)
             }
             ViewKey::Schemas | ViewKey::Versions | ViewKey::VersionLog => false,
             ViewKey::Unknown => true,

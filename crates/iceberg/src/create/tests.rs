@@ -29,8 +29,8 @@ fn tables_begin_as_those_of_the_reference() {
         let doc = request.document(UUID, &location, NOW_MS);
         let (doc, expected) = match (doc, case["refused"].as_str()) {
             (Ok(doc), None) => (doc, &case["table"]),
-            (Err(error), Some(said)) => {
-                assert!(error.message.contains(said), "{case}\n{error:?}");
+            (Err(error), Some(message)) => {
+                assert!(error.message.contains(message), "{case}\n{error:?}");
                 continue;
             }
             (doc, _) => panic!("{case}\n{doc:?}"),
@@ -52,7 +52,7 @@ fn tables_begin_as_those_of_the_reference() {
 #[test]
 fn what_is_no_request_is_none() {
     let schema = json!({"type": "struct", "fields": []});
-    for (body, said) in [
+    for (body, expected) in [
         (json!({"schema": schema}), "Invalid table name: null"),
         (json!({"name": null, "schema": schema}), "Invalid table name: null"),
         (json!({"name": 7, "schema": schema}), "`name` is not a string"),
@@ -66,7 +66,7 @@ fn what_is_no_request_is_none() {
     ] {
         let refused = CreateTable::parse(&fragment(&body)).expect_err("no request");
         assert_eq!(refused.kind, ErrorReason::BadRequest, "{body}");
-        assert!(refused.message.contains(said), "{body} {refused:?}");
+        assert!(refused.message.contains(expected), "{body} {refused:?}");
     }
     let nulls = json!({"name": "t", "schema": schema, "location": null, "partition-spec": null,
         "write-order": null, "stage-create": null, "properties": null});
@@ -112,7 +112,7 @@ fn a_table_is_registered_if_commits_can_go_on_from_it() {
         check_registered(&TableDoc::parse(changed.to_string().into()).expect("a document"))
     };
     assert!(check(|_| {}).is_ok());
-    for (change, said) in [
+    for (change, expected) in [
         (
             (|doc| {
                 doc["format-version"] = json!(1);
@@ -131,7 +131,7 @@ fn a_table_is_registered_if_commits_can_go_on_from_it() {
             "Cannot find source column for sort field: identity(9) ASC NULLS LAST",
         ),
     ] {
-        let refused = check(change).expect_err(said);
-        assert!(refused.message.contains(said), "{refused:?}");
+        let refused = check(change).expect_err(expected);
+        assert!(refused.message.contains(expected), "{refused:?}");
     }
 }

@@ -195,7 +195,7 @@ impl TableDoc {
         match key {
             DocumentKey::FormatVersion => is(self.format_version.into()),
             DocumentKey::TableUuid => raw.as_str().unwrap_or_default() == self.uuid,
-            DocumentKey::Location => raw.as_str().is_some_and(|said| said == self.location),
+            DocumentKey::Location => raw.as_str().is_some_and(|location| location == self.location),
             DocumentKey::LastSequenceNumber => is(self.last_sequence_number),
             DocumentKey::LastUpdatedMs => is(self.last_updated_ms),
             DocumentKey::LastColumnId => is(self.last_column_id.into()),

@@ -144,9 +144,9 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for TableProperties {
 impl PartialEq for TableProperties {
     /// Returns whether both say the same, in whatever order.
     fn eq(&self, other: &TableProperties) -> bool {
-        let said = |it: &TableProperties| -> HashMap<String, String> {
+        let map_of = |it: &TableProperties| -> HashMap<String, String> {
             it.iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect()
         };
-        said(self) == said(other)
+        map_of(self) == map_of(other)
     }
 }

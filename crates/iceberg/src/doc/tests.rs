@@ -308,8 +308,8 @@ fn many_properties_are_merged_in_order() {
     let updates = TableProperties::from_iter([("b", "x"), ("d", "4"), ("uuid", "no"), ("a", "1")]);
     assert!(properties.merge(&updates));
     assert!(!properties.merge(&updates));
-    let said: Vec<String> = properties.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    assert_eq!(said, ["a=1", "b=x", "c=3", "d=4"]);
+    let pairs: Vec<String> = properties.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(pairs, ["a=1", "b=x", "c=3", "d=4"]);
     assert!(properties.remove_all(["c", "e"]));
     assert!(!properties.remove_all(["c", "e"]));
     assert_eq!(properties, TableProperties::from_iter([("d", "4"), ("b", "x"), ("a", "1")]));

@@ -413,10 +413,10 @@ fn unicode_escape(bytes: &[u8]) -> Option<(char, usize)> {
 
 /// Returns what a checked string says that has escapes.
 fn unescape(inner: &str) -> String {
-    let mut said = String::with_capacity(inner.len());
+    let mut unescaped = String::with_capacity(inner.len());
     let mut rest = inner;
     while let Some((plain, escape)) = rest.split_once('\\') {
-        said.push_str(plain);
+        unescaped.push_str(plain);
         let whole = rest.get(plain.len()..).unwrap_or_default();
         let (character, length) = match escape.as_bytes().first() {
             Some(b'b') => ('\u{8}', 2),
@@ -428,11 +428,11 @@ fn unescape(inner: &str) -> String {
             Some(&other) => (char::from(other), 2),
             None => break,
         };
-        said.push(character);
+        unescaped.push(character);
         rest = whole.get(length..).unwrap_or_default();
     }
-    said.push_str(rest);
-    said
+    unescaped.push_str(rest);
+    unescaped
 }
 
 /// Offset of the first byte from `at` on that a string may not simply contain: a quotation mark, a

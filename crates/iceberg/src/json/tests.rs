@@ -31,18 +31,18 @@ fn rebuilt(fragment: &RawJson) -> Value {
 /// Both readers agree whether it is JSON, and what it says.
 fn check(text: &[u8]) {
     let ours = RawJson::parse(Bytes::copy_from_slice(text));
-    let shown = String::from_utf8_lossy(text);
+    let readable = String::from_utf8_lossy(text);
     match (serde_json::from_slice::<Value>(text), ours) {
         (Ok(theirs), Ok(ours)) => {
-            assert_eq!(rebuilt(&ours), theirs, "{shown}");
+            assert_eq!(rebuilt(&ours), theirs, "{readable}");
             let compact = ours.compact();
-            assert_eq!(rebuilt(&compact), theirs, "{shown}");
+            assert_eq!(rebuilt(&compact), theirs, "{readable}");
             assert_eq!(compact.compact(), compact);
         }
         (Err(_), Err(_)) => {}
         // Whether a number can be represented is for who reads it.
         (Err(error), Ok(_)) if error.to_string().contains("number out of range") => {}
-        (theirs, ours) => panic!("{shown}: serde_json {theirs:?}, ours {ours:?}"),
+        (theirs, ours) => panic!("{readable}: serde_json {theirs:?}, ours {ours:?}"),
     }
 }
 

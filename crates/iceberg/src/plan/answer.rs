@@ -235,7 +235,7 @@ fn put_partition(out: &mut Vec<u8>, file: &ContentFile, spec: Option<&PruneSpec>
 }
 
 fn put_stats(out: &mut Vec<u8>, file: &ContentFile, ids: &[i32]) {
-    let is_asked = |id: &i32| ids.binary_search(id).is_ok();
+    let is_requested = |id: &i32| ids.binary_search(id).is_ok();
     let counts: [(&str, &Counts); 4] = [
         ("column-sizes", &file.column_sizes),
         ("value-counts", &file.value_counts),
@@ -243,13 +243,13 @@ fn put_stats(out: &mut Vec<u8>, file: &ContentFile, ids: &[i32]) {
         ("nan-value-counts", &file.nan_counts),
     ];
     for (name, counts) in counts {
-        let asked: Vec<_> = counts.iter().filter(|(id, _)| is_asked(id)).collect();
-        if !asked.is_empty() {
+        let requested: Vec<_> = counts.iter().filter(|(id, _)| is_requested(id)).collect();
+        if !requested.is_empty() {
             put_name(out, name);
             out.extend_from_slice(b"{\"keys\":");
-            put_numbers(out, asked.iter().map(|(id, _)| i64::from(*id)));
+            put_numbers(out, requested.iter().map(|(id, _)| i64::from(*id)));
             put_name(out, "values");
-            put_numbers(out, asked.iter().map(|(_, count)| *count));
+            put_numbers(out, requested.iter().map(|(_, count)| *count));
             out.push(b'}');
         }
     }
@@ -259,14 +259,14 @@ fn put_stats(out: &mut Vec<u8>, file: &ContentFile, ids: &[i32]) {
     let bounds: [(&str, &Bounds); 2] =
         [("lower-bounds", &file.lower), ("upper-bounds", &file.upper)];
     for (name, bounds) in bounds {
-        let asked: Vec<_> = bounds.iter().filter(|(id, _)| is_asked(id)).collect();
-        if !asked.is_empty() {
+        let requested: Vec<_> = bounds.iter().filter(|(id, _)| is_requested(id)).collect();
+        if !requested.is_empty() {
             put_name(out, name);
             out.extend_from_slice(b"{\"keys\":");
-            put_numbers(out, asked.iter().map(|(id, _)| i64::from(*id)));
+            put_numbers(out, requested.iter().map(|(id, _)| i64::from(*id)));
             put_name(out, "values");
             out.push(b'[');
-            for (_, bytes) in &asked {
+            for (_, bytes) in &requested {
                 put_comma(out);
                 put_string(out, &upper_hex(bytes));
             }

@@ -248,7 +248,7 @@ impl SnapshotFigures {
             }
             self.keys_bytes = bytes;
             let names = self.names.get(&spec_id).map_or(&[][..], Vec::as_slice);
-            let partition = spec.map(|spec| shown(spec, names, file)).unwrap_or_default();
+            let partition = spec.map(|spec| partition_text(spec, names, file)).unwrap_or_default();
             let new = PartitionFigures { partition, spec_id, ..PartitionFigures::default() };
             self.partitions.insert(key.clone(), new);
         }
@@ -282,7 +282,7 @@ impl SnapshotFigures {
 }
 
 /// Values of a partition with the names of its fields.
-fn shown(spec: &PruneSpec, names: &[String], file: &ContentFile) -> String {
+fn partition_text(spec: &PruneSpec, names: &[String], file: &ContentFile) -> String {
     let mut out = Vec::new();
     for (place, field) in spec.fields.iter().enumerate() {
         if place > 0 {
@@ -406,7 +406,7 @@ mod tests {
             figures.add_file(&file(FileContent::Data, "orc", Some(&region), 1), 0);
         }
         assert_eq!((figures.partitions().len(), figures.beyond), (2, 1));
-        let shown = figures.top_partitions(1, |it| it.data.files);
-        assert_eq!(shown[0].partition.chars().count(), PARTITION_SHOWN_MAX + 1);
+        let partitions = figures.top_partitions(1, |it| it.data.files);
+        assert_eq!(partitions[0].partition.chars().count(), PARTITION_SHOWN_MAX + 1);
     }
 }

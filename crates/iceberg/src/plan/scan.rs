@@ -103,9 +103,10 @@ impl BoundScan {
         let hidden = &with_those_within(hidden, doc, &columns)?;
         // What a policy says is about the values as they are.
         let restriction = BoundFilter::new(filter, &columns, true, &BTreeSet::new())?;
-        let asked = BoundFilter::new(&request.filter, &columns, request.is_case_sensitive, hidden)?;
+        let requested =
+            BoundFilter::new(&request.filter, &columns, request.is_case_sensitive, hidden)?;
         let is_partial = restriction != BoundFilter::Constant(true);
-        let filter = asked.and(restriction.clone());
+        let filter = requested.and(restriction.clone());
         // Counts are of all rows of a file: filters could ask for those that may not be read.
         let counted = if is_partial && !is_trusted { restriction } else { filter.clone() };
         let stats = ids_of_stats(&columns, request)?;
@@ -248,7 +249,7 @@ impl BoundScan {
             if page.is_full() || self.is_enough(page) {
                 return Ok(Some(place));
             }
-            let is_asked_for = match &self.added_in {
+            let is_wanted = match &self.added_in {
                 None => entry.status != ManifestEntryStatus::Deleted,
                 Some(added_in) => {
                     let snapshot = entry.snapshot_id(manifest);
@@ -256,7 +257,7 @@ impl BoundScan {
                         && snapshot.is_some_and(|it| added_in.contains(&it))
                 }
             };
-            if !is_asked_for {
+            if !is_wanted {
                 continue;
             }
             let live = read.live(entry, manifest);

@@ -52,14 +52,14 @@ pub(super) fn bucket_of(value: &PlanValue, count: u32) -> Option<i64> {
 pub(super) fn murmur3(bytes: &[u8]) -> u32 {
     let mix =
         |block: u32| block.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
-    let (blocks, tail) = bytes.as_chunks::<4>();
+    let (blocks, remainder) = bytes.as_chunks::<4>();
     let mut hash = 0_u32;
     for block in blocks {
         hash ^= mix(u32::from_le_bytes(*block));
         hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
     }
-    if !tail.is_empty() {
-        hash ^= mix(tail.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte)));
+    if !remainder.is_empty() {
+        hash ^= mix(remainder.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte)));
     }
     // The length is mixed in modulo 2^32.
     hash ^= u32::try_from(bytes.len() & 0xffff_ffff).unwrap_or_default();

@@ -159,7 +159,7 @@ impl PlanValue {
             }
             (PlanValue::Integer(number), _) => return put_integer(out, *number),
             (PlanValue::Decimal(unscaled), kind) => put_decimal(*unscaled, kind, &mut text),
-            (PlanValue::Text(said), _) => return put_string(out, said),
+            (PlanValue::Text(string), _) => return put_string(out, string),
             (PlanValue::Bytes(bytes), ColumnType::Uuid) => {
                 for (place, byte) in bytes.iter().enumerate() {
                     let dash = if matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" };
@@ -177,32 +177,32 @@ impl PlanValue {
     ///
     /// # Errors
     /// What is expected instead.
-    pub(super) fn of_json(kind: &ColumnType, said: &RawJson) -> Result<FilterLiteral, String> {
+    pub(super) fn of_json(kind: &ColumnType, json: &RawJson) -> Result<FilterLiteral, String> {
         use ColumnType as T;
-        let text = said.as_str();
+        let text = json.as_str();
         let text = text.as_deref();
         let value = match kind {
-            T::Boolean => said.as_bool().map(PlanValue::Bool),
-            T::Int => return whole(said, i64::from(i32::MIN), i64::from(i32::MAX)),
-            T::Long => return whole(said, i64::MIN, i64::MAX),
-            T::Float | T::Double => return real(said, kind),
+            T::Boolean => json.as_bool().map(PlanValue::Bool),
+            T::Int => return whole(json, i64::from(i32::MIN), i64::from(i32::MAX)),
+            T::Long => return whole(json, i64::MIN, i64::MAX),
+            T::Float | T::Double => return real(json, kind),
             T::Decimal { scale, .. } => {
-                let digits = text.or((said.kind() == JsonKind::Number).then(|| said.text()));
+                let digits = text.or((json.kind() == JsonKind::Number).then(|| json.text()));
                 digits.and_then(|it| decimal(it, *scale)).map(PlanValue::Decimal)
             }
             T::Date => {
-                let days = text.and_then(read_date).or(said.as_i32().map(i64::from));
+                let days = text.and_then(read_date).or(json.as_i32().map(i64::from));
                 days.map(PlanValue::Integer)
             }
             T::Time => {
                 let read = text.and_then(|it| read_time(it, MICROS));
                 let is_of_day = |it: &i64| (0..DAY_MICROS).contains(it);
-                read.or(said.as_i64().filter(is_of_day)).map(PlanValue::Integer)
+                read.or(json.as_i64().filter(is_of_day)).map(PlanValue::Integer)
             }
             T::Timestamp | T::TimestampTz | T::TimestampNs | T::TimestampTzNs => {
                 let has_zone = matches!(kind, T::TimestampTz | T::TimestampTzNs);
                 let read = text.and_then(|it| read_timestamp(it, per_second(kind), has_zone));
-                read.or(said.as_i64()).map(PlanValue::Integer)
+                read.or(json.as_i64()).map(PlanValue::Integer)
             }
             T::String => text.map(|it| PlanValue::Text(it.into())),
             T::Uuid => {
@@ -219,7 +219,7 @@ impl PlanValue {
         };
         value
             .map(FilterLiteral::Value)
-            .ok_or_else(|| format!("{:.80} is no value of it", said.text()))
+            .ok_or_else(|| format!("{:.80} is no value of it", json.text()))
     }
 }
 
@@ -241,15 +241,15 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
     Some(bytes.iter().fold(sign, |sum: i128, byte| sum << 8 | i128::from(*byte)))
 }
 
-fn whole(said: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String> {
-    let refuse = || format!("{:.80} is no whole number", said.text());
-    if said.kind() != JsonKind::Number {
+fn whole(value: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String> {
+    let refuse = || format!("{:.80} is no whole number", value.text());
+    if value.kind() != JsonKind::Number {
         return Err(refuse());
     }
-    let text = said.text();
+    let text = value.text();
     // What is whole may be written with a point all the same.
     let text = text.split_once('.').filter(|(_, zeros)| zeros.bytes().all(|it| it == b'0'));
-    let text = text.map_or(said.text(), |(digits, _)| digits);
+    let text = text.map_or(value.text(), |(digits, _)| digits);
     let number: i128 =
         match text.parse() {
             Ok(number) => number,
@@ -267,15 +267,15 @@ fn whole(said: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String> {
     })
 }
 
-fn real(said: &RawJson, kind: &ColumnType) -> Result<FilterLiteral, String> {
-    let refuse = || format!("{:.80} is no number", said.text());
-    if said.kind() != JsonKind::Number {
+fn real(value: &RawJson, kind: &ColumnType) -> Result<FilterLiteral, String> {
+    let refuse = || format!("{:.80} is no number", value.text());
+    if value.kind() != JsonKind::Number {
         return Err(refuse());
     }
     let number = match kind {
         // As the column has it, so that it is equal to what was written with the same digits.
-        ColumnType::Float => said.text().parse::<f32>().map(f64::from),
-        _ => said.text().parse::<f64>(),
+        ColumnType::Float => value.text().parse::<f32>().map(f64::from),
+        _ => value.text().parse::<f64>(),
     };
     let number = number.map_err(|_| refuse())?;
     Ok(match number {

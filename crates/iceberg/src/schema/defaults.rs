@@ -37,20 +37,20 @@ fn check(column: &SchemaColumn, default: &RawJson) -> Result<()> {
         | ColumnType::Variant
         | ColumnType::Geometry { .. }
         | ColumnType::Geography { .. } => {
-            let (name, said) = (&column.name, default.text());
+            let (name, default_text) = (&column.name, default.text());
             return Err(illegal(format!(
-                "Invalid default value for {name:.80}: {said:.80} (must be null)"
+                "Invalid default value for {name:.80}: {default_text:.80} (must be null)"
             )));
         }
         ColumnType::Other(_) => true,
-        text => default.as_str().is_some_and(|said| is_text_of(text, &said)),
+        text => default.as_str().is_some_and(|default_text| is_text_of(text, &default_text)),
     };
     if is_one { Ok(()) } else { Err(refuse(column, default)) }
 }
 
 fn refuse(column: &SchemaColumn, default: &RawJson) -> CatalogError {
-    let (said, written) = (default.text(), column.written.text().trim_matches('"'));
-    illegal(format!("Cannot cast default value to {written:.80}: {said:.80}"))
+    let (default_text, written) = (default.text(), column.written.text().trim_matches('"'));
+    illegal(format!("Cannot cast default value to {written:.80}: {default_text:.80}"))
 }
 
 fn is_text_of(kind: &ColumnType, text: &str) -> bool {

@@ -222,8 +222,8 @@ impl RestrictableColumns {
             _ => return Err(wrong("a column is its name or a `reference`")),
         };
         found.ok_or_else(|| {
-            let shown: String = reference.to_string().chars().take(100).collect();
-            bad(format!("Column does not exist: {shown}"))
+            let excerpt: String = reference.to_string().chars().take(100).collect();
+            bad(format!("Column does not exist: {excerpt}"))
         })
     }
 }
@@ -251,9 +251,9 @@ fn literal(column: &SchemaColumn, value: &Value) -> Result<Value> {
     if fits {
         return Ok(value.clone());
     }
-    let shown: String = value.to_string().chars().take(60).collect();
+    let excerpt: String = value.to_string().chars().take(60).collect();
     let (name, kind) = (&column.name, column.written.text());
-    Err(wrong(&format!("`{name:.100}` of type {kind:.60} is compared with {shown}")))
+    Err(wrong(&format!("`{name:.100}` of type {kind:.60} is compared with {excerpt}")))
 }
 
 fn member<'a>(all: &'a Map<String, Value>, name: &str) -> Result<&'a Value> {

@@ -27,8 +27,8 @@ impl SortField {
     fn read(field: &RawJson) -> Result<SortField> {
         let [direction, nulls] = members_of_field(field, ["direction", "null-order"])?;
         let text = |value: &Option<RawJson>, name| {
-            let said = value.as_ref().and_then(RawJson::as_str).map(|it| it.to_ascii_lowercase());
-            said.ok_or_else(|| illegal(format!("Cannot parse missing string: {name}")))
+            let lower = value.as_ref().and_then(RawJson::as_str).map(|it| it.to_ascii_lowercase());
+            lower.ok_or_else(|| illegal(format!("Cannot parse missing string: {name}")))
         };
         let is_descending = match &*text(&direction, "direction")? {
             "asc" => false,

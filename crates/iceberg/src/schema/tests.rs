@@ -39,8 +39,8 @@ fn check<T: std::fmt::Debug>(
     for case in cases {
         match (act(&case), case["refused"].as_str()) {
             (Ok(made), None) => see(&case, made),
-            (Err(error), Some(said)) => {
-                assert!(error.message.contains(said), "{case}\n{error:?}");
+            (Err(error), Some(expected)) => {
+                assert!(error.message.contains(expected), "{case}\n{error:?}");
                 let kinds = [
                     ErrorReason::Validation,
                     ErrorReason::IllegalArgument,
@@ -69,8 +69,8 @@ fn ids_are_given_in_the_order_of_the_reference() {
         let schema = with_id(&schema, "schema-id", 0);
         assert_eq!(value(&schema), case["fresh"]);
         assert_eq!(last, last_column_id_of(&schema).expect("a schema"));
-        let given: HashSet<i32> = ids.values().copied().collect();
-        assert_eq!(given, (1..=last).collect());
+        let assigned: HashSet<i32> = ids.values().copied().collect();
+        assert_eq!(assigned, (1..=last).collect());
         assert!(same_schema(&schema, &fragment(&case["fresh"])));
     });
     let none = fragment(&json!({"type": "struct", "fields": [], "x": {"kept": 1.50}}));
@@ -156,7 +156,7 @@ fn fields_get_the_ids_of_equal_fields_of_before() {
         let bound = bind_spec(&fragment(&spec(&new)), &columns, &doc);
         match (bound, expected) {
             (Ok((bound, _)), Ok(expected)) => assert_eq!(ids(&bound), expected, "{new:?}"),
-            (Err(error), Err(said)) => assert!(error.message.contains(said), "{error:?}"),
+            (Err(error), Err(message)) => assert!(error.message.contains(message), "{error:?}"),
             (bound, _) => panic!("{new:?} {bound:?}"),
         }
     }

@@ -17,7 +17,7 @@ use crate::{CatalogError, Result};
 /// # Errors
 /// `BadRequest`: it is none, or something in it is not known; or `TooLarge`.
 pub fn parse_commit(body: &RawJson) -> Result<CommitRequest> {
-    let (identifier, requirements) = asked(body, REQUIREMENTS_MAX, requirement)?;
+    let (identifier, requirements) = commit_parts(body, REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| missing("updates"))?;
     let (mut updates, mut counted) = (Vec::new(), 0);
     for item in list.items()? {
@@ -33,8 +33,8 @@ pub fn parse_commit(body: &RawJson) -> Result<CommitRequest> {
     Ok(CommitRequest { identifier, requirements, updates })
 }
 
-/// Of what a commit is, of a table or a view, and what has to hold for it.
-pub(crate) fn asked<T>(
+/// Reads the identifier and the requirements of a commit to a table or a view.
+pub(crate) fn commit_parts<T>(
     body: &RawJson,
     most: usize,
     requirement: impl Fn(&RawJson) -> Result<T>,
@@ -164,15 +164,15 @@ fn object(item: &RawJson, name: &str) -> Result<RawJson> {
 
 fn text(item: &RawJson, name: &str) -> Result<String> {
     let value = member(item, name)?;
-    let said = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
-    Ok(said.into_owned())
+    let text = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
+    Ok(text.into_owned())
 }
 
 fn texts(list: &RawJson) -> Result<Vec<String>> {
     let texts = list.items()?.map(|item| {
-        let said =
+        let text =
             item.as_str().ok_or_else(|| bad("a list of strings has something else in it"))?;
-        Ok(said.into_owned())
+        Ok(text.into_owned())
     });
     texts.collect()
 }

@@ -288,8 +288,8 @@ fn rows_get_ids_from_version_3_on() {
 fn branches_and_tags() {
     let tag = json!({"action": "set-snapshot-ref", "ref-name": "v1", "type": "tag",
         "snapshot-id": FIRST, "max-ref-age-ms": 5});
-    let said = json!({"snapshot-id": FIRST, "type": "tag", "max-ref-age-ms": 5});
-    let doc = check(V2, json!([tag]), &[("/refs/v1", said)]);
+    let reference = json!({"snapshot-id": FIRST, "type": "tag", "max-ref-age-ms": 5});
+    let doc = check(V2, json!([tag]), &[("/refs/v1", reference)]);
     let text = String::from_utf8(doc.to_bytes().to_vec()).expect("UTF-8");
     check_nothing(&text, json!([tag]));
     check_nothing(V2, json!([set_ref("main", SECOND)]));
@@ -586,14 +586,14 @@ fn statistics_and_keys_are_one_for_each_name() {
 fn a_table_goes_from_version_1_to_3_and_not_back() {
     let upgrade = |to: i32| json!([{"action": "upgrade-format-version", "format-version": to}]);
     let second = applied(&parse(V1), upgrade(2)).expect("applied").expect("a change");
-    let said = value(&second);
-    assert_eq!(said["schemas"][0]["schema-id"], json!(0));
-    assert_eq!(said["partition-specs"][0]["fields"][1]["field-id"], json!(1001));
-    assert_eq!(said["last-partition-id"], json!(1001));
-    assert_eq!(said["sort-orders"], json!([{"order-id": 0, "fields": []}]));
-    assert_eq!(said["last-sequence-number"], json!(0));
+    let document = value(&second);
+    assert_eq!(document["schemas"][0]["schema-id"], json!(0));
+    assert_eq!(document["partition-specs"][0]["fields"][1]["field-id"], json!(1001));
+    assert_eq!(document["last-partition-id"], json!(1001));
+    assert_eq!(document["sort-orders"], json!([{"order-id": 0, "fields": []}]));
+    assert_eq!(document["last-sequence-number"], json!(0));
     for gone in ["schema", "partition-spec", "next-row-id"] {
-        assert!(said.get(gone).is_none(), "{gone} is still there");
+        assert!(document.get(gone).is_none(), "{gone} is still there");
     }
     let third = applied(&second, upgrade(3)).expect("applied").expect("a change");
     assert_eq!(value(&third)["next-row-id"], json!(0));
@@ -623,10 +623,10 @@ fn version_1_repeats_what_is_current() {
         {"action": "set-default-spec", "spec-id": -1},
     ]);
     let doc = applied(&parse(V1), updates).expect("applied").expect("a change");
-    let said = value(&doc);
-    assert_eq!(said["schema"], said["schemas"][1]);
-    assert_eq!(said["partition-spec"], said["partition-specs"][1]["fields"]);
-    assert_eq!(said["schema"]["schema-id"], json!(1));
+    let document = value(&doc);
+    assert_eq!(document["schema"], document["schemas"][1]);
+    assert_eq!(document["partition-spec"], document["partition-specs"][1]["fields"]);
+    assert_eq!(document["schema"]["schema-id"], json!(1));
     assert_eq!(doc.last_column_id, 9);
     let gap = json!([{"action": "add-spec", "spec": {"fields": [
         {"source-id": 3, "transform": "identity", "name": "z", "field-id": 1005}]}}]);

@@ -31,11 +31,11 @@ impl ViewDoc {
         let mut slots = Vec::new();
         let mut cursor = JsonCursor::new(&text)?;
         cursor.object(|cursor, name| {
-            let said = name.decode();
-            let known = KNOWN.iter().find(|(_, known)| *known == said);
+            let decoded = name.decode();
+            let known = KNOWN.iter().find(|(_, known)| *known == decoded);
             let key = known.map_or(ViewKey::Unknown, |(key, _)| *key);
             if key != ViewKey::Unknown && slots.iter().any(|slot: &ViewSlot| slot.key == key) {
-                return Err(illegal(format!("the view metadata has `{said}` twice")));
+                return Err(illegal(format!("the view metadata has `{decoded}` twice")));
             }
             let raw = RawJson::within(&text, cursor.value()?);
             slots.push(ViewSlot { key, name: RawString::within(&text, name), raw: Some(raw) });
@@ -63,14 +63,14 @@ impl ViewDoc {
         }
         let Some(current) = self.current_version() else {
             let id = self.current_version_id;
-            let ids = shown(&versions);
+            let ids = ids_text(&versions);
             return Err(illegal(format!(
                 "Cannot find current version {id} in view versions: {ids}"
             )));
         };
         let id = current.schema_id;
         if !schemas.contains(&id) {
-            let ids = shown(&schemas);
+            let ids = ids_text(&schemas);
             return Err(illegal(format!(
                 "Cannot find current schema with id {id} in schemas: {ids}"
             )));
@@ -243,8 +243,8 @@ fn long(object: &RawJson, name: &str) -> Result<i64> {
 
 fn as_string(value: Option<RawJson>, name: &str) -> Result<String> {
     let value = value.ok_or_else(|| missing("string", name))?;
-    let said = value.as_str().map(Cow::into_owned);
-    said.ok_or_else(|| no("a string", name, &value))
+    let text = value.as_str().map(Cow::into_owned);
+    text.ok_or_else(|| no("a string", name, &value))
 }
 
 fn as_int(value: Option<RawJson>, name: &str) -> Result<i32> {
@@ -261,7 +261,7 @@ fn no(what: &str, name: &str, value: &RawJson) -> CatalogError {
 }
 
 /// Some ids, as messages show them.
-fn shown(ids: &[i32]) -> String {
+fn ids_text(ids: &[i32]) -> String {
     /// As many as anybody reads.
     const SHOWN_MAX: usize = 20;
     let mut ids: Vec<String> = ids.iter().take(SHOWN_MAX).map(ToString::to_string).collect();

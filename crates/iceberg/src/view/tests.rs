@@ -68,7 +68,9 @@ fn commits_make_what_the_reference_makes() {
         let made = commit(&case["base"], &case["updates"]);
         let refused = case["ours"].as_str().or(case["refused"].as_str());
         match (made, refused) {
-            (Err(error), Some(said)) => assert!(error.message.contains(said), "{case}\n{error:?}"),
+            (Err(error), Some(message)) => {
+                assert!(error.message.contains(message), "{case}\n{error:?}")
+            }
             (Ok(doc), None) if case["ours"].is_i64() => {
                 assert_eq!(json!(doc.current_version_id), case["ours"], "{case}");
                 doc.settle().expect("a document");
@@ -110,7 +112,7 @@ fn what_changes_nothing_is_no_commit() {
 #[test]
 fn what_is_no_commit_is_refused() {
     let other = "fa6506c3-7681-40c8-86dc-e36561f83386";
-    for (body, kind, said) in [
+    for (body, kind, expected) in [
         (json!({}), ErrorReason::BadRequest, "`updates` is missing"),
         (json!({"updates": [{"action": "add-snapshot"}]}), ErrorReason::BadRequest, "add-snapshot"),
         (
@@ -156,7 +158,7 @@ fn what_is_no_commit_is_refused() {
         };
         let error: CatalogError = act().expect_err("refused");
         assert_eq!(error.kind, kind, "{body} {error:?}");
-        assert!(error.message.contains(said), "{body} {error:?}");
+        assert!(error.message.contains(expected), "{body} {error:?}");
     }
 }
 
@@ -219,13 +221,13 @@ fn a_view_begins_with_its_first_version() {
     assert_eq!(written(&doc), expected);
     let (settled, bytes) = doc.settle().expect("a document");
     assert_eq!(settled.to_bytes(), bytes);
-    let refused = |change: fn(&mut Value), said: &str| {
+    let refused = |change: fn(&mut Value), message: &str| {
         let mut changed = body.clone();
         change(&mut changed);
         let made = CreateView::parse(&fragment(&changed))
             .and_then(|request| request.document(uuid, "file:///wh/v", NOW_MS));
-        let error = made.expect_err(said);
-        assert!(error.message.contains(said), "{error:?}");
+        let error = made.expect_err(message);
+        assert!(error.message.contains(message), "{error:?}");
     };
     refused(|it| it["name"] = json!(null), "Cannot parse missing field: name");
     refused(|it| it["schema"] = json!(null), "Cannot parse missing field: schema");

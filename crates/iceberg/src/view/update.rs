@@ -14,7 +14,7 @@ use crate::error::{bad, illegal, invalid, too_many};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::RawJson;
 use crate::schema::{check_schema, same_schema, with_id};
-use crate::update::asked;
+use crate::update::commit_parts;
 use crate::{CatalogError, ErrorReason, Result};
 
 /// Updates of one commit at the most.
@@ -80,7 +80,7 @@ pub enum ViewUpdate {
 /// # Errors
 /// `BadRequest` or `IllegalArgument`: it is none, or something in it is not known; or `TooLarge`.
 pub fn parse_view_commit(body: &RawJson) -> Result<ViewCommit> {
-    let (identifier, requirements) = asked(body, VIEW_REQUIREMENTS_MAX, requirement)?;
+    let (identifier, requirements) = commit_parts(body, VIEW_REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| bad("`updates` is missing"))?;
     let mut updates = Vec::new();
     for item in list.items()? {
@@ -335,10 +335,10 @@ impl ViewBuilder {
     fn expire(&mut self) -> Result<()> {
         let doc = &mut self.doc;
         let kept = match doc.properties.get(HISTORY_ENTRIES) {
-            Some(said) => said
+            Some(text) => text
                 .trim()
                 .parse::<i32>()
-                .map_err(|_| illegal(format!("`{HISTORY_ENTRIES}` is not a number: {said:.20}")))?,
+                .map_err(|_| illegal(format!("`{HISTORY_ENTRIES}` is not a number: {text:.20}")))?,
             None => HISTORY_ENTRIES_DEFAULT,
         };
         let kept = usize::try_from(kept)
@@ -379,11 +379,11 @@ fn check_dialects(base: &ViewDoc, new: &ViewDoc) -> Result<()> {
     if before.is_subset(&after) {
         return Ok(());
     }
-    let shown = |it: BTreeSet<String>| {
+    let listed = |it: BTreeSet<String>| {
         let it: Vec<String> = it.into_iter().collect();
         format!("[{:.200}]", it.join(", "))
     };
-    let (before, after) = (shown(before), shown(after));
+    let (before, after) = (listed(before), listed(after));
     Err(illegal(format!(
         "Cannot replace view due to loss of view dialects ({DROP_DIALECT}=false):\nPrevious \
          dialects: {before}\nNew dialects: {after}"

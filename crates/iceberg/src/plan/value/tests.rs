@@ -10,9 +10,9 @@ fn text(kind: &str, value: &PlanValue) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn read(kind: &str, said: &str) -> Result<FilterLiteral, String> {
-    let said = RawJson::parse(said.to_owned().into()).unwrap();
-    PlanValue::of_json(&ColumnType::parse(kind).unwrap(), &said)
+fn read(kind: &str, json: &str) -> Result<FilterLiteral, String> {
+    let json = RawJson::parse(json.to_owned().into()).unwrap();
+    PlanValue::of_json(&ColumnType::parse(kind).unwrap(), &json)
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn values_are_written_as_the_interface_has_them() {
 #[test]
 fn values_of_filters_fit_their_column_or_are_refused() {
     let value = |value: PlanValue| Ok(FilterLiteral::Value(value));
-    for (kind, said, expected) in [
+    for (kind, json, expected) in [
         ("int", "2147483648", Ok(FilterLiteral::Above)),
         ("int", "-99999999999999999999999999999999999999999999", Ok(FilterLiteral::Below)),
         ("long", "5.0", value(PlanValue::Integer(5))),
@@ -58,9 +58,9 @@ fn values_of_filters_fit_their_column_or_are_refused() {
         ("decimal(9,2)", r#""1.200""#, value(PlanValue::Decimal(120))),
         ("fixed[2]", r#""abCD""#, value(PlanValue::Bytes([0xab, 0xcd].into()))),
     ] {
-        assert_eq!(read(kind, said), expected, "{kind} {said}");
+        assert_eq!(read(kind, json), expected, "{kind} {json}");
     }
-    for (kind, said) in [
+    for (kind, json) in [
         ("int", "1.5"),
         ("int", r#""1""#),
         ("boolean", "1"),
@@ -76,7 +76,7 @@ fn values_of_filters_fit_their_column_or_are_refused() {
         ("fixed[2]", r#""abcdef""#),
         ("variant", "1"),
     ] {
-        assert!(read(kind, said).is_err(), "{kind} {said}");
+        assert!(read(kind, json).is_err(), "{kind} {json}");
     }
 }
 
@@ -104,10 +104,10 @@ proptest! {
     fn any_number_goes_there_and_back(number in any::<i64>(), real in any::<f64>()) {
         for kind in ["long", "timestamp", "timestamptz", "timestamp_ns"] {
             let value = PlanValue::Integer(number);
-            let said = text(kind, &value);
+            let written = text(kind, &value);
             // Texts have years of four digits; what is beyond is for those who send numbers.
-            if kind == "long" || !said.starts_with("\"-") && said.find('-') == Some(5) {
-                prop_assert_eq!(read(kind, &said), Ok(FilterLiteral::Value(value)), "{} {}", kind, said);
+            if kind == "long" || !written.starts_with("\"-") && written.find('-') == Some(5) {
+                prop_assert_eq!(read(kind, &written), Ok(FilterLiteral::Value(value)), "{} {}", kind, written);
             }
         }
         if real.is_finite() {

@@ -271,10 +271,10 @@ proptest! {
         let base = parse(base);
         if let Ok(Some(doc)) = applied(&base, json!(updates)) {
             let (doc, _) = logged(doc, &base, "s3://b/before.json");
-            let said = value(&doc);
+            let document = value(&doc);
             for (name, raw) in base.unknown() {
                 let raw: Value = raw.decode().expect("JSON");
-                prop_assert_eq!(&said[&*name.as_str()], &raw);
+                prop_assert_eq!(&document[&*name.as_str()], &raw);
             }
             prop_assert_eq!(doc.settle().expect("settled").1, doc.to_bytes());
         }

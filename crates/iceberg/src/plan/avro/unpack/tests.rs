@@ -43,9 +43,9 @@ fn what_is_damaged_is_refused() {
 #[test]
 fn lengths_that_are_only_said_take_no_memory() {
     // Snappy: 100 MiB of nothing.
-    let said = [&[0x80, 0x80, 0x80, 0x32][..], &[0; 8]].concat();
-    assert_eq!(snap::raw::decompress_len(&said[..8]), Ok(100 << 20));
-    assert_eq!(unpack("snappy", &said, 128 << 20), Err("a block cannot be unpacked"));
+    let block = [&[0x80, 0x80, 0x80, 0x32][..], &[0; 8]].concat();
+    assert_eq!(snap::raw::decompress_len(&block[..8]), Ok(100 << 20));
+    assert_eq!(unpack("snappy", &block, 128 << 20), Err("a block cannot be unpacked"));
     // Zstandard: a frame that looks back on 16 MiB, and one on 8, with an empty block each.
     let frame = |window| [&[0x28, 0xb5, 0x2f, 0xfd, 0, window][..], &[1, 0, 0]].concat();
     assert_eq!(unpack("zstandard", &frame(14 << 3), 100), Err("a block cannot be unpacked"));
