@@ -17,9 +17,9 @@ pub(crate) fn cut(text: &str) -> String {
         return text.to_owned();
     }
     let head = text.floor_char_boundary(HEAD_BYTES);
-    let tail = text.ceil_char_boundary(text.len() - TAIL_BYTES);
-    let (first, last) = (text.get(..head).unwrap_or(""), text.get(tail..).unwrap_or(""));
-    format!("{first}\n[… {} bytes left out …]\n{last}", tail - head)
+    let tail_start = text.ceil_char_boundary(text.len() - TAIL_BYTES);
+    let (first, last) = (text.get(..head).unwrap_or(""), text.get(tail_start..).unwrap_or(""));
+    format!("{first}\n[… {} bytes left out …]\n{last}", tail_start - head)
 }
 
 /// Standard output and error of a result, as a model is shown them.
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn a_long_text_keeps_its_ends_and_says_what_is_missing() {
         let long = format!("begin{}end", "x".repeat(100_000));
-        let shown = cut(&long);
-        assert!(shown.starts_with("begin") && shown.ends_with("end"));
+        let short = cut(&long);
+        assert!(short.starts_with("begin") && short.ends_with("end"));
         let missing = long.len() - HEAD_BYTES - TAIL_BYTES;
-        assert!(shown.contains(&format!("[… {missing} bytes left out …]")), "{}", shown.len());
+        assert!(short.contains(&format!("[… {missing} bytes left out …]")), "{}", short.len());
         assert_eq!(cut("short"), "short");
     }
 
@@ -138,8 +138,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_text_is_cut_at_characters(text in "\\PC{0,9000}") {
-            let shown = cut(&text);
-            prop_assert!(shown.len() <= HEAD_BYTES + TAIL_BYTES + 64);
+            let short = cut(&text);
+            prop_assert!(short.len() <= HEAD_BYTES + TAIL_BYTES + 64);
         }
 
         #[test]

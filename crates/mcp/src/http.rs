@@ -160,8 +160,8 @@ async fn serve(
 
 /// The revision of a request, with its headers checked.
 fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<McpRevision, McpError> {
-    let told = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let header = told(PROTOCOL_VERSION);
+    let header_text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let header = header_text(PROTOCOL_VERSION);
     let Some(version) = request.stateless_version() else {
         return match header {
             Some(STATELESS) => Err(McpError::params(format!(
@@ -186,7 +186,7 @@ fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<McpRevision, Mc
         return Err(McpError::params(message));
     }
     for (name, expected) in [(METHOD, Some(request.method.as_str())), (NAME, request.subject())] {
-        if told(name).map(decoded).as_deref() != expected {
+        if header_text(name).map(decoded).as_deref() != expected {
             let expected = expected.unwrap_or("nothing");
             let message = format!("the header {name} must be \"{expected}\", as in the body");
             return Err(McpError::new(HEADER_MISMATCH, message));
@@ -310,9 +310,9 @@ mod tests {
         }
     }
 
-    fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+    fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in given {
+        for (name, value) in fields {
             headers.insert(*name, HeaderValue::from_str(value).unwrap());
         }
         headers
@@ -322,7 +322,7 @@ mod tests {
     fn the_revision_is_that_of_the_body_and_headers_repeat_it() {
         let (version, call) = (("mcp-protocol-version", STATELESS), ("mcp-method", "tools/call"));
         let name = ("mcp-name", "run_code");
-        for (given, meta, expected) in [
+        for (fields, meta, expected) in [
             (&[][..], None, Ok(McpRevision::WithHandshake)),
             (&[("mcp-protocol-version", "2025-06-18")], None, Ok(McpRevision::WithHandshake)),
             (&[("mcp-protocol-version", "1999-01-01")], None, Err(message::UNSUPPORTED_VERSION)),
@@ -343,8 +343,8 @@ mod tests {
                 Ok(McpRevision::Stateless),
             ),
         ] {
-            let found = revision(&headers(given), &request("tools/call", meta));
-            assert_eq!(found.map_err(|error| error.code), expected, "{given:?} {meta:?}");
+            let found = revision(&headers(fields), &request("tools/call", meta));
+            assert_eq!(found.map_err(|error| error.code), expected, "{fields:?} {meta:?}");
         }
     }
 }

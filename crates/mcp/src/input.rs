@@ -151,9 +151,10 @@ impl StateSealer {
         tenant: &str,
     ) -> Result<Option<String>, McpError> {
         let refused = || McpError::params("`requestState` is none that was given out for this");
-        let Some(given) = request.params.get("requestState") else { return Ok(None) };
-        let given = given.as_str().filter(|given| given.len() <= 2 * STATE_BYTES_MAX);
-        let bytes = given.and_then(|given| URL_SAFE_NO_PAD.decode(given).ok());
+        let Some(state_text) = request.params.get("requestState") else { return Ok(None) };
+        let state_text =
+            state_text.as_str().filter(|state_text| state_text.len() <= 2 * STATE_BYTES_MAX);
+        let bytes = state_text.and_then(|state_text| URL_SAFE_NO_PAD.decode(state_text).ok());
         let bytes = bytes.ok_or_else(refused)?;
         let (seal, state) = bytes.split_at_checked(SEAL_BYTES).ok_or_else(refused)?;
         hmac::verify(&self.0, &sealed(request, tenant, state), seal).map_err(|_| refused())?;

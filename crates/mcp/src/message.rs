@@ -204,12 +204,12 @@ fn read_message(value: Value) -> Result<ClientRpc, (Value, McpError)> {
         return Err(invalid(Value::Null, "a message is a JSON object"));
     };
     let id = fields.remove("id");
-    let told = match &id {
+    let valid_id = match &id {
         Some(Value::String(text)) if text.len() <= ID_BYTES_MAX => id.clone(),
         Some(Value::Number(_)) => id.clone(),
         _ => None,
     };
-    let to = told.clone().unwrap_or(Value::Null);
+    let to = valid_id.clone().unwrap_or(Value::Null);
     if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err(invalid(to, "`jsonrpc` must be \"2.0\""));
     }
@@ -228,7 +228,7 @@ fn read_message(value: Value) -> Result<ClientRpc, (Value, McpError)> {
             return Err((to, McpError::params("`params` must be an object")));
         }
     };
-    match (id, told) {
+    match (id, valid_id) {
         (None, _) => Ok(ClientRpc::Notification { method }),
         (Some(_), Some(id)) => {
             Ok(ClientRpc::Request(RpcRequest { id: MessageId(id), method, params }))
@@ -320,8 +320,8 @@ mod tests {
             let Ok(ClientBody::One(Ok(ClientRpc::Request(request)))) = read(text.as_bytes()) else {
                 panic!("{text}");
             };
-            let told = answer(&request.id, Ok(json!({})));
-            assert_eq!(told["id"].to_string(), id);
+            let reply = answer(&request.id, Ok(json!({})));
+            assert_eq!(reply["id"].to_string(), id);
         }
     }
 

@@ -177,18 +177,18 @@ impl McpServer {
             let found = params.get(name).and_then(Value::as_str);
             found.ok_or_else(|| McpError::params(format!("`{name}` is missing")))
         };
-        let given = match params.get("arguments") {
+        let arguments = match params.get("arguments") {
             None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(given)) => given.clone(),
+            Some(Value::Object(arguments)) => arguments.clone(),
             Some(_) => return Err(McpError::params("`arguments` must be an object")),
         };
         let is_read = request.method == "resources/read";
         if let ("tools/call", McpRevision::Stateless) = (request.method.as_str(), revision) {
-            self.check_header_arguments(call, text("name")?, &given)?;
+            self.check_header_arguments(call, text("name")?, &arguments)?;
         }
         let reply = match request.method.as_str() {
-            "tools/call" => self.offer.call_tool(call, text("name")?, given).await?,
-            "prompts/get" => self.offer.get_prompt(call, text("name")?, given).await?,
+            "tools/call" => self.offer.call_tool(call, text("name")?, arguments).await?,
+            "prompts/get" => self.offer.get_prompt(call, text("name")?, arguments).await?,
             _ => self.offer.read_resource(call, text("uri")?).await?,
         };
         match reply {
@@ -209,12 +209,12 @@ impl McpServer {
         &self,
         call: &McpCall,
         tool: &str,
-        given: &Map<String, Value>,
+        arguments: &Map<String, Value>,
     ) -> Result<(), McpError> {
         for (argument, header) in self.offer.header_arguments(tool) {
             let name = format!("mcp-param-{}", header.to_ascii_lowercase());
             let sent = call.headers.get(&name).and_then(|value| value.to_str().ok());
-            let expected = given.get(*argument).and_then(header_text);
+            let expected = arguments.get(*argument).and_then(header_text);
             if sent.map(crate::http::decoded) != expected {
                 let message = format!("the header {name} must repeat the argument `{argument}`");
                 return Err(McpError::new(HEADER_MISMATCH, message));

@@ -109,7 +109,7 @@ struct StreamedCall {
 impl StreamedCall {
     async fn next(mut self) -> Option<(Bytes, Option<StreamedCall>)> {
         if let Some(notice) = self.first.take() {
-            return Some((event(&self.told(notice)), Some(self)));
+            return Some((event(&self.forward(notice)), Some(self)));
         }
         if let Some(answer) = self.answer.take() {
             return match self.call.notices.try_recv() {
@@ -121,7 +121,7 @@ impl StreamedCall {
             };
         }
         let bytes = match self.call.next(PROGRESS_EVERY).await {
-            CallEvent::Notice(notice) => event(&self.told(notice)),
+            CallEvent::Notice(notice) => event(&self.forward(notice)),
             CallEvent::Answer(answer) => match self.call.notices.try_recv() {
                 Err(_) => return Some((event(&answer.body), None)),
                 Ok(notice) => {
@@ -142,7 +142,7 @@ impl StreamedCall {
     }
 
     /// Sends no more progress of its own beside that of the tool: it only ever grows.
-    fn told(&mut self, notice: Value) -> Value {
+    fn forward(&mut self, notice: Value) -> Value {
         if notice["method"] == "notifications/progress" {
             self.call.token = None;
         }

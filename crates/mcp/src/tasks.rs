@@ -28,9 +28,9 @@ const POLL_INTERVAL_MS: u64 = 1_000;
 const ID_BYTES_MAX: usize = 64;
 
 /// Runs a program by the queue. Answers its result where it is over soon, else a task.
-pub(crate) async fn run_code(api: &NativeApi, given: Map<String, Value>) -> McpOutcome {
+pub(crate) async fn run_code(api: &NativeApi, args: Map<String, Value>) -> McpOutcome {
     let failed = |result: ToolResult| Ok(McpReply::Complete(result.into_json()));
-    let body = match code::request(given) {
+    let body = match code::request(args) {
         Ok(body) => body,
         Err(result) => return failed(result),
     };
@@ -43,7 +43,7 @@ pub(crate) async fn run_code(api: &NativeApi, given: Map<String, Value>) -> McpO
     let ended = tokio::time::timeout(TASK_AFTER, api.json(Method::GET, &path, None)).await;
     match ended {
         Ok(Ok(record)) if record["state"] == "finished" => {
-            Ok(McpReply::Complete(code::shown(record["result"].clone()).into_json()))
+            Ok(McpReply::Complete(code::tool_result(record["result"].clone()).into_json()))
         }
         Ok(Ok(record)) => Ok(McpReply::Task(created(&record))),
         // It is queued, whatever was in the way of asking for it.
@@ -123,7 +123,7 @@ fn detailed(mut record: Value) -> Value {
     let mut task = task(&record);
     match task["status"].as_str() {
         Some("completed") => {
-            let mut result = code::shown(record["result"].take()).into_json();
+            let mut result = code::tool_result(record["result"].take()).into_json();
             if let Some(fields) = result.as_object_mut() {
                 fields.insert("resultType".to_owned(), json!("complete"));
             }

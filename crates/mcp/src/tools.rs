@@ -111,7 +111,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Executions,
         hints: CHANGES,
         schema: code::schema,
-        call: |api, given| Box::pin(code::run(api, given)),
+        call: |api, args| Box::pin(code::run(api, args)),
     },
     McpTool {
         name: "session",
@@ -122,7 +122,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: ToolHints { is_read_only: false, is_destructive: true, is_idempotent: false },
         schema: session::schema,
-        call: |api, given| Box::pin(session::manage(api, given)),
+        call: |api, args| Box::pin(session::manage(api, args)),
     },
     McpTool {
         name: "run_command",
@@ -132,7 +132,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: CHANGES,
         schema: session::command_schema,
-        call: |api, given| Box::pin(session::run_command(api, given)),
+        call: |api, args| Box::pin(session::run_command(api, args)),
     },
     McpTool {
         name: "read_file",
@@ -141,7 +141,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: READS,
         schema: files::read_schema,
-        call: |api, given| Box::pin(files::read(api, given)),
+        call: |api, args| Box::pin(files::read(api, args)),
     },
     McpTool {
         name: "write_file",
@@ -150,7 +150,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: REPLACES,
         schema: files::write_schema,
-        call: |api, given| Box::pin(files::write(api, given)),
+        call: |api, args| Box::pin(files::write(api, args)),
     },
     McpTool {
         name: "edit_file",
@@ -159,7 +159,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: REPLACES,
         schema: files::edit_schema,
-        call: |api, given| Box::pin(files::edit(api, given)),
+        call: |api, args| Box::pin(files::edit(api, args)),
     },
     McpTool {
         name: "list_files",
@@ -168,7 +168,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: READS,
         schema: files::list_schema,
-        call: |api, given| Box::pin(files::list(api, given)),
+        call: |api, args| Box::pin(files::list(api, args)),
     },
     McpTool {
         name: "query_sql",
@@ -180,7 +180,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: READS,
         schema: data::query_schema,
-        call: |api, given| Box::pin(data::query(api, given)),
+        call: |api, args| Box::pin(data::query(api, args)),
     },
     McpTool {
         name: "describe_data",
@@ -190,7 +190,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Sessions,
         hints: READS,
         schema: data::describe_schema,
-        call: |api, given| Box::pin(data::describe(api, given)),
+        call: |api, args| Box::pin(data::describe(api, args)),
     },
     McpTool {
         name: "job",
@@ -200,7 +200,7 @@ pub(crate) const TOOLS: &[McpTool] = &[
         scope: TokenScope::Executions,
         hints: ToolHints { is_read_only: false, is_destructive: true, is_idempotent: false },
         schema: job::schema,
-        call: |api, given| Box::pin(job::manage(api, given)),
+        call: |api, args| Box::pin(job::manage(api, args)),
     },
 ];
 
@@ -228,8 +228,8 @@ impl McpTool {
     }
 
     /// Calls it.
-    pub(crate) async fn call(&self, api: &NativeApi, given: Map<String, Value>) -> ToolResult {
-        match (self.call)(api, given).await {
+    pub(crate) async fn call(&self, api: &NativeApi, args: Map<String, Value>) -> ToolResult {
+        match (self.call)(api, args).await {
             Ok(result) | Err(result) => result,
         }
     }
@@ -254,8 +254,8 @@ pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static Mc
 
 /// Reads the arguments of a call. What is wrong with them is a result for the model, which can
 /// mend them.
-fn arguments<T: DeserializeOwned>(given: Map<String, Value>) -> Result<T, ToolResult> {
-    serde_json::from_value(Value::Object(given))
+fn parse_arguments<T: DeserializeOwned>(args: Map<String, Value>) -> Result<T, ToolResult> {
+    serde_json::from_value(Value::Object(args))
         .map_err(|error| ToolResult::error(&format!("invalid arguments: {error}")))
 }
 

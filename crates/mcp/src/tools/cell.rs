@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::code::milliseconds;
-use super::{ToolOutcome, ToolResult, arguments, session_path};
+use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content::{self, IN_PATH};
 use crate::native::NativeApi;
 
@@ -32,22 +32,22 @@ struct RunCell {
     timeout_s: Option<f64>,
 }
 
-pub(super) async fn run(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: RunCell = arguments(given)?;
+pub(super) async fn run(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: RunCell = parse_arguments(args)?;
     // The short name that programs have.
-    let language = if given.language == "py" { "python" } else { given.language.as_str() };
+    let language = if args.language == "py" { "python" } else { args.language.as_str() };
     let context = percent_encoding::utf8_percent_encode(language, IN_PATH);
-    let path = format!("{}/contexts/{context}/execute", session_path(&given.session)?);
+    let path = format!("{}/contexts/{context}/execute", session_path(&args.session)?);
     let body = json!({
-        "code": given.code,
-        "timeout_ms": milliseconds(given.timeout_s.unwrap_or(CELL_SECONDS))?,
+        "code": args.code,
+        "timeout_ms": milliseconds(args.timeout_s.unwrap_or(CELL_SECONDS))?,
     });
     let report = api.json(Method::POST, &path, Some(&body)).await.map_err(ToolResult::from)?;
-    Ok(shown(report))
+    Ok(tool_result(report))
 }
 
-/// What a model is shown of a cell.
-fn shown(mut report: Value) -> ToolResult {
+/// Returns the result of a cell for a model.
+fn tool_result(mut report: Value) -> ToolResult {
     let mut text = content::output_text(&report);
     let mut images = Vec::new();
     for result in report["results"].as_array_mut().into_iter().flatten() {
@@ -103,7 +103,7 @@ mod tests {
 
     #[track_caller]
     fn check(report: Value, text: &str, images: usize) {
-        let result = shown(report);
+        let result = tool_result(report);
         assert_eq!(result.content[0]["text"], text);
         assert_eq!(result.content.len() - 1, images);
         let document = result.structured.unwrap().to_string();

@@ -7,7 +7,7 @@ use axum::http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ToolOutcome, ToolResult, arguments, cell};
+use super::{ToolOutcome, ToolResult, cell, parse_arguments};
 use crate::content;
 use crate::native::NativeApi;
 
@@ -65,41 +65,41 @@ pub(super) fn schema() -> Value {
     })
 }
 
-pub(super) async fn run(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    if given.contains_key(cell::SESSION) {
-        return cell::run(api, given).await;
+pub(super) async fn run(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    if args.contains_key(cell::SESSION) {
+        return cell::run(api, args).await;
     }
-    let body = request(given)?;
+    let body = request(args)?;
     let path = "/v1/executions?wait=true";
     let result = api.json(Method::POST, path, Some(&body)).await.map_err(ToolResult::from)?;
-    Ok(shown(result))
+    Ok(tool_result(result))
 }
 
 /// The request for an execution that the arguments stand for.
 ///
 /// # Errors
 /// When they cannot be read.
-pub(crate) fn request(given: Map<String, Value>) -> Result<Value, ToolResult> {
-    let given: RunCode = arguments(given)?;
+pub(crate) fn request(args: Map<String, Value>) -> Result<Value, ToolResult> {
+    let args: RunCode = parse_arguments(args)?;
     let mut body = json!({
-        "language": given.language,
-        "source": given.code,
-        "args": given.args,
-        "outputs": given.outputs,
-        "stdin": given.stdin,
-        "files": given
+        "language": args.language,
+        "source": args.code,
+        "args": args.args,
+        "outputs": args.outputs,
+        "stdin": args.stdin,
+        "files": args
             .files
             .iter()
             .map(|(name, content)| json!({ "name": name, "content": content }))
             .collect::<Vec<_>>(),
     });
     let mut limits = Map::new();
-    if let Some(seconds) = given.timeout_s {
+    if let Some(seconds) = args.timeout_s {
         let milliseconds = json!(milliseconds(seconds)?);
         limits.insert("wall_ms".to_owned(), milliseconds.clone());
         limits.insert("cpu_ms".to_owned(), milliseconds);
     }
-    if let Some(megabytes) = given.memory_mb {
+    if let Some(megabytes) = args.memory_mb {
         limits.insert("memory_bytes".to_owned(), json!(megabytes.saturating_mul(1 << 20)));
     }
     if let (false, Some(fields)) = (limits.is_empty(), body.as_object_mut()) {
@@ -117,8 +117,8 @@ pub(super) fn milliseconds(seconds: f64) -> Result<u64, ToolResult> {
     })
 }
 
-/// What a model is shown of an execution.
-pub(crate) fn shown(mut result: Value) -> ToolResult {
+/// Returns the result of an execution for a model.
+pub(crate) fn tool_result(mut result: Value) -> ToolResult {
     let mut text = content::output_text(&result);
     let verdict = result["verdict"].as_str().unwrap_or("IE").to_owned();
     let milliseconds = result["wall_ms"].as_f64().unwrap_or_default();
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn text_of(result: Value) -> String {
-        shown(result).content[0]["text"].as_str().unwrap().to_owned()
+        tool_result(result).content[0]["text"].as_str().unwrap().to_owned()
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
     fn images_are_shown_once_and_as_images() {
         let png =
             base64::Engine::encode(&base64::prelude::BASE64_STANDARD, b"\x89PNG\r\n\x1a\nrest");
-        let result = shown(json!({
+        let result = tool_result(json!({
             "verdict": "OK", "stdout": "", "stderr": "", "wall_ms": 1, "stages": [],
             "files": [
                 { "name": "a.png", "content": png, "encoding": "base64" },

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::session::data_grants;
-use super::{ToolOutcome, ToolResult, arguments, session_path};
+use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content::HEAD_BYTES;
 use crate::native::NativeApi;
 
@@ -51,13 +51,13 @@ pub(super) fn query_schema() -> Value {
     })
 }
 
-pub(super) async fn query(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: QuerySql = arguments(given)?;
-    let path = format!("{}/query", grant_path(&given.session, &given.grant)?);
+pub(super) async fn query(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: QuerySql = parse_arguments(args)?;
+    let path = format!("{}/query", grant_path(&args.session, &args.grant)?);
     let body = json!({
-        "sql": given.sql,
-        "parameters": given.parameters,
-        "max_rows": given.max_rows.unwrap_or(ROWS_DEFAULT),
+        "sql": args.sql,
+        "parameters": args.parameters,
+        "max_rows": args.max_rows.unwrap_or(ROWS_DEFAULT),
     });
     let result = api.json(Method::POST, &path, Some(&body)).await.map_err(ToolResult::from)?;
     Ok(ToolResult::new(&table(&result), result))
@@ -75,7 +75,7 @@ fn table(result: &Value) -> String {
     let names = columns.iter().map(|column| column["name"].as_str().unwrap_or_default());
     let mut text = names.collect::<Vec<_>>().join(" | ");
     let rows = list(&result["rows"]);
-    let mut shown = 0_usize;
+    let mut printed = 0_usize;
     for row in &rows {
         let cells: Vec<String> = list(row).iter().map(cell).collect();
         let line = cells.join(" | ");
@@ -84,15 +84,15 @@ fn table(result: &Value) -> String {
         }
         text.push('\n');
         text.push_str(&line);
-        shown += 1;
+        printed += 1;
     }
     let count = rows.len();
     let _infallible = match columns.is_empty() {
         true => write!(text, "[done, no rows"),
         false => write!(text, "\n[{count} rows"),
     };
-    if shown < count {
-        let _infallible = write!(text, ", the first {shown} of them are shown");
+    if printed < count {
+        let _infallible = write!(text, ", the first {printed} of them are shown");
     }
     if result["truncated"] == true {
         let limit = result["limit"].as_str().unwrap_or("rows");
@@ -142,15 +142,15 @@ pub(super) fn describe_schema() -> Value {
     })
 }
 
-pub(super) async fn describe(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: DescribeData = arguments(given)?;
-    if given.name.is_some() && given.grant.is_none() {
+pub(super) async fn describe(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: DescribeData = parse_arguments(args)?;
+    if args.name.is_some() && args.grant.is_none() {
         return Err(ToolResult::error("grant is missing: the grant that leads to the table"));
     }
-    match (&given.session, &given.grant) {
+    match (&args.session, &args.grant) {
         (Some(session), Some(grant)) => {
             let mut path = format!("{}/describe", grant_path(session, grant)?);
-            if let Some(name) = &given.name {
+            if let Some(name) = &args.name {
                 let _infallible =
                     write!(path, "?name={}", utf8_percent_encode(name, NON_ALPHANUMERIC));
             }
@@ -193,15 +193,15 @@ fn grants(sessions: &[Value]) -> ToolResult {
 /// What is behind a grant, as text.
 fn objects(found: &Value) -> String {
     let list = found["objects"].as_array().map_or(&[][..], Vec::as_slice);
-    let (mut text, mut shown) = (String::new(), 0_usize);
+    let (mut text, mut printed) = (String::new(), 0_usize);
     for object in list {
         let part = object_text(object);
-        if text.len() + part.len() > HEAD_BYTES && shown > 0 {
-            let _infallible = writeln!(text, "[{} more]", list.len() - shown);
+        if text.len() + part.len() > HEAD_BYTES && printed > 0 {
+            let _infallible = writeln!(text, "[{} more]", list.len() - printed);
             break;
         }
         text.push_str(&part);
-        shown += 1;
+        printed += 1;
     }
     if list.is_empty() {
         text.push_str("nothing that the grant may read\n");

@@ -10,7 +10,7 @@ use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ToolOutcome, ToolResult, arguments, session_path};
+use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content::{self, IN_PATH};
 use crate::native::NativeApi;
 
@@ -49,11 +49,11 @@ pub(super) fn read_schema() -> Value {
     })
 }
 
-pub(super) async fn read(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: ReadFile = arguments(given)?;
-    let path = absolute(&given.path);
-    let bytes = fetch(api, &given.session, &path).await?;
-    let link = content::file_link(&given.session, &path);
+pub(super) async fn read(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: ReadFile = parse_arguments(args)?;
+    let path = absolute(&args.path);
+    let bytes = fetch(api, &args.session, &path).await?;
+    let link = content::file_link(&args.session, &path);
     if let Some(media_type) = content::image_type(&bytes) {
         if bytes.len() > IMAGE_BYTES_MAX {
             let message = format!("{path} is an image of {} bytes, too large to show", bytes.len());
@@ -67,30 +67,30 @@ pub(super) async fn read(api: &NativeApi, given: Map<String, Value>) -> ToolOutc
         let message = format!("{path} has {} bytes that are no text (UTF-8)", bytes.len());
         return Err(ToolResult::error(&message));
     };
-    let first = given.first_line.unwrap_or(1).max(1);
-    let shown = numbered(text, first, given.lines.unwrap_or(LINES_DEFAULT));
-    let blocks = vec![content::text(&shown), link];
+    let first = args.first_line.unwrap_or(1).max(1);
+    let lines = numbered(text, first, args.lines.unwrap_or(LINES_DEFAULT));
+    let blocks = vec![content::text(&lines), link];
     Ok(ToolResult { content: blocks, structured: None, is_error: false })
 }
 
 /// Lines of a text with their numbers, as `cat -n` has them.
 fn numbered(text: &str, first: usize, count: usize) -> String {
     let total = text.lines().count();
-    let mut shown = String::new();
+    let mut out = String::new();
     for (at, line) in text.lines().enumerate().skip(first - 1).take(count) {
         let cut = match line.get(..LINE_BYTES_MAX) {
             Some(cut) if line.len() > LINE_BYTES_MAX => cut,
             _ => line,
         };
-        let _infallible = writeln!(shown, "{:>6}\t{cut}", at + 1);
+        let _infallible = writeln!(out, "{:>6}\t{cut}", at + 1);
     }
     let last = first.saturating_add(count).saturating_sub(1);
     if first > total {
-        let _infallible = write!(shown, "[the file has {total} lines]");
+        let _infallible = write!(out, "[the file has {total} lines]");
     } else if last < total {
-        let _infallible = write!(shown, "[lines {first} to {last} of {total}]");
+        let _infallible = write!(out, "[lines {first} to {last} of {total}]");
     }
-    shown
+    out
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,11 +114,11 @@ pub(super) fn write_schema() -> Value {
     })
 }
 
-pub(super) async fn write(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: WriteFile = arguments(given)?;
-    let path = absolute(&given.path);
-    let size = given.content.len();
-    store(api, &given.session, &path, given.content).await?;
+pub(super) async fn write(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: WriteFile = parse_arguments(args)?;
+    let path = absolute(&args.path);
+    let size = args.content.len();
+    store(api, &args.session, &path, args.content).await?;
     Ok(ToolResult::new(
         &format!("wrote {size} bytes to {path}"),
         json!({ "path": path, "size": size }),
@@ -151,16 +151,16 @@ pub(super) fn edit_schema() -> Value {
     })
 }
 
-pub(super) async fn edit(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: EditFile = arguments(given)?;
-    let path = absolute(&given.path);
-    let bytes = fetch(api, &given.session, &path).await?;
+pub(super) async fn edit(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: EditFile = parse_arguments(args)?;
+    let path = absolute(&args.path);
+    let bytes = fetch(api, &args.session, &path).await?;
     let Ok(text) = std::str::from_utf8(&bytes) else {
         return Err(ToolResult::error(&format!("{path} is no text (UTF-8)")));
     };
-    let (edited, count) = replaced(text, &given.old, &given.new, given.all)
+    let (edited, count) = replaced(text, &args.old, &args.new, args.all)
         .map_err(|why| ToolResult::error(&format!("{path}: {why}")))?;
-    store(api, &given.session, &path, edited).await?;
+    store(api, &args.session, &path, edited).await?;
     let text = format!("replaced {count} in {path}");
     Ok(ToolResult::new(&text, json!({ "path": path, "replaced": count })))
 }
@@ -200,14 +200,14 @@ pub(super) fn list_schema() -> Value {
     })
 }
 
-pub(super) async fn list(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: ListFiles = arguments(given)?;
-    let directory = absolute(given.path.as_deref().unwrap_or_default());
+pub(super) async fn list(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: ListFiles = parse_arguments(args)?;
+    let directory = absolute(args.path.as_deref().unwrap_or_default());
     let path = format!(
         "{}/files?path={}&depth={}&limit={ENTRIES_MAX}",
-        session_path(&given.session)?,
+        session_path(&args.session)?,
         utf8_percent_encode(&directory, IN_PATH),
-        given.depth.unwrap_or(1),
+        args.depth.unwrap_or(1),
     );
     let listing = api.json(Method::GET, &path, None).await.map_err(ToolResult::from)?;
     Ok(ToolResult::new(&lines(&listing), listing))

@@ -6,7 +6,7 @@ use axum::http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ToolOutcome, ToolResult, arguments, code};
+use super::{ToolOutcome, ToolResult, code, parse_arguments};
 use crate::native::NativeApi;
 
 /// Jobs that are listed.
@@ -49,22 +49,22 @@ pub(super) fn schema() -> Value {
     })
 }
 
-pub(super) async fn manage(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: ManageJob = arguments(given)?;
-    let path = || match &given.job {
+pub(super) async fn manage(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: ManageJob = parse_arguments(args)?;
+    let path = || match &args.job {
         Some(job) => job_path(job),
         None => Err(ToolResult::error("job is missing: the id of the job")),
     };
-    let answer = match given.action {
+    let answer = match args.action {
         JobAction::Submit => {
-            let run = given.run.ok_or_else(|| {
+            let run = args.run.ok_or_else(|| {
                 ToolResult::error("run is missing: an object with the arguments of run_code")
             })?;
             let body = code::request(run)?;
             api.json(Method::POST, "/v1/executions", Some(&body)).await
         }
         JobAction::Get => {
-            let path = format!("{}?wait={}", path()?, given.wait);
+            let path = format!("{}?wait={}", path()?, args.wait);
             api.json(Method::GET, &path, None).await
         }
         JobAction::Cancel => api.json(Method::DELETE, &path()?, None).await,
@@ -74,7 +74,7 @@ pub(super) async fn manage(api: &NativeApi, given: Map<String, Value>) -> ToolOu
             return Ok(listed(&found));
         }
     };
-    Ok(shown(answer.map_err(ToolResult::from)?))
+    Ok(tool_result(answer.map_err(ToolResult::from)?))
 }
 
 /// Path of a job. What is no id is no part of a path.
@@ -87,20 +87,20 @@ fn job_path(job: &str) -> Result<String, ToolResult> {
     }
 }
 
-/// A job, with what a model is shown of its result.
-fn shown(mut job: Value) -> ToolResult {
+/// Returns a job for a model, with its result.
+fn tool_result(mut job: Value) -> ToolResult {
     let line = line(&job);
     let result = job.get_mut("result").map(Value::take).filter(|result| !result.is_null());
     let Some(result) = result else {
         return ToolResult::new(&line, job);
     };
-    let mut shown = code::shown(result);
-    if let (Some(fields), Some(result)) = (job.as_object_mut(), shown.structured.take()) {
+    let mut reply = code::tool_result(result);
+    if let (Some(fields), Some(result)) = (job.as_object_mut(), reply.structured.take()) {
         fields.insert("result".to_owned(), result);
     }
-    shown.content.insert(0, crate::content::text(&line));
-    shown.structured = Some(job);
-    shown
+    reply.content.insert(0, crate::content::text(&line));
+    reply.structured = Some(job);
+    reply
 }
 
 /// A job in a line.
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn a_job_is_its_state_and_then_its_result() {
         let queued = json!({ "id": "ex_1", "state": "queued", "language": "py", "position": 2 });
-        let result = shown(queued);
+        let result = tool_result(queued);
         assert_eq!(result.content[0]["text"], "ex_1 queued, py, 2 before it");
-        let result = shown(json!({
+        let result = tool_result(json!({
             "id": "ex_1", "state": "finished", "language": "py",
             "result": { "verdict": "OK", "exit_code": 0, "stdout": "42\n", "wall_ms": 5.0,
                 "stages": [] },

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::code::milliseconds;
-use super::{ToolOutcome, ToolResult, arguments, session_path};
+use super::{ToolOutcome, ToolResult, parse_arguments, session_path};
 use crate::content;
 use crate::native::NativeApi;
 
@@ -62,19 +62,19 @@ pub(super) fn schema() -> Value {
     })
 }
 
-pub(super) async fn manage(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: ManageSession = arguments(given)?;
-    let path = || match &given.session {
+pub(super) async fn manage(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: ManageSession = parse_arguments(args)?;
+    let path = || match &args.session {
         Some(session) => session_path(session),
         None => Err(ToolResult::error("session is missing: the id of the session")),
     };
-    let answer = match given.action {
+    let answer = match args.action {
         SessionAction::Create => {
             let mut body = Map::new();
-            if let Some(agent) = &given.agent {
+            if let Some(agent) = &args.agent {
                 body.insert("agent".to_owned(), json!(agent));
             }
-            if let Some(grants) = &given.grants {
+            if let Some(grants) = &args.grants {
                 let grants: Result<Vec<Value>, _> = grants.iter().map(|it| grant(it)).collect();
                 body.insert("grants".to_owned(), json!(grants?));
             }
@@ -92,9 +92,9 @@ pub(super) async fn manage(api: &NativeApi, given: Map<String, Value>) -> ToolOu
         SessionAction::End => api.json(Method::DELETE, &path()?, None).await,
     };
     let answer = answer.map_err(ToolResult::from)?;
-    Ok(match given.action {
+    Ok(match args.action {
         SessionAction::End => {
-            let session = given.session.unwrap_or_default();
+            let session = args.session.unwrap_or_default();
             ToolResult::new("ended", json!({ "id": session, "state": "ended" }))
         }
         SessionAction::List => {
@@ -156,7 +156,7 @@ pub(super) fn data_grants(session: &Value) -> Vec<String> {
         Some(format!("{kind}:{name}"))
     };
     let labels: Vec<String> = grants.iter().filter_map(label).collect();
-    let shown = grants.iter().filter_map(|grant| {
+    let names = grants.iter().filter_map(|grant| {
         let label = label(grant)?;
         let is_single = labels.iter().filter(|other| **other == label).count() == 1;
         match (is_single, grant["port"].as_u64()) {
@@ -164,7 +164,7 @@ pub(super) fn data_grants(session: &Value) -> Vec<String> {
             _ => Some(label),
         }
     });
-    shown.collect()
+    names.collect()
 }
 
 /// The fields of a session that a model can do something with.
@@ -207,22 +207,22 @@ pub(super) fn command_schema() -> Value {
     })
 }
 
-pub(super) async fn run_command(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
-    let given: RunCommand = arguments(given)?;
-    let path = format!("{}/exec", session_path(&given.session)?);
+pub(super) async fn run_command(api: &NativeApi, args: Map<String, Value>) -> ToolOutcome {
+    let args: RunCommand = parse_arguments(args)?;
+    let path = format!("{}/exec", session_path(&args.session)?);
     let body = json!({
-        "command": given.command,
-        "cwd": given.cwd,
-        "stdin": given.stdin,
-        "timeout_ms": milliseconds(given.timeout_s.unwrap_or(COMMAND_SECONDS))?,
+        "command": args.command,
+        "cwd": args.cwd,
+        "stdin": args.stdin,
+        "timeout_ms": milliseconds(args.timeout_s.unwrap_or(COMMAND_SECONDS))?,
     });
     let mut result = api.json(Method::POST, &path, Some(&body)).await.map_err(ToolResult::from)?;
-    let text = shown(&result);
+    let text = result_text(&result);
     content::cut_output(&mut result);
     Ok(ToolResult::new(&text, result))
 }
 
-fn shown(result: &Value) -> String {
+fn result_text(result: &Value) -> String {
     let mut text = content::output_text(result);
     let end = match (&result["exit_code"], result["signal"].as_str()) {
         _ if result["timed_out"] == true => "killed, because its time was up".to_owned(),
@@ -276,7 +276,7 @@ mod tests {
                 "[not started: program: Not there]",
             ),
         ] {
-            assert_eq!(shown(&result), expected);
+            assert_eq!(result_text(&result), expected);
         }
     }
 }

@@ -181,18 +181,18 @@ impl McpOffer for ConformanceFixture {
         arguments: Map<String, Value>,
     ) -> Boxed<'a, McpOutcome> {
         Box::pin(async move {
-            let given =
+            let argument =
                 |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();
             let plain = |text: &str| json!({ "type": "text", "text": text });
             let contents = match name {
                 "test_simple_prompt" => vec![plain("This is a simple prompt for testing.")],
                 "test_prompt_with_arguments" => {
-                    let (first, second) = (given("arg1"), given("arg2"));
+                    let (first, second) = (argument("arg1"), argument("arg2"));
                     let text = format!("Prompt with arguments: arg1='{first}', arg2='{second}'");
                     vec![plain(&text)]
                 }
                 "test_prompt_with_embedded_resource" => vec![
-                    resource(given("resourceUri"), "Embedded resource content for testing."),
+                    resource(argument("resourceUri"), "Embedded resource content for testing."),
                     plain("Please process the embedded resource above."),
                 ],
                 "test_prompt_with_image" => vec![
