@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::mysql::sql::{
-    SqlMode, asked, details, effects, effects_and_prohibitions, is_lock_alone,
+    SqlMode, details, effects, effects_and_prohibitions, is_lock_alone, question,
     rewrite_connection_id,
 };
 
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mode = SqlMode::of(sql_mode, character_set);
     assert_eq!(effects(text, mode), effects_and_prohibitions(text, mode).0);
     let _ = details(text, mode);
-    let _ = asked(text, mode);
+    let _ = question(text, mode);
     let _ = is_lock_alone(text, mode);
     let mut rewritten = b"before ".to_vec();
     let is_rewritten = rewrite_connection_id(text, mode, 4711, &mut rewritten);

@@ -4,11 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::pg::sql::{
-    PgEffects, effects, list_items, look, quote_identifier, quote_literal, rewrite_listen,
+    PgEffects, analyse, effects, list_items, quote_identifier, quote_literal, rewrite_listen,
 };
 
 fuzz_target!(|text: &[u8]| {
-    let found = look(text);
+    let found = analyse(text);
     // The second reading may find out what the first could only suspect, and nothing else is taken
     // back.
     let suspected = PgEffects::SET_CONFIG.with(PgEffects::READ_WRITE);
@@ -25,7 +25,7 @@ fuzz_target!(|text: &[u8]| {
     }
     if let Some((rewritten, _)) = rewrite_listen(text) {
         assert!(!effects(&rewritten).intersects(PgEffects::LISTEN), "it still listens");
-        assert_eq!(look(&rewritten).statements, found.statements);
+        assert_eq!(analyse(&rewritten).statements, found.statements);
     }
     let Ok(value) = std::str::from_utf8(text) else { return };
     let _ = list_items(value);
@@ -34,7 +34,7 @@ fuzz_target!(|text: &[u8]| {
         for quote in [quote_literal, quote_identifier] {
             let mut quoted = b"SELECT ".to_vec();
             quote(&mut quoted, value);
-            let seen = look(&quoted);
+            let seen = analyse(&quoted);
             assert_eq!(seen.statements, 1, "{}", String::from_utf8_lossy(&quoted));
             assert!(!seen.effects.intersects(PgEffects::UNPARSED | PgEffects::LISTEN));
         }

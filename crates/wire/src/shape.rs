@@ -185,7 +185,7 @@ mod tests {
             for value in values {
                 let other = of(value);
                 assert_eq!(shape_of(&first).unwrap(), shape_of(&other).unwrap());
-                assert_eq!(pg::sql::look(first.as_bytes()), pg::sql::look(other.as_bytes()));
+                assert_eq!(pg::sql::analyse(first.as_bytes()), pg::sql::analyse(other.as_bytes()));
                 for no_backslash_escapes in [false, true] {
                     let mode = mysql::sql::SqlMode { no_backslash_escapes, ..Default::default() };
                     let effects = |text: &str| mysql::sql::effects(text.as_bytes(), mode);

@@ -86,7 +86,7 @@ impl MysqlStatementFacts {
     fn of(text: &[u8], mode: SqlMode) -> MysqlStatementFacts {
         let (effects, prohibitions) = sql::effects_and_prohibitions(text, mode);
         let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
-        let asked = effects.intersects(WITH_QUESTION).then(|| sql::asked(text, mode)).flatten();
+        let asked = effects.intersects(WITH_QUESTION).then(|| sql::question(text, mode)).flatten();
         let is_lock_alone =
             effects.intersects(MysqlEffects::GET_LOCK) && sql::is_lock_alone(text, mode);
         MysqlStatementFacts {

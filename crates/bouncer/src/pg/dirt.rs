@@ -271,7 +271,7 @@ impl SessionDirt {
             running.changes.extend(look.changes.iter().cloned());
         }
         if effects.intersects(PgEffects::SET_CONFIG) {
-            match &look.asked {
+            match &look.unresolved {
                 Some(names) => names.iter().for_each(|name| running.questions.ask_for(name)),
                 None => running.questions.topics |= ProbeTopics::SETTINGS,
             }

@@ -48,12 +48,12 @@ pub struct PgStatementFacts {
 impl PgStatementFacts {
     /// Looks at a text.
     fn of(text: &[u8]) -> PgStatementFacts {
-        let look = sql::look(text);
+        let look = sql::analyse(text);
         let (effects, fingerprint, verb) = (look.effects, look.fingerprint, look.verb);
         let prohibitions = look.prohibitions;
         let plain = look.changes.is_empty()
             && look.names.is_empty()
-            && look.asked.is_none()
+            && look.unresolved.is_none()
             && look.mentions.is_empty()
             && look.defaults.is_empty();
         PgStatementFacts {
@@ -140,7 +140,7 @@ impl PgStatementFacts {
         changes: Vec<PgSettingChange>,
         blocks: bool,
     ) -> PgStatementFacts {
-        let mut look = sql::look(text);
+        let mut look = sql::analyse(text);
         if blocks {
             // What the blocks do is known: it is in `changes`.
             look.effects = self.effects | PgEffects::SET;

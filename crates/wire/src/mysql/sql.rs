@@ -1,11 +1,11 @@
 //! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
 //!
 //! [`effects()`] is the quick answer, a set of bits; [`details()`] adds the variables and names
-//! that have to be understood, [`asked()`] says what a text asks that a pooler can answer itself,
-//! and [`rewrite_connection_id`] puts a client's own number into its text. All read text from
-//! strangers, in linear time. They are sound in one direction: a text may be said to do more than
-//! it does, and is not said to do less than its words can tell. What words cannot tell (routines,
-//! triggers, views, functions of the database) has a bit of [`MysqlEffects::UNKNOWN`] or
+//! that have to be understood, [`question()`] returns the question of a text that a pooler can
+//! answer itself, and [`rewrite_connection_id`] puts a client's own number into its text. All read
+//! text from strangers, in linear time. They are sound in one direction: a text may be said to do
+//! more than it does, and is not said to do less than its words can tell. What words cannot tell
+//! (routines, triggers, views, functions of the database) has a bit of [`MysqlEffects::UNKNOWN`] or
 //! [`MysqlEffects::TABLES`], and is found by the server's trackers, or not at all: then it has to
 //! be reset.
 //!
@@ -16,12 +16,12 @@
 //! - <https://dev.mysql.com/doc/refman/8.4/en/sql-statements.html>
 //! - <https://mariadb.com/docs/server/reference/sql-statements>
 
-mod asked;
 mod details;
 mod effects;
 mod lexer;
 mod mode;
 mod prohibited;
+mod question;
 mod quote;
 mod rewrite;
 mod routine;
@@ -221,17 +221,17 @@ pub fn details(text: &[u8], mode: SqlMode) -> MysqlTextDetails {
     details::details(text, mode)
 }
 
-/// Returns what a text asks, if it is one question that a pooler can answer, and nothing else.
+/// Returns the question of a text that is one which a pooler can answer, and nothing else.
 #[must_use]
-pub fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
-    asked::asked(text, mode)
+pub fn question(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
+    question::question(text, mode)
 }
 
 /// Returns whether a text is `SELECT GET_LOCK(…)` and nothing else, so that its value is that of
 /// the call.
 #[must_use]
 pub fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
-    asked::is_lock_alone(text, mode)
+    question::is_lock_alone(text, mode)
 }
 
 /// Appends `text` to `out`, with `id` in place of every question for the number of its connection;

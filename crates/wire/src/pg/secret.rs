@@ -165,28 +165,29 @@ impl PgVerifier {
     /// Returns whether this is the password. Thousands of hashes for a SCRAM secret: ask its users
     /// for a SCRAM exchange instead where that is possible.
     #[must_use]
-    pub fn accepts_password(&self, given: &[u8]) -> bool {
-        if given.contains(&0) {
+    pub fn accepts_password(&self, candidate: &[u8]) -> bool {
+        if candidate.contains(&0) {
             return false; // to HMAC, trailing NUL bytes of a key are as if they were not there
         }
         match &self.secret {
             Some(PgSecret::Plain(password)) => {
                 // Hashes are compared, so that the length does not show either.
                 let own = Md5Secret::derive(&self.user, password.reveal());
-                let same = password.reveal().as_bytes().ct_eq(given);
-                std::str::from_utf8(given).is_ok_and(|given| own.is_of(&self.user, given))
+                let same = password.reveal().as_bytes().ct_eq(candidate);
+                std::str::from_utf8(candidate)
+                    .is_ok_and(|candidate| own.is_of(&self.user, candidate))
                     && same.into()
             }
-            Some(PgSecret::Md5(secret)) => {
-                std::str::from_utf8(given).is_ok_and(|given| secret.is_of(&self.user, given))
-            }
+            Some(PgSecret::Md5(secret)) => std::str::from_utf8(candidate)
+                .is_ok_and(|candidate| secret.is_of(&self.user, candidate)),
             Some(PgSecret::Scram(secret)) => {
-                std::str::from_utf8(given).is_ok_and(|given| secret.is_of(given))
+                std::str::from_utf8(candidate).is_ok_and(|candidate| secret.is_of(candidate))
             }
             None => {
                 // The same work as for a user who has one.
                 let mock = Md5Secret::derive(&self.user, "");
-                let _refused = std::str::from_utf8(given).map(|text| mock.is_of(&self.user, text));
+                let _refused =
+                    std::str::from_utf8(candidate).map(|text| mock.is_of(&self.user, text));
                 false
             }
         }
@@ -264,8 +265,8 @@ mod tests {
             PgSecret::Md5(Md5Secret::derive("alice", "hidden")),
             PgSecret::Scram(scram),
         ] {
-            let shown = format!("{:?}", PgVerifier::new("alice", secret, [7; 32]));
-            assert!(!shown.contains("hidden") && !shown.contains("[7"), "{shown}");
+            let debug_text = format!("{:?}", PgVerifier::new("alice", secret, [7; 32]));
+            assert!(!debug_text.contains("hidden") && !debug_text.contains("[7"), "{debug_text}");
         }
     }
 }

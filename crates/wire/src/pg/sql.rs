@@ -1,10 +1,11 @@
 //! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
 //!
-//! [`effects()`] is the quick answer, a set of bits; [`look`] adds the settings and names that have
-//! to be understood. Both read text from strangers, in linear time and without recursion. They are
-//! sound in one direction: a text may be said to do more than it does, and is not said to do less
-//! than its words can tell. What words cannot tell (triggers, views, functions of the database) has
-//! the bit [`PgEffects::HIDDEN`] or [`PgEffects::FUNCTION`], and is found by asking the server.
+//! [`effects()`] is the quick answer, a set of bits; [`analyse`] adds the settings and names that
+//! have to be understood. Both read text from strangers, in linear time and without recursion. They
+//! are sound in one direction: a text may be said to do more than it does, and is not said to do
+//! less than its words can tell. What words cannot tell (triggers, views, functions of the
+//! database) has the bit [`PgEffects::HIDDEN`] or [`PgEffects::FUNCTION`], and is found by asking
+//! the server.
 //!
 //! A plain name of a built-in function is taken for that function. PostgreSQL looks into
 //! `pg_catalog` first unless the client's `search_path` says otherwise, which is why
@@ -62,7 +63,7 @@ pub struct TextAnalysis {
     pub names: Vec<PgNameUse>,
     /// Settings that `set_config` is called for with values that only the server knows, or that
     /// `SET` gives such a value. `None` when not even all names are known, or there is none.
-    pub asked: Option<Vec<String>>,
+    pub unresolved: Option<Vec<String>>,
     /// Settings of no module that code which is not in the text may be told of in strings.
     pub mentions: Vec<String>,
     /// Parts of the text that readers and sandboxes may not use.
@@ -196,9 +197,9 @@ pub enum PgNameAction {
 
 /// Reads a text once, and a second time when it has settings or names. Allocates only then.
 #[must_use]
-pub fn look(text: &[u8]) -> TextAnalysis {
+pub fn analyse(text: &[u8]) -> TextAnalysis {
     let found = scan::scan(text);
-    let mut look = TextAnalysis {
+    let mut analysis = TextAnalysis {
         effects: found.effects,
         fingerprint: found.fingerprint,
         statements: found.statements,
@@ -207,35 +208,35 @@ pub fn look(text: &[u8]) -> TextAnalysis {
         ..TextAnalysis::default()
     };
     if found.effects.intersects(FOREIGN) {
-        look.mentions = mentions::mentions(text);
+        analysis.mentions = mentions::mentions(text);
         if words::mentions_lasting(text) {
-            look.effects |= PgEffects::LASTING;
+            analysis.effects |= PgEffects::LASTING;
         }
     }
     if !found.effects.intersects(details::WITH_DETAILS) {
-        return look;
+        return analysis;
     }
     let details = details::details(text);
     if details.lost {
-        look.effects |= PgEffects::UNPARSED;
+        analysis.effects |= PgEffects::UNPARSED;
     }
     if details.set_unread {
-        look.effects |= PgEffects::SET_CONFIG;
+        analysis.effects |= PgEffects::SET_CONFIG;
     }
-    if look.effects.intersects(PgEffects::SET_CONFIG) {
+    if analysis.effects.intersects(PgEffects::SET_CONFIG) {
         if details.set_config_understood && !details.lost {
-            look.effects = look.effects.without(PgEffects::SET_CONFIG) | PgEffects::SET;
+            analysis.effects = analysis.effects.without(PgEffects::SET_CONFIG) | PgEffects::SET;
         } else if details.set_config_named && !details.lost {
-            look.asked = Some(details.asked);
+            analysis.unresolved = Some(details.unresolved);
         }
     }
-    if only_reads(&details.changes) && !look.effects.intersects(SAYS_MORE) {
-        look.effects = look.effects.without(PgEffects::READ_WRITE);
+    if only_reads(&details.changes) && !analysis.effects.intersects(SAYS_MORE) {
+        analysis.effects = analysis.effects.without(PgEffects::READ_WRITE);
     }
-    look.changes = details.changes;
-    look.names = details.names;
-    look.defaults = details.defaults;
-    look
+    analysis.changes = details.changes;
+    analysis.names = details.names;
+    analysis.defaults = details.defaults;
+    analysis
 }
 
 /// Code that is not in the text.

@@ -202,13 +202,13 @@ pub enum OptionsError {
 /// When it has anything else.
 pub fn options(text: &str) -> Result<Vec<(String, String)>, OptionsError> {
     let mut found = Vec::new();
-    let mut words = words(text).into_iter();
-    while let Some(word) = words.next() {
+    let mut arguments = split_options(text).into_iter();
+    while let Some(word) = arguments.next() {
         let setting = if let Some(setting) = word.strip_prefix("--").filter(|it| !it.is_empty()) {
             setting.to_owned()
         } else {
             match word.strip_prefix("-c") {
-                Some("") => words.next().ok_or_else(|| OptionsError::NoValue(word.clone()))?,
+                Some("") => arguments.next().ok_or_else(|| OptionsError::NoValue(word.clone()))?,
                 Some(setting) => setting.to_owned(),
                 None => return Err(OptionsError::Unsupported(word)),
             }
@@ -224,20 +224,20 @@ pub fn options(text: &str) -> Result<Vec<(String, String)>, OptionsError> {
 }
 
 /// Words parted by white space, without their backslashes (`pg_split_opts`).
-fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
+fn split_options(text: &str) -> Vec<String> {
+    let mut arguments = Vec::new();
     let mut word: Option<String> = None;
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         match letter {
             // What the server's `isspace` takes for white space.
-            ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c' => words.extend(word.take()),
+            ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c' => arguments.extend(word.take()),
             '\\' => word.get_or_insert_default().extend(letters.next()),
             _ => word.get_or_insert_default().push(letter),
         }
     }
-    words.extend(word);
-    words
+    arguments.extend(word);
+    arguments
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod model;
 mod real;
 
-use wire::pg::sql::{PgNameAction, look};
+use wire::pg::sql::{PgNameAction, analyse};
 
 use super::*;
 
@@ -19,7 +19,7 @@ impl Session {
     }
 
     fn text(&mut self, text: &str) {
-        self.dirt.saw_text(&mut self.lessons, &look(text.as_bytes()), false);
+        self.dirt.saw_text(&mut self.lessons, &analyse(text.as_bytes()), false);
         match text {
             "COMMIT" | "ROLLBACK" | "DISCARD ALL" | "DEALLOCATE ALL" => {
                 self.dirt.saw_tag(text.as_bytes());
@@ -145,9 +145,9 @@ fn an_error_undoes_what_came_before_it_in_its_transaction() {
     let mut session = Session::new(VerifyPolicy::Unknown);
     session.run(&["SET a = 1", "SELECT 2"]);
     session.dirt.take_changes();
-    session.dirt.saw_text(&mut session.lessons, &look(b"SET a = 2"), false);
+    session.dirt.saw_text(&mut session.lessons, &analyse(b"SET a = 2"), false);
     session.dirt.ready(TransactionStatus::Failed);
-    session.dirt.saw_text(&mut session.lessons, &look(b"COMMIT"), false);
+    session.dirt.saw_text(&mut session.lessons, &analyse(b"COMMIT"), false);
     session.dirt.saw_tag(b"ROLLBACK");
     session.dirt.ready(TransactionStatus::Idle);
     assert_eq!(session.dirt.take_changes(), []);
@@ -260,7 +260,7 @@ fn a_path_to_temporary_tables_pins_until_it_is_left() {
 #[test]
 fn an_own_search_path_takes_the_trust_from_built_in_functions() {
     let mut session = Session::new(VerifyPolicy::Unknown);
-    session.dirt.saw_text(&mut session.lessons, &look(b"SELECT lower('A')"), true);
+    session.dirt.saw_text(&mut session.lessons, &analyse(b"SELECT lower('A')"), true);
     session.dirt.ready(TransactionStatus::Idle);
     assert_eq!(session.dirt.verdict(), probe(ProbeTopics::ALL));
 }
@@ -317,5 +317,5 @@ fn settings_beyond_the_limit_are_asked_about() {
     texts.insert(0, "BEGIN");
     texts.push("COMMIT");
     assert_eq!(session.run(&texts), probe(ProbeTopics::SETTINGS));
-    assert_eq!(look(b"DISCARD ALL").names[0].act, PgNameAction::DiscardAll);
+    assert_eq!(analyse(b"DISCARD ALL").names[0].act, PgNameAction::DiscardAll);
 }

@@ -207,9 +207,9 @@ impl MysqlVerifier {
     /// Returns whether this is the password. Milliseconds of hashing for a stored secret of
     /// `caching_sha2_password` that was not asked for before.
     #[must_use]
-    pub fn accepts_password(&self, given: &[u8]) -> bool {
-        let Ok(text) = std::str::from_utf8(given) else { return false };
-        if given.is_empty() || given.contains(&0) {
+    pub fn accepts_password(&self, candidate: &[u8]) -> bool {
+        let Ok(text) = std::str::from_utf8(candidate) else { return false };
+        if candidate.is_empty() || candidate.contains(&0) {
             return false;
         }
         let is_right = match &self.secret {
@@ -223,7 +223,7 @@ impl MysqlVerifier {
                 if self.sha2.get().is_some_and(|known| known.is_of(text)) {
                     return true;
                 }
-                let is_right = stored.is_of(given);
+                let is_right = stored.is_of(candidate);
                 if is_right {
                     drop(self.sha2.set(Sha2Key::of(text).hash())); // or somebody was faster
                 }

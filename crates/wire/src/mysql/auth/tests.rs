@@ -91,8 +91,8 @@ fn a_password_is_accepted_in_every_way_its_secret_allows() {
         (sha2, false, FastAuthResult::Unknown, FastAuthResult::Unknown),
     ] {
         let verifier = MysqlVerifier::new(secret);
-        let shown = verifier.accepts_native(&nonce(), &native_key.answer(&nonce()));
-        assert_eq!(shown, by_native.then(|| native_key.clone()), "{verifier:?}");
+        let answer_key = verifier.accepts_native(&nonce(), &native_key.answer(&nonce()));
+        assert_eq!(answer_key, by_native.then(|| native_key.clone()), "{verifier:?}");
         assert_eq!(verifier.takes(AuthPlugin::Native), by_native);
         assert_eq!(verifier.accepts_sha2(&nonce(), &sha2_key.answer(&nonce())), by_sha2);
         assert_eq!(verifier.accepts_sha2(&nonce(), &wrong_key.answer(&nonce())), of_wrong);
@@ -137,7 +137,7 @@ fn nothing_secret_is_printed() {
         MysqlSecret::Native(NativeKey::of("hidden").hash()),
         MysqlSecret::Sha2(Sha2Crypt::derive("hidden", [b'h'; 20], 5000)),
     ] {
-        let shown = format!("{:?}", MysqlVerifier::new(secret));
-        assert!(!shown.contains("hidden") && !shown.contains('['), "{shown}");
+        let debug_text = format!("{:?}", MysqlVerifier::new(secret));
+        assert!(!debug_text.contains("hidden") && !debug_text.contains('['), "{debug_text}");
     }
 }

@@ -30,10 +30,10 @@ fn an_ok_packet_is_read_as_it_was_agreed_on() {
     let bytes = b"\0\xfc\xfb\0\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x02\x40\x02\x01";
     check_ok(bytes, NONE, Some(many));
     // A line for people: with a length, as servers write it, and without one, as documents say.
-    let told = OkPacket { info: b"Rows: 1", ..ok(2, 0) };
-    check_ok(b"\0\0\0\x02\0\0\0\x07Rows: 1", NONE, Some(told));
-    check_ok(b"\0\0\0\x02\0\0\0\x07Rows: 1", TRACK, Some(told));
-    check_ok(b"\0\0\0\x02\0\0\0Rows: 1", NONE, Some(told));
+    let with_info = OkPacket { info: b"Rows: 1", ..ok(2, 0) };
+    check_ok(b"\0\0\0\x02\0\0\0\x07Rows: 1", NONE, Some(with_info));
+    check_ok(b"\0\0\0\x02\0\0\0\x07Rows: 1", TRACK, Some(with_info));
+    check_ok(b"\0\0\0\x02\0\0\0Rows: 1", NONE, Some(with_info));
     // Changes stand behind it, if it is there or not.
     let changed = OkPacket { changes: b"\x02\x02\x011", ..ok(0x4002, 0) };
     check_ok(b"\0\0\0\x02\x40\0\0\0\x04\x02\x02\x011", TRACK, Some(changed));

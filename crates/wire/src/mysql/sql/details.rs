@@ -448,16 +448,16 @@ impl MysqlTokenReader<'_> {
     }
 
     fn isolation_level(&mut self) -> Option<&'static str> {
-        let mut words = String::new();
+        let mut level = String::new();
         for _ in 0..2 {
             let mut ahead = self.lexer.clone();
             let Some(token) = ahead.next().filter(|it| it.kind == MysqlTokenKind::Word) else {
                 break;
             };
-            words.push_str(std::str::from_utf8(token.text(self.lexer.text())).ok()?);
+            level.push_str(std::str::from_utf8(token.text(self.lexer.text())).ok()?);
             self.lexer = ahead;
         }
-        match words.to_ascii_lowercase().as_str() {
+        match level.to_ascii_lowercase().as_str() {
             "readuncommitted" => Some("READ-UNCOMMITTED"),
             "readcommitted" => Some("READ-COMMITTED"),
             "repeatableread" => Some("REPEATABLE-READ"),

@@ -10,7 +10,7 @@ use super::{QuestionTopic, RowLimit, SessionQuestion, verbs};
 /// Tokens of the longest question; what is longer is none.
 const TOKENS_MAX: usize = 16;
 
-pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
+pub(super) fn question(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
     let lexer = MysqlLexer::new(text, mode, CommentReading::Code);
     let mut all = lexer.clone();
     if all.by_ref().take(TOKENS_MAX + 1).count() > TOKENS_MAX || all.is_broken() {
@@ -20,13 +20,13 @@ pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
         return None;
     }
     let mut reader = MysqlTokenReader { lexer };
-    let asked = match verbs::peek(&mut reader.lexer) {
+    let question = match verbs::peek(&mut reader.lexer) {
         Word::Show => show(&mut reader)?,
         Word::Select => select(&mut reader)?,
         _ => return None,
     };
     while reader.eat_mark(b';') {}
-    reader.lexer.next().is_none().then_some(asked)
+    reader.lexer.next().is_none().then_some(question)
 }
 
 /// Returns whether a text is nothing but `SELECT GET_LOCK(…)`, whatever is in the parentheses.
@@ -154,14 +154,14 @@ fn select(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
 
 /// `AS name`, `name`, or nothing; `None` when it cannot be read.
 fn alias(reader: &mut MysqlTokenReader<'_>) -> Option<Option<String>> {
-    let said = reader.eat(Word::As);
+    let has_as = reader.eat(Word::As);
     let mut ahead = reader.lexer.clone();
     let Some(token) = ahead.next().filter(|it| !it.is_mark(b';')) else {
-        return (!said).then_some(None);
+        return (!has_as).then_some(None);
     };
     let name = match token.kind {
         // Without `AS` a word may be one of the grammar.
-        MysqlTokenKind::Word if !said && words::word(token.text(ahead.text())) != Word::Name => {
+        MysqlTokenKind::Word if !has_as && words::word(token.text(ahead.text())) != Word::Name => {
             None
         }
         MysqlTokenKind::Word | MysqlTokenKind::Name => details::identifier(&token, &ahead),

@@ -25,10 +25,10 @@ pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u
             out.extend_from_slice(text.get(copied..question.start).unwrap_or_default());
             // In parentheses it cannot grow together with a word or a minus sign beside it.
             out.extend_from_slice(format!("({id})").as_bytes());
-            let asked = text.get(question.start..question.end).unwrap_or_default();
-            if question.is_column && asked.is_ascii() {
+            let expression = text.get(question.start..question.end).unwrap_or_default();
+            if question.is_column && expression.is_ascii() {
                 out.extend_from_slice(b" AS ");
-                quote_identifier(out, asked);
+                quote_identifier(out, expression);
             }
             copied = question.end;
         }

@@ -89,7 +89,7 @@ pub(super) fn parse(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> Assignmen
                 (Word::Character, Word::Set) => return AssignmentTarget::CharacterSet,
                 (Word::Default, Word::Role) => return AssignmentTarget::DefaultRole,
                 (Word::Resource, _) => AssignmentTarget::Unknown,
-                _ if is_given(&before) => plain(*first, ValueScope::Session, &before),
+                _ if is_assigned(&before) => plain(*first, ValueScope::Session, &before),
                 (Word::Names, _) => AssignmentTarget::Names,
                 (Word::Charset, _) => AssignmentTarget::CharacterSet,
                 (Word::Transaction, _) => AssignmentTarget::Transaction(ValueScope::Next),
@@ -109,7 +109,7 @@ pub(super) fn parse(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> Assignmen
 }
 
 /// Returns whether a value follows.
-fn is_given(lexer: &MysqlLexer<'_>) -> bool {
+fn is_assigned(lexer: &MysqlLexer<'_>) -> bool {
     lexer.clone().next().is_some_and(|it| it.is_mark(b'=') || it.kind == MysqlTokenKind::Assign)
 }
 
@@ -144,7 +144,7 @@ fn last_part(
 
 /// A name that has to be followed by its value.
 fn plain(name: MysqlToken, held: ValueScope, ahead: &MysqlLexer<'_>) -> AssignmentTarget {
-    match is_given(ahead) {
+    match is_assigned(ahead) {
         true => AssignmentTarget::Variable { held, name },
         false => AssignmentTarget::Unknown,
     }

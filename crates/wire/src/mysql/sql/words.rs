@@ -384,16 +384,16 @@ mod tests {
     #[test]
     fn a_word_is_found_soon() {
         let mut probes = 0;
-        let mut words = 0;
+        let mut count = 0;
         for known in TABLE.iter().flatten() {
             let mut at = slot(known.text);
             while TABLE[at].is_some_and(|it| it.text != known.text) {
                 at = (at + 1) % SLOTS;
                 probes += 1;
             }
-            words += 1;
+            count += 1;
         }
-        assert!(probes < words / 2, "{probes} probes too many for {words} words");
+        assert!(probes < count / 2, "{probes} probes too many for {count} words");
     }
 
     #[test]

@@ -23,11 +23,11 @@ const DETAILS_MAX: usize = 64;
 pub(super) struct PgTextDetails {
     pub changes: Vec<PgSettingChange>,
     pub names: Vec<PgNameUse>,
-    pub asked: Vec<String>,
+    pub unresolved: Vec<String>,
     pub defaults: Vec<DefaultSite>,
     /// True if every call of `set_config` for the session is among the changes.
     pub set_config_understood: bool,
-    /// True if every name that `set_config` is given is among `asked` or the changes.
+    /// True if every name that `set_config` is given is among `unresolved` or the changes.
     pub set_config_named: bool,
     /// True if a `SET` has a value that depends on settings of the server.
     pub set_unread: bool,
@@ -51,7 +51,7 @@ pub(super) fn details(text: &[u8]) -> PgTextDetails {
         let reader = PgTokenReader { text, tokens: &tokens, at: 0 };
         details.statement(reader, statement, whole);
         statement += 1;
-        let settings = details.changes.len() + details.asked.len() + details.defaults.len();
+        let settings = details.changes.len() + details.unresolved.len() + details.defaults.len();
         let kept = settings + details.names.len();
         if kept > DETAILS_MAX {
             return PgTextDetails { lost: true, ..PgTextDetails::default() };
@@ -163,8 +163,8 @@ impl PgTextDetails {
         if !is_set || !is_string || !reader.at_end() || elsewhere {
             return false;
         }
-        if !self.asked.contains(&name) {
-            self.asked.push(name);
+        if !self.unresolved.contains(&name) {
+            self.unresolved.push(name);
         }
         self.set_unread = true;
         self.set_config_understood = false;
@@ -250,8 +250,8 @@ impl PgTextDetails {
             let name = call.name.and_then(|it| string(&it, reader.text));
             match name.map(|it| it.to_ascii_lowercase()) {
                 Some(name) if quote::is_setting_name(&name) => {
-                    if !self.asked.contains(&name) {
-                        self.asked.push(name);
+                    if !self.unresolved.contains(&name) {
+                        self.unresolved.push(name);
                     }
                 }
                 _ => self.set_config_named = false,
@@ -368,8 +368,8 @@ impl<'a> PgTokenReader<'a> {
             Word::Set => {
                 let local = self.eat(b"local");
                 let _scope = !local && self.eat(b"session");
-                let words = [Word::Transaction, Word::Constraints, Word::Role, Word::Session];
-                if words.contains(&self.peek_word()) {
+                let keywords = [Word::Transaction, Word::Constraints, Word::Role, Word::Session];
+                if keywords.contains(&self.peek_word()) {
                     return None;
                 }
                 changes.extend(self.assignment());

@@ -215,7 +215,7 @@ pub(super) fn statement(word: Word, lexer: &PgLexer<'_>) -> TextProhibitions {
         Word::Cluster => Some("CLUSTER"),
         Word::Reindex => Some("REINDEX"),
         Word::Checkpoint => Some("CHECKPOINT"),
-        Word::Lock if !has_words(lexer, &[b"in", b"access", b"share", b"mode"]) => Some("LOCK"),
+        Word::Lock if !has_keywords(lexer, &[b"in", b"access", b"share", b"mode"]) => Some("LOCK"),
         Word::Prepare if begins(lexer, b"transaction") => Some("PREPARE TRANSACTION"),
         Word::Commit if begins(lexer, b"prepared") => Some("COMMIT PREPARED"),
         Word::Rollback if begins(lexer, b"prepared") => Some("ROLLBACK PREPARED"),
@@ -224,7 +224,7 @@ pub(super) fn statement(word: Word, lexer: &PgLexer<'_>) -> TextProhibitions {
         _ => None,
     };
     let for_sandboxes = match word {
-        Word::Alter if is_role(lexer) && has_words(lexer, &[b"password"]) => {
+        Word::Alter if is_role(lexer) && has_keywords(lexer, &[b"password"]) => {
             Some("a password of ALTER ROLE")
         }
         // They have whatever the server keeps, passwords' hashes and its log among it.
@@ -258,17 +258,17 @@ fn is_role(lexer: &PgLexer<'_>) -> bool {
 
 /// Returns true if these words stand in the rest of the statement, one behind the other and
 /// unquoted.
-fn has_words(lexer: &PgLexer<'_>, words: &[&[u8]]) -> bool {
+fn has_keywords(lexer: &PgLexer<'_>, keywords: &[&[u8]]) -> bool {
     let mut found = 0;
     for token in lexer.clone().take_while(|it| !it.is_mark(b';')) {
         let lower = lower(&token, lexer.text());
-        let is_next = |at: usize| words.get(at).is_some_and(|it| *it == lower.bytes());
+        let is_next = |at: usize| keywords.get(at).is_some_and(|it| *it == lower.bytes());
         found = match (is_next(found), is_next(0)) {
             (true, _) => found + 1,
             (false, true) => 1,
             (false, false) => 0,
         };
-        if found == words.len() {
+        if found == keywords.len() {
             return true;
         }
     }

@@ -283,9 +283,12 @@ fn changes_of_settings_are_understood() {
         ),
         ("SELECT set_config('a', '1', true)", vec![]),
     ] {
-        let look = look(text.as_bytes());
-        assert_eq!(look.changes, expected, "{text}");
-        assert!(!look.effects.intersects(PgEffects::UNPARSED | PgEffects::SET_CONFIG), "{text}");
+        let analysis = analyse(text.as_bytes());
+        assert_eq!(analysis.changes, expected, "{text}");
+        assert!(
+            !analysis.effects.intersects(PgEffects::UNPARSED | PgEffects::SET_CONFIG),
+            "{text}"
+        );
     }
 }
 
@@ -305,16 +308,16 @@ fn what_is_not_understood_says_so() {
         "LISTEN 'a'",
         "LISTEN a b",
     ] {
-        let look = look(text.as_bytes());
-        assert!(look.effects.contains(PgEffects::UNPARSED), "{text}");
-        assert!(look.changes.is_empty(), "{text}");
+        let analysis = analyse(text.as_bytes());
+        assert!(analysis.effects.contains(PgEffects::UNPARSED), "{text}");
+        assert!(analysis.changes.is_empty(), "{text}");
     }
 }
 
 #[test]
 fn set_config_that_is_not_alone_names_what_to_ask_for() {
     let some = |names: &[&str]| Some(names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
-    for (text, asked) in [
+    for (text, unresolved) in [
         ("SELECT set_config('App.User', $1, false)", some(&["app.user"])),
         ("SELECT set_config('a', x, false), set_config('b', '1', true) FROM t", some(&["a"])),
         ("SELECT set_config('a', 'b', $1)", some(&["a"])),
@@ -329,10 +332,10 @@ fn set_config_that_is_not_alone_names_what_to_ask_for() {
         ("set session App.User to E'\\x41'", some(&["app.user"])),
         ("SELECT set_config('a', 'b', false) FROM (SELECT set_config(f(), 'c', false)) x", None),
     ] {
-        let look = look(text.as_bytes());
-        assert!(look.effects.contains(PgEffects::SET_CONFIG), "{text}");
-        assert_eq!(look.asked, asked, "{text}");
-        assert!(look.changes.is_empty(), "{text}");
+        let analysis = analyse(text.as_bytes());
+        assert!(analysis.effects.contains(PgEffects::SET_CONFIG), "{text}");
+        assert_eq!(analysis.unresolved, unresolved, "{text}");
+        assert!(analysis.changes.is_empty(), "{text}");
     }
 }
 
@@ -344,10 +347,10 @@ fn code_that_is_elsewhere_may_be_told_of_settings() {
         ("DO 'BEGIN PERFORM f(''a.b'', ''a.b''); END'", &["a.b"]),
         ("SELECT 'a.b'", &[]),
     ] {
-        assert_eq!(look(text.as_bytes()).mentions, mentions, "{text}");
+        assert_eq!(analyse(text.as_bytes()).mentions, mentions, "{text}");
     }
     let many: String = (0..100).map(|number| format!("'a.b{number}',")).collect();
-    assert_eq!(look(format!("SELECT f({many} 1)").as_bytes()).mentions.len(), 16);
+    assert_eq!(analyse(format!("SELECT f({many} 1)").as_bytes()).mentions.len(), 16);
 }
 
 #[test]
@@ -366,14 +369,14 @@ fn names_are_found_where_they_stand() {
         ("UNLISTEN X", PgNameAction::Unlisten, "x", "X"),
         ("UNLISTEN *", PgNameAction::UnlistenAll, "", ""),
     ] {
-        let look = look(text.as_bytes());
-        let [found] = look.names.as_slice() else { panic!("{text}: {:?}", look.names) };
+        let analysis = analyse(text.as_bytes());
+        let [found] = analysis.names.as_slice() else { panic!("{text}: {:?}", analysis.names) };
         assert_eq!((found.act, found.name.as_str()), (act, name), "{text}");
         assert_eq!(&text[found.range.clone()], place, "{text}");
     }
     let long = "é".repeat(40);
-    let look = look(format!("LISTEN {long}").as_bytes());
-    assert_eq!(look.names[0].name, "é".repeat(31));
+    let analysis = analyse(format!("LISTEN {long}").as_bytes());
+    assert_eq!(analysis.names[0].name, "é".repeat(31));
 }
 
 #[test]
@@ -410,14 +413,14 @@ fn asking_to_write_is_seen() {
         ("SELECT read, write FROM t", false),
         ("RESET default_transaction_read_only", true),
     ] {
-        let found = look(text.as_bytes()).effects.contains(PgEffects::READ_WRITE);
+        let found = analyse(text.as_bytes()).effects.contains(PgEffects::READ_WRITE);
         assert_eq!(found, expected, "{text}");
     }
 }
 
 #[test]
 fn texts_with_other_constants_have_one_fingerprint() {
-    let print = |text: &str| look(text.as_bytes()).fingerprint;
+    let print = |text: &str| analyse(text.as_bytes()).fingerprint;
     for (one, other, same) in [
         ("SELECT f(1)", "select  F( 'x' ) -- y", true),
         ("SELECT 1 WHERE a IN (1,2,3)", "SELECT 1 WHERE a IN ($1)", true),
@@ -443,8 +446,8 @@ fn a_difficult_text_takes_linear_time() {
         "LISTEN a;".repeat(many / 8),
         "'\\".repeat(many),
     ] {
-        let look = look(text.as_bytes());
-        assert!(look.names.len() <= 64 && look.changes.len() <= 64);
+        let analysis = analyse(text.as_bytes());
+        assert!(analysis.names.len() <= 64 && analysis.changes.len() <= 64);
     }
 }
 
@@ -510,12 +513,12 @@ proptest! {
 
     #[test]
     fn nothing_panics_and_both_answers_agree(text in text()) {
-        let look = look(&text);
+        let analysis = analyse(&text);
         let found = effects(&text);
         // The second answer may only take back what it understood.
         let refined = PgEffects::SET_CONFIG | PgEffects::READ_WRITE;
-        prop_assert!(look.effects.with(refined).contains(found));
-        for name in &look.names {
+        prop_assert!(analysis.effects.with(refined).contains(found));
+        for name in &analysis.names {
             prop_assert!(text.get(name.range.clone()).is_some());
         }
         let _rewritten = rewrite_listen(&text);

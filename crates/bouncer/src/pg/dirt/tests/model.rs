@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use wire::pg::frame::TransactionStatus;
-use wire::pg::sql::{PgSettingChange, look};
+use wire::pg::sql::{PgSettingChange, analyse};
 
 use super::super::{DepartureCleanup, LessonTable, ReleaseVerdict, SessionDirt, VerifyPolicy};
 use crate::pg::probe::{ProbeFindings, ProbeTopics};
@@ -285,7 +285,7 @@ struct Pair {
 impl Pair {
     fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         let answer = self.server.run(step);
-        self.dirt.saw_text(&mut self.lessons, &look(answer.text.as_bytes()), false);
+        self.dirt.saw_text(&mut self.lessons, &analyse(answer.text.as_bytes()), false);
         match answer.tag {
             Some(tag) => self.dirt.saw_tag(tag.as_bytes()),
             None => self.dirt.saw_error(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use testkit::Postgres;
 use testkit::pg::PgClient;
 use wire::pg::frame::TransactionStatus;
-use wire::pg::sql::{PgSettingChange, look};
+use wire::pg::sql::{PgSettingChange, analyse};
 
 use super::super::{
     DepartureCleanup, LessonTable, PinReasons, ProbeTopics, ReleaseVerdict, SessionDirt,
@@ -113,7 +113,7 @@ impl Watched {
     fn text(&mut self, text: &str) {
         let answer = self.client.query(text).unwrap();
         let own = self.known.contains_key("search_path");
-        self.dirt.saw_text(&mut self.lessons, &look(text.as_bytes()), own);
+        self.dirt.saw_text(&mut self.lessons, &analyse(text.as_bytes()), own);
         for message in &answer.messages {
             match message.tag {
                 b'C' => self.dirt.saw_tag(message.text().as_bytes()),

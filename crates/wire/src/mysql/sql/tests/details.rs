@@ -77,12 +77,12 @@ fn assignments_are_read() {
             all
         }),
         ("SET CHARACTER SET latin1", {
-            let asked = |name| other(VariableScope::Session, name, AssignedValue::Expression);
+            let unresolved = |name| other(VariableScope::Session, name, AssignedValue::Expression);
             vec![
                 literal("character_set_client", "latin1"),
                 literal("character_set_results", "latin1"),
-                asked("character_set_connection"),
-                asked("collation_connection"),
+                unresolved("character_set_connection"),
+                unresolved("collation_connection"),
             ]
         }),
         ("SET STATEMENT a = 1, b = (SELECT 1) FOR SELECT 2", vec![]),
@@ -225,7 +225,7 @@ fn questions_that_can_be_answered() {
         ("SELECT found_rows()\n", QuestionTopic::FoundRows, "found_rows()"),
     ] {
         let expected = SessionQuestion { what, column: column.to_owned() };
-        assert_eq!(asked(text.as_bytes(), PLAIN), Some(expected), "{text}");
+        assert_eq!(question(text.as_bytes(), PLAIN), Some(expected), "{text}");
     }
     for text in [
         "SHOW WARNINGS LIMIT ?",
@@ -242,7 +242,7 @@ fn questions_that_can_be_answered() {
         "SELECT FOUND_ROWS() AS",
         "",
     ] {
-        assert_eq!(asked(text.as_bytes(), PLAIN), None, "{text}");
+        assert_eq!(question(text.as_bytes(), PLAIN), None, "{text}");
     }
 }
 

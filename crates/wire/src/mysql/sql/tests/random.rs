@@ -117,7 +117,7 @@ proptest! {
     ) {
         let _effects = effects(&text, mode);
         let _details = details(&text, mode);
-        let _asked = asked(&text, mode);
+        let _question = question(&text, mode);
         let _rewritten = rewrite_connection_id(&text, mode, 7, &mut Vec::new());
     }
 
@@ -125,7 +125,7 @@ proptest! {
     fn nothing_panics_on_difficult_texts(text in text(), mode in mode()) {
         let found = effects(&text, mode);
         let _details = details(&text, mode);
-        let _asked = asked(&text, mode);
+        let _question = question(&text, mode);
         let mut out = Vec::new();
         if rewrite_connection_id(&text, mode, 7, &mut out) {
             prop_assert!(found.contains(MysqlEffects::CONNECTION_ID));

@@ -1,6 +1,6 @@
 //! Prohibited parts of texts of PostgreSQL, for readers and sandboxes.
 
-use super::super::look;
+use super::super::analyse;
 use super::*;
 
 #[test]
@@ -14,9 +14,9 @@ fn the_lists_are_sorted_and_in_lower_case() {
 }
 
 fn found(text: &str) -> TextProhibitions {
-    let found = look(text.as_bytes()).prohibitions;
+    let found = analyse(text.as_bytes()).prohibitions;
     let commented = format!("/* ' */ ; -- \"\n{text}");
-    assert_eq!(look(commented.as_bytes()).prohibitions, found, "{commented}");
+    assert_eq!(analyse(commented.as_bytes()).prohibitions, found, "{commented}");
     found
 }
 
