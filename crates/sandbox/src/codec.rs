@@ -68,8 +68,8 @@ pub(crate) struct MessageReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> MessageReader<'a> {
     fn take(&mut self, n: usize) -> Result<&'a [u8], MalformedMessage> {
-        let (head, tail) = self.0.split_at_checked(n).ok_or(MalformedMessage)?;
-        self.0 = tail;
+        let (head, rest) = self.0.split_at_checked(n).ok_or(MalformedMessage)?;
+        self.0 = rest;
         Ok(head)
     }
     pub(crate) fn u8(&mut self) -> Result<u8, MalformedMessage> {
@@ -185,7 +185,7 @@ pub(crate) enum StreamSetup {
 
 impl StreamSetup {
     /// Descriptors of streams that come with the message.
-    pub(crate) fn given(self) -> usize {
+    pub(crate) fn descriptor_count(self) -> usize {
         match self {
             StreamSetup::Given { merged, has_stdin } => {
                 1 + usize::from(!merged) + usize::from(has_stdin)

@@ -322,8 +322,8 @@ impl Disks {
         match output {
             Ok(output) if output.status.success() => Ok(()),
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let detail = said.trim().chars().take(TOOL_CHARS_MAX).collect();
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                let detail = stderr.trim().chars().take(TOOL_CHARS_MAX).collect();
                 Err(DiskError::Tool { detail })
             }
             Err(error) => Err(DiskError::Tool { detail: error.to_string() }),

@@ -58,8 +58,9 @@ pub fn spawner_main_if_asked() -> Option<ExitCode> {
     if let Some(code) = tied::main_if_asked() {
         return Some(code);
     }
-    let asked = std::env::args_os().nth(1).is_some_and(|argument| argument == SPAWNER_ARGUMENT);
-    asked.then(spawner::main)
+    let is_spawner =
+        std::env::args_os().nth(1).is_some_and(|argument| argument == SPAWNER_ARGUMENT);
+    is_spawner.then(spawner::main)
 }
 
 /// Why the engine cannot start.
@@ -694,7 +695,7 @@ impl EngineShared {
                 .u64(id)
                 .u8(kind.network.number())
                 .u32(u32::try_from(number).unwrap_or(u32::MAX))
-                .u8(kind.ground.number());
+                .u8(kind.initial_files.number());
             if let Err(error) = link.send(order).await {
                 link.pending.lock().remove(&id);
                 // Its keeper ends a link when it is closed, not when the kernel is short of memory.

@@ -399,7 +399,8 @@ impl GuestSetup<'_> {
                 .set_limits(start.limits.memory_bytes, start.limits.processes)
                 .step("set the limits of the control groups")?;
         }
-        let shared = fds.split_off((start.streams.given() + start.extra.len()).min(fds.len()));
+        let shared =
+            fds.split_off((start.streams.descriptor_count() + start.extra.len()).min(fds.len()));
         if let Err(failure) = self.place_files(place, &start, &shared) {
             self.tell(&failure.encode(from_guest::FILE), &[]);
             return Ok(start.last);
@@ -622,10 +623,10 @@ impl GuestSetup<'_> {
     ) -> Result<WaitEnd, StepFailure> {
         let mut watch = WaitEnd::default();
         let mut backing_off = parked.backing_off.as_ref();
-        let mut look_in = look_interval(limits, Duration::ZERO, Duration::ZERO);
+        let mut check_in = check_interval(limits, Duration::ZERO, Duration::ZERO);
         loop {
             let watched = [self.control.as_fd(), self.lifeline, place.sigchld.as_fd()];
-            let ready = sys::poll(&watched, Some(look_in)).step("wait for the program")?;
+            let ready = sys::poll(&watched, Some(check_in)).step("wait for the program")?;
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
             if is_ready(1) {
                 // What follows would look like the program's end, and it is ours.
@@ -658,7 +659,7 @@ impl GuestSetup<'_> {
             {
                 sys::write_all(file.as_fd(), share).step("back off")?;
             }
-            look_in = look_interval(limits, elapsed, used);
+            check_in = check_interval(limits, elapsed, used);
         }
     }
 
@@ -741,7 +742,7 @@ fn release(parked: &ParkedProcess, message: &[u8], fds: Vec<OwnedFd>) -> Result<
 }
 
 /// When the next limit can be reached at the earliest, if everything runs on every processor.
-fn look_interval(limits: &ProgramLimits, elapsed: Duration, used: Duration) -> Duration {
+fn check_interval(limits: &ProgramLimits, elapsed: Duration, used: Duration) -> Duration {
     let until_cpu = limits.cpu.saturating_sub(used) / sys::cpus();
     let until_wall = limits.wall.saturating_sub(elapsed);
     // A wall limit is met exactly; a CPU limit is approached in steps that shrink.

@@ -206,7 +206,7 @@ pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io
 fn connect(start: &StartMessage<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
     let streams = match start.streams {
-        StreamSetup::Given { .. } => start.streams.given(),
+        StreamSetup::Given { .. } => start.streams.descriptor_count(),
         StreamSetup::Terminal(_) => 1,
         // Such a command is for a process that has them.
         StreamSetup::Waiting => return Err(missing()),
@@ -221,12 +221,12 @@ fn connect(start: &StartMessage<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
         received.iter().map(|fd| sys::dup_from(fd.as_fd(), least)).collect::<Result<_, _>>()?;
     match start.streams {
         StreamSetup::Given { merged, has_stdin } => {
-            let mut given = fds.iter().map(AsFd::as_fd);
-            let stdout = given.next().ok_or_else(missing)?;
-            let stderr = if merged { stdout } else { given.next().ok_or_else(missing)? };
+            let mut descriptors = fds.iter().map(AsFd::as_fd);
+            let stdout = descriptors.next().ok_or_else(missing)?;
+            let stderr = if merged { stdout } else { descriptors.next().ok_or_else(missing)? };
             let null;
             let stdin = if has_stdin {
-                given.next().ok_or_else(missing)?
+                descriptors.next().ok_or_else(missing)?
             } else {
                 null = sys::open(c"/dev/null", libc::O_RDONLY)?;
                 null.as_fd()

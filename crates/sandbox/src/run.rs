@@ -246,7 +246,7 @@ struct ProgramRun<'a> {
     input: PendingStdin,
     terminal: Option<ServerTerminal>,
     /// Requests of the caller; none once it has let go.
-    asked: Option<mpsc::Receiver<spec::ProgramControl>>,
+    requests: Option<mpsc::Receiver<spec::ProgramControl>>,
     /// When the wait for the report is given up.
     report_by: Instant,
     /// When a program whose output was cut is ended.
@@ -318,7 +318,7 @@ pub(crate) async fn run(
     let extra: Vec<u32> = command.extra.iter().map(|(number, _)| *number).collect();
     let extra_is_empty = extra.is_empty();
     let has_waiting = !waiting.is_empty();
-    let CommandWiring { streams, given, captured, input } =
+    let CommandWiring { streams, child_ends, captured, input } =
         CommandWiring::new(&mut command, waiting)?;
     let files = CommandFiles::new(&command.files)?;
     let start = StartMessage {
@@ -343,7 +343,7 @@ pub(crate) async fn run(
         symlinks: command.symlinks.iter().map(|(p, t)| (p.as_bytes(), t.as_bytes())).collect(),
     };
     let message = start.encode();
-    let mut fds: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
+    let mut fds: Vec<BorrowedFd<'_>> = child_ends.iter().map(AsFd::as_fd).collect();
     fds.extend(files.shared.iter().map(|file| file.as_fd()));
     if message.len() <= codec::MESSAGE_BYTES_MAX {
         control.send(&message, &fds).await?;
@@ -353,14 +353,14 @@ pub(crate) async fn run(
         control.send(&[to_guest::START_IN_FILE], &fds).await?;
     }
     // While a copy of a pipe's end is open here, its other end waits for more.
-    drop((given, message));
+    drop((child_ends, message));
     let mut running = ProgramRun {
         control,
         sink,
         captured,
         input,
         terminal: None,
-        asked: command.control.take(),
+        requests: command.control.take(),
         report_by: Instant::now() + limits.wall + REPORT_GRACE,
         stop_at: None,
         stopped: false,
@@ -454,8 +454,10 @@ impl ProgramRun<'_> {
             // In no order, so that a flood of one kind does not keep the others waiting. What is in
             // the pipes when the report comes is read after it.
             // A size or a signal that came before input is there before it.
-            while let Some(asked) = self.asked.as_mut().and_then(|asked| asked.try_recv().ok()) {
-                self.heed(asked).await?;
+            while let Some(request) =
+                self.requests.as_mut().and_then(|request| request.try_recv().ok())
+            {
+                self.heed(request).await?;
             }
             tokio::select! {
                 read = poll_fn(|cx| self.captured.poll_read(self.sink, cx)) => {
@@ -466,9 +468,9 @@ impl ProgramRun<'_> {
                     let (message, descriptors) = received?;
                     return parse_report(message, descriptors);
                 }
-                asked = next(&mut self.asked) => match asked {
-                    Some(asked) => self.heed(asked).await?,
-                    None => self.asked = None,
+                request = next(&mut self.requests) => match request {
+                    Some(request) => self.heed(request).await?,
+                    None => self.requests = None,
                 },
                 () = self.input.feed() => {}
                 () = time::sleep_until(stop_at) => {
@@ -481,8 +483,8 @@ impl ProgramRun<'_> {
         }
     }
 
-    async fn heed(&mut self, asked: spec::ProgramControl) -> io::Result<()> {
-        match asked {
+    async fn heed(&mut self, control: spec::ProgramControl) -> io::Result<()> {
+        match control {
             spec::ProgramControl::Signal(signal) => match u8::try_from(signal) {
                 Ok(signal @ 1..=SIGNAL_MAX) => self.control.tell(&[to_guest::SIGNAL, signal]).await,
                 _ => Ok(()),
@@ -579,10 +581,10 @@ impl ProgramRun<'_> {
 
 /// The next thing that the caller asks for; never, when it has let go.
 async fn next(
-    asked: &mut Option<mpsc::Receiver<spec::ProgramControl>>,
+    requests: &mut Option<mpsc::Receiver<spec::ProgramControl>>,
 ) -> Option<spec::ProgramControl> {
-    match asked {
-        Some(asked) => asked.recv().await,
+    match requests {
+        Some(requests) => requests.recv().await,
         None => std::future::pending().await,
     }
 }

@@ -371,7 +371,7 @@ impl GuestSessionConnection {
             }
             waiting.answers.insert(id, answer);
         }
-        let _asked = RequestGuard { connection: self, id };
+        let _request = RequestGuard { connection: self, id };
         let exchange = async {
             self.send(&frame, fds).await.map_err(lost)?;
             match answered.await {
@@ -464,8 +464,8 @@ fn lost(error: io::Error) -> SandboxError {
 }
 
 fn answer(waiting: &mut PendingRequests, id: u64, answer: GuestAnswer) {
-    if let Some(asked) = waiting.answers.remove(&id) {
+    if let Some(sender) = waiting.answers.remove(&id) {
         // Whoever asked has gone away.
-        let _unwanted = asked.send(answer);
+        let _unwanted = sender.send(answer);
     }
 }

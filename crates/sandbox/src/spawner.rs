@@ -193,7 +193,7 @@ enum SlotState {
 
 /// Files that a sandbox for commands begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum SandboxGround {
+pub(crate) enum InitialFiles {
     /// None.
     #[default]
     Empty,
@@ -201,18 +201,18 @@ pub(crate) enum SandboxGround {
     Layers,
 }
 
-impl SandboxGround {
+impl InitialFiles {
     pub(crate) fn number(self) -> u8 {
         match self {
-            SandboxGround::Empty => 0,
-            SandboxGround::Layers => 1,
+            InitialFiles::Empty => 0,
+            InitialFiles::Layers => 1,
         }
     }
 
-    fn from_number(number: u8) -> Option<SandboxGround> {
-        [SandboxGround::Empty, SandboxGround::Layers]
+    fn from_number(number: u8) -> Option<InitialFiles> {
+        [InitialFiles::Empty, InitialFiles::Layers]
             .into_iter()
-            .find(|ground| ground.number() == number)
+            .find(|files| files.number() == number)
     }
 }
 
@@ -223,7 +223,7 @@ struct SandboxOrder {
     /// Index of the runtime that is to wait in it.
     runtime: Option<usize>,
     network: NetworkMode,
-    ground: SandboxGround,
+    initial_files: InitialFiles,
 }
 
 #[derive(Debug)]
@@ -285,9 +285,9 @@ impl SpawnerLoop {
         let landlock = rootless && abi > 0;
         let slots = (0..setup.slots).map(|_| SandboxSlot::default()).collect();
         let filters = FilterSubject::ALL.map(seccomp::compile);
-        let ground = ground(host_proc.as_fd(), &filters);
+        let context = zygote_context(host_proc.as_fd(), &filters);
         let zygotes = setup.runtimes.iter().enumerate();
-        let zygotes = zygotes.map(|(index, it)| Zygotes::start(index, it, ground)).collect();
+        let zygotes = zygotes.map(|(index, it)| Zygotes::start(index, it, context)).collect();
         let hello = MessageWriter::new(from_spawner::HELLO)
             .u32(if landlock { u32::try_from(abi).unwrap_or(0) } else { 0 })
             .finish();
@@ -351,8 +351,9 @@ impl SpawnerLoop {
                 // 0 stands for none.
                 let runtime = r.u32().ok().and_then(|number| usize::try_from(number).ok());
                 let runtime = runtime.and_then(|number| number.checked_sub(1));
-                let ground = r.u8().ok().and_then(SandboxGround::from_number).unwrap_or_default();
-                self.queue.push(SandboxOrder { sandbox, runtime, network, ground });
+                let initial_files =
+                    r.u8().ok().and_then(InitialFiles::from_number).unwrap_or_default();
+                self.queue.push(SandboxOrder { sandbox, runtime, network, initial_files });
             }
             (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox, socket),
             _ => {
@@ -363,9 +364,9 @@ impl SpawnerLoop {
     }
 
     fn tend(&mut self) {
-        let ground = ground(self.host_proc.as_fd(), &self.filters);
+        let context = zygote_context(self.host_proc.as_fd(), &self.filters);
         for zygotes in &mut self.zygotes {
-            zygotes.tend(ground);
+            zygotes.tend(context);
         }
     }
 
@@ -423,7 +424,7 @@ impl SpawnerLoop {
         let slot = self.slots.get_mut(index).ok_or(MalformedMessage)?;
         let (is_session, has_loopback) =
             (order.network == NetworkMode::Session, order.network != NetworkMode::Nothing);
-        let has_layers = order.ground == SandboxGround::Layers;
+        let has_layers = order.initial_files == InitialFiles::Layers;
         let has_disk = is_session || has_layers;
         let place = if has_loopback { &mut slot.connected_netns } else { &mut slot.netns };
         if place.is_none() {
@@ -454,13 +455,13 @@ impl SpawnerLoop {
                 .inspect_err(|_| {
                     let _partial = CommandGroups::remove(&self.parents, &name);
                 })?;
-        let ground = ground(self.host_proc.as_fd(), &self.filters);
+        let context = zygote_context(self.host_proc.as_fd(), &self.filters);
         let waiting = match order.runtime {
             None => None,
             Some(index) => {
                 let runtime = self.setup.runtimes.get(index).ok_or(MalformedMessage)?;
                 let zygotes = self.zygotes.get_mut(index).ok_or(MalformedMessage)?;
-                let zygote = runtime.is_forked().then(|| zygotes.next(ground)).transpose()?;
+                let zygote = runtime.is_forked().then(|| zygotes.next(context)).transpose()?;
                 Some(WaitingRuntime { runtime, index, zygote })
             }
         };
@@ -601,8 +602,8 @@ impl SpawnerSetup {
     }
 }
 
-/// Returns what zygotes are started with.
-fn ground<'a>(
+/// Returns the context that zygotes are started with.
+fn zygote_context<'a>(
     host_proc: BorrowedFd<'a>,
     filters: &'a [Vec<BpfInstruction>; FilterSubject::ALL.len()],
 ) -> ZygoteContext<'a> {

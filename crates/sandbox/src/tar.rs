@@ -430,7 +430,7 @@ impl<R: Read> HeaderReader<R> {
         let is_1_0 = extended.sparse_major.as_deref() == Some(b"1");
         let sparse_name = extended.sparse_name.filter(|_| is_1_0);
         let name = sparse_name.or(extended.path).unwrap_or(name);
-        let shown = String::from_utf8_lossy(&name).into_owned();
+        let readable = String::from_utf8_lossy(&name).into_owned();
         let kind = match kind {
             // Before there were other kinds, a directory was what ended in a slash.
             b"\0" | b"0" if name.ends_with(b"/") => MemberKind::Dir,
@@ -439,9 +439,9 @@ impl<R: Read> HeaderReader<R> {
             b"2" => MemberKind::Symlink,
             b"5" => MemberKind::Dir,
             b"6" => MemberKind::Fifo,
-            b"3" | b"4" => return invalid(format!("`{shown}` is a device")),
-            b"S" => return invalid(format!("`{shown}` is sparse in GNU tar's old form")),
-            _ => return invalid(format!("`{shown}` is of a kind that is not unpacked")),
+            b"3" | b"4" => return invalid(format!("`{readable}` is a device")),
+            b"S" => return invalid(format!("`{readable}` is sparse in GNU tar's old form")),
+            _ => return invalid(format!("`{readable}` is of a kind that is not unpacked")),
         };
         let mtime = number(field(block, MTIME)).unwrap_or(0);
         let mode = number(field(block, MODE)).unwrap_or(0);
@@ -455,7 +455,7 @@ impl<R: Read> HeaderReader<R> {
             sparse: None,
         };
         if extended.has_other_sparse || extended.sparse_major.is_some() && !is_1_0 {
-            return invalid(format!("`{shown}` is sparse in a form before pax 1.0"));
+            return invalid(format!("`{readable}` is sparse in a form before pax 1.0"));
         }
         if is_1_0 && kind == MemberKind::File {
             self.read_map(&mut member, extended.real_size)?;

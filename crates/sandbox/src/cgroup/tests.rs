@@ -69,12 +69,12 @@ fn tree(groups: &[Group<'_>]) -> PathBuf {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let top = std::env::temp_dir().join(format!("cove-sites-{}-{number}", std::process::id()));
-    for (path, processes, controllers, given) in groups {
+    for (path, processes, controllers, enabled) in groups {
         let group = top.join(path);
         fs::create_dir_all(&group).unwrap();
         fs::write(group.join("cgroup.procs"), processes).unwrap();
         fs::write(group.join("cgroup.controllers"), controllers).unwrap();
-        fs::write(group.join("cgroup.subtree_control"), given).unwrap();
+        fs::write(group.join("cgroup.subtree_control"), enabled).unwrap();
         if !path.is_empty() {
             fs::write(group.join("cgroup.type"), "domain\n").unwrap();
         }

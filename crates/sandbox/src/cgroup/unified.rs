@@ -82,9 +82,9 @@ pub(super) fn prepare(base: BorrowedFd<'_>, way: ControllerSetup) -> io::Result<
 
 /// Gives the children of a group the controllers that it has. Absent ones are absent from its file.
 pub(super) fn enable(group: BorrowedFd<'_>) -> io::Result<()> {
-    let (available, given) = (read(group, c"cgroup.controllers")?, subtree(group)?);
+    let (available, enabled) = (read(group, c"cgroup.controllers")?, subtree(group)?);
     for controller in available.split_whitespace().filter(|c| WANTED.contains(c)) {
-        if !given.iter().any(|have| have == controller) {
+        if !enabled.iter().any(|have| have == controller) {
             write(group, c"cgroup.subtree_control", &format!("+{controller}"))?;
         }
     }
@@ -93,8 +93,8 @@ pub(super) fn enable(group: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The wanted controllers that children of a group have.
 pub(super) fn subtree(group: BorrowedFd<'_>) -> io::Result<Vec<String>> {
-    let given = read(group, c"cgroup.subtree_control")?;
-    Ok(given.split_whitespace().filter(|c| WANTED.contains(c)).map(str::to_owned).collect())
+    let enabled = read(group, c"cgroup.subtree_control")?;
+    Ok(enabled.split_whitespace().filter(|c| WANTED.contains(c)).map(str::to_owned).collect())
 }
 
 /// Moves this process into the leaf below a group.

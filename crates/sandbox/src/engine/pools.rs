@@ -7,7 +7,7 @@ use pool::{AcquireError, KeyHandle, KeyLimits, Pool};
 
 use super::{PreparedSandbox, now};
 use crate::run::SandboxError;
-use crate::spawner::{NetworkMode, SandboxGround};
+use crate::spawner::{InitialFiles, NetworkMode};
 use crate::spec::EngineConfig;
 
 /// Callers that may wait for a sandbox.
@@ -25,13 +25,16 @@ pub(super) struct PreparedKind {
     pub(super) runtime: Option<usize>,
     pub(super) network: NetworkMode,
     /// Files that it begins with.
-    pub(super) ground: SandboxGround,
+    pub(super) initial_files: InitialFiles,
 }
 
 impl PreparedKind {
     /// For any program without a loopback.
-    pub(super) const PLAIN: PreparedKind =
-        PreparedKind { runtime: None, network: NetworkMode::Nothing, ground: SandboxGround::Empty };
+    pub(super) const PLAIN: PreparedKind = PreparedKind {
+        runtime: None,
+        network: NetworkMode::Nothing,
+        initial_files: InitialFiles::Empty,
+    };
     /// Kind that is to hold a session.
     pub(super) const SESSION: PreparedKind =
         PreparedKind { network: NetworkMode::Session, ..PreparedKind::PLAIN };
@@ -40,8 +43,8 @@ impl PreparedKind {
         PreparedKind { network: NetworkMode::Loopback, ..PreparedKind::PLAIN };
     /// For programs over layers, without a loopback and with one.
     pub(super) const LAYERED: [PreparedKind; 2] = [
-        PreparedKind { ground: SandboxGround::Layers, ..PreparedKind::PLAIN },
-        PreparedKind { ground: SandboxGround::Layers, ..PreparedKind::CONNECTED },
+        PreparedKind { initial_files: InitialFiles::Layers, ..PreparedKind::PLAIN },
+        PreparedKind { initial_files: InitialFiles::Layers, ..PreparedKind::CONNECTED },
     ];
 }
 

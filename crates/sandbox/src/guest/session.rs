@@ -99,7 +99,7 @@ struct StartingProgram {
 #[derive(Debug)]
 struct GuestSession {
     sigchld: OwnedFd,
-    ground: ProgramContext,
+    context: ProgramContext,
     /// Known once the session is set up.
     limits: Option<SessionSandboxLimits>,
     pages: FailurePages,
@@ -158,7 +158,7 @@ impl GuestSetup<'_> {
             false => None,
         };
         self.lower_privileges_to(SETTING_UP)?;
-        let ground = ProgramContext {
+        let context = ProgramContext {
             entrances,
             unified,
             has_unified_limits: self.groups.has_unified_limits(),
@@ -172,7 +172,7 @@ impl GuestSetup<'_> {
             filter: Some(filter),
         };
         let first = Some((parking, self.groups.unified()));
-        let fork_server = start_fork_server(&ground, first, pages, &mut notes)?;
+        let fork_server = start_fork_server(&context, first, pages, &mut notes)?;
         if has_groups {
             let step = "hide the control groups";
             let (_, fds) = sys::receive(fork_server.socket(), &mut [0u8; 16]).step(step)?;
@@ -188,7 +188,7 @@ impl GuestSetup<'_> {
         }
         Ok(GuestSession {
             sigchld,
-            ground,
+            context,
             limits: None,
             pages,
             notes,
@@ -220,13 +220,13 @@ fn gone(step: &str) -> StepFailure {
 }
 
 fn start_fork_server(
-    ground: &ProgramContext,
+    context: &ProgramContext,
     first: Option<(ParkingOrder<'_>, Option<BorrowedFd<'_>>)>,
     pages: FailurePages,
     notes: &mut Vec<FailurePage>,
 ) -> Result<ForkServer, StepFailure> {
     let note = notes.pop().ok_or_else(full)?;
-    match ForkServer::start(ground, first, pages, &note).step(START) {
+    match ForkServer::start(context, first, pages, &note).step(START) {
         Ok((pid, socket)) => Ok(ForkServer::new(pid, note, socket)),
         Err(failure) => {
             notes.push(note);
@@ -299,7 +299,7 @@ impl GuestSession {
         if self.fork_server.is_none() && self.limits.is_some() && !self.is_frozen {
             // Should it fail, programs are started without one, and it is tried again then.
             self.fork_server =
-                start_fork_server(&self.ground, None, self.pages, &mut self.notes).ok();
+                start_fork_server(&self.context, None, self.pages, &mut self.notes).ok();
         }
         goes_on
     }
@@ -354,9 +354,9 @@ impl GuestSession {
     ) -> Answer {
         let limits = SessionSandboxLimits::read(&mut r)?;
         workspace::set_session_scratch(limits.tmp_bytes, limits.tmp_inodes)?;
-        let mut given = fds.into_iter();
-        let disk = given.next().ok_or(MalformedMessage)?;
-        mounts::mount_session(disk, given.collect(), guest.disk_users)?;
+        let mut descriptors = fds.into_iter();
+        let disk = descriptors.next().ok_or(MalformedMessage)?;
+        mounts::mount_session(disk, descriptors.collect(), guest.disk_users)?;
         if !guest.groups.is_empty() {
             guest
                 .groups
@@ -387,7 +387,7 @@ impl GuestSession {
     ) -> Result<Option<(MessageWriter, Option<OwnedFd>)>, StepFailure> {
         let mut controller = None;
         if let StreamSetup::Terminal(size) = streams {
-            let terminal = terminal::open(size, self.ground.user)?;
+            let terminal = terminal::open(size, self.context.user)?;
             controller = Some(terminal.controller);
             // Before a file, which comes last.
             fds.insert(0, terminal.program);
@@ -419,7 +419,7 @@ impl GuestSession {
     /// Starts a program without the fork server: its process enters the control groups itself.
     fn start_by_init(&mut self, starting: StartingProgram, theirs: &OwnedFd) -> Answer {
         let forked = sys_session::fork_plain(|| {
-            self.ground.become_program(ParkingOrder::BY_INIT, theirs, &starting.note)
+            self.context.become_program(ParkingOrder::BY_INIT, theirs, &starting.note)
         });
         match forked.step(START) {
             Ok(pid) => self.release(starting, pid),
@@ -514,8 +514,8 @@ impl GuestSession {
             sys_session::signal_one(pid, libc::SIGKILL).step(step)?;
         }
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
-        let ground = &self.ground;
-        let pid = sys_session::fork_plain(|| match ground.become_helper(&theirs) {
+        let context = &self.context;
+        let pid = sys_session::fork_plain(|| match context.become_helper(&theirs) {
             Ok(()) => super::files::main(theirs),
             Err(_) => program::NOT_STARTED,
         })

@@ -365,7 +365,7 @@ impl PendingStdin {
 pub(super) struct CommandWiring {
     pub(super) streams: StreamSetup,
     /// The program's ends: those of `streams`, then the further ones.
-    pub(super) given: Vec<OwnedFd>,
+    pub(super) child_ends: Vec<OwnedFd>,
     pub(super) captured: CapturedStreams,
     pub(super) input: PendingStdin,
 }
@@ -390,7 +390,7 @@ impl CommandWiring {
         let mut wiring = CommandWiring {
             // Replaced below, where there is none.
             streams: StreamSetup::Given { merged: false, has_stdin: false },
-            given: Vec::new(),
+            child_ends: Vec::new(),
             captured: CapturedStreams { stdout, stderr },
             input: PendingStdin::new(bytes, live),
         };
@@ -401,8 +401,8 @@ impl CommandWiring {
                 _ => wiring.open_pipes(command, read)?,
             },
         };
-        wiring.given.extend(command.extra.drain(..).map(|(_, fd)| fd));
-        for fd in &wiring.given {
+        wiring.child_ends.extend(command.extra.drain(..).map(|(_, fd)| fd));
+        for fd in &wiring.child_ends {
             // So that the program may open its own /dev/stdout: pipes have an owner, who is not the
             // program, and two programs can share one. Nobody else can name it.
             if sys::is_pipe(fd.as_fd())? {
@@ -429,7 +429,7 @@ impl CommandWiring {
     ) -> io::Result<StreamSetup> {
         let mut output =
             |output: &mut OutputMode, capture: &mut StreamCapture| -> io::Result<bool> {
-                self.given.push(match std::mem::take(output) {
+                self.child_ends.push(match std::mem::take(output) {
                     OutputMode::Capture => capture.open_pipe()?,
                     OutputMode::Handle(write) => write,
                     OutputMode::Stdout => return Ok(true),
@@ -439,7 +439,7 @@ impl CommandWiring {
         output(&mut command.stdout, &mut self.captured.stdout)?;
         let merged = output(&mut command.stderr, &mut self.captured.stderr)?;
         let has_stdin = if let Some(read) = read {
-            self.given.push(read);
+            self.child_ends.push(read);
             true
         } else if self.input.pending.is_empty() && self.input.live.is_none() {
             false
@@ -447,7 +447,7 @@ impl CommandWiring {
             let (read, write) = sys::pipe()?;
             sys::set_nonblocking(write.as_fd())?;
             self.input.entrance = Some(InputSink::Pipe(pipe::Sender::from_owned_fd(write)?));
-            self.given.push(read);
+            self.child_ends.push(read);
             true
         };
         Ok(StreamSetup::Given { merged, has_stdin })

@@ -24,8 +24,8 @@ async fn drained(sink: &mut dyn OutputSink, bytes: &[u8], max: u64) -> (Duration
     let limits = spec::ProgramLimits { output_bytes: max, ..spec::ProgramLimits::default() };
     let mut command = SandboxCommand { limits, ..SandboxCommand::default() };
     let wiring = CommandWiring::new(&mut command, Vec::new()).unwrap();
-    sys::write_all(wiring.given[0].as_fd(), bytes).unwrap();
-    drop(wiring.given);
+    sys::write_all(wiring.child_ends[0].as_fd(), bytes).unwrap();
+    drop(wiring.child_ends);
     let (control, _guest) = sys::message_pair().unwrap();
     let control = GuestConnection::new(control).unwrap();
     let began = Instant::now();
@@ -35,7 +35,7 @@ async fn drained(sink: &mut dyn OutputSink, bytes: &[u8], max: u64) -> (Duration
         captured: wiring.captured,
         input: wiring.input,
         terminal: None,
-        asked: None,
+        requests: None,
         report_by: began,
         stop_at: None,
         stopped: false,

@@ -252,7 +252,7 @@ fn is_gone(error: &SandboxError) -> bool {
 /// Our ends and the program's of the streams of a program.
 struct ProcessWiring {
     streams: codec::StreamSetup,
-    given: Vec<OwnedFd>,
+    child_ends: Vec<OwnedFd>,
     ours: Option<ProcessPipes>,
 }
 
@@ -338,21 +338,21 @@ impl ProcessWiring {
             merged: program.merged,
             ..SessionProgram::default()
         })?;
-        let ProcessWiring { mut given, ours, .. } = wiring;
-        given.push(input);
+        let ProcessWiring { mut child_ends, ours, .. } = wiring;
+        child_ends.push(input);
         let streams = codec::StreamSetup::Given { merged: program.merged, has_stdin: true };
-        Ok(ProcessWiring { streams, given, ours })
+        Ok(ProcessWiring { streams, child_ends, ours })
     }
 
     fn new(program: &SessionProgram) -> io::Result<ProcessWiring> {
         if let Some(size) = program.terminal {
             let streams = codec::StreamSetup::Terminal(size);
-            return Ok(ProcessWiring { streams, given: Vec::new(), ours: None });
+            return Ok(ProcessWiring { streams, child_ends: Vec::new(), ours: None });
         }
-        let mut given = Vec::with_capacity(3);
+        let mut child_ends = Vec::with_capacity(3);
         let mut output = || -> io::Result<pipe::Receiver> {
             let (read, write) = output_pipe()?;
-            given.push(write);
+            child_ends.push(write);
             Ok(read)
         };
         let stdout = output()?;
@@ -363,12 +363,16 @@ impl ProcessWiring {
             sys::set_nonblocking(write.as_fd())?;
             // As for output.
             sys::fchmod(read.as_fd(), 0o666)?;
-            given.push(read);
+            child_ends.push(read);
             stdin = Some(pipe::Sender::from_owned_fd(write)?);
         }
         let streams =
             codec::StreamSetup::Given { merged: program.merged, has_stdin: program.stdin };
-        Ok(ProcessWiring { streams, given, ours: Some(ProcessPipes { stdin, stdout, stderr }) })
+        Ok(ProcessWiring {
+            streams,
+            child_ends,
+            ours: Some(ProcessPipes { stdin, stdout, stderr }),
+        })
     }
 }
 
@@ -404,7 +408,7 @@ pub(super) async fn start(
 ) -> Result<SessionProcess, SandboxError> {
     check(&program)?;
     let connection = &session.0.connection;
-    let ProcessWiring { streams, given, ours } = match input {
+    let ProcessWiring { streams, child_ends, ours } = match input {
         Some(input) => ProcessWiring::with_input(&program, input)?,
         None => ProcessWiring::new(&program)?,
     };
@@ -432,11 +436,12 @@ pub(super) async fn start(
     }
     let mut unclaimed = UnclaimedProcess { connection, id, is_claimed: false };
     let (body, fds) = {
-        let handles: Vec<BorrowedFd<'_>> = given.iter().chain(&in_file).map(AsFd::as_fd).collect();
+        let handles: Vec<BorrowedFd<'_>> =
+            child_ends.iter().chain(&in_file).map(AsFd::as_fd).collect();
         connection.request(id, frame, &handles).await?
     };
     // While a copy of a pipe's end is open here, its other end waits for more.
-    drop(given);
+    drop(child_ends);
     let pid = MessageReader(&body).u32()?;
     let (streams, terminal) = match ours {
         Some(pipes) => (ProcessStreams::Pipes(pipes), None),

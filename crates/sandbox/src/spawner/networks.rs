@@ -41,7 +41,7 @@ impl NetworkMode {
 /// must not stand in one of theirs.
 #[derive(Debug, Default)]
 pub(super) struct NetworkFactory {
-    home: Option<OwnedFd>,
+    own: Option<OwnedFd>,
 }
 
 impl NetworkFactory {
@@ -52,33 +52,33 @@ impl NetworkFactory {
         with_loopback: bool,
     ) -> Result<OwnedFd, StepFailure> {
         let unshare = || sys::unshare(libc::CLONE_NEWNET).and_then(|()| current(host_proc));
-        if self.home.is_none() {
-            self.home = Some(unshare().step("make a network namespace")?);
+        if self.own.is_none() {
+            self.own = Some(unshare().step("make a network namespace")?);
         }
         let made = unshare().step("make a network namespace")?;
         if with_loopback {
             sys::session::raise_loopback().step("switch the loopback on")?;
         }
-        self.go_home().step("leave a network namespace")?;
+        self.return_to_own().step("leave a network namespace")?;
         Ok(made)
     }
 
     /// Returns whether nothing has ever been sent in a namespace, and no socket of it is left
     /// anywhere: not even what a connection leaves behind is there for the next sandbox.
     pub(super) fn is_unused(&self, host_proc: BorrowedFd<'_>, netns: BorrowedFd<'_>) -> bool {
-        let look = || -> io::Result<bool> {
+        let check = || -> io::Result<bool> {
             sys::setns(netns, libc::CLONE_NEWNET)?;
             let devices = read(host_proc, c"self/net/dev")?;
             let sockets = read(host_proc, c"self/net/sockstat")?;
             Ok(has_no_traffic(&devices) && has_no_socket(&sockets))
         };
-        let is_unused = look().unwrap_or(false);
+        let is_unused = check().unwrap_or(false);
         // The sockets that this process makes next would count there.
-        self.go_home().is_ok() && is_unused
+        self.return_to_own().is_ok() && is_unused
     }
 
-    fn go_home(&self) -> io::Result<()> {
-        self.home.as_ref().map_or(Ok(()), |home| sys::setns(home.as_fd(), libc::CLONE_NEWNET))
+    fn return_to_own(&self) -> io::Result<()> {
+        self.own.as_ref().map_or(Ok(()), |home| sys::setns(home.as_fd(), libc::CLONE_NEWNET))
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn share_relocated() -> io::Result<()> {
 /// has waited for the child, so there is never a writer and a reader at one time.
 #[derive(Debug)]
 pub(crate) struct FailurePage {
-    words: &'static [AtomicI32; 2],
+    cells: &'static [AtomicI32; 2],
     place: u16,
 }
 
@@ -132,7 +132,7 @@ impl FailurePages {
 
     /// The note at a place, which its user may have only once; none where there is no such place.
     pub(crate) fn at(self, place: u16) -> Option<FailurePage> {
-        Some(FailurePage { words: self.0.get(usize::from(place))?, place })
+        Some(FailurePage { cells: self.0.get(usize::from(place))?, place })
     }
 }
 
@@ -149,15 +149,15 @@ impl FailurePage {
 
     /// Notes a failed step and its errno.
     pub(crate) fn set(&self, step: i32, errno: i32) {
-        self.words[1].store(errno, Ordering::Relaxed);
-        self.words[0].store(step, Ordering::Release);
+        self.cells[1].store(errno, Ordering::Relaxed);
+        self.cells[0].store(step, Ordering::Release);
     }
 
     /// Takes the note, if there is one.
     pub(crate) fn take(&self) -> Option<(i32, i32)> {
-        match self.words[0].swap(0, Ordering::AcqRel) {
+        match self.cells[0].swap(0, Ordering::AcqRel) {
             0 => None,
-            step => Some((step, self.words[1].load(Ordering::Relaxed))),
+            step => Some((step, self.cells[1].load(Ordering::Relaxed))),
         }
     }
 }

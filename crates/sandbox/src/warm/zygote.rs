@@ -68,9 +68,13 @@ pub(crate) struct Zygotes {
 
 impl Zygotes {
     /// Starts the first one. Does not wait for it: requests do.
-    pub(crate) fn start(index: usize, runtime: &WarmRuntime, ground: ZygoteContext<'_>) -> Zygotes {
+    pub(crate) fn start(
+        index: usize,
+        runtime: &WarmRuntime,
+        context: ZygoteContext<'_>,
+    ) -> Zygotes {
         let mut zygotes = Zygotes { runtime: runtime.clone(), index, all: Vec::new(), failures: 0 };
-        zygotes.tend(ground);
+        zygotes.tend(context);
         zygotes
     }
 
@@ -82,7 +86,7 @@ impl Zygotes {
     }
 
     /// Takes note of what has happened, and sees to it that there is one that serves.
-    pub(crate) fn tend(&mut self, ground: ZygoteContext<'_>) {
+    pub(crate) fn tend(&mut self, context: ZygoteContext<'_>) {
         if !self.runtime.is_forked() {
             return;
         }
@@ -115,7 +119,7 @@ impl Zygotes {
         let forks_max = self.runtime.forks_max.max(1);
         let worn = |zygote: &Zygote| zygote.socket.is_none() || zygote.forks >= forks_max;
         if self.all.iter().all(worn) && self.failures < FAILURES_MAX {
-            match self.launch(ground) {
+            match self.launch(context) {
                 Ok(zygote) => self.all.push(zygote),
                 Err(_) => self.failures += 1,
             }
@@ -125,9 +129,9 @@ impl Zygotes {
     /// Returns where to ask for a copy.
     pub(crate) fn next(
         &mut self,
-        ground: ZygoteContext<'_>,
+        context: ZygoteContext<'_>,
     ) -> Result<BorrowedFd<'_>, StepFailure> {
-        self.tend(ground);
+        self.tend(context);
         let off = || StepFailure {
             step: format!("start the runtime `{}` ahead", self.runtime.name),
             errno: libc::ENOSYS,
@@ -146,18 +150,18 @@ impl Zygotes {
         }
     }
 
-    fn launch(&self, ground: ZygoteContext<'_>) -> Result<Zygote, StepFailure> {
+    fn launch(&self, context: ZygoteContext<'_>) -> Result<Zygote, StepFailure> {
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
-        let pidns = sys::openat(ground.host_proc, c"self/ns/pid", libc::O_RDONLY, 0)
+        let pidns = sys::openat(context.host_proc, c"self/ns/pid", libc::O_RDONLY, 0)
             .step("open the pid namespace")?;
         sys::send(ours.as_fd(), &numbers(), &[]).step("tell a runtime what it needs")?;
-        for filter in ground.filters {
+        for filter in context.filters {
             let filter: Vec<u8> = filter.iter().flat_map(BpfInstruction::bytes).collect();
             sys::send(ours.as_fd(), &filter, &[]).step("tell a runtime what it needs")?;
         }
         // No network while it waits; its copies get their sandbox's.
         let child = sys::fork(libc::CLONE_NEWNET, None, || {
-            let _error = self.execute(ground.host_proc, &theirs, &pidns);
+            let _error = self.execute(context.host_proc, &theirs, &pidns);
             NOT_STARTED
         })
         .step("start a runtime")?;

@@ -70,10 +70,10 @@ async fn session(
 }
 
 fn bash(script: &str) -> SessionProgram {
-    let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let bytes_of = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
     SessionProgram {
-        argv: words(&["/bin/bash", "-ec", script]),
-        env: words(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
+        argv: bytes_of(&["/bin/bash", "-ec", script]),
+        env: bytes_of(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
         merged: true,
         ..SessionProgram::default()
     }

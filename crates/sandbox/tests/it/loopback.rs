@@ -48,9 +48,9 @@ async fn serve(listeners: oneshot::Receiver<Vec<TcpListener>>) {
         let port = listener.local_addr().unwrap().port();
         serving.spawn(async move {
             while let Ok((mut connection, _)) = listener.accept().await {
-                let mut said = [0; 100];
-                let n = connection.read(&mut said).await.unwrap();
-                let answer = format!("{port} {}", text(&said[..n]).to_uppercase());
+                let mut buffer = [0; 100];
+                let n = connection.read(&mut buffer).await.unwrap();
+                let answer = format!("{port} {}", text(&buffer[..n]).to_uppercase());
                 connection.write_all(answer.as_bytes()).await.unwrap();
             }
         });

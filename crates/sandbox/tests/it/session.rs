@@ -116,10 +116,10 @@ impl Output {
 }
 
 pub(crate) fn program(argv: &[&str]) -> SessionProgram {
-    let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let bytes_of = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
     SessionProgram {
-        argv: words(argv),
-        env: words(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
+        argv: bytes_of(argv),
+        env: bytes_of(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
         ..SessionProgram::default()
     }
 }

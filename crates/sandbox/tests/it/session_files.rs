@@ -60,10 +60,10 @@ impl Live {
 
     /// What a script writes; it must succeed.
     async fn shell(&self, script: &str) -> String {
-        let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let bytes_of = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
         let program = SessionProgram {
-            argv: words(&["/bin/bash", "-c", script]),
-            env: words(&["PATH=/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
+            argv: bytes_of(&["/bin/bash", "-c", script]),
+            env: bytes_of(&["PATH=/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
             merged: true,
             ..SessionProgram::default()
         };

@@ -145,13 +145,13 @@ async fn a_server_without_descriptors_loses_no_session(engine: Engine) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(limiter.stdout.take().unwrap()).lines();
-    assert_eq!(said.next().unwrap().unwrap(), "set");
+    let mut lines = BufReader::new(limiter.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "set");
     let read = files.read("file").await;
     let listening = live.session.listen(8000).await;
     let prepared = engine.session_sandbox().await;
     drop(limiter.stdin.take());
-    assert_eq!(said.next().unwrap().unwrap(), "back");
+    assert_eq!(lines.next().unwrap().unwrap(), "back");
     assert!(limiter.wait().unwrap().success());
     // One that was prepared before needs no descriptor.
     drop(prepared);

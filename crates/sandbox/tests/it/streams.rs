@@ -96,14 +96,14 @@ const SIGPIPE: i32 = 13;
 
 async fn streams_can_be_opened_by_name(engine: Engine) {
     let (read, mut write) = pipe().unwrap();
-    let (taken, given) = pipe().unwrap();
+    let (taken, write_end) = pipe().unwrap();
     write.write_all(b"by name\n").unwrap();
     drop(write);
     let script = "cat /dev/stdin > /dev/stdout; echo error > /dev/stderr; echo extra > /dev/fd/7";
     let (more, extra) = pipe().unwrap();
     let command = SandboxCommand {
         stdin: stdin(read),
-        stdout: handle(given),
+        stdout: handle(write_end),
         extra: vec![(7, extra.into())],
         ..shell(script)
     };
@@ -143,10 +143,10 @@ async fn descriptors_have_the_numbers_that_were_asked_for(engine: Engine) {
                   print([n for n in range(256) if is_open(n)])\n\
                   os.write(5, os.read(3, 100).upper())";
     let (read, mut write) = pipe().unwrap();
-    let (taken, given) = pipe().unwrap();
+    let (taken, write_end) = pipe().unwrap();
     write.write_all(b"through three to five").unwrap();
     drop(write);
-    let extra = vec![(5, given.into()), (3, read.into())];
+    let extra = vec![(5, write_end.into()), (3, read.into())];
     let exit = run(&engine, SandboxCommand { extra, ..python(script) }).await;
     assert_eq!((exit.code, text(&exit.stdout)), (Some(0), "[0, 1, 2, 3, 5]\n".into()), "{exit:?}");
     assert_eq!(text(&read_all(taken).await), "THROUGH THREE TO FIVE");
@@ -256,14 +256,14 @@ async fn stopping_ends_a_program_and_says_so(engine: Engine) {
     // The sandbox is as good for another command as after any other end.
     let mut sandbox = engine.sandbox().await.unwrap();
     for (last, stop) in [(false, true), (true, false)] {
-        let (control, asked) = tokio::sync::mpsc::channel(1);
+        let (control, requests) = tokio::sync::mpsc::channel(1);
         let script = if stop { "sleep 60" } else { "echo fine" };
         if stop {
             control.send(ProgramControl::Stop).await.unwrap();
         }
         // Letting go of it means nothing.
         drop(control);
-        let command = SandboxCommand { control: Some(asked), last, ..shell(script) };
+        let command = SandboxCommand { control: Some(requests), last, ..shell(script) };
         let exit = sandbox.run(command, &mut ()).await.unwrap();
         assert_eq!((exit.stopped, exit.code), (stop, (!stop).then_some(0)), "{exit:?}");
     }
@@ -348,9 +348,9 @@ async fn live_input_and_output_take_turns(engine: Engine) {
 async fn a_flood_does_not_delay_a_stop(engine: Engine) {
     let limits = ProgramLimits { output_bytes: 1 << 40, ..shell("").limits };
     let command = SandboxCommand { limits, kept_bytes: Some(0), ..shell("exec yes") };
-    let (control, asked) = tokio::sync::mpsc::channel(1);
+    let (control, requests) = tokio::sync::mpsc::channel(1);
     let mut sandbox = engine.sandbox().await.unwrap();
-    let command = SandboxCommand { control: Some(asked), ..command };
+    let command = SandboxCommand { control: Some(requests), ..command };
     let running = tokio::spawn(async move { sandbox.run(command, &mut ()).await.unwrap() });
     control.send(ProgramControl::Stop).await.unwrap();
     let exit = running.await.unwrap();

@@ -170,10 +170,10 @@ pub(crate) fn python(script: &str) -> SandboxCommand {
 }
 
 pub(crate) fn command(argv: &[&str]) -> SandboxCommand {
-    let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let bytes_of = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
     SandboxCommand {
-        argv: words(argv),
-        env: words(&["PATH=/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8", "TERM=dumb"]),
+        argv: bytes_of(argv),
+        env: bytes_of(&["PATH=/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8", "TERM=dumb"]),
         limits: ProgramLimits {
             wall: Duration::from_secs(30),
             output_bytes: 1 << 20,
@@ -206,14 +206,14 @@ impl Live {
     }
 
     pub(crate) fn start_in(mut sandbox: Sandbox, mut command: SandboxCommand, sink: Sink) -> Live {
-        let (control, asked) = mpsc::channel(8);
+        let (control, requests) = mpsc::channel(8);
         let (stdin, input) = mpsc::channel(8);
-        command.control = Some(asked);
+        command.control = Some(requests);
         if matches!(command.stdin, StdinSource::Empty) {
             command.stdin = StdinSource::Live(input);
         }
-        let mut given = sink.clone();
-        let exit = tokio::spawn(async move { sandbox.run(command, &mut given).await.unwrap() });
+        let mut output = sink.clone();
+        let exit = tokio::spawn(async move { sandbox.run(command, &mut output).await.unwrap() });
         Live { sink, control, stdin: Some(stdin), exit }
     }
 

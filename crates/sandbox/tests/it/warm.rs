@@ -42,12 +42,12 @@ const ZYGOTES: usize = 4;
 /// Longest wait for a state.
 const STATE_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn words(list: &[&str]) -> Vec<Vec<u8>> {
+fn byte_strings(list: &[&str]) -> Vec<Vec<u8>> {
     list.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
 fn env() -> Vec<Vec<u8>> {
-    words(&[
+    byte_strings(&[
         "PATH=/usr/local/bin:/usr/bin:/bin",
         "HOME=/home/user",
         "LANG=C.UTF-8",
@@ -60,7 +60,7 @@ fn runtime(name: &str, program: &str, ready: usize) -> WarmRuntime {
     WarmRuntime {
         name: name.to_owned(),
         kind: WarmKind::ForkPython,
-        argv: words(&[program, "main.py"]),
+        argv: byte_strings(&[program, "main.py"]),
         env: env(),
         limits: ProgramLimits::default(),
         ready,
@@ -75,7 +75,7 @@ pub(crate) fn runtimes() -> Vec<WarmRuntime> {
     let node = WarmRuntime {
         name: "node".to_owned(),
         kind: WarmKind::StartNode,
-        argv: words(&[NODE, "--max-old-space-size=300", "main.js"]),
+        argv: byte_strings(&[NODE, "--max-old-space-size=300", "main.js"]),
         ..runtime("node", NODE, 1)
     };
     let broken = runtime("broken", "/bin/true", 0);
@@ -85,7 +85,7 @@ pub(crate) fn runtimes() -> Vec<WarmRuntime> {
 /// A Python program, alone in its sandbox.
 pub(crate) fn program(source: &str) -> SandboxCommand {
     SandboxCommand {
-        argv: words(&[PYTHON, "main.py"]),
+        argv: byte_strings(&[PYTHON, "main.py"]),
         env: env(),
         files: vec![WorkspaceFile {
             path: "main.py".into(),
@@ -387,8 +387,8 @@ impl Case {
     fn command(&self, env: Vec<Vec<u8>>) -> SandboxCommand {
         let mut command = program(self.source);
         command.env = env;
-        command.env.extend(words(self.env));
-        command.argv.extend(words(self.args));
+        command.env.extend(byte_strings(self.env));
+        command.argv.extend(byte_strings(self.args));
         command.limits.cpu = Duration::from_millis(1000);
         command.limits.memory_bytes = 96 << 20;
         if let Some(input) = self.stdin {
@@ -416,7 +416,7 @@ async fn python_programs_cannot_tell(engine: Engine) {
         ("python", env()),
         (
             "buffered",
-            words(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
+            byte_strings(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
         ),
     ] {
         for case in CASES {
@@ -476,20 +476,23 @@ async fn a_second_command_of_a_warm_sandbox_is_started_as_usual(engine: Engine) 
     let first =
         SandboxCommand { warm: true, last: false, ..program("open('kept', 'w').write('x')") };
     assert_eq!(sandbox.run(first, &mut ()).await.unwrap().code, Some(0));
-    let second =
-        SandboxCommand { argv: words(&["/bin/cat", "kept"]), files: Vec::new(), ..program("") };
+    let second = SandboxCommand {
+        argv: byte_strings(&["/bin/cat", "kept"]),
+        files: Vec::new(),
+        ..program("")
+    };
     assert_eq!(text(&sandbox.run(second, &mut ()).await.unwrap().stdout), "x");
 }
 
 async fn a_warm_sandbox_takes_other_programs(engine: Engine) {
     let mut sandbox = warm_sandbox(&engine).await;
-    let command = SandboxCommand { argv: words(&["/bin/echo", "hi"]), ..program("") };
+    let command = SandboxCommand { argv: byte_strings(&["/bin/echo", "hi"]), ..program("") };
     let exit = sandbox.run(command, &mut ()).await.unwrap();
     assert_eq!((text(&exit.stdout), exit.processes_peak), ("hi\n".to_owned(), 1));
 }
 
 async fn a_command_that_is_not_for_the_runtime_is_refused(engine: Engine) {
-    let other = SandboxCommand { argv: words(&["/bin/echo"]), warm: true, ..program("") };
+    let other = SandboxCommand { argv: byte_strings(&["/bin/echo"]), warm: true, ..program("") };
     assert!(warm_sandbox(&engine).await.run(other, &mut ()).await.is_err());
     let plain = SandboxCommand { warm: true, ..program("") };
     assert!(engine.sandbox().await.unwrap().run(plain, &mut ()).await.is_err());
@@ -621,7 +624,7 @@ async fn a_runtime_that_cannot_start_is_given_up(engine: Engine) {
 /// A Node.js program, alone in its sandbox.
 pub(crate) fn node(source: &str) -> SandboxCommand {
     let mut command = program(source);
-    command.argv = words(&[NODE, "--max-old-space-size=300", "main.js"]);
+    command.argv = byte_strings(&[NODE, "--max-old-space-size=300", "main.js"]);
     command.files[0].path = "main.js".into();
     command
 }
@@ -713,7 +716,7 @@ impl Case {
         let source = node(self.source);
         let mut command = self.command(env());
         (command.argv, command.files) = (source.argv, source.files);
-        command.argv.extend(words(self.args));
+        command.argv.extend(byte_strings(self.args));
         command.limits.cpu = Duration::from_secs(4);
         command.limits.wall = Duration::from_secs(2);
         command.limits.memory_bytes = ProgramLimits::default().memory_bytes;

@@ -26,17 +26,17 @@ fn jdk() -> String {
     javac.parent().unwrap().to_str().unwrap().to_owned()
 }
 
-fn words(list: &[&str]) -> Vec<Vec<u8>> {
+fn byte_strings(list: &[&str]) -> Vec<Vec<u8>> {
     list.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
 fn argv() -> Vec<Vec<u8>> {
     let java = format!("{}/java", jdk());
-    words(&[&java, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m", "-cp", ".", "Main"])
+    byte_strings(&[&java, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m", "-cp", ".", "Main"])
 }
 
 fn env() -> Vec<Vec<u8>> {
-    words(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"])
+    byte_strings(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"])
 }
 
 pub(crate) fn runtime() -> WarmRuntime {
@@ -56,7 +56,7 @@ async fn compiled(engine: &Engine, source: &str) -> Vec<WorkspaceFile> {
     let javac = format!("{}/javac", jdk());
     let source = source.as_bytes().to_vec().into();
     let command = SandboxCommand {
-        argv: words(&[&javac, "-J-XX:TieredStopAtLevel=1", "-d", ".", "Main.java"]),
+        argv: byte_strings(&[&javac, "-J-XX:TieredStopAtLevel=1", "-d", ".", "Main.java"]),
         env: env(),
         files: vec![WorkspaceFile { path: "Main.java".into(), content: source, executable: false }],
         outputs: vec!["Main.class".into()],
@@ -190,8 +190,8 @@ async fn a_started_machine_is_held_like_a_fresh_one(engine: Engine) {
     let warm = warm(&engine, program(&files, "x")).await;
     assert_eq!((text(&fresh.stderr), text(&warm.stderr)), (String::new(), String::new()));
     let without_users = |exit: &ProgramExit| -> Vec<String> {
-        let said = text(&exit.stdout);
-        let lines = said.lines().filter(|line| !line.starts_with(['U', 'G']));
+        let output = text(&exit.stdout);
+        let lines = output.lines().filter(|line| !line.starts_with(['U', 'G']));
         lines.map(str::to_owned).collect()
     };
     assert_eq!(without_users(&fresh), without_users(&warm));

@@ -116,7 +116,7 @@ pub(super) fn perform(job: &mut FileJob) -> Outcome<FileReply> {
 /// Writes down an entry: a name in a directory, or with an empty name what is open itself.
 fn entry(w: MessageWriter, dir: BorrowedFd<'_>, name: &CStr, stat: &FileStat) -> MessageWriter {
     let (uid, gid) = files::fsids();
-    let shown = |id: u32, own: u32| match id {
+    let guest_id = |id: u32, own: u32| match id {
         id if id == own => SHOWN_USER,
         0 => 0,
         _ => NOBODY,
@@ -140,14 +140,14 @@ fn entry(w: MessageWriter, dir: BorrowedFd<'_>, name: &CStr, stat: &FileStat) ->
     w.u8(kind)
         .u64(stat.size)
         .u32(stat.mode)
-        .u32(shown(stat.uid, uid))
-        .u32(shown(stat.gid, gid))
+        .u32(guest_id(stat.uid, uid))
+        .u32(guest_id(stat.gid, gid))
         .u64(modified.cast_unsigned())
         .bytes(&target)
 }
 
 fn place_entry(place: &mut ResolvedName) -> Outcome<FileReply> {
-    let stat = place.look()?;
+    let stat = place.refresh()?;
     Ok(FileReply::payload(entry(MessageWriter::new(0), place.dir.as_fd(), &place.name, &stat)))
 }
 
@@ -338,7 +338,7 @@ fn move_across(job: &FileJob, from: &ResolvedName, to: &ResolvedName) -> Outcome
 
 /// Removes a directory of ours, also when the request was given up.
 fn clear(mut place: ResolvedName) -> Outcome<()> {
-    place.look()?;
+    place.refresh()?;
     remove(&FileJob::own(), &place, true)
 }
 

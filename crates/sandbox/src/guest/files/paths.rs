@@ -34,8 +34,8 @@ impl ResolvedName {
         self.stat.ok_or_else(|| FileRefusal::new(libc::ENOENT, Vec::new()))
     }
 
-    /// Returns what is there now.
-    pub(super) fn look(&mut self) -> io::Result<FileStat> {
+    /// Reads the status of the file that is there now.
+    pub(super) fn refresh(&mut self) -> io::Result<FileStat> {
         let stat = files::stat(self.dir.as_fd(), &self.name)?;
         self.stat = Some(stat);
         Ok(stat)

@@ -114,18 +114,18 @@ impl PathWatcher {
                 Ok(ready) => ready,
                 Err(_) => return,
             };
-            let is_asked = ready.get(1).copied().unwrap_or(true);
-            if is_asked {
+            let has_marks = ready.get(1).copied().unwrap_or(true);
+            if has_marks {
                 match stream.read(&mut [0; MARKS_BYTES]) {
                     Ok(count @ 1..) => marks += count as u64,
                     Ok(_) | Err(_) => return,
                 }
             }
-            let reads_max = if is_asked { MARK_READS_MAX } else { 1 };
+            let reads_max = if has_marks { MARK_READS_MAX } else { 1 };
             if !self.relay(&mut inotify, &mut buf, reads_max, &mut stream) {
                 return;
             }
-            if is_asked && stream.write_all(&wire::mark(marks)).is_err() {
+            if has_marks && stream.write_all(&wire::mark(marks)).is_err() {
                 return;
             }
         }

@@ -221,7 +221,7 @@ fn programs_learn_nothing_of_the_host_and_get_nowhere_else() {
     inside(&disk, &[&layer], || {
         let table = read("/proc/thread-self/mountinfo");
         // What the host's /proc, which this test needs, brings along is not of interest.
-        let shown = table.lines().filter(|line| !line.contains("/proc"));
+        let visible = table.lines().filter(|line| !line.contains("/proc"));
         let overlays: Vec<&str> = table.lines().filter(|line| line.contains("overlay")).collect();
         assert_eq!(overlays.len(), 2, "{table}");
         for (overlay, place) in overlays.iter().zip(["/workspace", "/home/user"]) {
@@ -231,7 +231,7 @@ fn programs_learn_nothing_of_the_host_and_get_nowhere_else() {
         }
         assert!(!table.contains(directory.trim_end_matches('/')), "{table}");
         assert!(!table.contains("ext4") && !table.contains("loop"), "{table}");
-        assert_eq!(shown.filter(|line| line.contains("/run")).count(), 0, "{table}");
+        assert_eq!(visible.filter(|line| line.contains("/run")).count(), 0, "{table}");
         assert_eq!(fs::read_dir("/run").unwrap().count(), 0);
         // What a device could be, and what the kernel's marks are.
         let name = CString::new("/workspace/null").unwrap();

@@ -267,8 +267,8 @@ fn enter(directory: &[u8]) -> io::Result<()> {
 /// Gives the program its standard streams, and nothing else.
 fn connect(streams: StreamSetup, fds: &[OwnedFd]) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
-    let mut given = fds.iter().map(AsFd::as_fd);
-    let mut next = || given.next().ok_or_else(missing);
+    let mut descriptors = fds.iter().map(AsFd::as_fd);
+    let mut next = || descriptors.next().ok_or_else(missing);
     match streams {
         StreamSetup::Given { merged, has_stdin } => {
             let stdout = next()?;

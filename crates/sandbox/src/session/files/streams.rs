@@ -88,7 +88,7 @@ pub struct Watch {
     _files: SandboxFiles,
     stream: Option<OwnedReadHalf>,
     pending: Vec<u8>,
-    told: VecDeque<WatchRecord>,
+    pending_records: VecDeque<WatchRecord>,
     marks: Arc<WatchMarks>,
     call: FileCall,
     _place: OwnedSemaphorePermit,
@@ -104,7 +104,7 @@ enum WatchRecord {
 /// Marks of a watch: those that were asked for, and how far its reader is.
 #[derive(Debug)]
 struct WatchMarks {
-    asked: tokio::sync::Mutex<MarkRequests>,
+    requests: tokio::sync::Mutex<MarkRequests>,
     passed: watch::Sender<u64>,
 }
 
@@ -125,12 +125,12 @@ impl WatchBarrier {
         let (mut passed, number) = {
             let Some(marks) = self.0.upgrade() else { return };
             let passed = marks.passed.subscribe();
-            let mut asked = marks.asked.lock().await;
-            if asked.to.write_all(&[0]).await.is_err() {
+            let mut requests = marks.requests.lock().await;
+            if requests.to.write_all(&[0]).await.is_err() {
                 return;
             }
-            asked.count += 1;
-            (passed, asked.count)
+            requests.count += 1;
+            (passed, requests.count)
         };
         let _ended = passed.wait_for(|passed| *passed >= number).await;
     }
@@ -145,13 +145,13 @@ impl Watch {
         place: OwnedSemaphorePermit,
     ) -> Result<Watch> {
         let (stream, to) = stream.into_split();
-        let asked = tokio::sync::Mutex::new(MarkRequests { to, count: 0 });
+        let requests = tokio::sync::Mutex::new(MarkRequests { to, count: 0 });
         let mut watch = Watch {
             _files: files,
             stream: Some(stream),
             pending: Vec::new(),
-            told: VecDeque::new(),
-            marks: Arc::new(WatchMarks { asked, passed: watch::Sender::new(0) }),
+            pending_records: VecDeque::new(),
+            marks: Arc::new(WatchMarks { requests, passed: watch::Sender::new(0) }),
             call,
             _place: place,
         };
@@ -188,7 +188,7 @@ impl Watch {
     /// The next event; `None` when what was watched is gone, or the sandbox. Cancel-safe.
     pub async fn next(&mut self) -> Option<WatchEvent> {
         loop {
-            match self.told.pop_front() {
+            match self.pending_records.pop_front() {
                 Some(WatchRecord::Event(event)) => return Some(event),
                 Some(WatchRecord::Mark(number)) => {
                     self.marks.passed.send_replace(number);
@@ -207,15 +207,15 @@ impl Watch {
         let mut rest = self.pending.as_slice();
         while let Some(record) = wire::take_record(&mut rest)? {
             if let Some(number) = wire::mark_of(record) {
-                self.told.push_back(WatchRecord::Mark(number));
+                self.pending_records.push_back(WatchRecord::Mark(number));
                 continue;
             }
             let event = WatchRecord::Event(WatchEvent::decode(record)?);
             // One after the other says no more than one.
             let is_overflow =
                 matches!(&event, WatchRecord::Event(it) if it.kind == WatchKind::Overflow);
-            if !(is_overflow && self.told.back() == Some(&event)) {
-                self.told.push_back(event);
+            if !(is_overflow && self.pending_records.back() == Some(&event)) {
+                self.pending_records.push_back(event);
             }
         }
         self.pending.drain(..self.pending.len() - rest.len());

@@ -169,7 +169,7 @@ async fn who_gives_up_tells_the_helper() {
         let waiting = time::timeout(PATIENCE, async {
             tokio::select! {
                 result = &mut call => panic!("it was answered: {result:?}"),
-                asked = rx.recv() => asked.unwrap(),
+                received = rx.recv() => received.unwrap(),
             }
         });
         let (id, _) = waiting.await.unwrap();

@@ -6,20 +6,20 @@ use super::*;
 async fn so_far(watch: &mut Watch) -> Vec<(WatchKind, String)> {
     let barrier = watch.barrier();
     let mut passed = Box::pin(barrier.wait());
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let waited = time::timeout(PATIENCE, async {
         loop {
             tokio::select! {
                 () = &mut passed => return,
                 event = watch.next() => {
                     let WatchEvent { kind, path } = event.unwrap();
-                    told.push((kind, path));
+                    received.push((kind, path));
                 }
             }
         }
     });
     waited.await.unwrap();
-    told
+    received
 }
 
 // Clients that asked right after a write were told of it in half of all cases, and of names that
@@ -44,8 +44,8 @@ async fn what_has_happened_is_told_when_it_is_asked_for_and_no_temporary_names_a
         fs::write(&odd, "").unwrap();
         fs::set_permissions(&odd, fs::Permissions::from_mode(0o600)).unwrap();
         let odd = |kind| (kind, "#1".to_owned());
-        let told = so_far(&mut watch).await;
-        assert_eq!(told, [odd(WatchKind::Create), odd(WatchKind::Chmod)]);
+        let received = so_far(&mut watch).await;
+        assert_eq!(received, [odd(WatchKind::Create), odd(WatchKind::Chmod)]);
     }
 }
 
