@@ -1,5 +1,5 @@
-//! The operations of a sandbox pool as a benchmark of Ash's times them, one by one: what the books
-//! of residents cost by themselves, without sandboxes and without a store.
+//! The operations of a sandbox pool as a benchmark of Ash's times them, one by one: what the table
+//! of residents costs by itself, without sandboxes and without a store.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn id(kind: &str, number: usize) -> String {
 
 fn filled() -> (Residents<String>, Vec<String>) {
     let now = Instant::now();
-    let mut books = Residents::new(LIVE + COLD + ROUNDS + 100, now);
+    let mut residents = Residents::new(LIVE + COLD + ROUNDS + 100, now);
     let ids: Vec<String> = (0..LIVE).map(|number| id("sb", number)).collect();
     for (number, id) in ids.iter().enumerate() {
         let state = match number {
@@ -50,42 +50,42 @@ fn filled() -> (Residents<String>, Vec<String>) {
             n if n < LIVE * 7 / 10 => State::Waiting,
             _ => State::Warm,
         };
-        books.insert(id.clone(), state, now).expect("there is room");
+        residents.insert(id.clone(), state, now).expect("there is room");
     }
     for number in 0..COLD {
-        books.insert(id("cold", number), State::Cold, now).expect("there is room");
+        residents.insert(id("cold", number), State::Cold, now).expect("there is room");
     }
-    (books, ids)
+    (residents, ids)
 }
 
 fn marks(rows: &mut Vec<Times>) {
-    let (mut books, ids) = filled();
+    let (mut residents, ids) = filled();
     let (mut running, mut waiting) = (Times("mark_running", vec![]), Times("mark_waiting", vec![]));
     for round in 0..ROUNDS {
         let warm = &ids[LIVE * 7 / 10 + round % (LIVE * 3 / 10)];
-        timed(&mut running, || books.mark_running(warm, Instant::now()).expect("it may"));
-        books.mark_waiting(warm, Instant::now()).expect("it may");
+        timed(&mut running, || residents.mark_running(warm, Instant::now()).expect("it may"));
+        residents.mark_waiting(warm, Instant::now()).expect("it may");
     }
     for round in 0..ROUNDS {
         let busy = &ids[round % (LIVE * 4 / 10)];
-        timed(&mut waiting, || books.mark_waiting(busy, Instant::now()).expect("it may"));
-        books.mark_running(busy, Instant::now()).expect("it may");
+        timed(&mut waiting, || residents.mark_waiting(busy, Instant::now()).expect("it may"));
+        residents.mark_running(busy, Instant::now()).expect("it may");
     }
     rows.extend([running, waiting]);
 }
 
 fn evictions(rows: &mut Vec<Times>) {
-    let (mut books, _) = filled();
+    let (mut residents, _) = filled();
     let mut times = Times("evict_one", vec![]);
     for round in 0..ROUNDS {
         // As many cold ones as there are rounds; the benchmark this follows runs out of them.
-        books.insert(id("more", round), State::Cold, Instant::now()).expect("there is room");
+        residents.insert(id("more", round), State::Cold, Instant::now()).expect("there is room");
     }
-    books.set_capacity(books.count());
+    residents.set_capacity(residents.count());
     for round in 0..ROUNDS {
         let new = id("new", round);
         timed(&mut times, || {
-            let evicted = books.insert(new, State::Warm, Instant::now()).expect("one can go");
+            let evicted = residents.insert(new, State::Warm, Instant::now()).expect("one can go");
             assert!(black_box(evicted).is_some());
         });
     }
@@ -93,8 +93,8 @@ fn evictions(rows: &mut Vec<Times>) {
 }
 
 fn reads(rows: &mut Vec<Times>) {
-    let (books, _) = filled();
-    let figures = books.figures();
+    let (residents, _) = filled();
+    let figures = residents.figures();
     let (mut count, mut stats) = (Times("count", vec![]), Times("stats", vec![]));
     for _ in 0..ROUNDS {
         timed(&mut count, || (0..READS).for_each(|_| _ = black_box(figures.count())));
@@ -107,20 +107,20 @@ fn reads(rows: &mut Vec<Times>) {
 }
 
 fn sweeps(rows: &mut Vec<Times>) {
-    let (mut books, _) = filled();
+    let (mut residents, _) = filled();
     let mut times = Times("sweep_5_idle", vec![]);
     let now = Instant::now();
     // Those that wait since the set-up would all be in the first sweep.
-    books.idle(now, Duration::ZERO);
+    residents.idle(now, Duration::ZERO);
     for round in 0..SWEEPS {
         let swept: Vec<String> = (0..SWEPT).map(|n| id("idle", round * SWEPT + n)).collect();
         for id in &swept {
-            books.insert(id.clone(), State::Warm, now).expect("there is room");
-            books.mark_running(id, now).expect("it may");
-            books.mark_waiting(id, now).expect("it may");
+            residents.insert(id.clone(), State::Warm, now).expect("there is room");
+            residents.mark_running(id, now).expect("it may");
+            residents.mark_waiting(id, now).expect("it may");
         }
-        timed(&mut times, || assert_eq!(books.idle(now, Duration::ZERO).len(), SWEPT));
-        swept.iter().for_each(|id| _ = books.remove(id));
+        timed(&mut times, || assert_eq!(residents.idle(now, Duration::ZERO).len(), SWEPT));
+        swept.iter().for_each(|id| _ = residents.remove(id));
     }
     rows.push(times);
 }

@@ -79,9 +79,9 @@ impl<K, R> Future for Acquire<'_, K, R> {
                 (AcquireStep::Start, Some(handle)) => handle,
                 (AcquireStep::Queued(place), Some(handle)) => {
                     return match handle
-                        .home
+                        .key_state
                         .pool
-                        .turn(None, |turn| turn.poll(place, context.waker()))
+                        .with_ledger(None, |ledger| ledger.poll(place, context.waker()))
                     {
                         WaiterAnswer::Wait => {
                             this.step = AcquireStep::Queued(place);
@@ -99,8 +99,10 @@ impl<K, R> Future for Acquire<'_, K, R> {
         if let Some(lease) = handle.take_fast(this.now) {
             return Poll::Ready(Ok(lease));
         }
-        let (home, deadline) = (&handle.home, this.deadline);
-        match home.pool.turn(Some(this.now), |turn| turn.acquire(home, deadline, context.waker())) {
+        let (key_state, deadline) = (&handle.key_state, this.deadline);
+        match key_state.pool.with_ledger(Some(this.now), |ledger| {
+            ledger.acquire(key_state, deadline, context.waker())
+        }) {
             Ok(FirstVisit::Granted(held)) => Poll::Ready(Ok(Lease::new(held))),
             Ok(FirstVisit::Queued(place)) => {
                 this.step = AcquireStep::Queued(place);
@@ -115,7 +117,7 @@ impl<K, R> Drop for Acquire<'_, K, R> {
     fn drop(&mut self) {
         if let (AcquireStep::Queued(place), Some(handle)) = (&self.step, self.handle.handle()) {
             let place = *place;
-            handle.home.pool.turn(None, |turn| turn.leave(place));
+            handle.key_state.pool.with_ledger(None, |ledger| ledger.leave(place));
         }
     }
 }

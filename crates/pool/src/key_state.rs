@@ -36,7 +36,7 @@ pub(crate) const GATE_GONE: u32 = 8;
 pub(crate) struct PooledEntry<K, R> {
     pub(crate) resource: R,
     /// The key it belongs to.
-    pub(crate) home: Arc<EntryAnchor<K, R>>,
+    pub(crate) key_state: Arc<EntryAnchor<K, R>>,
     /// When its lifetime, jitter included, ends.
     pub(crate) expires_at: Instant,
     /// When it was last taken or given back.
@@ -46,14 +46,14 @@ pub(crate) struct PooledEntry<K, R> {
 
 pub(crate) type Held<K, R> = Box<PooledEntry<K, R>>;
 
-/// An entry's reference to its home. It stands behind a count of the entry's own: giving an entry
-/// back takes a second reference, because the stack it goes to is inside of what it refers to, and
-/// all threads would fight over one count.
+/// An entry's reference to the state of its key. It stands behind a count of the entry's own:
+/// giving an entry back takes a second reference, because the stack it goes to is inside of what it
+/// refers to, and all threads would fight over one count.
 pub(crate) struct EntryAnchor<K, R>(Arc<KeyState<K, R>>);
 
 impl<K, R> EntryAnchor<K, R> {
-    pub(crate) fn new(home: &Arc<KeyState<K, R>>) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(home)))
+    pub(crate) fn new(key_state: &Arc<KeyState<K, R>>) -> Arc<Self> {
+        Arc::new(Self(Arc::clone(key_state)))
     }
 }
 
@@ -227,7 +227,7 @@ impl<K, R> KeyState<K, R> {
 
     /// For the ledger: calls `visit` with every idle resource, each stripe from the least to the
     /// most recently used.
-    pub(crate) fn visit(&self, mut visit: impl FnMut(&PooledEntry<K, R>)) {
+    pub(crate) fn for_each_idle(&self, mut visit: impl FnMut(&PooledEntry<K, R>)) {
         for stripe in &self.stripes {
             for held in stripe.stack.lock().iter() {
                 visit(held);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::EvictionTier;
-use crate::home::Held;
+use crate::key_state::Held;
 
 /// A resource in your hands. It goes back when this is dropped: to the next in line, or to the idle
 /// ones.
@@ -23,7 +23,7 @@ impl<K, R> Lease<K, R> {
     /// The key it belongs to.
     #[must_use]
     pub fn key(&self) -> &K {
-        &self.held().home.key
+        &self.held().key_state.key
     }
 
     /// Sets the eviction tier that it has once it is idle again.
@@ -45,8 +45,8 @@ impl<K, R> Lease<K, R> {
     /// Gives it up for good: the driver closes it, and its place is free once that is done.
     pub fn discard(mut self) {
         if let Some(held) = self.held.take() {
-            let home = Arc::clone(&held.home);
-            home.pool.turn(None, |turn| turn.discard(held));
+            let key_state = Arc::clone(&held.key_state);
+            key_state.pool.with_ledger(None, |ledger| ledger.discard(held));
         }
     }
 
@@ -57,7 +57,7 @@ impl<K, R> Lease<K, R> {
         match self.held.take() {
             Some(held) => {
                 let entry = *held;
-                entry.home.pool.turn(None, |turn| turn.taken_out(&entry.home));
+                entry.key_state.pool.with_ledger(None, |ledger| ledger.taken_out(&entry.key_state));
                 entry.resource
             }
             None => unreachable!("only methods that consume the lease take it"),
@@ -74,17 +74,17 @@ impl<K, R> Lease<K, R> {
 
 /// Ends a lease: past the ledger if it need not be asked.
 fn give_back<K, R>(mut held: Held<K, R>) {
-    // A count of this entry's own, see `Entry::home`: the stack that the entry goes to is inside of
-    // what it refers to.
-    let home = Arc::clone(&held.home);
-    held.used_at = held.used_at.max(home.pool.now());
+    // A count of this entry's own, see `PooledEntry::key_state`: the stack that the entry goes to
+    // is inside of what it refers to.
+    let key_state = Arc::clone(&held.key_state);
+    held.used_at = held.used_at.max(key_state.pool.now());
     if held.expires_at > held.used_at {
-        held = match home.give_fast(held) {
+        held = match key_state.give_fast(held) {
             Ok(()) => return,
             Err(held) => held,
         };
     }
-    home.pool.turn(None, |turn| turn.give_back(held));
+    key_state.pool.with_ledger(None, |ledger| ledger.give_back(held));
 }
 
 impl<K, R> Deref for Lease<K, R> {

@@ -1,9 +1,9 @@
-//! The books of a pool, and every decision that needs them.
+//! The ledger of a pool, and every decision that needs it.
 //!
-//! A [`LedgerVisit`] is one visit to the ledger with its lock held. It takes `now` as given,
-//! changes the books, and leaves behind what others have to do: [`LedgerDecision`]s for the driver
-//! and wakers for [`PoolInner::turn`](crate::pool::PoolInner::turn) to wake once the lock is free.
-//! Nothing here waits, reads a clock, or drops a resource.
+//! A [`LockedLedger`] is the ledger with its lock held. It takes `now` as an argument, changes
+//! counts and queues, and leaves behind what others have to do: [`LedgerDecision`]s for the driver
+//! and wakers for [`PoolInner::with_ledger`](crate::pool::PoolInner::with_ledger) to wake once the
+//! lock is free. Nothing here waits, reads a clock, or drops a resource.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{EvictionTier, KeyLimits, PoolConfig};
 use crate::error::{AcquireError, OpenError, ReachedLimit, RetireReason};
-use crate::home::{
+use crate::key_state::{
     EntryAnchor, GATE_DRAINING, GATE_GONE, GATE_PAUSED, GATE_WAITERS, Held, KeyState, PooledEntry,
 };
 use crate::pool::{PoolFlags, PoolInner};
@@ -39,7 +39,7 @@ pub(crate) enum LedgerDecision<K, R> {
 /// A key's page.
 #[derive(Debug)]
 pub(crate) struct KeyLedgerRecord<K, R> {
-    pub(crate) home: Arc<KeyState<K, R>>,
+    pub(crate) key_state: Arc<KeyState<K, R>>,
     pub(crate) limits: KeyLimits,
     pub(crate) queue: WaiterQueue,
     /// Resources of other keys that are being closed so that this key can open as many.
@@ -53,7 +53,7 @@ pub(crate) struct KeyLedgerRecord<K, R> {
     pub(crate) retry_at: Option<Instant>,
 }
 
-/// The books. Guarded by the lock in `PoolInner`.
+/// Counts and queues of a pool. Guarded by the lock in `PoolInner`.
 #[derive(Debug)]
 pub(crate) struct Ledger<K, R> {
     pub(crate) config: PoolConfig,
@@ -80,7 +80,7 @@ pub(crate) struct Ledger<K, R> {
     random: u64,
 }
 
-/// The wakers a turn leaves behind. The first needs no allocation; a turn rarely wakes more.
+/// Wakers to wake once the lock is free. The first needs no allocation; there are rarely more.
 #[derive(Debug, Default)]
 pub(crate) struct WakeList {
     first: Option<Waker>,
@@ -109,7 +109,7 @@ pub(crate) enum FirstVisit<K, R> {
 }
 
 /// A visit to the ledger.
-pub(crate) struct LedgerVisit<'a, K, R> {
+pub(crate) struct LockedLedger<'a, K, R> {
     pub(crate) ledger: &'a mut Ledger<K, R>,
     pub(crate) shared: &'a PoolFlags,
     pub(crate) wakes: &'a mut WakeList,
@@ -144,7 +144,7 @@ impl<K, R> Ledger<K, R> {
     }
 }
 
-impl<K, R> LedgerVisit<'_, K, R> {
+impl<K, R> LockedLedger<'_, K, R> {
     /// Returns how many opens a key's waiters still call for: those not covered by one under way or
     /// promised, within its bound.
     fn wanted(&mut self, id: usize) -> usize {
@@ -152,32 +152,32 @@ impl<K, R> LedgerVisit<'_, K, R> {
             return 0;
         }
         let record = self.ledger.record(id);
-        if get(&record.home.gate) & (GATE_PAUSED | GATE_DRAINING | GATE_GONE) != 0 {
+        if get(&record.key_state.gate) & (GATE_PAUSED | GATE_DRAINING | GATE_GONE) != 0 {
             return 0;
         }
-        let figures = &record.home.figures;
+        let figures = &record.key_state.figures;
         let uncovered = record.queue.len.saturating_sub(count(&figures.opening) + record.promised);
         let room = record.limits.max.saturating_sub(count(&figures.live) + record.promised);
         uncovered.min(room)
     }
 
-    /// Takes an idle resource now, or queues. `home` may be stale.
+    /// Takes an idle resource now, or queues. `key_state` may be stale.
     pub(crate) fn acquire(
         &mut self,
-        home: &KeyState<K, R>,
+        key_state: &KeyState<K, R>,
         deadline: Instant,
         waker: &Waker,
     ) -> Result<FirstVisit<K, R>, AcquireError> {
-        self.check_open(home)?;
-        if let Some(held) = self.take_for_newcomer(home.id) {
+        self.check_open(key_state)?;
+        if let Some(held) = self.take_for_newcomer(key_state.id) {
             return Ok(FirstVisit::Granted(held));
         }
         if deadline <= self.now {
-            bump(&home.figures.timeouts);
+            bump(&key_state.figures.timeouts);
             return Err(AcquireError::Timeout);
         }
         let (queued, waiters_max) = (self.ledger.waiters.queued, self.ledger.config.waiters_max);
-        let record = self.ledger.record(home.id);
+        let record = self.ledger.record(key_state.id);
         let full = if record.queue.len >= record.limits.waiters_max {
             Some((ReachedLimit::WaitersOfKey, record.limits.waiters_max))
         } else if queued >= waiters_max {
@@ -186,17 +186,17 @@ impl<K, R> LedgerVisit<'_, K, R> {
             None
         };
         if let Some((limit, max)) = full {
-            bump(&home.figures.refused);
+            bump(&key_state.figures.refused);
             return Err(AcquireError::Full { limit, max });
         }
         let mut queue = record.queue;
-        let place = self.ledger.waiters.push(&mut queue, home.id, deadline, waker.clone());
-        self.ledger.record(home.id).queue = queue;
-        self.note_waiting(home.id);
+        let place = self.ledger.waiters.push(&mut queue, key_state.id, deadline, waker.clone());
+        self.ledger.record(key_state.id).queue = queue;
+        self.note_waiting(key_state.id);
         self.due_by(deadline);
         // The gate is up now; a resource returned before that is on a stack and found here.
-        self.serve_idle(home.id);
-        self.request(home.id);
+        self.serve_idle(key_state.id);
+        self.request(key_state.id);
         match self.ledger.waiters.key_of(place) {
             Some(_) => Ok(FirstVisit::Queued(place)),
             None => match self.ledger.waiters.poll(place, waker) {
@@ -207,13 +207,13 @@ impl<K, R> LedgerVisit<'_, K, R> {
         }
     }
 
-    /// Takes an idle resource now or not at all. `home` may be stale.
+    /// Takes an idle resource now or not at all. `key_state` may be stale.
     pub(crate) fn try_acquire(
         &mut self,
-        home: &KeyState<K, R>,
+        key_state: &KeyState<K, R>,
     ) -> Result<Option<Held<K, R>>, AcquireError> {
-        self.check_open(home)?;
-        Ok(self.take_for_newcomer(home.id))
+        self.check_open(key_state)?;
+        Ok(self.take_for_newcomer(key_state.id))
     }
 
     /// Returns what a waiting future finds.
@@ -241,7 +241,7 @@ impl<K, R> LedgerVisit<'_, K, R> {
     /// A resource comes back, from a lease or from the driver: to whoever's turn it is, else it is
     /// idle.
     pub(crate) fn give_back(&mut self, mut held: Held<K, R>) {
-        let id = held.home.id;
+        let id = held.key_state.id;
         held.used_at = held.used_at.max(self.now);
         if let Some(reason) = self.reason_to_retire(&held) {
             return self.retire(held, reason);
@@ -252,8 +252,8 @@ impl<K, R> LedgerVisit<'_, K, R> {
             self.promise(other);
             return self.fill();
         }
-        let home = Arc::clone(&held.home);
-        if self.is_paused(&home) {
+        let key_state = Arc::clone(&held.key_state);
+        if self.is_paused(&key_state) {
             return self.make_idle(held);
         }
         if let Err(held) = self.grant(id, held) {
@@ -267,18 +267,23 @@ impl<K, R> LedgerVisit<'_, K, R> {
     }
 
     /// The driver opened one.
-    pub(crate) fn opened(&mut self, home: &Arc<KeyState<K, R>>, resource: R, tier: EvictionTier) {
-        let id = home.id;
-        add(&home.figures.opening, -1);
+    pub(crate) fn opened(
+        &mut self,
+        key_state: &Arc<KeyState<K, R>>,
+        resource: R,
+        tier: EvictionTier,
+    ) {
+        let id = key_state.id;
+        add(&key_state.figures.opening, -1);
         add(&self.shared.figures.opening, -1);
-        bump(&home.figures.created);
+        bump(&key_state.figures.created);
         let limits = self.ledger.record(id).limits.clone();
         let jitter = self.jitter(limits.lifetime_jitter.min(limits.lifetime_max));
         self.ledger.record(id).retry_at = None;
-        home.reserve(count(&home.figures.live));
+        key_state.reserve(count(&key_state.figures.live));
         let held = Box::new(PooledEntry {
             resource,
-            home: EntryAnchor::new(home),
+            key_state: EntryAnchor::new(key_state),
             expires_at: self.now + limits.lifetime_max.saturating_sub(jitter),
             used_at: self.now,
             tier,
@@ -293,38 +298,38 @@ impl<K, R> LedgerVisit<'_, K, R> {
 
     /// The driver could not open one: the acquirer that waited longest is told, and background
     /// opening rests.
-    pub(crate) fn open_failed(&mut self, home: &KeyState<K, R>, error: OpenError) {
-        add(&home.figures.opening, -1);
+    pub(crate) fn open_failed(&mut self, key_state: &KeyState<K, R>, error: OpenError) {
+        add(&key_state.figures.opening, -1);
         add(&self.shared.figures.opening, -1);
         let retry_at = {
             let now = self.now;
-            let record = self.ledger.record(home.id);
+            let record = self.ledger.record(key_state.id);
             let retry_at = now + record.limits.open_retry;
             record.retry_at = Some(retry_at);
             retry_at
         };
         self.due_by(retry_at);
-        self.fail_first(home.id, AcquireError::Open(error));
-        self.release(home.id);
+        self.fail_first(key_state.id, AcquireError::Open(error));
+        self.release(key_state.id);
     }
 
     /// A resource that was being closed is gone.
-    pub(crate) fn closed(&mut self, home: &KeyState<K, R>) {
-        add(&home.figures.closing, -1);
+    pub(crate) fn closed(&mut self, key_state: &KeyState<K, R>) {
+        add(&key_state.figures.closing, -1);
         add(&self.shared.figures.closing, -1);
-        bump(&home.figures.closed);
-        self.release(home.id);
+        bump(&key_state.figures.closed);
+        self.release(key_state.id);
     }
 
     /// A resource left the pool in its user's hands.
-    pub(crate) fn taken_out(&mut self, home: &KeyState<K, R>) {
-        bump(&home.figures.closed);
-        self.release(home.id);
+    pub(crate) fn taken_out(&mut self, key_state: &KeyState<K, R>) {
+        bump(&key_state.figures.closed);
+        self.release(key_state.id);
     }
 
     /// Room for one more, under the key's bound and the total one.
     fn release(&mut self, id: usize) {
-        add(&self.ledger.record(id).home.figures.live, -1);
+        add(&self.ledger.record(id).key_state.figures.live, -1);
         add(&self.shared.figures.live, -1);
         self.request(id);
         self.refill(id);
@@ -332,11 +337,11 @@ impl<K, R> LedgerVisit<'_, K, R> {
 
     /// Closes a resource that nobody holds.
     pub(crate) fn retire(&mut self, held: Held<K, R>, reason: RetireReason) {
-        let home = Arc::clone(&held.home);
-        add(&home.figures.closing, 1);
+        let key_state = Arc::clone(&held.key_state);
+        add(&key_state.figures.closing, 1);
         add(&self.shared.figures.closing, 1);
         self.decide(LedgerDecision::Close(held, reason));
-        self.refill(home.id);
+        self.refill(key_state.id);
     }
 
     /// Hands `held` to the first waiter of its key.
@@ -346,7 +351,7 @@ impl<K, R> LedgerVisit<'_, K, R> {
         self.wakes.push(waker);
         let record = self.ledger.record(id);
         record.queue = queue;
-        bump(&record.home.figures.acquired);
+        bump(&record.key_state.figures.acquired);
         self.note_served(id);
         self.note_waiting(id);
         Ok(())
@@ -354,11 +359,11 @@ impl<K, R> LedgerVisit<'_, K, R> {
 
     /// Hands idle resources of a key to its waiters.
     pub(crate) fn serve_idle(&mut self, id: usize) {
-        let home = Arc::clone(&self.ledger.record(id).home);
-        while !self.ledger.record(id).queue.is_empty() && !self.is_paused(&home) {
-            let Some(held) = self.take_usable(&home) else { break };
+        let key_state = Arc::clone(&self.ledger.record(id).key_state);
+        while !self.ledger.record(id).queue.is_empty() && !self.is_paused(&key_state) {
+            let Some(held) = self.take_usable(&key_state) else { break };
             if let Err(held) = self.grant(id, held) {
-                home.put(held);
+                key_state.put(held);
                 break;
             }
         }
@@ -437,11 +442,11 @@ impl<K, R> LedgerVisit<'_, K, R> {
         loop {
             let now = self.now;
             let record = self.ledger.record(id);
-            let (home, figures) = (&record.home, &record.home.figures);
+            let (key_state, figures) = (&record.key_state, &record.key_state.figures);
             let spare = count(&figures.opening).saturating_sub(record.queue.len);
-            let lacks = home.idle() + spare < record.limits.min_idle;
+            let lacks = key_state.idle() + spare < record.limits.min_idle;
             let may = count(&figures.live) < record.limits.max
-                && get(&home.gate) & (GATE_DRAINING | GATE_GONE) == 0
+                && get(&key_state.gate) & (GATE_DRAINING | GATE_GONE) == 0
                 && record.retry_at.is_none_or(|retry_at| retry_at <= now);
             if !(lacks && may) {
                 return;
@@ -478,13 +483,13 @@ impl<K, R> LedgerVisit<'_, K, R> {
     }
 
     fn open(&mut self, id: usize) {
-        let home = Arc::clone(&self.ledger.record(id).home);
-        add(&home.figures.live, 1);
-        add(&home.figures.opening, 1);
+        let key_state = Arc::clone(&self.ledger.record(id).key_state);
+        add(&key_state.figures.live, 1);
+        add(&key_state.figures.opening, 1);
         add(&self.shared.figures.live, 1);
         add(&self.shared.figures.opening, 1);
         self.note_served(id);
-        self.decide(LedgerDecision::Open(home));
+        self.decide(LedgerDecision::Open(key_state));
     }
 
     fn promise(&mut self, id: usize) {
@@ -503,12 +508,13 @@ impl<K, R> LedgerVisit<'_, K, R> {
             return None;
         }
         let record = self.ledger.record(id);
-        let own_waiters = !record.queue.is_empty() && get(&record.home.gate) & GATE_PAUSED == 0;
-        let (own_live, own_served) = (count(&record.home.figures.live), record.served);
+        let own_waiters =
+            !record.queue.is_empty() && get(&record.key_state.gate) & GATE_PAUSED == 0;
+        let (own_live, own_served) = (count(&record.key_state.figures.live), record.served);
         for position in 0..self.ledger.starved.len() {
             let Some(&other) = self.ledger.starved.get(position) else { break };
             let record = self.ledger.record(other);
-            let holds = count(&record.home.figures.live) + record.promised;
+            let holds = count(&record.key_state.figures.live) + record.promised;
             let deserves = !own_waiters
                 || holds + 2 <= own_live
                 || (holds == 0 && record.served <= own_served);
@@ -529,29 +535,29 @@ impl<K, R> LedgerVisit<'_, K, R> {
             return None;
         }
         let ranked = self.ledger.records.iter().flatten().filter_map(|record| {
-            let (tier, used_at) = first_to_go(&record.home)?;
-            Some((tier, used_at, record.home.id))
+            let (tier, used_at) = first_to_go(&record.key_state)?;
+            Some((tier, used_at, record.key_state.id))
         });
         let Some((tier, used_at, id)) = ranked.max() else {
             self.ledger.dry = true;
             return None;
         };
-        let home = Arc::clone(&self.ledger.record(id).home);
+        let key_state = Arc::clone(&self.ledger.record(id).key_state);
         // The gate is up, so nobody but this turn can have taken it since.
-        home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == (tier, used_at))
+        key_state.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == (tier, used_at))
     }
 
     /// Why a resource that comes back must not stay.
     fn reason_to_retire(&mut self, held: &Held<K, R>) -> Option<RetireReason> {
-        let figures = &held.home.figures;
+        let figures = &held.key_state.figures;
         if get(&self.shared.gate) & POOL_CLOSED != 0 {
             Some(RetireReason::Closed)
-        } else if get(&held.home.gate) & GATE_DRAINING != 0 {
+        } else if get(&held.key_state.gate) & GATE_DRAINING != 0 {
             Some(RetireReason::Drained)
         } else if held.expires_at <= self.now {
             Some(RetireReason::Lifetime)
         } else if count(&figures.live) - count(&figures.closing)
-            > self.ledger.record(held.home.id).limits.max
+            > self.ledger.record(held.key_state.id).limits.max
         {
             Some(RetireReason::OverLimit)
         } else {
@@ -559,39 +565,39 @@ impl<K, R> LedgerVisit<'_, K, R> {
         }
     }
 
-    fn check_open(&self, home: &KeyState<K, R>) -> Result<(), AcquireError> {
+    fn check_open(&self, key_state: &KeyState<K, R>) -> Result<(), AcquireError> {
         if get(&self.shared.gate) & POOL_CLOSED != 0 {
             return Err(AcquireError::Closed);
         }
-        if get(&home.gate) & (GATE_DRAINING | GATE_GONE) != 0 {
+        if get(&key_state.gate) & (GATE_DRAINING | GATE_GONE) != 0 {
             return Err(AcquireError::Draining);
         }
         Ok(())
     }
 
-    pub(crate) fn is_paused(&self, home: &KeyState<K, R>) -> bool {
-        get(&home.gate) & GATE_PAUSED != 0 || get(&self.shared.gate) & POOL_PAUSED != 0
+    pub(crate) fn is_paused(&self, key_state: &KeyState<K, R>) -> bool {
+        get(&key_state.gate) & GATE_PAUSED != 0 || get(&self.shared.gate) & POOL_PAUSED != 0
     }
 
     /// A resource for somebody who has just come: only when nobody came before.
     fn take_for_newcomer(&mut self, id: usize) -> Option<Held<K, R>> {
         let record = self.ledger.record(id);
-        let home = Arc::clone(&record.home);
-        if !record.queue.is_empty() || self.is_paused(&home) {
+        let key_state = Arc::clone(&record.key_state);
+        if !record.queue.is_empty() || self.is_paused(&key_state) {
             return None;
         }
-        let mut held = self.take_usable(&home)?;
+        let mut held = self.take_usable(&key_state)?;
         held.used_at = self.now;
-        bump(&home.figures.acquired);
+        bump(&key_state.figures.acquired);
         self.note_served(id);
         self.refill(id);
         Some(held)
     }
 
     /// The next idle resource whose lifetime has not ended.
-    fn take_usable(&mut self, home: &KeyState<K, R>) -> Option<Held<K, R>> {
+    fn take_usable(&mut self, key_state: &KeyState<K, R>) -> Option<Held<K, R>> {
         loop {
-            let held = home.take_any()?;
+            let held = key_state.take_any()?;
             if held.expires_at > self.now {
                 return Some(held);
             }
@@ -600,8 +606,8 @@ impl<K, R> LedgerVisit<'_, K, R> {
     }
 
     fn make_idle(&mut self, held: Held<K, R>) {
-        let home = Arc::clone(&held.home);
-        home.put(held);
+        let key_state = Arc::clone(&held.key_state);
+        key_state.put(held);
         self.ledger.dry = false;
         if !self.ledger.starved.is_empty() {
             self.fill();
@@ -637,8 +643,8 @@ impl<K, R> LedgerVisit<'_, K, R> {
     pub(crate) fn note_waiting(&mut self, id: usize) {
         let queued = self.ledger.waiters.queued;
         let record = self.ledger.record(id);
-        record.home.figures.waiting.store(record.queue.len, Ordering::Relaxed);
-        raise(&record.home.gate, GATE_WAITERS, !record.queue.is_empty());
+        record.key_state.figures.waiting.store(record.queue.len, Ordering::Relaxed);
+        raise(&record.key_state.gate, GATE_WAITERS, !record.queue.is_empty());
         self.shared.figures.waiting.store(queued, Ordering::Relaxed);
     }
 
@@ -654,16 +660,16 @@ impl<K, R> LedgerVisit<'_, K, R> {
     }
 }
 
-impl<K: Eq + Hash + Clone, R> LedgerVisit<'_, K, R> {
-    /// The home of `key`, made if it is new; `limits` only matter then.
-    pub(crate) fn home_of(
+impl<K: Eq + Hash + Clone, R> LockedLedger<'_, K, R> {
+    /// Returns the state of `key`, made if it is new; `limits` only matter then.
+    pub(crate) fn key_state_of(
         &mut self,
         key: &K,
         limits: Option<KeyLimits>,
         pool: &Arc<PoolInner<K, R>>,
     ) -> Result<Arc<KeyState<K, R>>, AcquireError> {
         if let Some(&id) = self.ledger.names.get(key) {
-            return Ok(Arc::clone(&self.ledger.record(id).home));
+            return Ok(Arc::clone(&self.ledger.record(id).key_state));
         }
         if get(&self.shared.gate) & POOL_CLOSED != 0 {
             return Err(AcquireError::Closed);
@@ -680,7 +686,7 @@ impl<K: Eq + Hash + Clone, R> LedgerVisit<'_, K, R> {
                 self.ledger.records.len() - 1
             }
         };
-        let home = Arc::new(KeyState::new(
+        let key_state = Arc::new(KeyState::new(
             key.clone(),
             id,
             Arc::clone(pool),
@@ -689,7 +695,7 @@ impl<K: Eq + Hash + Clone, R> LedgerVisit<'_, K, R> {
         ));
         self.ledger.names.insert(key.clone(), id);
         self.ledger.records[id] = Some(KeyLedgerRecord {
-            home: Arc::clone(&home),
+            key_state: Arc::clone(&key_state),
             limits,
             queue: WaiterQueue::default(),
             promised: 0,
@@ -698,21 +704,21 @@ impl<K: Eq + Hash + Clone, R> LedgerVisit<'_, K, R> {
             retry_at: None,
         });
         self.refill(id);
-        Ok(home)
+        Ok(key_state)
     }
 }
 
 /// The idle resource of one key to give up first.
-pub(crate) fn take_first_to_go<K, R>(home: &KeyState<K, R>) -> Option<Held<K, R>> {
-    let first = first_to_go(home)?;
-    home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
+pub(crate) fn take_first_to_go<K, R>(key_state: &KeyState<K, R>) -> Option<Held<K, R>> {
+    let first = first_to_go(key_state)?;
+    key_state.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
 }
 
 /// Returns how the idle resource of a key ranks that is to be given up first: highest tier, then
 /// least recently used.
-fn first_to_go<K, R>(home: &KeyState<K, R>) -> Option<(EvictionTier, Reverse<Instant>)> {
+fn first_to_go<K, R>(key_state: &KeyState<K, R>) -> Option<(EvictionTier, Reverse<Instant>)> {
     let mut first = None;
-    home.visit(|entry| first = first.max(Some((entry.tier, Reverse(entry.used_at)))));
+    key_state.for_each_idle(|entry| first = first.max(Some((entry.tier, Reverse(entry.used_at)))));
     first
 }
 

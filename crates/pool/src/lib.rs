@@ -15,7 +15,7 @@
 //! | [`Lease`] | a resource in a user's hands; goes back when dropped |
 //! | [`Ticket`] | the driver's duty to open a resource |
 //! | [`RetiredResource`] | a resource that the driver is to close |
-//! | ledger | the books, under one lock: every decision that needs more than an idle resource and nobody waiting |
+//! | ledger | counts and queues, under one lock: every decision that needs more than an idle resource and nobody waiting |
 //! | gate | a flag that sends leases and returns to the ledger |
 //! | to starve | to wait although the key's own bound would allow to open, because the total bound is reached |
 //! | tick | the driver's call that lets time pass |
@@ -76,7 +76,7 @@
 //! | `config.rs`, `error.rs`, `stats.rs` | bounds, failures, figures |
 //! | `pool.rs` | the handles and the driver's side; the shell around the ledger |
 //! | `ledger.rs`, `maintain.rs` | the decisions: leasing, opening and fairness; time and commands |
-//! | `home.rs` | one key's idle resources and the path without the ledger, with the proof that it loses no wake-up |
+//! | `key_state.rs` | one key's idle resources and the path without the ledger, with the proof that it loses no wake-up |
 //! | `waiters.rs`, `acquire.rs` | the queues, and the future that stands in one |
 //! | `lease.rs`, `permit.rs` | the permits |
 //! | `residents.rs` | [`residents`]: who of those that keep their state is there, and who goes when there is no room |
@@ -87,7 +87,7 @@
 mod acquire;
 mod config;
 mod error;
-mod home;
+mod key_state;
 mod lease;
 mod ledger;
 mod maintain;

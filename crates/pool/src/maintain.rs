@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use crate::config::KeyLimits;
 use crate::error::{AcquireError, RetireReason};
-use crate::home::{GATE_DRAINING, GATE_GONE, GATE_PAUSED, KeyState};
-use crate::ledger::{LedgerVisit, POOL_CLOSED, POOL_PAUSED, count, get, raise, take_first_to_go};
+use crate::key_state::{GATE_DRAINING, GATE_GONE, GATE_PAUSED, KeyState};
+use crate::ledger::{LockedLedger, POOL_CLOSED, POOL_PAUSED, count, get, raise, take_first_to_go};
 use crate::stats::bump;
 use crate::sync::Ordering;
 
-impl<K, R> LedgerVisit<'_, K, R> {
+impl<K, R> LockedLedger<'_, K, R> {
     /// Lets deadlines pass, closes what is too old or idle for too long, retries background opens.
     pub(crate) fn tick(&mut self) {
         self.ledger.due = None;
-        self.for_each_key(|turn, id| {
-            turn.expire_waiters(id);
-            turn.reap(id);
-            turn.refill(id);
+        self.for_each_key(|ledger, id| {
+            ledger.expire_waiters(id);
+            ledger.reap(id);
+            ledger.refill(id);
         });
         // A waiter that left may have been the one that held a place in the row.
         self.fill();
@@ -27,10 +27,10 @@ impl<K, R> LedgerVisit<'_, K, R> {
     fn expire_waiters(&mut self, id: usize) {
         let now = self.now;
         let mut queue = self.ledger.record(id).queue;
-        let home = Arc::clone(&self.ledger.record(id).home);
+        let key_state = Arc::clone(&self.ledger.record(id).key_state);
         let wakes = &mut *self.wakes;
         let earliest = self.ledger.waiters.expire(&mut queue, now, |waker| {
-            bump(&home.figures.timeouts);
+            bump(&key_state.figures.timeouts);
             wakes.push(waker);
         });
         self.ledger.record(id).queue = queue;
@@ -44,31 +44,32 @@ impl<K, R> LedgerVisit<'_, K, R> {
     fn reap(&mut self, id: usize) {
         let now = self.now;
         let record = self.ledger.record(id);
-        let home = Arc::clone(&record.home);
+        let key_state = Arc::clone(&record.key_state);
         let (idle_timeout, min_idle) = (record.limits.idle_timeout, record.limits.min_idle);
         let retry_at = record.retry_at.filter(|retry_at| *retry_at > now);
-        while let Some(held) = home.take_where(|entry| entry.expires_at <= now) {
+        while let Some(held) = key_state.take_where(|entry| entry.expires_at <= now) {
             self.retire(held, RetireReason::Lifetime);
         }
         // The stacks are ordered by use, so the first that fits is the least recently used of its
         // stripe.
-        while home.idle() > min_idle {
-            let Some(held) = home.take_where(|entry| entry.used_at + idle_timeout <= now) else {
+        while key_state.idle() > min_idle {
+            let Some(held) = key_state.take_where(|entry| entry.used_at + idle_timeout <= now)
+            else {
                 break;
             };
             self.retire(held, RetireReason::Idle);
         }
-        if count(&home.figures.live) > 0 {
+        if count(&key_state.figures.live) > 0 {
             // What becomes idle after this tick is due no earlier than this.
             let mut due = now + idle_timeout;
-            home.visit(|entry| {
+            key_state.for_each_idle(|entry| {
                 due = due.min(entry.expires_at).min((entry.used_at + idle_timeout).max(now))
             });
             // Those kept for `min_idle` are past their time already; looking at them again at once
             // would not help.
             if due <= now {
                 due = now + idle_timeout;
-                home.visit(|entry| due = due.min(entry.expires_at));
+                key_state.for_each_idle(|entry| due = due.min(entry.expires_at));
             }
             self.due_by(due);
         }
@@ -78,20 +79,20 @@ impl<K, R> LedgerVisit<'_, K, R> {
     }
 
     /// Holds acquirers of one key, or of all, back. Leases stay as they are.
-    pub(crate) fn pause(&self, home: Option<&KeyState<K, R>>) {
-        match home {
-            Some(home) => raise(&home.gate, GATE_PAUSED, true),
+    pub(crate) fn pause(&self, key_state: Option<&KeyState<K, R>>) {
+        match key_state {
+            Some(key_state) => raise(&key_state.gate, GATE_PAUSED, true),
             None => raise(&self.shared.gate, POOL_PAUSED, true),
         }
     }
 
     /// Ends [`Self::pause`], and a drain of a key.
-    pub(crate) fn resume(&mut self, home: Option<&KeyState<K, R>>) {
-        match home {
-            Some(home) if get(&home.gate) & GATE_GONE == 0 => {
-                raise(&home.gate, GATE_PAUSED | GATE_DRAINING, false);
-                self.serve_idle(home.id);
-                self.request(home.id);
+    pub(crate) fn resume(&mut self, key_state: Option<&KeyState<K, R>>) {
+        match key_state {
+            Some(key_state) if get(&key_state.gate) & GATE_GONE == 0 => {
+                raise(&key_state.gate, GATE_PAUSED | GATE_DRAINING, false);
+                self.serve_idle(key_state.id);
+                self.request(key_state.id);
             }
             Some(_) => {}
             None => {
@@ -113,10 +114,10 @@ impl<K, R> LedgerVisit<'_, K, R> {
     }
 
     /// Refuses acquirers of a key and closes what it holds; leases end in their own time.
-    pub(crate) fn drain(&mut self, home: &KeyState<K, R>) {
-        if get(&home.gate) & GATE_GONE == 0 {
-            raise(&home.gate, GATE_DRAINING, true);
-            self.empty(home.id, &AcquireError::Draining, RetireReason::Drained);
+    pub(crate) fn drain(&mut self, key_state: &KeyState<K, R>) {
+        if get(&key_state.gate) & GATE_GONE == 0 {
+            raise(&key_state.gate, GATE_DRAINING, true);
+            self.empty(key_state.id, &AcquireError::Draining, RetireReason::Drained);
             self.fill();
         }
     }
@@ -124,38 +125,40 @@ impl<K, R> LedgerVisit<'_, K, R> {
     /// Ends the pool.
     pub(crate) fn close(&mut self) {
         raise(&self.shared.gate, POOL_CLOSED, true);
-        self.for_each_key(|turn, id| turn.empty(id, &AcquireError::Closed, RetireReason::Closed));
+        self.for_each_key(|ledger, id| {
+            ledger.empty(id, &AcquireError::Closed, RetireReason::Closed)
+        });
         self.fill();
         // The driver may be waiting for a decision that will never come.
         self.wake_driver();
     }
 
     fn empty(&mut self, id: usize, error: &AcquireError, reason: RetireReason) {
-        let home = Arc::clone(&self.ledger.record(id).home);
+        let key_state = Arc::clone(&self.ledger.record(id).key_state);
         while !self.ledger.record(id).queue.is_empty() {
             self.fail_first(id, error.clone());
         }
-        while let Some(held) = home.take_any() {
+        while let Some(held) = key_state.take_any() {
             self.retire(held, reason);
         }
     }
 
     /// New bounds for a key; what exceeds them leaves when it is returned or idle.
-    pub(crate) fn limit_key(&mut self, home: &KeyState<K, R>, limits: KeyLimits) {
-        if get(&home.gate) & GATE_GONE != 0 {
+    pub(crate) fn limit_key(&mut self, key_state: &KeyState<K, R>, limits: KeyLimits) {
+        if get(&key_state.gate) & GATE_GONE != 0 {
             return;
         }
-        home.min_idle.store(limits.min_idle, Ordering::Relaxed);
-        home.figures.min_idle.store(limits.min_idle, Ordering::Relaxed);
-        home.figures.max.store(limits.max, Ordering::Relaxed);
+        key_state.min_idle.store(limits.min_idle, Ordering::Relaxed);
+        key_state.figures.min_idle.store(limits.min_idle, Ordering::Relaxed);
+        key_state.figures.max.store(limits.max, Ordering::Relaxed);
         let max = limits.max;
-        self.ledger.record(home.id).limits = limits;
-        while count(&home.figures.live) - count(&home.figures.closing) > max {
-            let Some(held) = take_first_to_go(home) else { break };
+        self.ledger.record(key_state.id).limits = limits;
+        while count(&key_state.figures.live) - count(&key_state.figures.closing) > max {
+            let Some(held) = take_first_to_go(key_state) else { break };
             self.retire(held, RetireReason::OverLimit);
         }
-        self.request(home.id);
-        self.refill(home.id);
+        self.request(key_state.id);
+        self.refill(key_state.id);
         self.due_by(self.now);
     }
 
@@ -173,17 +176,18 @@ impl<K, R> LedgerVisit<'_, K, R> {
     }
 }
 
-impl<K: Eq + std::hash::Hash, R> LedgerVisit<'_, K, R> {
+impl<K: Eq + std::hash::Hash, R> LockedLedger<'_, K, R> {
     /// Removes a key that holds nothing and that nobody waits for.
     pub(crate) fn forget(&mut self, key: &K) -> bool {
         let Some(&id) = self.ledger.names.get(key) else { return true };
         let record = self.ledger.record(id);
-        let in_use =
-            count(&record.home.figures.live) > 0 || !record.queue.is_empty() || record.promised > 0;
+        let in_use = count(&record.key_state.figures.live) > 0
+            || !record.queue.is_empty()
+            || record.promised > 0;
         if in_use {
             return false;
         }
-        raise(&record.home.gate, GATE_GONE, true);
+        raise(&record.key_state.gate, GATE_GONE, true);
         let row = &mut self.ledger.starved;
         row.retain(|starved| *starved != id);
         self.ledger.names.remove(key);

@@ -9,26 +9,26 @@ use std::time::Instant;
 
 use crate::config::EvictionTier;
 use crate::error::{AbandonedTicket, OpenError, RetireReason};
-use crate::home::{Held, KeyState};
+use crate::key_state::{Held, KeyState};
 
 /// The duty to open one resource. Dropped without an answer, it counts as failed with
 /// [`AbandonedTicket`].
 #[must_use = "a dropped ticket is a failed open"]
 pub struct Ticket<K, R> {
     /// Taken when the ticket is answered.
-    home: Option<Arc<KeyState<K, R>>>,
+    key_state: Option<Arc<KeyState<K, R>>>,
 }
 
 impl<K, R> Ticket<K, R> {
-    pub(crate) fn new(home: Arc<KeyState<K, R>>) -> Self {
-        Self { home: Some(home) }
+    pub(crate) fn new(key_state: Arc<KeyState<K, R>>) -> Self {
+        Self { key_state: Some(key_state) }
     }
 
     /// The key to open for.
     #[must_use]
     pub fn key(&self) -> &K {
-        match &self.home {
-            Some(home) => &home.key,
+        match &self.key_state {
+            Some(key_state) => &key_state.key,
             None => unreachable!("an answered ticket is consumed"),
         }
     }
@@ -40,24 +40,28 @@ impl<K, R> Ticket<K, R> {
 
     /// Hands the opened resource in with an eviction tier.
     pub fn opened_with(mut self, resource: R, tier: EvictionTier, now: Instant) {
-        if let Some(home) = self.home.take() {
-            home.pool.turn(Some(now), |turn| turn.opened(&home, resource, tier));
+        if let Some(key_state) = self.key_state.take() {
+            key_state
+                .pool
+                .with_ledger(Some(now), |ledger| ledger.opened(&key_state, resource, tier));
         }
     }
 
     /// Reports that it could not be opened. The acquirer of this key that waited longest gets
     /// `error`.
     pub fn failed(mut self, error: OpenError, now: Instant) {
-        if let Some(home) = self.home.take() {
-            home.pool.turn(Some(now), |turn| turn.open_failed(&home, error));
+        if let Some(key_state) = self.key_state.take() {
+            key_state.pool.with_ledger(Some(now), |ledger| ledger.open_failed(&key_state, error));
         }
     }
 }
 
 impl<K, R> Drop for Ticket<K, R> {
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
-            home.pool.turn(None, |turn| turn.open_failed(&home, Arc::new(AbandonedTicket)));
+        if let Some(key_state) = self.key_state.take() {
+            key_state.pool.with_ledger(None, |ledger| {
+                ledger.open_failed(&key_state, Arc::new(AbandonedTicket))
+            });
         }
     }
 }
@@ -84,7 +88,7 @@ impl<K, R> RetiredResource<K, R> {
     /// The key it belonged to.
     #[must_use]
     pub fn key(&self) -> &K {
-        &self.held().home.key
+        &self.held().key_state.key
     }
 
     /// Why it is to be closed.
@@ -100,7 +104,7 @@ impl<K, R> RetiredResource<K, R> {
         match self.held.take() {
             Some(held) => {
                 let entry = *held;
-                entry.home.pool.turn(None, |turn| turn.closed(&entry.home));
+                entry.key_state.pool.with_ledger(None, |ledger| ledger.closed(&entry.key_state));
                 entry.resource
             }
             None => unreachable!("only drop takes it, and it has not run"),
@@ -139,7 +143,7 @@ impl<K, R> Drop for RetiredResource<K, R> {
             // First the resource, then its place: a bound on open connections holds at every
             // instant.
             drop(entry.resource);
-            entry.home.pool.turn(None, |turn| turn.closed(&entry.home));
+            entry.key_state.pool.with_ledger(None, |ledger| ledger.closed(&entry.key_state));
         }
     }
 }

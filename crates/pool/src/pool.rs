@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use crate::acquire::Acquire;
 use crate::config::{KeyLimits, PoolConfig, STRIPES_MAX};
 use crate::error::AcquireError;
-use crate::home::{GATE_GONE, KeyState};
+use crate::key_state::{GATE_GONE, KeyState};
 use crate::lease::Lease;
 use crate::ledger::{
-    Ledger, LedgerDecision, LedgerVisit, POOL_CLOSED, WakeList, count, get, raise,
+    Ledger, LedgerDecision, LockedLedger, POOL_CLOSED, WakeList, count, get, raise,
 };
 use crate::permit::{RetiredResource, Ticket};
 use crate::stats::{KeyCounters, KeyStats, PoolFigures, PoolStats};
@@ -73,12 +73,12 @@ impl<K, R> PoolInner<K, R> {
         self.shared.now()
     }
 
-    /// Visits the ledger once; wakes whom it leaves to be woken once the lock is free. Without
-    /// `now` the latest known time stands in: only for `Drop`, where no clock is at hand.
-    pub(crate) fn turn<T>(
+    /// Calls `act` with the ledger locked; then wakes the waiters that it leaves to be woken.
+    /// Without `now` the latest known time stands in: only for `Drop`, where no clock is at hand.
+    pub(crate) fn with_ledger<T>(
         &self,
         now: Option<Instant>,
-        visit: impl FnOnce(&mut LedgerVisit<'_, K, R>) -> T,
+        act: impl FnOnce(&mut LockedLedger<'_, K, R>) -> T,
     ) -> T {
         let mut wakes = WakeList::default();
         let result = {
@@ -90,7 +90,7 @@ impl<K, R> PoolInner<K, R> {
                 }
                 None => self.shared.now(),
             };
-            visit(&mut LedgerVisit {
+            act(&mut LockedLedger {
                 ledger: &mut ledger,
                 shared: &self.shared,
                 wakes: &mut wakes,
@@ -105,9 +105,9 @@ impl<K, R> PoolInner<K, R> {
     }
 
     /// Does in the driver's place what is left when it is gone: drops what is to be closed, refuses
-    /// to open. When nothing is left, takes the books apart.
+    /// to open. When nothing is left, takes the ledger apart.
     fn settle_abandoned(&self) {
-        // All at once: each effect's permit visits the ledger when it is dropped and comes here
+        // All at once: each effect's permit locks the ledger when it is dropped and comes here
         // again.
         let decisions = std::mem::take(&mut self.ledger.lock().decisions);
         for decision in decisions {
@@ -120,7 +120,7 @@ impl<K, R> PoolInner<K, R> {
             let records = std::mem::take(&mut ledger.records);
             let names = std::mem::take(&mut ledger.names);
             for record in records.iter().flatten() {
-                raise(&record.home.gate, GATE_GONE, true);
+                raise(&record.key_state.gate, GATE_GONE, true);
             }
             drop(ledger);
             drop((records, names));
@@ -149,7 +149,7 @@ pub enum DriverEffect<K, R> {
 impl<K, R> From<LedgerDecision<K, R>> for DriverEffect<K, R> {
     fn from(decision: LedgerDecision<K, R>) -> Self {
         match decision {
-            LedgerDecision::Open(home) => Self::Open(Ticket::new(home)),
+            LedgerDecision::Open(key_state) => Self::Open(Ticket::new(key_state)),
             LedgerDecision::Close(held, reason) => Self::Close(RetiredResource::new(held, reason)),
         }
     }
@@ -186,13 +186,15 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
     /// As [`Self::key`].
     pub fn key_with(&self, key: &K, limits: KeyLimits) -> Result<KeyHandle<K, R>, AcquireError> {
         let handle = self.handle(key, Some(limits.clone()))?;
-        self.inner().turn(None, |turn| turn.limit_key(&handle.home, limits));
+        self.inner().with_ledger(None, |ledger| ledger.limit_key(&handle.key_state, limits));
         Ok(handle)
     }
 
     fn handle(&self, key: &K, limits: Option<KeyLimits>) -> Result<KeyHandle<K, R>, AcquireError> {
         let inner = self.inner();
-        inner.turn(None, |turn| turn.home_of(key, limits, inner)).map(|home| KeyHandle { home })
+        inner
+            .with_ledger(None, |ledger| ledger.key_state_of(key, limits, inner))
+            .map(|key_state| KeyHandle { key_state })
     }
 
     /// Waits for a resource of `key` until `deadline`. Who acquires often keeps a [`KeyHandle`].
@@ -214,7 +216,7 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
     /// on. Says whether the key is gone. Drain it first.
     #[must_use]
     pub fn forget(&self, key: &K) -> bool {
-        self.inner().turn(None, |turn| turn.forget(key))
+        self.inner().with_ledger(None, |ledger| ledger.forget(key))
     }
 }
 
@@ -225,14 +227,14 @@ impl<K, R> Pool<K, R> {
 
     /// Lets time pass: deadlines, idle timeouts, lifetimes, background opens.
     pub fn tick(&self, now: Instant) {
-        self.inner().turn(Some(now), |turn| turn.tick());
+        self.inner().with_ledger(Some(now), |ledger| ledger.tick());
     }
 
     /// When [`Self::tick`] should be called next, if time matters at all. [`DriverEffect::TickAt`]
     /// tells of changes.
     #[must_use]
     pub fn next_tick(&self) -> Option<Instant> {
-        self.inner().turn(None, |turn| turn.due())
+        self.inner().with_ledger(None, |ledger| ledger.due())
     }
 
     /// The next thing to do, without waiting.
@@ -255,24 +257,24 @@ impl<K, R> Pool<K, R> {
 
     /// Holds all acquirers back; leases stay as they are and returned resources become idle.
     pub fn pause(&self) {
-        self.inner().turn(None, |turn| turn.pause(None));
+        self.inner().with_ledger(None, |ledger| ledger.pause(None));
     }
 
     /// Ends [`Self::pause`]. Keys that are paused themselves stay so.
     pub fn resume(&self, now: Instant) {
-        self.inner().turn(Some(now), |turn| turn.resume(None));
+        self.inner().with_ledger(Some(now), |ledger| ledger.resume(None));
     }
 
     /// Changes [`PoolConfig::total_max`]. A lower bound opens nothing until enough is closed, and
     /// closes nothing itself.
     pub fn set_total_max(&self, total_max: usize, now: Instant) {
-        self.inner().turn(Some(now), |turn| turn.limit_total(total_max));
+        self.inner().with_ledger(Some(now), |ledger| ledger.limit_total(total_max));
     }
 
     /// Ends the pool: waiters fail, idle resources are closed, leased ones when they return.
     /// [`Self::next_effect`] goes on until all are gone.
     pub fn close(&self, now: Instant) {
-        self.inner().turn(Some(now), |turn| turn.close());
+        self.inner().with_ledger(Some(now), |ledger| ledger.close());
     }
 
     /// Figures over all keys, read without a lock.
@@ -302,7 +304,7 @@ impl<K, R> fmt::Debug for PoolInner<K, R> {
 
 impl<K, R> Drop for PoolOwner<K, R> {
     fn drop(&mut self) {
-        self.inner.turn(None, |turn| turn.close());
+        self.inner.with_ledger(None, |ledger| ledger.close());
         self.inner.shared.abandoned.store(1, Ordering::Relaxed);
         self.inner.settle_abandoned();
     }
@@ -312,14 +314,14 @@ impl<K, R> Drop for PoolOwner<K, R> {
 ///
 /// It does not keep the pool open, and it goes stale when the key is forgotten.
 pub struct KeyHandle<K, R> {
-    pub(crate) home: Arc<KeyState<K, R>>,
+    pub(crate) key_state: Arc<KeyState<K, R>>,
 }
 
 impl<K, R> KeyHandle<K, R> {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &K {
-        &self.home.key
+        &self.key_state.key
     }
 
     /// Waits for a resource until `deadline`: an idle one, one that returns, or one that is opened
@@ -340,15 +342,18 @@ impl<K, R> KeyHandle<K, R> {
         if let Some(lease) = self.take_fast(now) {
             return Ok(Some(lease));
         }
-        let held = self.home.pool.turn(Some(now), |turn| turn.try_acquire(&self.home))?;
+        let held = self
+            .key_state
+            .pool
+            .with_ledger(Some(now), |ledger| ledger.try_acquire(&self.key_state))?;
         Ok(held.map(Lease::new))
     }
 
     /// The path without the ledger.
     pub(crate) fn take_fast(&self, now: Instant) -> Option<Lease<K, R>> {
-        let held = self.home.take_fast(now)?;
-        if self.home.is_short() {
-            self.home.pool.turn(Some(now), |turn| turn.refill(self.home.id));
+        let held = self.key_state.take_fast(now)?;
+        if self.key_state.is_short() {
+            self.key_state.pool.with_ledger(Some(now), |ledger| ledger.refill(self.key_state.id));
         }
         Some(Lease::new(held))
     }
@@ -356,48 +361,50 @@ impl<K, R> KeyHandle<K, R> {
     /// Holds acquirers of this key back; leases stay as they are and returned resources become
     /// idle.
     pub fn pause(&self) {
-        self.home.pool.turn(None, |turn| turn.pause(Some(&self.home)));
+        self.key_state.pool.with_ledger(None, |ledger| ledger.pause(Some(&self.key_state)));
     }
 
     /// Ends [`Self::pause`] or [`Self::drain`].
     pub fn resume(&self, now: Instant) {
-        self.home.pool.turn(Some(now), |turn| turn.resume(Some(&self.home)));
+        self.key_state.pool.with_ledger(Some(now), |ledger| ledger.resume(Some(&self.key_state)));
     }
 
     /// Refuses acquirers of this key, fails those that wait, and closes what it holds; leased
     /// resources when they return. Done when [`KeyStats::is_empty`].
     pub fn drain(&self, now: Instant) {
-        self.home.pool.turn(Some(now), |turn| turn.drain(&self.home));
+        self.key_state.pool.with_ledger(Some(now), |ledger| ledger.drain(&self.key_state));
     }
 
     /// Changes this key's limits. What exceeds them is closed, leased resources when they return.
     pub fn set_limits(&self, limits: KeyLimits, now: Instant) {
-        self.home.pool.turn(Some(now), |turn| turn.limit_key(&self.home, limits));
+        self.key_state
+            .pool
+            .with_ledger(Some(now), |ledger| ledger.limit_key(&self.key_state, limits));
     }
 
     /// Returns what this key holds, read without a lock.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> KeyStats {
-        self.home.stats()
+        self.key_state.stats()
     }
 
     /// Returns what this key has done, read without a lock.
     #[must_use]
     pub fn counters(&self) -> KeyCounters {
-        self.home.counters()
+        self.key_state.counters()
     }
 }
 
 impl<K, R> Clone for KeyHandle<K, R> {
     fn clone(&self) -> Self {
-        Self { home: Arc::clone(&self.home) }
+        Self { key_state: Arc::clone(&self.key_state) }
     }
 }
 
 impl<K: fmt::Debug, R> fmt::Debug for KeyHandle<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("KeyHandle").field(&self.home).finish()
+        f.debug_tuple("KeyHandle").field(&self.key_state).finish()
     }
 }
 

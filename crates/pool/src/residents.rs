@@ -1,15 +1,15 @@
 //! Residents: who is there, in which state, and who is evicted when there is no room.
 //!
-//! The books of a pool of things that keep their state: sandboxes of sessions. It decides and
-//! remembers, in constant time; its user makes, stops and stores what the books are about, and
-//! holds the lock around them. It never reads a clock and does no I/O.
+//! The table of a pool of things that keep their state: sandboxes of sessions. It decides and
+//! remembers, in constant time; its user makes, stops and stores the residents, and holds the lock
+//! around the table. It never reads a clock and does no I/O.
 //!
 //! # Terms
 //! | term | meaning |
 //! |---|---|
-//! | resident | what the books know by an id: any `K` |
+//! | resident | what the table knows by an id: any `K` |
 //! | [`State`] | what a resident is doing; [`State::may_become`] has every change that exists |
-//! | to evict | to strike one off the books to make room for another |
+//! | to evict | to remove one from the table to make room for another |
 //! | to sweep | to take what has not been used for long |
 //!
 //! # Invariants
@@ -175,7 +175,7 @@ pub struct ResidentStats {
     pub capacity: usize,
 }
 
-/// Reads the figures without the lock that is around the books. Cheap to clone.
+/// Reads the figures without the lock around the table. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ResidentFigures(Arc<ResidentCounts>);
 
@@ -218,7 +218,7 @@ impl ResidentFigures {
         }
     }
 
-    /// Only the holder of the books writes, so that a load and a store do.
+    /// Only the holder of the lock writes, so that a load and a store do.
     fn add(figure: &AtomicUsize) {
         figure.store(figure.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
     }
@@ -252,7 +252,7 @@ struct StateList {
     tail: u32,
 }
 
-/// The books. See the [module](self).
+/// The table of residents. See the [module](self).
 #[derive(Debug)]
 pub struct Residents<K> {
     places: HashMap<K, u32>,
@@ -267,7 +267,7 @@ pub struct Residents<K> {
 }
 
 impl<K: Clone + Eq + Hash> Residents<K> {
-    /// Empty books with room for `capacity`, at most [`CAPACITY_MAX`].
+    /// An empty table with room for `capacity`, at most [`CAPACITY_MAX`].
     #[must_use]
     pub fn new(capacity: usize, now: Instant) -> Residents<K> {
         let capacity = capacity.min(CAPACITY_MAX);
@@ -443,7 +443,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
     }
 
     /// Takes those that wait and have not been used for at least `idle_min`, the longest unused
-    /// first. They are cold in the books from here on, so that none is taken twice; to store and to
+    /// first. They are cold in the table from here on, so that none is taken twice; to store and to
     /// stop them is the caller's business.
     pub fn idle(&mut self, now: Instant, idle_min: Duration) -> Vec<K> {
         let mut taken = Vec::new();
@@ -538,7 +538,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         ResidentFigures::take(&self.figures.0.of[state.place()]);
     }
 
-    /// Numbers of places come from the books themselves, so there is one.
+    /// Numbers of places come from the table itself, so there is one.
     fn entry(&self, place: u32) -> &ResidentEntry<K> {
         &self.entries[place as usize]
     }

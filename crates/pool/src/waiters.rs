@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::error::AcquireError;
-use crate::home::Held;
+use crate::key_state::Held;
 
 /// A place in the slab.
 pub(crate) type PlaceId = usize;

@@ -148,16 +148,16 @@ impl ConnectionShares {
     /// Adds a server with that many slots.
     #[must_use]
     pub fn server(&self, connections_max: u32) -> ServerHandle {
-        let id = self.turn(|ledger| ledger.add_server(connections_max));
+        let id = self.with_ledger(|ledger| ledger.add_server(connections_max));
         ServerHandle(Arc::new(ServerInner { shares: self.clone(), id }))
     }
 
-    /// Does something in the ledger, and delivers what comes of it.
-    fn turn<T>(&self, act: impl FnOnce(&mut QuotaLedger) -> T) -> T {
-        self.turn_with(|state| act(&mut state.ledger))
+    /// Calls `act` with the ledger locked, and delivers the messages that come of it.
+    fn with_ledger<T>(&self, act: impl FnOnce(&mut QuotaLedger) -> T) -> T {
+        self.with_state(|state| act(&mut state.ledger))
     }
 
-    fn turn_with<T>(&self, act: impl FnOnce(&mut SharesState) -> T) -> T {
+    fn with_state<T>(&self, act: impl FnOnce(&mut SharesState) -> T) -> T {
         let mut post = Vec::new();
         let result = {
             let mut state = self.0.state.lock();
@@ -165,7 +165,7 @@ impl ConnectionShares {
             state.write_letters(&mut post);
             result
         };
-        // After the lock: a letter that cannot be delivered is dropped, which is another turn.
+        // After the lock: a letter that cannot be delivered is dropped, which locks it again.
         for (thread, letter) in post {
             if let Some(letters) = self.0.boxes.get(thread).and_then(Weak::upgrade) {
                 letters.0.lock().push(letter);
@@ -175,16 +175,16 @@ impl ConnectionShares {
         result
     }
 
-    /// Nanoseconds since the beginning, and one: 0 says never.
-    fn stamp(&self, time: Option<Instant>) -> u64 {
+    /// Encodes a time as nanoseconds since the beginning, plus one: 0 says never.
+    fn encode_time(&self, time: Option<Instant>) -> u64 {
         time.map_or(0, |time| {
             let since = time.saturating_duration_since(self.0.begin).as_nanos();
             u64::try_from(since).unwrap_or(u64::MAX - 1) + 1
         })
     }
 
-    fn time(&self, stamp: u64) -> Option<Instant> {
-        stamp.checked_sub(1).map(|since| self.0.begin + Duration::from_nanos(since))
+    fn decode_time(&self, nanos: u64) -> Option<Instant> {
+        nanos.checked_sub(1).map(|since| self.0.begin + Duration::from_nanos(since))
     }
 }
 
@@ -225,25 +225,25 @@ impl ServerHandle {
     /// Adds a tenant.
     #[must_use]
     pub fn tenant(&self, limits: TenantQuota) -> TenantHandle {
-        let id = self.0.shares.turn(|ledger| ledger.add_tenant(self.0.id, limits));
+        let id = self.0.shares.with_ledger(|ledger| ledger.add_tenant(self.0.id, limits));
         TenantHandle(Arc::new(TenantInner { server: self.clone(), id }))
     }
 
     /// Changes how many slots there are.
     pub fn set_connections_max(&self, connections_max: u32) {
-        self.0.shares.turn(|ledger| ledger.set_server(self.0.id, connections_max));
+        self.0.shares.with_ledger(|ledger| ledger.set_server(self.0.id, connections_max));
     }
 
     /// Returns how many slots are held.
     #[must_use]
     pub fn held(&self) -> u32 {
-        self.0.shares.turn(|ledger| ledger.server_held(self.0.id))
+        self.0.shares.with_ledger(|ledger| ledger.server_held(self.0.id))
     }
 }
 
 impl Drop for ServerInner {
     fn drop(&mut self) {
-        self.shares.turn(|ledger| ledger.remove_server(self.id));
+        self.shares.with_ledger(|ledger| ledger.remove_server(self.id));
     }
 }
 
@@ -255,7 +255,7 @@ impl TenantHandle {
     /// Adds a key with a bound of its own.
     #[must_use]
     pub fn key(&self, connections_max: u32) -> UserHandle {
-        self.shares().turn_with(|state| {
+        self.shares().with_state(|state| {
             let id = state.ledger.add_key(self.0.id, connections_max);
             let (server_flags, tenant_flags) = state.ledger.flags(id);
             let seats: Arc<[ThreadSeat]> = (0..self.shares().0.boxes.len())
@@ -283,19 +283,19 @@ impl TenantHandle {
 
     /// Changes what it may have.
     pub fn set_limits(&self, limits: TenantQuota) {
-        self.shares().turn(|ledger| ledger.set_tenant(self.0.id, limits));
+        self.shares().with_ledger(|ledger| ledger.set_tenant(self.0.id, limits));
     }
 
     /// Slots it holds, and how many it is entitled to now.
     #[must_use]
     pub fn held(&self) -> (u32, u32) {
-        self.shares().turn(|ledger| ledger.tenant_held(self.0.id))
+        self.shares().with_ledger(|ledger| ledger.tenant_held(self.0.id))
     }
 }
 
 impl Drop for TenantInner {
     fn drop(&mut self) {
-        self.server.0.shares.turn(|ledger| ledger.remove_tenant(self.id));
+        self.server.0.shares.with_ledger(|ledger| ledger.remove_tenant(self.id));
     }
 }
 
@@ -319,18 +319,18 @@ impl UserHandle {
     /// Slots that are held beyond a bound that was lowered: its own, its tenant's or its server's.
     #[must_use]
     pub fn surplus(&self) -> u32 {
-        self.shares().turn(|ledger| ledger.surplus(self.0.id))
+        self.shares().with_ledger(|ledger| ledger.surplus(self.0.id))
     }
 
     /// Changes its own bound.
     pub fn set_connections_max(&self, connections_max: u32) {
-        self.shares().turn(|ledger| ledger.set_key(self.0.id, connections_max));
+        self.shares().with_ledger(|ledger| ledger.set_key(self.0.id, connections_max));
     }
 
     /// Slots it holds.
     #[must_use]
     pub fn held(&self) -> u32 {
-        self.shares().turn(|ledger| ledger.key_held(self.0.id))
+        self.shares().with_ledger(|ledger| ledger.key_held(self.0.id))
     }
 
     /// Takes a free slot. `since` is when the first client began to wait for it.
@@ -338,14 +338,14 @@ impl UserHandle {
     /// # Errors
     /// The bound that is in the way; then there is [`UserHandle::want`].
     pub fn open(&self, since: Instant, now: Instant) -> Result<SlotPermit, DeniedBound> {
-        self.shares().turn(|ledger| ledger.open(self.0.id, since, now))?;
+        self.shares().with_ledger(|ledger| ledger.open(self.0.id, since, now))?;
         Ok(SlotPermit { key: self.clone(), to: None })
     }
 
     /// Says how many slots a thread wants, in place of what it said before; 0 ends it. To be said
     /// again every few milliseconds while clients wait, because claims change with time.
     pub fn want(&self, thread: usize, wanted: u32, since: Instant, now: Instant) {
-        self.shares().turn_with(|state| {
+        self.shares().with_state(|state| {
             let SharesState { ledger, keys, .. } = state;
             let idle = |key: KeyId| {
                 // Pairs with the one in `needed_elsewhere`: either that release sees that somebody
@@ -372,7 +372,7 @@ impl UserHandle {
         if permit.to.is_some() {
             return ReleaseOutcome::GiveUp;
         }
-        match self.shares().turn(|ledger| ledger.release(self.0.id, waiting_since, now)) {
+        match self.shares().with_ledger(|ledger| ledger.release(self.0.id, waiting_since, now)) {
             FinishedVerdict::Keep => ReleaseOutcome::Keep,
             FinishedVerdict::GiveUp { to } => {
                 permit.to = to;
@@ -383,7 +383,7 @@ impl UserHandle {
 
     /// Charges the key's tenant for having kept the server busy.
     pub fn charge(&self, busy_us: u64, now: Instant) {
-        self.shares().turn(|ledger| ledger.charge(self.0.id, busy_us, now));
+        self.shares().with_ledger(|ledger| ledger.charge(self.0.id, busy_us, now));
     }
 
     /// Returns whether a connection that became idle may be needed by somebody else: by another
@@ -410,15 +410,15 @@ impl UserHandle {
     /// Lets the others know since when this thread's longest idle connection has been idle.
     #[inline]
     pub fn set_idle(&self, thread: usize, since: Option<Instant>) {
-        let stamp = self.shares().stamp(since);
-        self.0.seats[thread].idle_since.store(stamp, Ordering::Relaxed);
+        let nanos = self.shares().encode_time(since);
+        self.0.seats[thread].idle_since.store(nanos, Ordering::Relaxed);
     }
 
     /// Lets the others know since when this thread's first client waits.
     pub fn set_waiting(&self, thread: usize, since: Option<Instant>) {
-        let stamp = self.shares().stamp(since);
-        let before = self.0.seats[thread].waiting_since.swap(stamp, Ordering::SeqCst);
-        match (before, stamp) {
+        let nanos = self.shares().encode_time(since);
+        let before = self.0.seats[thread].waiting_since.swap(nanos, Ordering::SeqCst);
+        match (before, nanos) {
             (0, 0) => {}
             (0, _) => {
                 self.0.waiting_threads.fetch_add(1, Ordering::SeqCst);
@@ -435,8 +435,8 @@ impl UserHandle {
     /// when.
     #[must_use]
     pub fn idle_elsewhere(&self, thread: usize) -> Option<(usize, Instant)> {
-        let (thread, stamp) = longest_idle(&self.0.seats, Some(thread))?;
-        Some((thread, self.shares().time(stamp)?))
+        let (thread, nanos) = longest_idle(&self.0.seats, Some(thread))?;
+        Some((thread, self.shares().decode_time(nanos)?))
     }
 
     /// Returns which other thread has a client that waits, and for longer by `margin` than since
@@ -453,17 +453,17 @@ impl UserHandle {
             return None;
         }
         let margin = u64::try_from(margin.as_nanos()).unwrap_or(u64::MAX);
-        let own = own.map_or(u64::MAX, |own| self.shares().stamp(Some(own)));
+        let own = own.map_or(u64::MAX, |own| self.shares().encode_time(Some(own)));
         let others = self.0.seats.iter().enumerate().filter(|(other, _)| *other != thread);
         let waiting = others
             .map(|(other, seat)| (seat.waiting_since.load(Ordering::Acquire), other))
-            .filter(|(stamp, _)| *stamp != 0);
-        let (stamp, other) = waiting.min()?;
-        if own != u64::MAX && stamp.saturating_add(margin) >= own {
+            .filter(|(nanos, _)| *nanos != 0);
+        let (nanos, other) = waiting.min()?;
+        if own != u64::MAX && nanos.saturating_add(margin) >= own {
             return None;
         }
         let seat = &self.0.seats[other].waiting_since;
-        let claimed = seat.compare_exchange(stamp, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let claimed = seat.compare_exchange(nanos, 0, Ordering::AcqRel, Ordering::Relaxed);
         claimed.ok()?;
         self.0.waiting_threads.fetch_sub(1, Ordering::SeqCst);
         Some(other)
@@ -474,12 +474,12 @@ impl UserHandle {
 fn longest_idle(seats: &[ThreadSeat], except: Option<usize>) -> Option<(usize, u64)> {
     let idle = seats.iter().enumerate().filter(|(thread, _)| Some(*thread) != except);
     let idle = idle.map(|(thread, seat)| (thread, seat.idle_since.load(Ordering::Relaxed)));
-    idle.filter(|(_, stamp)| *stamp != 0).min_by_key(|(_, stamp)| *stamp)
+    idle.filter(|(_, nanos)| *nanos != 0).min_by_key(|(_, nanos)| *nanos)
 }
 
 impl Drop for KeyInner {
     fn drop(&mut self) {
-        self.tenant.shares().turn(|ledger| ledger.remove_key(self.id));
+        self.tenant.shares().with_ledger(|ledger| ledger.remove_key(self.id));
     }
 }
 
@@ -502,7 +502,7 @@ impl SlotPermit {
 
 impl Drop for SlotPermit {
     fn drop(&mut self) {
-        self.key.shares().turn(|ledger| ledger.closed(self.key.0.id, self.to));
+        self.key.shares().with_ledger(|ledger| ledger.closed(self.key.0.id, self.to));
     }
 }
 

@@ -233,7 +233,7 @@ impl ThreadWake for Deaf {
 #[test]
 fn whoever_shows_an_idle_connection_sees_who_is_in_line_or_is_asked_for_it() {
     explore(|now| {
-        let (shares, desks) = ConnectionShares::new(2, Box::new(Deaf), now);
+        let (shares, handles) = ConnectionShares::new(2, Box::new(Deaf), now);
         let server = shares.server(2);
         let tenant = || server.tenant(TenantQuota::default()).key(2);
         let (has, wants) = (tenant(), tenant());
@@ -245,10 +245,10 @@ fn whoever_shows_an_idle_connection_sees_who_is_in_line_or_is_asked_for_it() {
         });
         wants.want(1, 1, now, now);
         let mut letters = Vec::new();
-        desks[0].take_letters(&mut letters);
-        let asked = matches!(letters[..], [ThreadLetter::Reclaim(_)]);
+        handles[0].take_letters(&mut letters);
+        let reclaims = matches!(letters[..], [ThreadLetter::Reclaim(_)]);
         let sees = shower.join().unwrap();
-        assert!(sees || asked, "an idle connection and a tenant in line miss one another");
+        assert!(sees || reclaims, "an idle connection and a tenant in line miss one another");
         drop((letters, permits));
     });
 }
@@ -256,7 +256,7 @@ fn whoever_shows_an_idle_connection_sees_who_is_in_line_or_is_asked_for_it() {
 #[test]
 fn a_thread_that_waits_sees_an_idle_connection_or_is_seen() {
     explore(|now| {
-        let (shares, _desks) = ConnectionShares::new(2, Box::new(Deaf), now);
+        let (shares, _handles) = ConnectionShares::new(2, Box::new(Deaf), now);
         let key = shares.server(2).tenant(TenantQuota::default()).key(2);
         let showing = key.clone();
         let shower = thread::spawn(move || {

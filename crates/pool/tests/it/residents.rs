@@ -1,4 +1,4 @@
-//! The books of residents: tables, and millions of random steps against a naive model.
+//! The residents: tables, and millions of random steps against a naive model.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use State::{Cold, Running, Waiting, Warm, Warming};
 /// Runs a script and says what became of each line, so that a table shows both.
 fn check(capacity: usize, steps: &[(&str, &str)]) {
     let begin = start();
-    let mut books = Residents::new(capacity, begin);
+    let mut residents = Residents::new(capacity, begin);
     for (index, (step, expected)) in steps.iter().enumerate() {
         let now = begin + Duration::from_secs(u64::try_from(index).unwrap());
         let (act, id) = step.split_once(' ').unwrap();
@@ -29,28 +29,28 @@ fn check(capacity: usize, steps: &[(&str, &str)]) {
                     .into_iter()
                     .find(|state| format!("{state:?}").eq_ignore_ascii_case(act))
                     .unwrap();
-                match books.insert(id, state, now) {
+                match residents.insert(id, state, now) {
                     Ok(None) => "in".to_owned(),
                     Ok(Some(EvictedResident { id, was })) => format!("in for {was:?} {id}"),
                     Err(refused) => refused.to_string(),
                 }
             }
-            ">warming" => marked(books.mark_warming(&id, now)),
-            ">warm" => marked(books.mark_warm(&id, now)),
-            ">running" => marked(books.mark_running(&id, now)),
-            ">waiting" => marked(books.mark_waiting(&id, now)),
-            ">cold" => marked(books.mark_cold(&id, now)),
-            "touch" => marked(books.touch(&id, now)),
-            "evict_of" => match books.evict_where(|other| other.starts_with(&id)) {
+            ">warming" => marked(residents.mark_warming(&id, now)),
+            ">warm" => marked(residents.mark_warm(&id, now)),
+            ">running" => marked(residents.mark_running(&id, now)),
+            ">waiting" => marked(residents.mark_waiting(&id, now)),
+            ">cold" => marked(residents.mark_cold(&id, now)),
+            "touch" => marked(residents.touch(&id, now)),
+            "evict_of" => match residents.evict_where(|other| other.starts_with(&id)) {
                 Some(EvictedResident { id, was }) => format!("{was:?} {id}"),
                 None => "nobody".to_owned(),
             },
-            "remove" => format!("{:?}", books.remove(&id)),
-            "state" => format!("{:?}", books.state(&id)),
-            "idle" => books.idle(now, seconds()).join(" "),
-            "cold_before" => books.cold_before(now, seconds()).join(" "),
+            "remove" => format!("{:?}", residents.remove(&id)),
+            "state" => format!("{:?}", residents.state(&id)),
+            "idle" => residents.idle(now, seconds()).join(" "),
+            "cold_before" => residents.cold_before(now, seconds()).join(" "),
             "capacity" => {
-                books.set_capacity(id.parse().unwrap());
+                residents.set_capacity(id.parse().unwrap());
                 "done".to_owned()
             }
             _ => panic!("{act}"),
@@ -176,31 +176,31 @@ fn what_cannot_be_is_an_error_and_changes_nothing() {
 fn times_that_come_out_of_order_do_not_change_the_order() {
     let begin = start();
     let at = |seconds| begin + Duration::from_secs(seconds);
-    let mut books = Residents::new(9, begin);
-    books.insert("late", Waiting, at(10)).unwrap();
-    books.insert("early", Waiting, at(5)).unwrap();
-    assert_eq!(books.next_idle(Duration::from_secs(3)), Some(at(13)));
-    assert_eq!(books.idle(at(12), Duration::from_secs(3)), [""; 0]);
-    assert_eq!(books.idle(at(13), Duration::from_secs(3)), ["late", "early"]);
+    let mut residents = Residents::new(9, begin);
+    residents.insert("late", Waiting, at(10)).unwrap();
+    residents.insert("early", Waiting, at(5)).unwrap();
+    assert_eq!(residents.next_idle(Duration::from_secs(3)), Some(at(13)));
+    assert_eq!(residents.idle(at(12), Duration::from_secs(3)), [""; 0]);
+    assert_eq!(residents.idle(at(13), Duration::from_secs(3)), ["late", "early"]);
 }
 
 #[test]
 fn the_figures_are_there_without_the_books() {
-    let mut books = Residents::new(3, start());
-    let figures = books.figures();
-    books.insert(1, Running, start()).unwrap();
-    books.insert(2, Cold, start()).unwrap();
+    let mut residents = Residents::new(3, start());
+    let figures = residents.figures();
+    residents.insert(1, Running, start()).unwrap();
+    residents.insert(2, Cold, start()).unwrap();
     let expected =
         ResidentStats { total: 2, running: 1, cold: 1, capacity: 3, ..ResidentStats::default() };
     assert_eq!((figures.stats(), figures.count()), (expected, 2));
-    drop(books);
+    drop(residents);
     assert_eq!(figures.stats(), expected);
 }
 
 const SEEDS: u64 = 30;
 const STEPS_PER_SEED: usize = 100_000;
 
-/// What the books must be: a list in the order of use, and no cleverness.
+/// What the residents must be: a list in the order of use, and no cleverness.
 struct Model {
     capacity: usize,
     /// Least recently used first.
@@ -256,7 +256,7 @@ impl Model {
 }
 
 struct World {
-    books: Residents<usize>,
+    residents: Residents<usize>,
     model: Model,
     chance: Chance,
     begin: std::time::Instant,
@@ -268,7 +268,7 @@ impl World {
         let mut chance = Chance(seed);
         let (begin, capacity) = (start(), 1 + chance.below(40));
         let model = Model { capacity, residents: Vec::new() };
-        World { books: Residents::new(capacity, begin), model, chance, begin, now: 0 }
+        World { residents: Residents::new(capacity, begin), model, chance, begin, now: 0 }
     }
 
     fn step(&mut self) {
@@ -278,7 +278,7 @@ impl World {
         let state = State::ALL[self.chance.below(5)];
         match self.chance.below(100) {
             0..35 => {
-                let found = self.books.insert(id, state, now);
+                let found = self.residents.insert(id, state, now);
                 let expected = self.model.insert(id, state, self.now);
                 let found = match found {
                     Ok(evicted) => Ok(evicted.map(|evicted| (evicted.id, evicted.was))),
@@ -288,16 +288,16 @@ impl World {
             }
             35..80 => {
                 let found = match state {
-                    Warming => self.books.mark_warming(&id, now),
-                    Warm => self.books.mark_warm(&id, now),
-                    Running => self.books.mark_running(&id, now),
-                    Waiting => self.books.mark_waiting(&id, now),
-                    Cold => self.books.mark_cold(&id, now),
+                    Warming => self.residents.mark_warming(&id, now),
+                    Warm => self.residents.mark_warm(&id, now),
+                    Running => self.residents.mark_running(&id, now),
+                    Waiting => self.residents.mark_waiting(&id, now),
+                    Cold => self.residents.mark_cold(&id, now),
                 };
                 assert_eq!(found.is_ok(), self.model.mark(id, state, self.now));
             }
             80..86 => {
-                let found = self.books.touch(&id, now).is_ok();
+                let found = self.residents.touch(&id, now).is_ok();
                 let place = self.model.place(id);
                 let touched = place
                     .is_some_and(|at| self.model.mark(id, self.model.residents[at].1, self.now));
@@ -306,13 +306,13 @@ impl World {
             86..92 => {
                 let place = self.model.place(id);
                 let expected = place.map(|place| self.model.residents.remove(place).1);
-                assert_eq!(self.books.remove(&id), expected);
+                assert_eq!(self.residents.remove(&id), expected);
             }
             92..95 => self.sweep(Waiting),
             95..98 => self.sweep(Cold),
             _ => {
                 self.model.capacity = 1 + self.chance.below(40);
-                self.books.set_capacity(self.model.capacity);
+                self.residents.set_capacity(self.model.capacity);
             }
         }
         self.compare();
@@ -324,10 +324,10 @@ impl World {
         let expected = self.model.unused(state, self.now.checked_sub(age));
         let age = Duration::from_millis(age);
         if state == Cold {
-            assert_eq!(self.books.cold_before(now, age), expected);
+            assert_eq!(self.residents.cold_before(now, age), expected);
             self.model.residents.retain(|resident| !expected.contains(&resident.0));
         } else {
-            assert_eq!(self.books.idle(now, age), expected);
+            assert_eq!(self.residents.idle(now, age), expected);
             for id in expected {
                 assert!(self.model.mark(id, Cold, self.now));
             }
@@ -345,9 +345,9 @@ impl World {
             cold: of(Cold),
             capacity: self.model.capacity,
         };
-        assert_eq!((self.books.stats(), self.books.count()), (expected, expected.total));
+        assert_eq!((self.residents.stats(), self.residents.count()), (expected, expected.total));
         for (id, state, _) in &self.model.residents {
-            assert_eq!(self.books.state(id), Some(*state));
+            assert_eq!(self.residents.state(id), Some(*state));
         }
     }
 }

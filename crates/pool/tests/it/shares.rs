@@ -19,7 +19,7 @@ fn limits(connections_max: u32, weight: u32) -> TenantQuota {
 
 /// A server with named keys, and what it is asked, a word each.
 struct Table {
-    books: QuotaLedger,
+    ledger: QuotaLedger,
     server: SharedServerId,
     keys: Vec<(String, KeyId)>,
     begin: Instant,
@@ -32,13 +32,13 @@ impl Table {
     /// Tenants are `name:max:weight:min:reserve`; each has a key of its name, and one of its name
     /// and `2`.
     fn new(slots: u32, tenants: &[&str]) -> Table {
-        let mut books = QuotaLedger::default();
-        let server = books.add_server(slots);
+        let mut ledger = QuotaLedger::default();
+        let server = ledger.add_server(slots);
         let mut keys = Vec::new();
         for tenant in tenants {
             let (name, figures) = tenant.split_once(':').unwrap();
             let figures: Vec<u32> = figures.split(':').map(|one| one.parse().unwrap()).collect();
-            let id = books.add_tenant(
+            let id = ledger.add_tenant(
                 server,
                 TenantQuota {
                     connections_max: figures[0],
@@ -49,11 +49,11 @@ impl Table {
                 },
             );
             for key in [name.to_owned(), format!("{name}2")] {
-                keys.push((key, books.add_key(id, u32::MAX)));
+                keys.push((key, ledger.add_key(id, u32::MAX)));
             }
         }
         let begin = start();
-        Table { books, server, keys, begin, now: begin, idle: HashSet::new() }
+        Table { ledger, server, keys, begin, now: begin, idle: HashSet::new() }
     }
 
     fn key(&self, name: &str) -> KeyId {
@@ -73,12 +73,12 @@ impl Table {
                 String::new()
             }
             "server" => {
-                self.books.set_server(self.server, number(1));
+                self.ledger.set_server(self.server, number(1));
                 String::new()
             }
             "open" => {
                 let opened: Vec<_> = (0..number(2))
-                    .map(|_| self.books.open(self.key(words[1]), self.now, self.now))
+                    .map(|_| self.ledger.open(self.key(words[1]), self.now, self.now))
                     .collect();
                 match opened.last().unwrap() {
                     Ok(()) => "yes".to_owned(),
@@ -93,7 +93,7 @@ impl Table {
                 let idle = |key: KeyId| self.idle.contains(&key).then_some(9);
                 let want = (0, number(2), since);
                 let key = self.key(words[1]);
-                self.books.want(key, want.0, want.1, want.2, self.now, &idle);
+                self.ledger.want(key, want.0, want.1, want.2, self.now, &idle);
                 String::new()
             }
             "idle" => {
@@ -101,26 +101,26 @@ impl Table {
                 self.idle.insert(key);
                 String::new()
             }
-            "release" => match self.books.release(self.key(words[1]), None, self.now) {
+            "release" => match self.ledger.release(self.key(words[1]), None, self.now) {
                 FinishedVerdict::Keep => "keep".to_owned(),
                 FinishedVerdict::GiveUp { to } => {
-                    self.books.closed(self.key(words[1]), to);
+                    self.ledger.closed(self.key(words[1]), to);
                     "close".to_owned()
                 }
             },
             "closed" => {
-                self.books.closed(self.key(words[1]), None);
+                self.ledger.closed(self.key(words[1]), None);
                 String::new()
             }
             "busy" => {
                 let us = u64::from(number(2)) * 1_000;
-                self.books.charge(self.key(words[1]), us, self.now);
+                self.ledger.charge(self.key(words[1]), us, self.now);
                 String::new()
             }
             _ => panic!("{step}"),
         };
         let mut effects = Vec::new();
-        self.books.take_effects(&mut effects);
+        self.ledger.take_effects(&mut effects);
         let effects = effects.iter().map(|effect| match effect {
             QuotaEffect::Granted { key, .. } => format!("+{}", self.name(*key)),
             QuotaEffect::Reclaim { key, .. } => format!("reclaim {}", self.name(*key)),
@@ -329,7 +329,7 @@ struct Model {
 struct World {
     chance: Chance,
     slots: u32,
-    books: QuotaLedger,
+    ledger: QuotaLedger,
     server: SharedServerId,
     models: Vec<Model>,
     held: Vec<KeyId>,
@@ -342,24 +342,24 @@ impl World {
     fn new(seed: u64) -> World {
         let mut chance = Chance(seed);
         let slots = 1 + u32::try_from(chance.below(12)).unwrap();
-        let mut books = QuotaLedger::default();
-        let server = books.add_server(slots);
+        let mut ledger = QuotaLedger::default();
+        let server = ledger.add_server(slots);
         let mut models: Vec<Model> = Vec::new();
         for _ in 0..1 + chance.below(6) {
             let mut limits =
                 limits(1 + u32::try_from(chance.below(8)).unwrap(), 1 << chance.below(4));
             limits.connections_min = u32::try_from(chance.below(2)).unwrap();
-            let id = books.add_tenant(server, limits);
+            let id = ledger.add_tenant(server, limits);
             let keys = (0..1 + chance.below(3))
                 .map(|_| 1 + u32::try_from(chance.below(6)).unwrap())
-                .map(|max| (books.add_key(id, max), max))
+                .map(|max| (ledger.add_key(id, max), max))
                 .collect();
             models.push(Model { id, limits, keys });
         }
         World {
             chance,
             slots,
-            books,
+            ledger,
             server,
             models,
             held: Vec::new(),
@@ -370,15 +370,15 @@ impl World {
     }
 
     fn step(&mut self) {
-        let World { chance, books, held, closing, now, .. } = self;
+        let World { chance, ledger, held, closing, now, .. } = self;
         *now += Duration::from_micros(u64::try_from(chance.below(20_000)).unwrap());
         let now = *now;
         let model = &self.models[chance.below(self.models.len())];
         let (key, _) = model.keys[chance.below(model.keys.len())];
         match chance.below(8) {
             0 | 1 => {
-                let may = books.next_in_line(self.server).is_none();
-                if books.open(key, now, now).is_ok() {
+                let may = ledger.next_in_line(self.server).is_none();
+                if ledger.open(key, now, now).is_ok() {
                     assert!(may, "nobody is overtaken");
                     held.push(key);
                 }
@@ -386,36 +386,38 @@ impl World {
             2 => {
                 let wanted = u32::try_from(chance.below(4)).unwrap();
                 let thread = chance.below(3);
-                books.want(key, thread, wanted, now, now, &|_| Some(thread));
+                ledger.want(key, thread, wanted, now, now, &|_| Some(thread));
             }
             3 | 4 if !held.is_empty() => {
                 let at = chance.below(held.len());
-                if let FinishedVerdict::GiveUp { to } = books.release(held[at], None, now) {
+                if let FinishedVerdict::GiveUp { to } = ledger.release(held[at], None, now) {
                     closing.push((held.swap_remove(at), to));
                 }
             }
             5 if !closing.is_empty() => {
                 let (key, to) = closing.swap_remove(chance.below(closing.len()));
-                books.closed(key, to);
+                ledger.closed(key, to);
             }
-            6 if !held.is_empty() => books.closed(held.swap_remove(chance.below(held.len())), None),
-            _ => books.charge(key, u64::try_from(chance.below(20_000)).unwrap(), now),
+            6 if !held.is_empty() => {
+                ledger.closed(held.swap_remove(chance.below(held.len())), None)
+            }
+            _ => ledger.charge(key, u64::try_from(chance.below(20_000)).unwrap(), now),
         }
     }
 
     fn take_grants(&mut self) {
-        self.books.take_effects(&mut self.effects);
+        self.ledger.take_effects(&mut self.effects);
         for effect in self.effects.drain(..) {
             let QuotaEffect::Granted { key, .. } = effect else { continue };
             let is_its = |model: &&Model| model.keys.iter().any(|(one, _)| *one == key);
             let model = self.models.iter().find(is_its).unwrap();
             self.held.push(key);
             // If it has more than its share now, then nobody waits who has less.
-            let (has, entitled) = self.books.tenant_held(model.id);
+            let (has, entitled) = self.ledger.tenant_held(model.id);
             if has > entitled
-                && let Some(next) = self.books.next_in_line(self.server)
+                && let Some(next) = self.ledger.next_in_line(self.server)
             {
-                let (has, entitled) = self.books.tenant_held(next);
+                let (has, entitled) = self.ledger.tenant_held(next);
                 assert!(has >= entitled, "a grant beyond the share of one");
             }
         }
@@ -423,17 +425,17 @@ impl World {
 
     /// The bounds; that both sides count the same; and that no slot is free that is wanted.
     fn assert_sound(&self) {
-        let books = &self.books;
+        let ledger = &self.ledger;
         let counted = self.held.len() + self.closing.len();
-        assert_eq!(usize::try_from(books.server_held(self.server)).unwrap(), counted);
-        assert!(books.server_held(self.server) <= self.slots);
+        assert_eq!(usize::try_from(ledger.server_held(self.server)).unwrap(), counted);
+        assert!(ledger.server_held(self.server) <= self.slots);
         for model in &self.models {
-            let (held, entitled) = books.tenant_held(model.id);
+            let (held, entitled) = ledger.tenant_held(model.id);
             assert!(held.max(entitled) <= model.limits.connections_max);
-            assert!(model.keys.iter().all(|(key, max)| books.key_held(*key) <= *max));
+            assert!(model.keys.iter().all(|(key, max)| ledger.key_held(*key) <= *max));
         }
-        let is_full = books.server_held(self.server) == self.slots;
-        assert!(is_full || books.next_in_line(self.server).is_none());
+        let is_full = ledger.server_held(self.server) == self.slots;
+        assert!(is_full || ledger.next_in_line(self.server).is_none());
     }
 }
 
@@ -452,13 +454,13 @@ fn bounds_hold_and_nobody_below_its_share_waits_behind_one_above() {
 /// Tenants whose clients always have work, each connection busy for its service time; returns what
 /// busy time each got, in milliseconds.
 fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
-    let mut books = QuotaLedger::default();
-    let server = books.add_server(slots);
+    let mut ledger = QuotaLedger::default();
+    let server = ledger.add_server(slots);
     let keys: Vec<KeyId> = tenants
         .iter()
         .map(|(weight, _)| {
-            let tenant = books.add_tenant(server, limits(100, *weight));
-            books.add_key(tenant, 100)
+            let tenant = ledger.add_tenant(server, limits(100, *weight));
+            ledger.add_key(tenant, 100)
         })
         .collect();
     let begin = start();
@@ -470,9 +472,9 @@ fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
     while at_us < for_ms * 1_000 {
         let now = begin + Duration::from_micros(at_us);
         for key in &keys {
-            books.want(*key, 0, 50, now, now, &|_| None);
+            ledger.want(*key, 0, 50, now, now, &|_| None);
         }
-        books.take_effects(&mut effects);
+        ledger.take_effects(&mut effects);
         for effect in effects.drain(..) {
             if let QuotaEffect::Granted { key, .. } = effect {
                 let tenant = keys.iter().position(|one| *one == key).unwrap();
@@ -486,10 +488,10 @@ fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
         let now = begin + Duration::from_micros(at_us);
         let service = tenants[tenant].1;
         busy[tenant] += service;
-        books.charge(keys[tenant], service, now);
-        match books.release(keys[tenant], Some(now), now) {
+        ledger.charge(keys[tenant], service, now);
+        match ledger.release(keys[tenant], Some(now), now) {
             FinishedVerdict::Keep => running.push((at_us + service, tenant)),
-            FinishedVerdict::GiveUp { to } => books.closed(keys[tenant], to),
+            FinishedVerdict::GiveUp { to } => ledger.closed(keys[tenant], to),
         }
     }
     busy.iter().map(|us| us / 1_000).collect()
@@ -536,16 +538,16 @@ fn a_small_weight_is_not_nothing() {
 fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
     const SERVICE_US: u64 = 1_000;
     const LOGIN_US: u64 = 5_000;
-    let mut books = QuotaLedger::default();
-    let server = books.add_server(10);
-    let flood = books.add_tenant(server, limits(20, 1));
-    let flood = books.add_key(flood, 20);
-    let quiet = books.add_tenant(server, limits(20, 1));
-    let quiet = books.add_key(quiet, 20);
+    let mut ledger = QuotaLedger::default();
+    let server = ledger.add_server(10);
+    let flood = ledger.add_tenant(server, limits(20, 1));
+    let flood = ledger.add_key(flood, 20);
+    let quiet = ledger.add_tenant(server, limits(20, 1));
+    let quiet = ledger.add_key(quiet, 20);
     let begin = start();
     let at = |us: u64| begin + Duration::from_micros(us);
     for _ in 0..10 {
-        books.open(flood, begin, begin).unwrap();
+        ledger.open(flood, begin, begin).unwrap();
     }
     let mut flooding: Vec<u64> = (0..10).map(|one| one * 100).collect();
     // When the quiet tenant's connection is there, and what its clients waited.
@@ -554,23 +556,23 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
     for turn in 0..500_u64 {
         let ask = 10_000 + turn * 20_000;
         if connection.is_none() {
-            books.want(quiet, 0, 1, at(ask), at(ask), &|_| None);
+            ledger.want(quiet, 0, 1, at(ask), at(ask), &|_| None);
         }
         // The flood goes on meanwhile.
         while let Some(next) = (0..flooding.len()).min_by_key(|&one| flooding[one])
             && flooding[next] < ask + 20_000
         {
             let now = flooding[next];
-            books.charge(flood, SERVICE_US, at(now));
-            books.want(flood, 1, 190, at(now), at(now), &|_| None);
-            match books.release(flood, Some(at(now)), at(now)) {
+            ledger.charge(flood, SERVICE_US, at(now));
+            ledger.want(flood, 1, 190, at(now), at(now), &|_| None);
+            match ledger.release(flood, Some(at(now)), at(now)) {
                 FinishedVerdict::Keep => flooding[next] = now + SERVICE_US,
                 FinishedVerdict::GiveUp { to } => {
                     flooding.swap_remove(next);
-                    books.closed(flood, to);
+                    ledger.closed(flood, to);
                 }
             }
-            books.take_effects(&mut effects);
+            ledger.take_effects(&mut effects);
             for effect in effects.drain(..) {
                 match effect {
                     QuotaEffect::Granted { key, .. } if key == quiet => connection = Some(now),
@@ -581,8 +583,12 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
         }
         let granted = connection.unwrap();
         waits.push(granted.saturating_sub(ask));
-        books.charge(quiet, SERVICE_US, at(ask + 20_000));
-        assert_eq!(books.release(quiet, None, at(ask + 20_000)), FinishedVerdict::Keep, "it stays");
+        ledger.charge(quiet, SERVICE_US, at(ask + 20_000));
+        assert_eq!(
+            ledger.release(quiet, None, at(ask + 20_000)),
+            FinishedVerdict::Keep,
+            "it stays"
+        );
     }
     assert!(waits[0] <= SERVICE_US, "the first waits for one release: {} us", waits[0]);
     assert!(waits[1..].iter().all(|wait| *wait == 0), "then it has a connection of its own");
@@ -600,7 +606,7 @@ impl ThreadWake for Bell {
 #[test]
 fn a_dropped_permit_is_the_next_ones_letter() {
     let (now, rang) = (start(), Arc::new(AtomicUsize::new(0)));
-    let (shares, desks) = ConnectionShares::new(2, Box::new(Bell(Arc::clone(&rang))), now);
+    let (shares, handles) = ConnectionShares::new(2, Box::new(Bell(Arc::clone(&rang))), now);
     let server = shares.server(1);
     let (a, b) = (server.tenant(limits(5, 1)), server.tenant(limits(5, 1)));
     let (a, b) = (a.key(5), b.key(5));
@@ -618,7 +624,7 @@ fn a_dropped_permit_is_the_next_ones_letter() {
     drop(permit);
     assert_eq!(rang.load(Ordering::SeqCst), 1);
     let mut letters = Vec::new();
-    desks[1].take_letters(&mut letters);
+    handles[1].take_letters(&mut letters);
     assert!(
         matches!(&letters[..], [ThreadLetter::Granted(permit)] if permit.key().index() == b.index())
     );
@@ -628,7 +634,7 @@ fn a_dropped_permit_is_the_next_ones_letter() {
     drop(letters);
     let held = a.open(now, now).unwrap();
     b.want(1, 1, now, now);
-    drop(desks);
+    drop(handles);
     drop(held);
     assert_eq!(server.held(), 0);
 }
@@ -636,7 +642,7 @@ fn a_dropped_permit_is_the_next_ones_letter() {
 #[test]
 fn idle_connections_are_asked_back_from_the_thread_that_has_them() {
     let now = start();
-    let (shares, desks) = ConnectionShares::new(3, Box::new(Bell(Arc::default())), now);
+    let (shares, handles) = ConnectionShares::new(3, Box::new(Bell(Arc::default())), now);
     let server = shares.server(2);
     let (a, b) = (server.tenant(limits(5, 1)).key(5), server.tenant(limits(5, 1)).key(5));
     let permits = (a.open(now, now).unwrap(), a.open(now, now).unwrap());
@@ -646,18 +652,18 @@ fn idle_connections_are_asked_back_from_the_thread_that_has_them() {
     assert_eq!(a.idle_elsewhere(2), Some((1, now + Duration::from_secs(2))));
     b.want(0, 1, now, now);
     let mut letters = Vec::new();
-    desks[2].take_letters(&mut letters);
+    handles[2].take_letters(&mut letters);
     assert!(matches!(&letters[..], [ThreadLetter::Reclaim(key)] if key.index() == a.index()));
     drop((letters, permits));
     assert_eq!(b.held(), 1, "the letter has it");
-    drop(desks);
+    drop(handles);
     assert_eq!(b.held(), 0);
 }
 
 #[test]
 fn a_waiting_thread_is_claimed_once() {
     let now = start();
-    let (shares, _desks) = ConnectionShares::new(3, Box::new(Bell(Arc::default())), now);
+    let (shares, _handles) = ConnectionShares::new(3, Box::new(Bell(Arc::default())), now);
     let key = shares.server(2).tenant(limits(5, 1)).key(5);
     let later = |ms| now + Duration::from_millis(ms);
     let margin = Duration::from_millis(1);
@@ -679,15 +685,15 @@ fn a_waiting_thread_is_claimed_once() {
 #[test]
 fn threads_leave_nothing_behind() {
     let now = start();
-    let (shares, desks) = ConnectionShares::new(4, Box::new(Bell(Arc::default())), now);
+    let (shares, handles) = ConnectionShares::new(4, Box::new(Bell(Arc::default())), now);
     let server = shares.server(3);
     let tenants: Vec<_> = (0..3).map(|weight| server.tenant(limits(2, weight + 1))).collect();
     let common: Vec<UserHandle> = tenants.iter().map(|tenant| tenant.key(2)).collect();
     std::thread::scope(|scope| {
-        for desk in desks {
+        for handle in handles {
             let (tenants, common) = (&tenants, &common);
             scope.spawn(move || {
-                let mut chance = Chance(u64::try_from(desk.thread()).unwrap());
+                let mut chance = Chance(u64::try_from(handle.thread()).unwrap());
                 let mut permits: Vec<SlotPermit> = Vec::new();
                 let mut letters = Vec::new();
                 let mut at = now;
@@ -699,9 +705,9 @@ fn threads_leave_nothing_behind() {
                     if let Ok(permit) = key.open(at, at) {
                         permits.push(permit);
                     } else {
-                        key.want(desk.thread(), 1, at, at);
+                        key.want(handle.thread(), 1, at, at);
                     }
-                    desk.take_letters(&mut letters);
+                    handle.take_letters(&mut letters);
                     for letter in letters.drain(..) {
                         if let ThreadLetter::Granted(permit) = letter {
                             permits.push(permit);

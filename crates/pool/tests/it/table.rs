@@ -31,7 +31,7 @@ struct Scene {
     tickets: VecDeque<Ticket<Key, u32>>,
     closing: VecDeque<RetiredResource<Key, u32>>,
     opened: u32,
-    told: String,
+    outcome: String,
 }
 
 fn limits() -> KeyLimits {
@@ -62,15 +62,15 @@ fn check(config: PoolConfig, script: &[&str], expected: &[&str]) {
         tickets: VecDeque::new(),
         closing: VecDeque::new(),
         opened: 0,
-        told: String::new(),
+        outcome: String::new(),
     };
-    let told: Vec<String> = script.iter().map(|words| scene.play(words)).collect();
-    assert_eq!(told, expected);
+    let outcomes: Vec<String> = script.iter().map(|step| scene.play(step)).collect();
+    assert_eq!(outcomes, expected);
 }
 
 impl Scene {
-    fn play(&mut self, words: &str) -> String {
-        let (verb, rest) = words.split_once(' ').unwrap_or((words, ""));
+    fn play(&mut self, step: &str) -> String {
+        let (verb, rest) = step.split_once(' ').unwrap_or((step, ""));
         let key = rest.chars().next();
         match verb {
             "acquire" => {
@@ -104,7 +104,7 @@ impl Scene {
             "pause" => self.pool.key(&key.unwrap()).unwrap().pause(),
             "resume" => self.pool.key(&key.unwrap()).unwrap().resume(self.now),
             "drain" => self.pool.key(&key.unwrap()).unwrap().drain(self.now),
-            "forget" => write!(self.told, " {}", self.pool.forget(&key.unwrap())).unwrap(),
+            "forget" => write!(self.outcome, " {}", self.pool.forget(&key.unwrap())).unwrap(),
             "close" => self.pool.close(self.now),
             later => {
                 let millis = later.strip_prefix('+').unwrap().parse().unwrap();
@@ -113,7 +113,7 @@ impl Scene {
             }
         }
         self.collect();
-        std::mem::take(&mut self.told).trim_start().to_owned()
+        std::mem::take(&mut self.outcome).trim_start().to_owned()
     }
 
     fn lease(&mut self, key: Option<Key>) -> Lease<Key, u32> {
@@ -127,12 +127,12 @@ impl Scene {
         for effect in self.pool.take_effects() {
             match effect {
                 DriverEffect::Open(ticket) => {
-                    write!(self.told, " open {}", ticket.key()).unwrap();
+                    write!(self.outcome, " open {}", ticket.key()).unwrap();
                     self.tickets.push_back(ticket);
                 }
                 DriverEffect::Close(retired) => {
                     let reason = format!("{:?}", retired.reason()).to_lowercase();
-                    write!(self.told, " close {} {reason}", *retired).unwrap();
+                    write!(self.outcome, " close {} {reason}", *retired).unwrap();
                     self.closing.push_back(retired);
                 }
                 DriverEffect::TickAt(_) => {}
@@ -153,10 +153,10 @@ impl Scene {
             match poll(future, alarm) {
                 Poll::Pending => return true,
                 Poll::Ready(Ok(lease)) => {
-                    write!(self.told, " {key}={}", *lease).unwrap();
+                    write!(self.outcome, " {key}={}", *lease).unwrap();
                     self.leases.push_back(lease);
                 }
-                Poll::Ready(Err(error)) => write!(self.told, " {key}: {error}").unwrap(),
+                Poll::Ready(Err(error)) => write!(self.outcome, " {key}: {error}").unwrap(),
             }
             false
         });
