@@ -211,12 +211,12 @@ async fn perform(
             (keys.clone(), Arc::clone(context), format!("catalog {}", who.id));
         let act = async move {
             let input = CatalogRequest::new(&context, who, &parts, &params, body)?;
-            obey(op, &input).await
+            dispatch(op, &input).await
         };
         return Box::pin(perform_once(keys, &owner, key, op, act)).await;
     }
     let input = CatalogRequest::new(context, who, &parts, &params, body)?;
-    obey(op, &input).await
+    dispatch(op, &input).await
 }
 
 /// Carries a request out once for its key, to the end, and gives the same answer again.
@@ -255,7 +255,7 @@ async fn params(parts: &mut Parts) -> Result<RawPathParams> {
     })
 }
 
-async fn obey(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
+async fn dispatch(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
     input.seek_warehouse().await?;
     let mut response = carry_out(op, input).await?;
     // That nothing has changed gives nothing.

@@ -37,11 +37,11 @@ const DEPLOY_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Runs one command.
 pub(crate) fn run(args: &AgentArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| {
-        obey(args, &server).await.map(|()| 0)
+        execute(args, &server).await.map(|()| 0)
     })
 }
 
-async fn obey(args: &AgentArgs, server: &Remote) -> Result<()> {
+async fn execute(args: &AgentArgs, server: &Remote) -> Result<()> {
     match &args.command {
         AgentCommand::Deploy(deployed) => deploy(deployed, server, args.json).await,
         AgentCommand::List => {
@@ -120,7 +120,7 @@ impl AgentManifest {
 
 async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     let mut progress = ProgressLine::new(json);
-    progress.say("reading the folder");
+    progress.show("reading the folder");
     let AgentUpload { request, bytes, left_out } = request(args)?;
     let noun = if request.files.len() == 1 { "file" } else { "files" };
     let size = format!("{} {noun}, {}", request.files.len(), human_bytes(bytes));
@@ -133,7 +133,7 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
             folder::IGNORE
         ));
     }
-    progress.say(&format!("deploying {}: {size}", request.name));
+    progress.show(&format!("deploying {}: {size}", request.name));
     let mut request = server.request_with(Method::POST, "/v1/agents", &request)?;
     request.timeout = DEPLOY_TIMEOUT;
     let agent: AgentView = server.ask(request).await.map_err(|failure| {

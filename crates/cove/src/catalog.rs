@@ -60,33 +60,36 @@ pub(crate) fn run(args: &CatalogArgs, environment: &Environment) -> Result<ExitC
     }
     let source = crate::config_source(&args.server.config, environment, Flags::new())?;
     Ok(remote::with_server(&args.server, &source.config, environment, async |server| {
-        obey(args, &server).await.map(|()| 0)
+        execute(args, &server).await.map(|()| 0)
     }))
 }
 
-async fn obey(args: &CatalogArgs, server: &Remote) -> Result<()> {
+async fn execute(args: &CatalogArgs, server: &Remote) -> Result<()> {
     let lake = || RemoteWarehouse::find(server, args.warehouse.as_deref(), args.json);
     match &args.command {
         CatalogCommand::Serve(_) => Ok(()),
-        CatalogCommand::Namespace(it) => namespaces::obey(&lake().await?, &it.command).await,
-        CatalogCommand::Table(it) => tables::obey(&lake().await?, &it.command).await,
-        CatalogCommand::View(it) => views::obey(&lake().await?, &it.command).await,
-        CatalogCommand::Principal(it) => principals::obey(server, args.json, &it.command).await,
-        CatalogCommand::Grant(it) => principals::obey_grant(&lake().await?, &it.command).await,
-        CatalogCommand::Warehouse(it) => warehouses::obey(server, args.json, &it.command).await,
-        CatalogCommand::Key(it) => identities::obey_key(server, args.json, &it.command).await,
+        CatalogCommand::Namespace(it) => namespaces::execute(&lake().await?, &it.command).await,
+        CatalogCommand::Table(it) => tables::execute(&lake().await?, &it.command).await,
+        CatalogCommand::View(it) => views::execute(&lake().await?, &it.command).await,
+        CatalogCommand::Principal(it) => principals::execute(server, args.json, &it.command).await,
+        CatalogCommand::Grant(it) => principals::execute_grant(&lake().await?, &it.command).await,
+        CatalogCommand::Warehouse(it) => warehouses::execute(server, args.json, &it.command).await,
+        CatalogCommand::Key(it) => identities::execute_key(server, args.json, &it.command).await,
         CatalogCommand::Role(it) => {
-            identities::obey_role(server, args.warehouse.as_deref(), args.json, &it.command).await
+            identities::execute_role(server, args.warehouse.as_deref(), args.json, &it.command)
+                .await
         }
-        CatalogCommand::Policy(it) => policies::obey(&lake().await?, &it.command).await,
+        CatalogCommand::Policy(it) => policies::execute(&lake().await?, &it.command).await,
         CatalogCommand::Audit(it) => audit::show(server, it, args.json).await,
-        CatalogCommand::Function(it) => functions::obey(&lake().await?, &it.command).await,
+        CatalogCommand::Function(it) => functions::execute(&lake().await?, &it.command).await,
         CatalogCommand::Maintain(it) => upkeep::maintain(&lake().await?, &it.command).await,
         CatalogCommand::Protection(it) => {
-            upkeep::obey_protection(&lake().await?, &it.command).await
+            upkeep::execute_protection(&lake().await?, &it.command).await
         }
-        CatalogCommand::Retention(it) => upkeep::obey_retention(&lake().await?, &it.command).await,
-        CatalogCommand::Undrop(it) => past::obey_undrop(&lake().await?, &it.command).await,
+        CatalogCommand::Retention(it) => {
+            upkeep::execute_retention(&lake().await?, &it.command).await
+        }
+        CatalogCommand::Undrop(it) => past::execute_undrop(&lake().await?, &it.command).await,
         CatalogCommand::Search(it) => search::show(&lake().await?, it, args.json).await,
         CatalogCommand::Changes(it) => past::changes(server, &lake().await?, it, args.json).await,
     }

@@ -53,7 +53,7 @@ async fn init(args: &ClusterArgs, config: &CoveConfig, environment: &Environment
     let keys = keys(config, environment)?;
     check(&store, &keys).await?;
     storage::tokens(data_dir.path(), &store).await?;
-    say(
+    report(
         args,
         config,
         "the keys of the cluster are there, and marks of them in the store. Start this server with \
@@ -95,10 +95,10 @@ async fn join(
     check(&store, &keys).await?;
     Sealer::keep_key(data_dir.path(), &keys.secrets)?;
     storage::keep_webhook_key(data_dir.path(), &keys.webhooks)?;
-    say(args, config, "this server has the keys of the cluster; start it with `cove serve`")
+    report(args, config, "this server has the keys of the cluster; start it with `cove serve`")
 }
 
-fn say(args: &ClusterArgs, config: &CoveConfig, text: &str) -> Result<()> {
+fn report(args: &ClusterArgs, config: &CoveConfig, text: &str) -> Result<()> {
     match args.json {
         true => Ok(print_json(&json!({ "data_dir": config.data_dir }))?),
         false => Ok(writeln!(io::stdout(), "{}: {text}", config.data_dir.display())?),

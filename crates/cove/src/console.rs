@@ -18,11 +18,11 @@ const OPENER: &str = "xdg-open";
 /// Runs the command.
 pub(crate) fn run(args: &ConsoleArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| {
-        obey(args, &server).await.map(|()| 0)
+        execute(args, &server).await.map(|()| 0)
     })
 }
 
-async fn obey(args: &ConsoleArgs, server: &Remote) -> Result<()> {
+async fn execute(args: &ConsoleArgs, server: &Remote) -> Result<()> {
     let scopes = args.scope.iter().map(|scope| scope.name().to_owned()).collect::<Vec<_>>();
     let request = ConsoleCodeRequest { scopes: (!scopes.is_empty()).then_some(scopes) };
     let code: ConsoleCodeView = server.post("/v1/console/codes", &request, None).await?;

@@ -134,11 +134,11 @@ pub(crate) fn run(args: &DemoArgs, config: &CoveConfig, environment: &Environmen
         return remote::conclude(remote::in_runtime(local::serve(args, config, environment)));
     }
     remote::with_server(&args.server, config, environment, async |server| {
-        Box::pin(obey(args, config, &server)).await
+        Box::pin(execute(args, config, &server)).await
     })
 }
 
-async fn obey(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
+async fn execute(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
     match args.remove {
         true => remove(args, config, server).await,
         // It holds all steps.

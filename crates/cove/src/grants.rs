@@ -30,11 +30,11 @@ pub(crate) fn run(
 ) -> ExitCode {
     let command = &args.command;
     remote::with_server(&command.output().server, config, environment, async |server| {
-        obey(command, &server).await
+        execute(command, &server).await
     })
 }
 
-async fn obey(command: &SandboxGrantCommand, server: &Remote) -> Result<u8> {
+async fn execute(command: &SandboxGrantCommand, server: &Remote) -> Result<u8> {
     match command {
         SandboxGrantCommand::Offers(args) => {
             let list: GrantOfferList = server.call(Method::GET, "/v1/gateway/offers").await?;

@@ -20,11 +20,11 @@ use crate::values::columns;
 pub(crate) fn run(args: &NodeArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     let command = &args.command;
     remote::with_server(&command.output().server, config, environment, async |server| {
-        obey(command, &server).await
+        execute(command, &server).await
     })
 }
 
-async fn obey(command: &NodeCommand, server: &Remote) -> Result<u8> {
+async fn execute(command: &NodeCommand, server: &Remote) -> Result<u8> {
     let (one, action, method) = match command {
         NodeCommand::List(output) => {
             let list: NodeList = server.call(Method::GET, "/v1/nodes").await?;

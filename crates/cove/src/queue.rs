@@ -23,11 +23,11 @@ pub(crate) fn run(
     environment: &Environment,
 ) -> ExitCode {
     remote::with_server(command.server(), config, environment, async |server| {
-        obey(command.clone(), &server).await.map(|()| 0)
+        execute(command.clone(), &server).await.map(|()| 0)
     })
 }
 
-async fn obey(command: QueueCommand, server: &Remote) -> Result<()> {
+async fn execute(command: QueueCommand, server: &Remote) -> Result<()> {
     match command {
         QueueCommand::Stats { scope } => {
             let path = scoped("/v1/queue", &scope);

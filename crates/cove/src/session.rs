@@ -55,10 +55,12 @@ const AWAY_MAX: Duration = Duration::from_secs(120);
 
 /// Runs one command.
 pub(crate) fn run(args: &SessionArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
-    remote::with_server(&args.server, config, environment, async |server| obey(args, server).await)
+    remote::with_server(&args.server, config, environment, async |server| {
+        execute(args, server).await
+    })
 }
 
-async fn obey(args: &SessionArgs, server: Remote) -> Result<u8> {
+async fn execute(args: &SessionArgs, server: Remote) -> Result<u8> {
     let json = args.json;
     match &args.command {
         SessionCommand::Create(create) => created(create, &server, json).await?,

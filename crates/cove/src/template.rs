@@ -38,10 +38,12 @@ const EXIT_FAILED: u8 = 1;
 
 /// Runs one command.
 pub(crate) fn run(args: &TemplateArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
-    remote::with_server(&args.server, config, environment, async |server| obey(args, &server).await)
+    remote::with_server(&args.server, config, environment, async |server| {
+        execute(args, &server).await
+    })
 }
 
-async fn obey(args: &TemplateArgs, server: &Remote) -> Result<u8> {
+async fn execute(args: &TemplateArgs, server: &Remote) -> Result<u8> {
     match &args.command {
         TemplateCommand::Build(build) => return self::build(build, server, args.json).await,
         TemplateCommand::List => {
@@ -137,7 +139,7 @@ async fn build(args: &TemplateBuildArgs, server: &Remote, json: bool) -> Result<
     let TemplateRequest { request, archive } = read(args)?;
     if let Some((hash, bytes)) = archive {
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        progress.say(&format!("uploading {}", human_bytes(size)));
+        progress.show(&format!("uploading {}", human_bytes(size)));
         upload(server, &hash, bytes).await?;
     }
     progress.clear();

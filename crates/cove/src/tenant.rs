@@ -28,11 +28,11 @@ const PASSWORD_BYTES_MAX: u64 = 70_000;
 /// Runs one command.
 pub(crate) fn run(args: &TenantArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     remote::with_server(&args.server, config, environment, async |server| {
-        obey(args, &server).await.map(|()| 0)
+        execute(args, &server).await.map(|()| 0)
     })
 }
 
-async fn obey(args: &TenantArgs, server: &Remote) -> Result<()> {
+async fn execute(args: &TenantArgs, server: &Remote) -> Result<()> {
     match &args.command {
         TenantCommand::Add(added) => {
             let spec = spec(added)?;

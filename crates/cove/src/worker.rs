@@ -146,7 +146,7 @@ impl EnvironmentWorker {
         self.check_server().await?;
         self.warn_about_plain_http();
         let report = self.parts.report;
-        report.say(
+        report.emit(
             "started",
             json!({
                 "environment": self.parts.control.environment,
@@ -175,7 +175,7 @@ impl EnvironmentWorker {
             tokio::select! {
                 _ = signals.next() => {
                     let phase = if is_running { StopPhase::Draining } else { StopPhase::Now };
-                    report.say("stopping", json!({ "at_once": phase == StopPhase::Now }));
+                    report.emit("stopping", json!({ "at_once": phase == StopPhase::Now }));
                     stop.send_replace(phase);
                     kill_at = Some(clock::now() + args.drain);
                 }
@@ -209,7 +209,7 @@ impl EnvironmentWorker {
                         }
                         WorkClaim::Away => pause = back_off.next(None),
                         WorkClaim::Refused(error) => {
-                            report.say("refused", json!({ "error": error.to_string() }));
+                            report.emit("refused", json!({ "error": error.to_string() }));
                             code = EXIT_COVE;
                             stop.send_replace(StopPhase::Draining);
                             kill_at = Some(clock::now() + args.drain);
@@ -218,7 +218,7 @@ impl EnvironmentWorker {
                 }
             }
         }
-        report.say("stopped", json!({}));
+        report.emit("stopped", json!({}));
         Ok(code)
     }
 
@@ -239,7 +239,7 @@ impl EnvironmentWorker {
         let is_local = matches!(uri.host(), Some("localhost" | "127.0.0.1" | "[::1]"));
         if uri.scheme_str() != Some("https") && !is_local {
             let why = "the environment's key crosses the network unencrypted; use https://";
-            self.parts.report.say("warning", json!({ "message": why }));
+            self.parts.report.emit("warning", json!({ "message": why }));
         }
     }
 }
@@ -254,7 +254,7 @@ impl ToolWorkerParts {
             let seen = server.call::<SessionList>(Method::GET, "/v1/sessions?limit=1").await;
             if let Err(failure) = seen {
                 let fields = json!({ "what": "cove", "error": failure.to_string() });
-                self.report.say("retry", fields);
+                self.report.emit("retry", fields);
                 return WorkClaim::Away;
             }
         }
@@ -266,14 +266,14 @@ impl ToolWorkerParts {
         let fields = json!({ "work": work.id, "session": work.data.id });
         match self.control.acknowledge(&work.id).await {
             Ok(()) => {
-                self.report.say("claimed", fields);
+                self.report.emit("claimed", fields);
                 WorkClaim::Item(work)
             }
             // The item is at fault and not the worker: it must not come back for ever.
             Err(error) if error.is_fatal() => {
                 drop(self.control.stop(&work.id, &self.control.key).await);
                 let fields = json!({ "work": work.id, "error": error.to_string() });
-                self.report.say("acknowledge_failed", fields);
+                self.report.emit("acknowledge_failed", fields);
                 WorkClaim::Away
             }
             Err(error) => self.missed("acknowledge", error).await,
@@ -285,7 +285,7 @@ impl ToolWorkerParts {
         if error.is_fatal() {
             return WorkClaim::Refused(error);
         }
-        self.report.say("retry", json!({ "what": what, "error": error.to_string() }));
+        self.report.emit("retry", json!({ "what": what, "error": error.to_string() }));
         sleep(error.requested_wait()).await;
         WorkClaim::Away
     }

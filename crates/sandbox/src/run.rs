@@ -457,7 +457,7 @@ impl ProgramRun<'_> {
             while let Some(request) =
                 self.requests.as_mut().and_then(|request| request.try_recv().ok())
             {
-                self.heed(request).await?;
+                self.apply_control(request).await?;
             }
             tokio::select! {
                 read = poll_fn(|cx| self.captured.poll_read(self.sink, cx)) => {
@@ -469,7 +469,7 @@ impl ProgramRun<'_> {
                     return parse_report(message, descriptors);
                 }
                 request = next(&mut self.requests) => match request {
-                    Some(request) => self.heed(request).await?,
+                    Some(request) => self.apply_control(request).await?,
                     None => self.requests = None,
                 },
                 () = self.input.feed() => {}
@@ -483,7 +483,7 @@ impl ProgramRun<'_> {
         }
     }
 
-    async fn heed(&mut self, control: spec::ProgramControl) -> io::Result<()> {
+    async fn apply_control(&mut self, control: spec::ProgramControl) -> io::Result<()> {
         match control {
             spec::ProgramControl::Signal(signal) => match u8::try_from(signal) {
                 Ok(signal @ 1..=SIGNAL_MAX) => self.control.tell(&[to_guest::SIGNAL, signal]).await,

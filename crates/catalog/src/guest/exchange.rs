@@ -42,8 +42,8 @@ pub struct SandboxRequestRecord<'a> {
 
 /// Is told what a guest does. It never waits.
 pub trait SandboxRequestObserver: Send + Sync + fmt::Debug {
-    /// Takes what was done. Copies what it keeps.
-    fn saw(&self, seen: &SandboxRequestRecord<'_>);
+    /// Takes the record of a request. Copies what it keeps.
+    fn observe(&self, seen: &SandboxRequestRecord<'_>);
 }
 
 /// A request.
@@ -146,7 +146,7 @@ impl Drop for SandboxExchange {
             (AuditOutcome::Done, Some(_)) if status < 400 => AuditOutcome::Failed,
             (outcome, _) => outcome,
         };
-        self.watch.saw(&SandboxRequestRecord {
+        self.watch.observe(&SandboxRequestRecord {
             text: &self.text,
             status,
             outcome,

@@ -15,7 +15,7 @@ use iceberg::json::RawJson;
 use super::audit::AuditTrace;
 use super::operations::{self, CatalogOperation, OperationEntry, operations};
 use super::request::CatalogRequest;
-use super::{BODY_BYTES_MAX, HttpContext, answer, obey, params};
+use super::{BODY_BYTES_MAX, HttpContext, answer, dispatch, params};
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::exchange::{SandboxExchange, named};
@@ -119,7 +119,7 @@ async fn perform(
     }
     let input = CatalogRequest::new(context, session.who().clone(), &parts, &params, body)?
         .of_guest(session);
-    obey(op, &input).await
+    dispatch(op, &input).await
 }
 
 /// Refuses snapshots where a guest cannot have written their files: clients write `file:///…` to

@@ -269,7 +269,7 @@ impl WarehouseDirectory {
     /// Refuses a configured warehouse that cannot be, so that a mistake shows when it is made.
     async fn check_configured(&self) -> Result<()> {
         let settings = &self.0.settings;
-        let row = self.known(&settings.warehouse)?.row;
+        let row = self.require_known(&settings.warehouse)?.row;
         if row.storage.as_ref().is_some_and(|it| it.is_made) {
             return self.configured().map(drop);
         }
@@ -321,7 +321,7 @@ impl WarehouseDirectory {
     /// # Errors
     /// `Forbidden` without the right to manage it; `NoSuchWarehouse`.
     pub async fn show(&self, who: &CatalogPrincipal, name: &str) -> Result<WarehouseRecord> {
-        let known = self.known(name)?;
+        let known = self.require_known(name)?;
         self.may_see(who, &known)?;
         let counts = self.0.store.warehouse_counts(&known.row.id).await?;
         Ok(self.record(&known.row, Some(counts)))
@@ -407,7 +407,7 @@ impl WarehouseDirectory {
         let properties = entity.as_ref().and_then(|it| it.properties.as_ref());
         properties.map_or(Ok(()), check_properties)?;
         self.reload().await?;
-        let mut row = self.known(name)?.row;
+        let mut row = self.require_known(name)?.row;
         let expected_ms = row.storage.as_ref().map(|it| it.updated_ms);
         let is_made = row.storage.as_ref().is_some_and(|it| it.is_made);
         let WarehouseChange { status, locations, storage, credentials } = change;
@@ -449,7 +449,7 @@ impl WarehouseDirectory {
     pub async fn delete(&self, who: &CatalogPrincipal, name: &str, insist: bool) -> Result<()> {
         only_operators(who)?;
         self.reload().await?;
-        let row = self.known(name)?.row;
+        let row = self.require_known(name)?.row;
         if row.name == self.0.settings.warehouse {
             let message = "the configured warehouse cannot be removed";
             return Err(CatalogError::new(ErrorReason::Forbidden, message));
@@ -465,7 +465,7 @@ impl WarehouseDirectory {
         self.load().await
     }
 
-    fn known(&self, name: &str) -> Result<KnownWarehouses> {
+    fn require_known(&self, name: &str) -> Result<KnownWarehouses> {
         let loaded = self.0.loaded.read();
         loaded.by_name.get(name).cloned().ok_or_else(|| no_such_warehouse(name))
     }

@@ -184,7 +184,7 @@ async fn receive(
         let now = clock::now();
         if drawn_at.is_none_or(|at| now.duration_since(at) >= SHOW_INTERVAL) {
             drawn_at = Some(now);
-            line.say(&reading.progress(received));
+            line.show(&reading.progress(received));
         }
     }
     line.clear();

@@ -222,14 +222,14 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
         () = bouncer.work(&drain, DRAIN) => {}
         () = super::reload(&bouncer, hangups.as_mut()) => {}
         () = super::renew_certificates(&client_tls, &server_tls) => {}
-        done = obey_signals(&file, &bouncer) => done?,
+        done = handle_signals(&file, &bouncer) => done?,
         () = end(&file, &bouncer, &relay) => {}
     }
     node::task::blocking(move || relay.stop()).await.context("the end failed")
 }
 
 /// Acts on signals as PgBouncer does; `SIGHUP` is somebody else's. Never ends but with an error.
-async fn obey_signals(file: &IniFile, bouncer: &Bouncer) -> Result<()> {
+async fn handle_signals(file: &IniFile, bouncer: &Bouncer) -> Result<()> {
     let of = |kind| signal(kind).context("failed to listen to signals");
     let mut terminate = of(SignalKind::terminate())?;
     let mut interrupt = of(SignalKind::interrupt())?;

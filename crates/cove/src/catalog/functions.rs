@@ -10,7 +10,7 @@ use super::text;
 use crate::cli::FunctionCommand;
 use crate::percent::escaped;
 
-pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &FunctionCommand) -> Result<()> {
+pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &FunctionCommand) -> Result<()> {
     match command {
         FunctionCommand::List { namespace } => {
             let answer = lake.get(&lake.namespace(namespace.levels(), "/functions")).await?;
@@ -53,7 +53,7 @@ fn details(name: &CatalogName, document: &Value) -> String {
             |it: &Value| format!("{}: {}", text(&it["name"]), kind(&it["type"], LEVELS_SHOWN));
         let parameters = items(it, "parameters").iter().map(one).collect::<Vec<_>>().join(", ");
         let result = kind(&it["return-type"], LEVELS_SHOWN);
-        details.say("takes", &format!("({parameters}) -> {result}"));
+        details.text_line("takes", &format!("({parameters}) -> {result}"));
         let current = &it["current-version-id"];
         let version = items(it, "versions").iter().find(|it| it["version-id"] == *current);
         for it in version.map(|it| items(it, "representations")).into_iter().flatten() {

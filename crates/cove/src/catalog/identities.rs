@@ -17,8 +17,8 @@ use crate::remote::Remote;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Obeys a command about roles, which belong to no warehouse; what is granted to them does.
-pub(super) async fn obey_role(
+/// Executes a command about roles, which belong to no warehouse; what is granted to them does.
+pub(super) async fn execute_role(
     server: &Remote,
     warehouse: Option<&str>,
     is_json: bool,
@@ -88,8 +88,12 @@ fn roles_listed(answer: &Value) -> String {
     columns(&rows, "")
 }
 
-/// Obeys a command about API keys of a client.
-pub(super) async fn obey_key(server: &Remote, is_json: bool, command: &KeyCommand) -> Result<()> {
+/// Executes a command about API keys of a client.
+pub(super) async fn execute_key(
+    server: &Remote,
+    is_json: bool,
+    command: &KeyCommand,
+) -> Result<()> {
     let keys = |client: &str| management(&format!("clients/{}/keys", escaped(client)));
     let key = |client: &str, key: &str| format!("{}/{}", keys(client), escaped(key));
     match command {

@@ -8,7 +8,7 @@ use super::names::{self, CatalogName};
 use crate::cli::NamespaceCommand;
 use crate::percent::escaped;
 
-pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &NamespaceCommand) -> Result<()> {
+pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &NamespaceCommand) -> Result<()> {
     match command {
         NamespaceCommand::List { parent, as_of } => {
             // The parent is a value of the query, where its separator is escaped like all else.

@@ -28,8 +28,11 @@ const AWAY_MAX: Duration = Duration::from_secs(120);
 /// What asks for only what is new.
 const LATEST: &str = "latest";
 
-/// Obeys a command about what was dropped.
-pub(super) async fn obey_undrop(lake: &RemoteWarehouse<'_>, command: &UndropCommand) -> Result<()> {
+/// Executes a command about what was dropped.
+pub(super) async fn execute_undrop(
+    lake: &RemoteWarehouse<'_>,
+    command: &UndropCommand,
+) -> Result<()> {
     match command {
         UndropCommand::List { namespace } => {
             let joined = namespace.as_ref().map(|it| it.levels().join("\u{1f}"));

@@ -15,8 +15,8 @@ use crate::percent::escaped;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Obeys a command about who may read which part of a table.
-pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) -> Result<()> {
+/// Executes a command about who may read which part of a table.
+pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) -> Result<()> {
     let path = |name: &str| lake.management(&format!("policies/{}", escaped(name)));
     match command {
         PolicyCommand::List { principal, table } => {
@@ -115,15 +115,15 @@ fn listed(answer: &Value) -> String {
 fn details(policy: &Value, columns: &HashMap<String, String>) -> String {
     let mut details = DetailLines::new(&text(&policy["name"]));
     details.line("principal", &policy["principal"]);
-    details.say("table", &of(policy));
-    details.say("trusted", if policy["trusted"] == json!(true) { "yes" } else { "no" });
+    details.text_line("table", &of(policy));
+    details.text_line("trusted", if policy["trusted"] == json!(true) { "yes" } else { "no" });
     if let Some(filter) = policy.get("row-filter") {
         details.line("rows", filter);
     }
     for it in items(policy, "column-projections") {
         let id = text(&it["field-id"]);
         let name = columns.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
-        details.say("column", &format!("{name}={}", text(&it["action"])));
+        details.text_line("column", &format!("{name}={}", text(&it["action"])));
     }
     details.done()
 }

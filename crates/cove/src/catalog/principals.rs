@@ -12,8 +12,12 @@ use crate::percent::escaped;
 use crate::remote::Remote;
 use crate::values::columns;
 
-/// Obeys a command about clients, which belong to no warehouse.
-pub(super) async fn obey(server: &Remote, is_json: bool, command: &PrincipalCommand) -> Result<()> {
+/// Executes a command about clients, which belong to no warehouse.
+pub(super) async fn execute(
+    server: &Remote,
+    is_json: bool,
+    command: &PrincipalCommand,
+) -> Result<()> {
     let clients = management("clients");
     match command {
         PrincipalCommand::Add { name, operator } => {
@@ -59,8 +63,11 @@ fn listed(answer: &Value) -> String {
     columns(&rows, "")
 }
 
-/// Obeys a command about rights in a warehouse.
-pub(super) async fn obey_grant(lake: &RemoteWarehouse<'_>, command: &GrantCommand) -> Result<()> {
+/// Executes a command about rights in a warehouse.
+pub(super) async fn execute_grant(
+    lake: &RemoteWarehouse<'_>,
+    command: &GrantCommand,
+) -> Result<()> {
     match command {
         GrantCommand::Add(args) => {
             let answer = lake.post(&lake.management("grants"), &body(args)).await?;

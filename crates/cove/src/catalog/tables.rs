@@ -20,7 +20,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Levels of a nested type that are shown.
 pub(super) const LEVELS_SHOWN: usize = 8;
 
-pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> Result<()> {
+pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> Result<()> {
     match command {
         TableCommand::List { namespace, as_of } => {
             lake.list(ObjectKind::Table, namespace, as_of).await
@@ -137,15 +137,15 @@ impl DetailLines {
         DetailLines(format!("{name}\n"))
     }
 
-    /// A line, unless there is nothing to say.
+    /// Adds a line, unless the value is empty.
     pub(super) fn line(&mut self, name: &str, value: &Value) {
         if !value.is_null() {
-            self.say(name, &text(value));
+            self.text_line(name, &text(value));
         }
     }
 
-    /// A line with a text that may be shown as it is.
-    pub(super) fn say(&mut self, name: &str, value: &str) {
+    /// Adds a line with a text that is printed as it is.
+    pub(super) fn text_line(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.0.push_str(&format!("  {name:<14}{value}\n"));
         }
@@ -153,12 +153,12 @@ impl DetailLines {
 
     /// A line with a time.
     pub(super) fn time(&mut self, name: &str, ms: &Value) {
-        self.say(name, &time(ms));
+        self.text_line(name, &time(ms));
     }
 
     pub(super) fn properties(&mut self, all: &Value) {
         for (name, value) in all.as_object().into_iter().flatten() {
-            self.say("property", &format!("{}={}", plain(name), text(value)));
+            self.text_line("property", &format!("{}={}", plain(name), text(value)));
         }
     }
 
@@ -185,10 +185,10 @@ fn details(name: &str, answer: &Value) -> String {
     details.line("uuid", &document["table-uuid"]);
     details.line("format", &document["format-version"]);
     details.time("changed", &document["last-updated-ms"]);
-    details.say("partitions", &transforms(spec, columns));
-    details.say("sorted by", &transforms(order, columns));
+    details.text_line("partitions", &transforms(spec, columns));
+    details.text_line("sorted by", &transforms(order, columns));
     let count = items(document, "snapshots").len();
-    details.say("snapshots", &count.to_string());
+    details.text_line("snapshots", &count.to_string());
     details.properties(&document["properties"]);
     details.table(&schema(columns));
     details.table(&refs(document));

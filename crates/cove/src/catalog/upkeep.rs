@@ -24,7 +24,7 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Time that a server may be away: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
 
-/// Obeys a command about jobs that look after tables.
+/// Executes a command about jobs that look after tables.
 pub(super) async fn maintain(lake: &RemoteWarehouse<'_>, command: &MaintainCommand) -> Result<()> {
     match command {
         MaintainCommand::ExpireSnapshots { scope, delete_files, clean_metadata, job } => {
@@ -102,14 +102,14 @@ async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
             Ok(report) if is_over(&report) => break lake.get(&path(lake, id)).await?,
             Ok(report) => {
                 lost = None;
-                progress.say(&bar_of(&report));
+                progress.text_line(&bar_of(&report));
             }
             Err(failure) => {
                 let since = *lost.get_or_insert_with(clock::now);
                 if failure.fault != FailureKind::Lost || clock::now() - since > AWAY_MAX {
                     return Err(RemoteFailure::into(failure));
                 }
-                progress.say(&format!("{failure}; trying again"));
+                progress.text_line(&format!("{failure}; trying again"));
             }
         }
         sleep(wait).await;
@@ -208,8 +208,8 @@ fn parts(thing: &ThingArgs) -> (&[String], Option<&str>) {
     }
 }
 
-/// Obeys a command about what cannot be dropped.
-pub(super) async fn obey_protection(
+/// Executes a command about what cannot be dropped.
+pub(super) async fn execute_protection(
     lake: &RemoteWarehouse<'_>,
     command: &ProtectionCommand,
 ) -> Result<()> {
@@ -244,8 +244,8 @@ pub(super) async fn obey_protection(
     })
 }
 
-/// Obeys a command about how long what was dropped can come back.
-pub(super) async fn obey_retention(
+/// Executes a command about how long what was dropped can come back.
+pub(super) async fn execute_retention(
     lake: &RemoteWarehouse<'_>,
     command: &RetentionCommand,
 ) -> Result<()> {

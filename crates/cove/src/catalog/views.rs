@@ -9,7 +9,7 @@ use super::tables::{DetailLines, by_id, schema, schema_of};
 use super::text;
 use crate::cli::ViewCommand;
 
-pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &ViewCommand) -> Result<()> {
+pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &ViewCommand) -> Result<()> {
     match command {
         ViewCommand::List { namespace, as_of } => {
             lake.list(ObjectKind::View, namespace, as_of).await

@@ -14,7 +14,11 @@ use crate::remote::Remote;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseCommand) -> Result<()> {
+pub(super) async fn execute(
+    server: &Remote,
+    is_json: bool,
+    command: &WarehouseCommand,
+) -> Result<()> {
     let path = |name: &str| management(&format!("warehouses/{}", escaped(name)));
     match command {
         WarehouseCommand::List => {
@@ -107,14 +111,18 @@ fn details(it: &Value) -> String {
         details.line("location", location);
     }
     details.line("status", &it["status"]);
-    details.say("from", &origin(it));
-    details.say("key", if it["has-credentials"] == json!(true) { "its own" } else { "" });
+    details.text_line("from", &origin(it));
+    details.text_line("key", if it["has-credentials"] == json!(true) { "its own" } else { "" });
     for (name, value) in it["storage"].as_object().into_iter().flatten() {
         if !value.is_null() && *value != json!(false) {
-            details.say("storage", &format!("{}={}", crate::remote::plain(name), text(value)));
+            details
+                .text_line("storage", &format!("{}={}", crate::remote::plain(name), text(value)));
         }
     }
-    details.say("made", &it["created-ms"].as_u64().map(clock::rfc3339_of_ms).unwrap_or_default());
+    details.text_line(
+        "made",
+        &it["created-ms"].as_u64().map(clock::rfc3339_of_ms).unwrap_or_default(),
+    );
     for name in ["namespaces", "tables", "views"] {
         details.line(name, &it["statistics"][name]);
     }

@@ -103,21 +103,21 @@ pub(crate) enum RecordOrder {
 }
 
 fn summary(text: &str) -> Result<AuditSummaryKey, String> {
-    known(text).ok_or_else(|| "there are target, holder and grant".to_owned())
+    parse_word(text).ok_or_else(|| "there are target, holder and grant".to_owned())
 }
 
 fn event(text: &str) -> Result<AuditEvent, String> {
-    known(text).ok_or_else(|| {
+    parse_word(text).ok_or_else(|| {
         "there are granted, revoked, connect, disconnect, statement, request and missing".to_owned()
     })
 }
 
 fn outcome(text: &str) -> Result<AuditOutcome, String> {
-    known(text).ok_or_else(|| "there are done, failed and refused".to_owned())
+    parse_word(text).ok_or_else(|| "there are done, failed and refused".to_owned())
 }
 
-/// One of the words that the interface has.
-fn known<T: DeserializeOwned>(text: &str) -> Option<T> {
+/// Parses a value by its name in the interface.
+fn parse_word<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_value(Value::from(text)).ok()
 }
 

@@ -70,11 +70,11 @@ impl StreamDoor for CatalogGrantListener {
 struct CatalogAuditSink(Arc<dyn AuditSink>);
 
 impl SandboxRequestObserver for CatalogAuditSink {
-    fn saw(&self, seen: &SandboxRequestRecord<'_>) {
+    fn observe(&self, seen: &SandboxRequestRecord<'_>) {
         let SandboxRequestRecord { text, status, outcome, error, took, bytes_out, bytes_in } =
             *seen;
         let text = format!("{text} {status}");
-        self.0.saw(&GatewayEvent {
+        self.0.observe(&GatewayEvent {
             text: Some(&text),
             error,
             took,

@@ -116,7 +116,7 @@ impl<'a> MachineWatcher<'a> {
             match self.watch_once().await {
                 Ok(()) => pause = RETRY_MIN,
                 Err(error) => {
-                    self.say(&error);
+                    self.log_failure(&error);
                     pause = pause.saturating_mul(2).min(RETRY_MAX);
                 }
             }
@@ -126,7 +126,7 @@ impl<'a> MachineWatcher<'a> {
     }
 
     /// Logs a failure when it begins, not each time that it is met.
-    fn say(&mut self, error: &MachineWatchError) {
+    fn log_failure(&mut self, error: &MachineWatchError) {
         let text = error.to_string();
         if self.failure.as_ref() != Some(&text) {
             tracing::warn!(

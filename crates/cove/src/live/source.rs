@@ -85,7 +85,11 @@ pub(super) struct LiveOutlet {
 pub(super) struct SocketGone;
 
 impl LiveOutlet {
-    async fn say(&self, message: LiveServerMessage, is_last: bool) -> Result<(), SocketGone> {
+    async fn send_message(
+        &self,
+        message: LiveServerMessage,
+        is_last: bool,
+    ) -> Result<(), SocketGone> {
         let message = LiveServerMessage { id: self.id.to_string(), ..message };
         self.queue(serde_json::to_string(&message).unwrap_or_default(), is_last).await
     }
@@ -197,12 +201,12 @@ impl TopicReader {
             TopicEnd::Over => {
                 let message =
                     LiveServerMessage { ended: Some(true), ..LiveServerMessage::default() };
-                self.outlet.say(message, true).await
+                self.outlet.send_message(message, true).await
             }
             TopicEnd::Refused(error) => {
                 let message =
                     LiveServerMessage { error: Some(error), ..LiveServerMessage::default() };
-                self.outlet.say(message, true).await
+                self.outlet.send_message(message, true).await
             }
             TopicEnd::Gone => return,
         };
@@ -210,7 +214,7 @@ impl TopicReader {
 
     async fn followed(&self) -> Result<(), SocketGone> {
         let message = LiveServerMessage { ok: Some(true), ..LiveServerMessage::default() };
-        self.outlet.say(message, false).await
+        self.outlet.send_message(message, false).await
     }
 
     async fn get(&self, target: &str, accept: &'static str) -> Result<Response, TopicEnd> {
@@ -457,7 +461,7 @@ impl TopicReader {
             if missed > 0 {
                 let message =
                     LiveServerMessage { lagged: Some(missed), ..LiveServerMessage::default() };
-                self.outlet.say(message, false).await?;
+                self.outlet.send_message(message, false).await?;
                 missed = 0;
             }
             self.outlet.event(&document.to_string()).await?;

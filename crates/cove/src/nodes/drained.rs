@@ -94,7 +94,7 @@ pub(super) async fn wait(
                 display.end(&format!("the node keeps its sessions: {why}"));
                 return Ok((node, EXIT_KEPT));
             }
-            WaitOutcome::Goes(drain) => display.say(&drain),
+            WaitOutcome::Goes(drain) => display.show(&drain),
             WaitOutcome::Unknown => {}
         }
         let pause = deadline.map_or(LOOK_EVERY, |at: Instant| {
@@ -145,10 +145,10 @@ impl DrainDisplay {
         DrainDisplay { line, most: 0, last: None, is_silent }
     }
 
-    fn say(&mut self, drain: &NodeDrainView) {
+    fn show(&mut self, drain: &NodeDrainView) {
         self.most = self.most.max(drain.sessions);
         let gone = self.most - drain.sessions;
-        self.line.say(&format!("{} sessions, {}", bar(gone, self.most), described(drain)));
+        self.line.show(&format!("{} sessions, {}", bar(gone, self.most), described(drain)));
         if self.last != Some(*drain) && !self.is_silent {
             // Nobody is left to tell when standard error is closed.
             drop(writeln!(io::stderr(), "{}", described(drain)));

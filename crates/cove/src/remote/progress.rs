@@ -39,8 +39,8 @@ impl ProgressLine {
         self.is_enabled
     }
 
-    /// Puts another text in its place.
-    pub(crate) fn say(&mut self, text: &str) {
+    /// Replaces the text of the line.
+    pub(crate) fn show(&mut self, text: &str) {
         if !self.is_enabled {
             return;
         }

@@ -102,11 +102,11 @@ impl ExecutionPrinter {
 
     /// It is in the queue.
     pub(crate) fn waiting(&mut self, position: Option<u64>, start_ms: Option<u64>) {
-        self.progress.say(&format!("queued{}", place(position, start_ms)));
+        self.progress.show(&format!("queued{}", place(position, start_ms)));
     }
 
     fn started(&mut self, attempt: u32) {
-        self.progress.say("started");
+        self.progress.show("started");
         if attempt > 1 && self.printed != [0, 0] {
             // The output of the first attempt is on the screen and cannot be taken back.
             self.hint("it was started again; its output begins anew");
@@ -119,11 +119,11 @@ impl ExecutionPrinter {
         self.stage = stage;
         let of = test.map(|test| format!(", test {test}")).unwrap_or_default();
         match stage {
-            StageName::Compile => self.progress.say("compiling"),
+            StageName::Compile => self.progress.show("compiling"),
             // Where output comes, it speaks for itself.
             StageName::Run if self.parts.output => self.progress.clear(),
-            StageName::Run | StageName::Interactor => self.progress.say(&format!("running{of}")),
-            StageName::Checker => self.progress.say(&format!("checking{of}")),
+            StageName::Run | StageName::Interactor => self.progress.show(&format!("running{of}")),
+            StageName::Checker => self.progress.show(&format!("checking{of}")),
         }
     }
 

@@ -175,12 +175,12 @@ async fn talk(
                 Some(bytes) => Message::Binary(bytes.into()),
                 None => {
                     over = true;
-                    say(&ClientMessage::Eof)
+                    encode(&ClientMessage::Eof)
                 }
             },
             () = next_size(&mut windows) => match terminal::size() {
                 Ok(TerminalSize { rows, cols }) => {
-                    say(&ClientMessage::Resize(TerminalSize { rows, cols }))
+                    encode(&ClientMessage::Resize(TerminalSize { rows, cols }))
                 }
                 // A terminal that is gone has no size; its end is noticed elsewhere.
                 Err(_) => continue,
@@ -193,7 +193,7 @@ async fn talk(
     }
 }
 
-fn say(message: &ClientMessage) -> Message {
+fn encode(message: &ClientMessage) -> Message {
     Message::Text(serde_json::to_string(message).unwrap_or_default().into())
 }
 

@@ -62,12 +62,12 @@ impl EventPrinter {
             }
             SessionEventKind::TextDelta => {
                 (self.in_pieces, self.has_spoken) = (true, true);
-                self.say(text("delta"))?;
+                self.print(text("delta"))?;
             }
             SessionEventKind::Text => {
                 self.has_spoken = true;
                 match std::mem::take(&mut self.in_pieces) {
-                    true => self.say("\n")?,
+                    true => self.print("\n")?,
                     false => self.say_line(text("text"))?,
                 }
             }
@@ -120,11 +120,11 @@ impl EventPrinter {
         if text.is_empty() {
             return Ok(());
         }
-        self.say(text)?;
-        if text.ends_with('\n') { Ok(()) } else { self.say("\n") }
+        self.print(text)?;
+        if text.ends_with('\n') { Ok(()) } else { self.print("\n") }
     }
 
-    fn say(&self, text: &str) -> io::Result<()> {
+    fn print(&self, text: &str) -> io::Result<()> {
         if !self.display.says {
             return Ok(());
         }

@@ -174,11 +174,11 @@ async fn talk(
                 }
                 None => {
                     is_open = false;
-                    say(&ClientMessage::Eof)
+                    encode(&ClientMessage::Eof)
                 }
             },
             _ = windows.recv() => match terminal::size() {
-                Ok(size) => say(&ClientMessage::Resize(size)),
+                Ok(size) => encode(&ClientMessage::Resize(size)),
                 // A terminal that is gone has no size; its end is noticed elsewhere.
                 Err(_) => continue,
             },
@@ -190,6 +190,6 @@ async fn talk(
     }
 }
 
-fn say(message: &ClientMessage) -> Message {
+fn encode(message: &ClientMessage) -> Message {
     Message::Text(serde_json::to_string(message).unwrap_or_default().into())
 }

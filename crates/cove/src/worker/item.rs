@@ -121,14 +121,14 @@ pub(super) async fn serve(
     let fields = json!({
         "work": work.id, "session": work.data.id, "reason": end.reason(),
     });
-    parts.report.say(end.word(), fields);
+    parts.report.emit(end.word(), fields);
     match &end {
         ItemEnd::LeaseLost => {}
         ItemEnd::Returned(_) | ItemEnd::CoveLost(_) => lease.give_back().await,
         ItemEnd::Finished(_) | ItemEnd::Failed(_) => {
             if let Err(error) = parts.control.stop(&work.id, &credential).await {
                 let fields = json!({ "work": work.id, "error": error.to_string() });
-                parts.report.say("stop_failed", fields);
+                parts.report.emit("stop_failed", fields);
             }
         }
     }
@@ -178,7 +178,7 @@ impl<'a> ItemSession<'a> {
         let (tools, end) = self.turns(tools).await;
         let Some(tools) = tools else { return end };
         if timeout(CLOSE_TIMEOUT, self.close(*tools, &end)).await.is_err() {
-            self.say("pause_failed", json!({ "error": "the Cove server does not answer" }));
+            self.emit("pause_failed", json!({ "error": "the Cove server does not answer" }));
         }
         end
     }
@@ -212,7 +212,7 @@ impl<'a> ItemSession<'a> {
                 Ok(session) => break session,
                 Err(error) if error.is_fatal() => return Err(ItemEnd::Failed(error.to_string())),
                 Err(error) => {
-                    self.say("retry", json!({ "what": "session", "error": error.to_string() }));
+                    self.emit("retry", json!({ "what": "session", "error": error.to_string() }));
                     wait(&mut back_off, &error).await;
                 }
             }
@@ -226,7 +226,7 @@ impl<'a> ItemSession<'a> {
             return Err(ItemEnd::Failed(why.to_owned()));
         }
         let workspace = self.open_workspace().await?;
-        self.say(
+        self.emit(
             "opened",
             json!({
                 "cove_session": workspace.id, "new": workspace.is_new,
@@ -252,7 +252,7 @@ impl<'a> ItemSession<'a> {
             if failure.fault != FailureKind::Lost || away > COVE_AWAY_MAX {
                 return Err(ItemEnd::CoveLost(failure.to_string()));
             }
-            self.say("retry", json!({ "what": "cove", "error": failure.to_string() }));
+            self.emit("retry", json!({ "what": "cove", "error": failure.to_string() }));
             sleep(back_off.next(None)).await;
             server.rediscover();
         }
@@ -325,7 +325,7 @@ impl<'a> ItemSession<'a> {
             let ms = clock::now().saturating_duration_since(began).as_millis();
             let ms = u64::try_from(ms).unwrap_or(u64::MAX);
             let is_error = ran.as_ref().map_or(true, |output| output.is_error);
-            report.say(
+            report.emit(
                 "ran",
                 json!({
                     "session": session, "tool": call.name, "call": call.id, "ms": ms,
@@ -357,7 +357,7 @@ impl<'a> ItemSession<'a> {
                     "session": session, "what": "result", "call": call.id,
                     "error": error.to_string(),
                 });
-                parts.report.say("retry", fields);
+                parts.report.emit("retry", fields);
                 wait(&mut back_off, &error).await;
             };
             StepEnd::Sent(call, sent)
@@ -375,17 +375,17 @@ impl<'a> ItemSession<'a> {
             _ => ("paused", workspace.pause().await),
         };
         match done {
-            Ok(()) => self.say(what, json!({ "cove_session": workspace.id })),
+            Ok(()) => self.emit(what, json!({ "cove_session": workspace.id })),
             Err(failure) => {
                 let fields = json!({ "cove_session": workspace.id, "error": failure.to_string() });
-                self.say("pause_failed", fields);
+                self.emit("pause_failed", fields);
             }
         }
     }
 
-    fn say(&self, event: &str, mut fields: serde_json::Value) {
+    fn emit(&self, event: &str, mut fields: serde_json::Value) {
         fields["session"] = self.session.into();
-        self.parts.report.say(event, fields);
+        self.parts.report.emit(event, fields);
     }
 }
 
@@ -445,7 +445,7 @@ impl<'a> SessionProgress<'a> {
                 self.ledger.finish();
                 if let Err(error) = sent {
                     let fields = json!({ "call": call.id, "error": error.to_string() });
-                    session.say("result_refused", fields);
+                    session.emit("result_refused", fields);
                 }
             }
         }
@@ -471,7 +471,7 @@ impl<'a> SessionProgress<'a> {
             LedgerAction::Nothing => None,
             LedgerAction::Interrupt(thread) => {
                 if self.ledger.is_running_in(thread.as_deref()) {
-                    session.say("interrupted", json!({}));
+                    session.emit("interrupted", json!({}));
                     self.cancel.send_replace(true);
                 }
                 None
@@ -539,7 +539,7 @@ async fn patiently(
             return Err(failure);
         }
         let fields = json!({ "what": "cove", "call": call.id, "error": failure.to_string() });
-        report.say("retry", fields);
+        report.emit("retry", fields);
         sleep(back_off.next(None)).await;
         tools.rediscover();
     }
@@ -576,7 +576,7 @@ async fn feed(
             Err(error) => {
                 let fields =
                     json!({ "session": session, "what": "events", "error": error.to_string() });
-                report.say("retry", fields);
+                report.emit("retry", fields);
                 wait(&mut back_off, &error).await;
             }
         }

@@ -87,7 +87,7 @@ impl<'a> WorkLease<'a> {
                 }
                 Err(error) if error.is_fatal() => {
                     let fields = json!({ "work": self.work, "error": error.to_string() });
-                    self.report.say("heartbeat_rejected", fields);
+                    self.report.emit("heartbeat_rejected", fields);
                     return LeaseEnd::Rejected;
                 }
                 Err(error) => {
@@ -95,7 +95,7 @@ impl<'a> WorkLease<'a> {
                         return LeaseEnd::Lost;
                     }
                     let fields = json!({ "work": self.work, "error": error.to_string() });
-                    self.report.say("heartbeat_failed", fields);
+                    self.report.emit("heartbeat_failed", fields);
                     RETRY_PAUSE.min(interval)
                 }
             };

@@ -22,7 +22,7 @@ impl WorkerReport {
 
     /// Prints one event with its fields, which is an object. A reader that has left is no reason to
     /// leave work undone.
-    pub(super) fn say(self, event: &str, fields: Value) {
+    pub(super) fn emit(self, event: &str, fields: Value) {
         let at = clock::rfc3339_ms(clock::wall());
         let line = line(self.json, &at, event, fields);
         if self.json {

@@ -29,7 +29,7 @@ use crate::shared::{COMPAT, interpreter_with};
 struct Log(Mutex<Vec<String>>);
 
 impl SandboxRequestObserver for Log {
-    fn saw(&self, seen: &SandboxRequestRecord<'_>) {
+    fn observe(&self, seen: &SandboxRequestRecord<'_>) {
         let SandboxRequestRecord { text, status, error, .. } = seen;
         self.0.lock().push(format!("{text} {status} {}", error.unwrap_or_default()));
     }

@@ -24,7 +24,7 @@ type Told = (String, u16, AuditOutcome, Option<String>, u64, u64);
 struct Log(Mutex<Vec<Told>>);
 
 impl SandboxRequestObserver for Log {
-    fn saw(&self, seen: &SandboxRequestRecord<'_>) {
+    fn observe(&self, seen: &SandboxRequestRecord<'_>) {
         let SandboxRequestRecord { text, status, outcome, error, bytes_out, bytes_in, .. } = *seen;
         let error = error.map(str::to_owned);
         self.0.lock().push((text.to_owned(), status, outcome, error, bytes_out, bytes_in));

@@ -99,14 +99,14 @@ pub(super) async fn clients(
 async fn serve(place: &ClientPlace, number: u32, meter: &LoadMeter) {
     let mut state = u64::from(number) + 1;
     loop {
-        meter.turn().await;
+        meter.pace().await;
         let work = connected(&place.place, &place.logins, async |client| {
             loop {
                 let draw = random(&mut state);
                 if !meter.measure(transaction(client, number, draw)).await {
                     return Ok(());
                 }
-                meter.turn().await;
+                meter.pace().await;
             }
         });
         let lost: Result<()> = work.await;

@@ -119,8 +119,8 @@ impl LoadMeter {
         self.service
     }
 
-    /// Waits for this caller's turn. What was missed is not made up for.
-    pub(super) async fn turn(&self) {
+    /// Waits until this caller's next request is due. Missed ones are not made up for.
+    pub(super) async fn pace(&self) {
         let now = clock::now();
         let at = {
             let mut state = self.state.lock();

@@ -54,7 +54,7 @@ pub(super) async fn lacks_tables(server: &Remote) -> Result<Option<String>> {
 async fn repeat(meter: &LoadMeter, act: impl AsyncFn(usize) -> Result<()>) {
     let mut number = 0;
     loop {
-        meter.turn().await;
+        meter.pace().await;
         meter.measure(act(number)).await;
         number = number.wrapping_add(1);
     }

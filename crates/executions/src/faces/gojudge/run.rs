@@ -281,7 +281,7 @@ impl GojudgeRunner {
                     None => break,
                 },
                 commands = next(&mut remote.requests) => match commands {
-                    Some(commands) => heed(commands, &controls),
+                    Some(commands) => forward_request(commands, &controls),
                     None => remote.requests = None,
                 },
             }
@@ -371,7 +371,7 @@ async fn until_cancelled(
 }
 
 /// Passes on what the caller wants. A program that has ended does not heed it.
-fn heed(request: CallerRequest, controls: &[mpsc::Sender<ProgramControl>]) {
+fn forward_request(request: CallerRequest, controls: &[mpsc::Sender<ProgramControl>]) {
     match request {
         CallerRequest::Cancel => {
             for control in controls {
