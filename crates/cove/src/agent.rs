@@ -27,7 +27,7 @@ use crate::run::print_json;
 use crate::usage_error::UsageError;
 use crate::values::{columns, human_bytes};
 
-/// What the folder says of its agent.
+/// File of the folder that describes its agent.
 const MANIFEST: &str = "agent.toml";
 /// Largest of them.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
@@ -79,7 +79,7 @@ async fn execute(args: &AgentArgs, server: &Remote) -> Result<()> {
     }
 }
 
-/// One document on a line.
+/// Prints a document on a line.
 pub(crate) fn print_line(document: &impl serde::Serialize) -> Result<()> {
     let text = plain_json(&serde_json::to_string(document)?);
     Ok(writeln!(io::stdout(), "{text}")?)

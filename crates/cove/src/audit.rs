@@ -203,7 +203,7 @@ fn filter(args: &SandboxAuditArgs) -> String {
     filter
 }
 
-/// One of the words of the interface.
+/// Returns the name of a value in the interface.
 fn word(word: &impl Serialize) -> String {
     let word = serde_json::to_value(word).ok();
     word.as_ref().and_then(|it| it.as_str()).unwrap_or_default().to_owned()

@@ -49,7 +49,7 @@ use crate::remote::{self, Remote};
 use crate::run::print_json;
 use crate::{config, service_manager};
 
-/// What salts are made from that clients see who do not exist.
+/// Purpose of the key from which salts for unknown users are derived.
 const LOGIN_PURPOSE: &str = "bouncer/logins";
 
 /// Interval at which it is looked whether certificates changed, and while draining, whether all
@@ -69,19 +69,19 @@ pub(crate) struct RunningBouncer {
     for_peers: axum::Router,
 }
 
-/// What it stands on.
+/// Environment of the bouncer: its store, secrets, and limits.
 pub(crate) struct BouncerContext {
-    /// Where tenants are kept that come by the interface; not there when it is alone.
+    /// Store of the tenants that come by the interface; none when the bouncer is alone.
     pub(crate) store: Option<(SqlStore, Sealer)>,
     /// From what salts follow; outlives the process when it is beside a server.
     pub(crate) login_secret: [u8; 32],
-    /// What the console can do about the process.
+    /// Process as the console controls it.
     pub(crate) host: Arc<dyn ConsoleHost>,
-    /// How it follows another process, and another one follows it.
+    /// Handover from another process, and to the next one.
     pub(crate) succession: Option<HandoverConfig>,
     /// SIGHUP, at which it reads the configuration again; none where somebody else does.
     pub(crate) hangups: Option<Hangups>,
-    /// Its part of limits that hold over all nodes, where they do.
+    /// Share of the limits that hold over all nodes, where they do.
     pub(crate) limits: Option<LimitShares>,
 }
 
@@ -343,7 +343,7 @@ fn explain(error: &bouncer::BouncerError) -> anyhow::Error {
     }
 }
 
-/// The same, for who may have it from afar.
+/// Converts an error for callers of the interface.
 pub(crate) fn refusal(error: &bouncer::BouncerError) -> ReloadError {
     match error {
         bouncer::BouncerError::Refused(refusal) => {

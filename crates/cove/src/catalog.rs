@@ -104,15 +104,15 @@ fn text(value: &serde_json::Value) -> String {
     }
 }
 
-/// What a server needs to serve the catalog.
+/// Routes of the catalog, and what answers before them.
 pub(crate) struct CatalogRoutes {
     router: Router,
     face: (&'static str, CompatFace),
-    /// What answers before a request is routed.
+    /// Fast path, which answers before a request is routed.
     at_once: Arc<dyn FastPath>,
 }
 
-/// Everything of one listener: `routes`, and the catalog where there is one.
+/// Merges the routes of one listener: `routes`, and the catalog where there is one.
 pub(crate) fn site(
     shell: &HttpShell,
     routes: Router,
@@ -182,7 +182,7 @@ impl RunningCatalog {
         Ok(Some(RunningCatalog { catalog, access, separator }))
     }
 
-    /// Everything of its interface, and how the shell treats that.
+    /// Returns the routes of the interface, and how the shell treats them.
     pub(crate) fn routes(&self, keys: IdempotencyKeys) -> CatalogRoutes {
         let (catalog, access) = (self.catalog.clone(), self.access.clone());
         let (router, at_once) = http::routes(catalog, access, &self.separator, Some(keys));

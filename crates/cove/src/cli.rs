@@ -268,21 +268,21 @@ pub(crate) struct TokenArgs {
     pub(crate) command: Option<TokenCommand>,
 }
 
-/// What to do with tokens.
+/// Commands about tokens.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Make a token and print it, once
     Create {
-        /// What to call it
+        /// Name of the new token
         #[arg(long)]
         name: String,
         /// Let it pause, drain and see the whole queue
         #[arg(long)]
         operator: bool,
-        /// Whose it is: tokens of one tenant share agents and sessions [default: its own]
+        /// Tenant that owns it: tokens of one tenant share agents and sessions [default: its own]
         #[arg(long)]
         tenant: Option<String>,
-        /// What it is for: executions, sessions, agents, tokens [default: all]
+        /// Scopes: executions, sessions, agents, tokens [default: all]
         #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
         scope: Vec<TokenScope>,
         /// Time after which it ends by itself, such as `12h` or `30d` [default: never]
@@ -293,7 +293,7 @@ pub(crate) enum TokenCommand {
     List,
     /// Take a token back
     Revoke {
-        /// Its id, as `cove token list` shows it
+        /// Id of the token, as `cove token list` shows it
         id: String,
     },
 }
@@ -400,7 +400,7 @@ pub(crate) struct RunArgs {
     /// Give the program a terminal: the one you type at
     #[arg(long, short, requires = "server", conflicts_with_all = ["json", "stdin_file"])]
     pub(crate) tty: bool,
-    /// What it may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,
+    /// Grants: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,
     /// http:HOST[,HOST...], model, @FILE.json or a JSON object
     #[arg(long = "grant", value_name = "GRANT", requires = "server", value_parser = parse_grant)]
     pub(crate) grants: Vec<Grant>,

@@ -23,16 +23,16 @@ use crate::scrape::MetricsPage;
 
 /// An interface.
 pub(crate) struct CompatInterface {
-    /// Where it is mounted; the last part is its name.
+    /// Path that it is mounted at; the last part is its name.
     prefix: &'static str,
     routes: Router,
     /// Routes for other nodes.
     for_peers: Router,
-    /// How errors look there.
+    /// Renders errors in the shape of the interface.
     render: fn(&http::HttpError) -> Response,
-    /// How its clients can send a token.
+    /// Ways in which its clients can send a token.
     schemes: TokenSchemes,
-    /// Where it has a listener for itself.
+    /// Address of a listener for itself, if it has one.
     listen: Option<String>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) use self::effective::{changed, origin_view, view};
 pub(crate) use self::layers::{ConfigLayers, ConfigProblem};
 pub(crate) use self::source::ConfigSource;
 
-/// Where the HTTP interface listens unless told otherwise.
+/// Default address of the HTTP interface.
 pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:4100";
 
 /// First of the user ids that sandboxes of a server run under. Above everything that distributions,
@@ -46,13 +46,13 @@ const ENV_PREFIX: &str = "COVE_";
 const ENV_NOT_SETTINGS: [&str; 5] =
     ["COVE_CONFIG", "COVE_CONTEXT", "COVE_PAGER", "COVE_TOKEN", "COVE_URL"];
 
-/// Everything that can be configured.
+/// Configuration of the server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CoveConfig {
-    /// Where the server keeps its state.
+    /// Directory with the server's state.
     pub(crate) data_dir: PathBuf,
-    /// Where the HTTP interface listens: `host:port`, port 0 for any.
+    /// Address of the HTTP interface: `host:port`, port 0 for any.
     #[serde(deserialize_with = "listen_address")]
     pub(crate) http: String,
     /// Seconds that running programs may take to end once the server is told to stop.
@@ -75,8 +75,8 @@ pub(crate) struct CoveConfig {
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     pub(crate) cluster: ClusterConfig,
-    /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
-    /// in the data directory.
+    /// Key that secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a
+    /// key in the data directory.
     #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) secrets_key: Option<String>,
     pub(crate) compat: CompatConfig,
@@ -100,7 +100,7 @@ pub(crate) struct AuthConfig {
 pub(crate) struct HttpTlsConfig {
     /// The server's certificate, followed by those between it and an authority: a PEM file.
     pub(crate) cert: Option<PathBuf>,
-    /// Its key: a PEM file.
+    /// Private key: a PEM file.
     pub(crate) key: Option<PathBuf>,
     /// Clients that are served without TLS where there is a certificate.
     #[serde(deserialize_with = "plaintext")]
@@ -130,7 +130,7 @@ pub(crate) struct StoreTable {
     /// directory.
     #[serde(deserialize_with = "api::secret_address")]
     pub(crate) url: Option<String>,
-    /// What an answered write survives: the end of the process, or a power failure.
+    /// Durability of an answered write: it survives the end of the process, or a power failure.
     #[serde(deserialize_with = "durability")]
     pub(crate) durability: CommitDurability,
 }
@@ -160,8 +160,8 @@ const DRAIN_TERMINALS: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ClusterConfig {
-    /// Where other nodes reach this one: `host:port`, port 0 for any. Left out: nowhere, so that
-    /// what this node has is not found through others.
+    /// Address at which other nodes reach this one: `host:port`, port 0 for any. Left out: nowhere,
+    /// so that what this node has is not found through others.
     #[serde(deserialize_with = "optional_listen_address")]
     pub(crate) listen: Option<String>,
     /// The address that others are told, where it is not the one that is listened at.
@@ -173,8 +173,7 @@ pub(crate) struct ClusterConfig {
     pub(crate) kubernetes: crate::kubernetes::KubernetesConfig,
     /// Milliseconds for which this node counts as alive after it was seen.
     pub(crate) lease_ms: Option<u64>,
-    /// Whether limits on server connections, clients and executions hold for each node or for all
-    /// together.
+    /// Scope of limits on server connections, clients and executions: each node, or all together.
     pub(crate) limits: node::cluster::LimitScope,
     /// Time that terminals may go on for while this node drains.
     #[serde(deserialize_with = "seconds")]
@@ -211,15 +210,15 @@ pub(crate) struct CompatConfig {
     pub(crate) insecure_open: bool,
 }
 
-/// One of them.
+/// Configuration of one compatibility interface.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, bound(deserialize = "T: Default + Deserialize<'de>"))]
 pub(crate) struct FaceConfig<T> {
-    /// Where it has a listener for itself, at `/`: `host:port`. Programs of this machine need no
+    /// Address of a listener for itself, at `/`: `host:port`. Programs of this machine need no
     /// token there.
     #[serde(deserialize_with = "optional_listen_address")]
     pub(crate) listen: Option<String>,
-    /// Its own settings.
+    /// Settings of the interface itself.
     pub(crate) settings: T,
 }
 
@@ -488,7 +487,7 @@ fn listed(problems: &[ConfigProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// What the environment says. Taken once, so that everything else can be tested with made-up ones.
+/// Environment of the process. Taken once, so that everything else can be tested with made-up ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     variables: BTreeMap<String, String>,
@@ -518,7 +517,7 @@ impl Environment {
         Environment { variables, is_root: crate::host::is_root(), ..Environment::default() }
     }
 
-    /// One that a test made up.
+    /// An environment that a test made up.
     #[cfg(test)]
     pub(crate) fn made_up(variables: BTreeMap<String, String>) -> Environment {
         Environment { variables, ..Environment::default() }
@@ -564,7 +563,8 @@ impl Environment {
         self.has_colours_on(io::stderr().is_terminal())
     }
 
-    /// What the command line says counts for more than the environment (<https://no-color.org>).
+    /// Returns whether to use colours: the command line counts for more than the environment
+    /// (<https://no-color.org>).
     fn has_colours_on(&self, is_for_people: bool) -> bool {
         match self.colours {
             ColourChoice::Always => true,
@@ -628,7 +628,7 @@ pub(crate) fn resolve(
     Ok(text.to_owned())
 }
 
-/// What flags say, in the order in which they are laid over the rest: path, value and flag.
+/// Values of flags, in the order in which they are laid over the rest: path, value and flag.
 pub(crate) type Flags = Vec<(&'static str, Value, &'static str)>;
 
 impl CoveConfig {

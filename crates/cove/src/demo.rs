@@ -43,7 +43,7 @@ const EXIT_INCOMPLETE: u8 = 1;
 /// Columns of a step's name.
 const NAME_WIDTH: usize = 16;
 
-/// What to try, below the link to the console.
+/// Commands to try, below the link to the console.
 const TRY: [(&str, &str); 6] = [
     ("cove session chat --agent cove-demo", "talk to the agent"),
     ("cove exec list --text cove-demo", "the executions and their verdicts"),
@@ -53,7 +53,7 @@ const TRY: [(&str, &str); 6] = [
     ("cove demo --remove", "take all of this away again"),
 ];
 
-/// What came of a step.
+/// Outcome of a step.
 #[derive(Debug)]
 enum DemoOutcome {
     Made(String),
@@ -252,7 +252,7 @@ fn items<'v>(answer: &'v Value, name: &str) -> &'v [Value] {
     answer[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// How many of something: `1 session`, `3 sessions`.
+/// A number with its noun: `1 session`, `3 sessions`.
 fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }

@@ -47,13 +47,13 @@ const TRIAL_TENANT: &str = "doctor";
 /// Interval at which a server is asked whether it has finished.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What was found about one thing.
+/// Finding about one thing.
 #[derive(Debug)]
 struct DoctorFinding {
     name: &'static str,
     status: CheckStatus,
     found: String,
-    /// What follows from it, when something does.
+    /// Consequence of the finding, if there is one.
     follows: Option<String>,
 }
 
@@ -84,13 +84,13 @@ fn conclude(
     DoctorReport { ok, version: env!("CARGO_PKG_VERSION").to_owned(), root, checks, languages }
 }
 
-/// What `--json` prints of this machine.
+/// Report of this machine for `--json`.
 #[derive(Serialize)]
 struct LocalReport<'a> {
     #[serde(flatten)]
     report: &'a DoctorReport,
-    /// What the code interpreter's libraries start when they are imported; none if that was not
-    /// tried, for which a check says why.
+    /// Libraries of the code interpreter that start threads when they are imported; none if that
+    /// was not tried, for which a check says why.
     interpreter: Option<ForkHazards>,
 }
 

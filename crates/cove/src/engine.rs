@@ -1,4 +1,4 @@
-//! How large the sandbox engine is, and its figures for Prometheus.
+//! Size of the sandbox engine, and its figures for Prometheus.
 
 use std::fmt;
 

@@ -31,7 +31,7 @@ pub(crate) fn check_model(config: &CoveConfig, environment: &Environment) -> Res
     ModelBackend::new(config, environment, None, fence, None, &mut registry).map(drop)
 }
 
-/// What is behind grants, where it is there, and who traces what is done with it.
+/// Backends of grants, where they are there, and the traces of their use.
 pub(crate) struct GrantBackends<'a> {
     pub(crate) bouncer: Option<&'a Bouncer>,
     pub(crate) guests: Option<SandboxAccess>,

@@ -8,7 +8,7 @@ use node::telemetry::LogFormat;
 
 use crate::config::ConfigSource;
 
-/// Who says what to try.
+/// Server that prints a hint at its start.
 pub(crate) enum StartHint {
     /// The server with everything.
     Server {

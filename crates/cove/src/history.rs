@@ -46,7 +46,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(node::history::FINE_STEP_S
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HistoryConfig {
-    /// Whether figures are kept in memory.
+    /// True if figures are kept in memory.
     pub(crate) enabled: bool,
 }
 
@@ -163,7 +163,7 @@ fn report(window: HistoryWindow) -> HistoryReport {
     }
 }
 
-/// Whose figures a caller sees.
+/// Figures that a caller may see.
 struct HistoryReader<'a> {
     who: &'a TokenPrincipal,
     /// Owners of series that are the caller's own.

@@ -1,4 +1,4 @@
-//! What this machine has to offer.
+//! Capabilities of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};

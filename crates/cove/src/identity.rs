@@ -1,4 +1,4 @@
-//! Who a caller is, and signing in at the console: `/v1/whoami` and `/v1/console`.
+//! Identity of a caller, and signing in at the console: `/v1/whoami` and `/v1/console`.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use node::readiness::CHECK_INTERVAL;
 /// Path at which codes are redeemed: without a token, because it is there that one gets it.
 const LOGIN_PATH: &str = "/v1/console/login";
 
-/// Where the console is, from the server's root.
+/// Path of the console, from the server's root.
 const CONSOLE_PATH: &str = "/console/";
 
-/// What the server is, for those who ask.
+/// Identity of the server, for those who ask.
 pub(crate) struct ServerIdentity {
     pub(crate) tokens: TokenRegistry,
     /// Id of this server.

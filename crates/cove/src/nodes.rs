@@ -82,7 +82,7 @@ pub(crate) fn table(nodes: &[NodeView]) -> String {
     columns(&rows, "")
 }
 
-/// One node, a line for each of its properties.
+/// Details of one node, a line for each property.
 fn details(node: &NodeView) -> String {
     let load = &node.load;
     let drain = node.drain.as_ref().map_or_else(|| "-".to_owned(), drained::described);

@@ -44,7 +44,7 @@ pub(crate) fn is_quiet() -> bool {
 /// Standard output while a command runs.
 #[derive(Debug)]
 pub(crate) enum CommandOutput {
-    /// Where it was sent to, or to nobody.
+    /// Destination of standard output, if there is one.
     Plain,
     /// To a pager; none where there turned out to be none.
     Paged(Option<Child>, TerminalInterrupts),
@@ -73,7 +73,7 @@ impl TerminalInterrupts {
     }
 }
 
-/// What a command with a pager waits for.
+/// Events that a command with a pager waits for.
 enum PagedEvent {
     Done(ExitCode),
     Interrupted,

@@ -97,7 +97,7 @@ fn show_stats(stats: &QueueStats, json: bool) -> io::Result<()> {
     write!(io::stdout(), "{}", table(stats))
 }
 
-/// One figure on a line.
+/// Figures of the queue, one on a line.
 fn table(stats: &QueueStats) -> String {
     let paused = if stats.paused { "paused: nothing is started" } else { "open" };
     let oldest = stats.oldest_queued_ms.map(|ms| format!(", the oldest for {}", remote::span(ms)));

@@ -31,8 +31,8 @@ use crate::config::{
 use crate::history::HistorySources;
 use crate::{bouncer, gateway as gateways, settings};
 
-/// What of reloading exists before there is something to reload; `source` is what the server
-/// started with.
+/// State of reloading before there is something to reload; `source` is the configuration that the
+/// server started with.
 pub(crate) struct ReloadSignals {
     pub(crate) source: ConfigSource,
     pub(crate) log: LogLevelControl,
@@ -137,7 +137,7 @@ impl ReloadedLimits {
 /// Reason why a configuration is not taken over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReloadError {
-    /// It cannot be, as it is; nothing has changed.
+    /// The configuration cannot be used as it is; nothing has changed.
     #[error(transparent)]
     Refused(#[from] CoveConfigError),
     /// A part of the server did not take it.

@@ -37,7 +37,7 @@ use crate::plain_text::plain_lines;
 use crate::server_contexts::{ServerContext, ServerContexts};
 use crate::usage_error::UsageError;
 
-/// Where the data directory keeps its first token.
+/// File of the data directory with its first token.
 const TOKEN_FILE: &str = "token";
 /// Largest token file, and file of addresses.
 const SMALL_FILE_BYTES_MAX: u64 = 4 << 10;
@@ -48,7 +48,7 @@ pub(crate) const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// Largest answer that explains an error.
 const ERROR_BYTES_SHOWN: usize = 2 << 10;
 
-/// What to do about a failure.
+/// Kind of a failure, by its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
     /// The request is wrong as it is.
@@ -92,10 +92,10 @@ pub(crate) struct Remote {
     client: HttpClient,
     /// Without a slash at its end.
     base: String,
-    /// Where the address is from, when it may change with a restart of the server.
+    /// Data directory that the address is from, when it may change with a restart of the server.
     data_dir: Option<PathBuf>,
     token: Option<HeaderValue>,
-    /// Where the token is from, or why there is none.
+    /// Origin of the token, or why there is none.
     token_origin: String,
 }
 
@@ -387,7 +387,7 @@ impl Remote {
         }
     }
 
-    /// The same for an error of the catalog's, which has Iceberg's shape.
+    /// Converts an error of the catalog, which has Iceberg's shape.
     fn refusal_of_catalog(&self, error: &ForeignDetail, wait: Option<u64>) -> RemoteFailure {
         let message =
             plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
@@ -504,7 +504,7 @@ pub(crate) fn listener_in(data_dir: &Path, name: &str) -> Option<SocketAddr> {
 /// A server that something names.
 struct NamedServer {
     url: String,
-    /// What names it, for errors.
+    /// Name of the origin, for errors.
     origin: String,
     context: Option<ServerContext>,
 }

@@ -90,7 +90,7 @@ fn cannot_run(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(EXIT_COVE)
 }
 
-/// What is run, and how it is shown.
+/// Program to run, and how its output is printed.
 struct RunJob {
     config: CoveConfig,
     languages: Languages,
@@ -163,7 +163,7 @@ pub(crate) fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
     writeln!(out, "{}", plain_json(&text?))
 }
 
-/// What the compiler said, when that is the end of it.
+/// Prints the output of the compiler, when nothing runs after it.
 pub(crate) fn show_compiler(execution: &Execution) {
     let failed = execution
         .stages

@@ -71,7 +71,7 @@ const BLOCKING_THREADS_MAX: usize = 8;
 /// Time that the engine's sandboxes may take to go away at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
-/// What a token must be for, by the beginning of the path. What is not here is for any token.
+/// Scopes that a token needs, by the beginning of the path. What is not here is for any token.
 const SCOPES: [(&str, TokenScope); 4] = [
     ("/v1/executions", TokenScope::Executions),
     ("/v1/queue", TokenScope::Executions),
@@ -184,7 +184,7 @@ pub(crate) fn runtime() -> Result<Runtime> {
         .context("failed to start the runtime")
 }
 
-/// What exists before the runtime does.
+/// Parts that exist before the runtime does.
 struct ServerParts<'a> {
     source: &'a ConfigSource,
     data_dir: DataDir,
@@ -414,7 +414,7 @@ impl<'a> ServicesBeside<'a> {
     }
 }
 
-/// What programs in sandboxes may reach, and who lets them.
+/// Services that sandboxes may reach, and who lets them.
 struct SandboxServices {
     pooler: Option<bouncer::RunningBouncer>,
     lake: Option<catalog::RunningCatalog>,
@@ -499,7 +499,7 @@ fn begin_executions(
     service.context("failed to start executions")
 }
 
-/// What of the bouncer and the catalog goes on beside serving, where they are there.
+/// Runs the tasks of the bouncer and the catalog beside serving, where they are there.
 async fn work_beside(
     pooler: Option<bouncer::RunningBouncer>,
     lake: Option<catalog::RunningCatalog>,
@@ -532,12 +532,12 @@ fn join_nodes(
     of_bouncer.into_iter().chain(of_catalog).fold(Router::new(), Router::merge)
 }
 
-/// What is for people: the documentation, and the console.
+/// Routes for people: the documentation, and the console.
 fn pages(config: &CoveConfig) -> Router {
     site::routes().merge(::console::routes(&config.console, config.host_names()))
 }
 
-/// Everything of Cove's own interface.
+/// Returns the routes of Cove's own interface.
 fn native_routes(
     open: Router,
     jobs: &Jobs,

@@ -241,7 +241,7 @@ fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Where the token of a context is from, in words.
+/// Describes the origin of a context's token.
 fn token_origin(context: &ServerContext) -> String {
     match (&context.token_file, &context.token) {
         (Some(path), _) => plain(&path.display().to_string()),

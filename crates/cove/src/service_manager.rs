@@ -1,4 +1,4 @@
-//! What the service manager that started this process is told: that it serves, and that it stops.
+//! Notifications for the service manager that started this process: it serves, and it stops.
 //!
 //! Protocol: `sd_notify(3)`, <https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>.
 //! Datagrams of lines `NAME=value` to the socket that `NOTIFY_SOCKET` names; a path, or behind `@`

@@ -1,4 +1,4 @@
-//! What sessions need of this machine and of the configuration.
+//! Requirements of sessions on this machine and its configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,10 +27,10 @@ use crate::storage::objects;
 
 /// Claude's program.
 const CLAUDE: &str = "claude";
-/// Where the host's programs are shown in sandboxes as they are.
+/// Directory of the host's programs that sandboxes show as they are.
 const HOST_PROGRAMS: &str = "/usr";
 
-/// What is known before the engine is there.
+/// Settings that are known before the engine is there.
 pub(crate) struct SessionsSettings {
     objects: ObjectStore,
     sealer: Sealer,
@@ -100,10 +100,10 @@ impl ReadyNodes for ReadyMembers {
     }
 }
 
-/// Where Claude's program is.
+/// Claude's program in a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaudeProgram {
-    /// What has to be shown in sandboxes for it to be there.
+    /// Toolchain that sandboxes mount for it.
     pub(crate) toolchain: Option<Toolchain>,
     /// Path in sandboxes.
     pub(crate) path: String,

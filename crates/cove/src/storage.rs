@@ -1,4 +1,4 @@
-//! Where the server keeps what must survive it: the store, the queue, the key of webhooks.
+//! Storage that must survive the server: the store, the queue, the key of webhooks.
 
 pub(crate) mod objects;
 
@@ -50,14 +50,14 @@ pub(crate) async fn finish(writing: impl Future<Output = ()>) {
     }
 }
 
-/// What is known of it before anything is opened.
+/// Settings of the storage, before anything is opened.
 pub(crate) struct ServerStorage {
     pub(crate) store: StoreConfig,
     pub(crate) queue: QueuePlace,
     pub(crate) webhook_key: [u8; 32],
 }
 
-/// Where asynchronous executions wait.
+/// Back end of asynchronous executions.
 pub(crate) enum QueuePlace {
     /// In the store.
     Store,

@@ -27,7 +27,7 @@ use crate::run::print_json;
 use crate::usage_error::UsageError;
 use crate::values::{columns, human_bytes};
 
-/// What the folder says of its template.
+/// File of the folder that describes its template.
 const MANIFEST: &str = "template.toml";
 /// Largest of them.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;

@@ -22,7 +22,7 @@ use crate::{serve, storage};
 /// Form in which tokens are printed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenStyle {
-    /// As E2B's clients want them.
+    /// True to print the token as E2B's clients want it.
     pub(crate) e2b: bool,
     /// In JSON.
     pub(crate) json: bool,

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &TopArgs, config: &CoveConfig, environment: &Environment
     })
 }
 
-/// What there is at one moment.
+/// Sandboxes and sessions at one moment.
 #[derive(Debug, Serialize)]
 struct TopView {
     /// With `--all`.

@@ -49,7 +49,7 @@ pub(crate) struct TelemetryConfig {
     pub(crate) statements: bool,
     /// Name of this service among others.
     pub(crate) service_name: Option<String>,
-    /// What else is said of it: names and texts.
+    /// Further attributes of the resource: names and texts.
     pub(crate) resource_attributes: BTreeMap<String, String>,
     /// Spans that wait to be sent; more are dropped.
     pub(crate) queue_spans_max: usize,

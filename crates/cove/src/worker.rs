@@ -59,7 +59,7 @@ use crate::remote::signals::EndSignals;
 use crate::remote::{self, Remote};
 use crate::usage_error::UsageError;
 
-/// Where the control plane is, unless somebody says otherwise.
+/// Default address of the control plane.
 const CONTROL_PLANE: &str = "https://api.anthropic.com";
 /// Variables of the environment that Anthropic's own workers read.
 const KEY_VARIABLE: &str = "ANTHROPIC_ENVIRONMENT_KEY";
@@ -88,7 +88,7 @@ struct EnvironmentWorker {
     back_off: BackOff,
 }
 
-/// What a look at the queue has brought.
+/// Result of a poll of the queue.
 enum WorkClaim {
     Item(WorkItem),
     Empty,

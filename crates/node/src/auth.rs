@@ -231,9 +231,9 @@ impl From<StoredTokens> for LoadedTokens {
 enum TokenChange {
     /// The first one, unless there has been one.
     AddFirst { record: TokenRecord },
-    /// One more, unless its tenant has as many as this.
+    /// Adds a token, unless its tenant has as many as this.
     Add { record: TokenRecord, of_tenant_max: usize },
-    /// One less, if it belongs to this tenant; none for any.
+    /// Removes a token, if it belongs to this tenant; none for any.
     Revoke { id: String, tenant: Option<String> },
 }
 

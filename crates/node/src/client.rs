@@ -71,12 +71,12 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// Nobody answers there.
+    /// The server cannot be reached.
     #[error("connect to `{host}`")]
     Connect {
         /// Whom.
         host: String,
-        /// What the last address said.
+        /// Error of the last address.
         source: io::Error,
     },
     /// The other side is not who it should be, or speaks no TLS.
@@ -98,7 +98,7 @@ pub enum ClientError {
         /// Why.
         source: hyper::Error,
     },
-    /// It took too long.
+    /// The answer took too long.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// The answer stopped in the middle.
@@ -246,7 +246,7 @@ pub enum TlsRoots {
     /// The authorities that the machine trusts.
     #[default]
     Machine,
-    /// Those in a file, in PEM.
+    /// Certificates in a file, in PEM.
     File(PathBuf),
 }
 

@@ -64,7 +64,7 @@ struct SharedClockState {
 struct ClockSample {
     /// When it was read, by [`boot_ms`].
     at_ms: u64,
-    /// Its milliseconds since 1970 then.
+    /// Milliseconds since 1970 at that time.
     ms: u64,
 }
 

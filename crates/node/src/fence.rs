@@ -81,7 +81,7 @@ pub struct EffectFence(Arc<FenceState>);
 #[derive(Debug)]
 struct FenceState {
     lease: ServingLease,
-    /// What was refused, in the order of [`EffectWay::ALL`].
+    /// Counts of refusals, in the order of [`EffectWay::ALL`].
     refused: [AtomicU64; EffectWay::ALL.len()],
 }
 

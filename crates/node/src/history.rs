@@ -47,7 +47,7 @@ pub const POINTS_MAX: u64 = 1000;
 /// Seconds by which the wall clock may differ from what is expected of it before it counts as set.
 const CLOCK_STEP_S: u64 = 2;
 
-/// How values of several slots become one.
+/// Folding of values of several slots into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesFold {
     /// Their mean: of rates.
@@ -56,7 +56,7 @@ pub enum SeriesFold {
     Max,
 }
 
-/// What a series measures.
+/// Specification of a series.
 #[derive(Debug)]
 pub struct SeriesSpec {
     /// Unique name.
@@ -65,14 +65,14 @@ pub struct SeriesSpec {
     pub unit: api::HistoryUnit,
     /// Name of its label; none for a series without.
     pub label: Option<&'static str>,
-    /// How values of several slots become one.
+    /// Folding of values of several slots into one.
     pub fold: SeriesFold,
 }
 
 /// Identity of a series.
 #[derive(Clone, Debug)]
 pub struct SeriesId {
-    /// What it measures.
+    /// Specification of the series.
     pub spec: &'static SeriesSpec,
     /// Tenant of tokens whose own figures these are; none for those of the whole server.
     pub owner: Option<Arc<str>>,
@@ -112,7 +112,7 @@ impl HistoryMoment {
 /// Value of a series at a moment; NaN where there is none.
 #[derive(Clone, Debug)]
 pub struct SeriesSample {
-    /// Its series.
+    /// Id of the series.
     pub id: SeriesId,
     /// In the unit of the series.
     pub value: f32,
@@ -127,12 +127,12 @@ pub struct HistoryWindow {
     pub series: Vec<(SeriesId, Vec<f32>)>,
 }
 
-/// One series at both resolutions.
+/// A series at both resolutions.
 #[derive(Debug)]
 struct RecordedSeries {
     fine: SlotRing,
     coarse: SlotRing,
-    /// Of the coarse slot that is being filled.
+    /// Value of the coarse slot that is being filled.
     filling: FoldedValue,
     coarse_slot: u64,
     /// Number of the latest recording that had it.

@@ -88,16 +88,16 @@ pub struct IssuerConfig {
     pub principal_claim: String,
     /// Tolerance for its clock, in seconds.
     pub leeway_seconds: u64,
-    /// Of principals: the claim that says which groups somebody is in; [`GROUPS_CLAIM`] without.
+    /// Claim with the groups of a principal; [`GROUPS_CLAIM`] without.
     pub groups_claim: Option<String>,
-    /// Of tokens: the tenant of all of them.
+    /// Tenant of all tokens, of an issuer of tokens.
     pub tenant: Option<String>,
-    /// Of tokens: or the claim that names it.
+    /// Claim that names the tenant of a token.
     pub tenant_claim: Option<String>,
-    /// Of tokens: the most that one may be for; to run executions and sessions without.
+    /// Most scopes that a token may have; to run executions and sessions without.
     pub scopes: Option<TokenScopes>,
-    /// Of tokens: the claim that says for what of it one is, a list or a text of words;
-    /// [`SCOPE_CLAIM`] without. Empty: for all.
+    /// Claim with the scopes of a token, a list or a text of words; [`SCOPE_CLAIM`] without. Empty:
+    /// for all.
     pub scope_claim: Option<String>,
 }
 
@@ -192,7 +192,7 @@ struct FetchedKeys {
 /// Failure of the configuration, or of a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerError {
-    /// Something is wrong in the configuration.
+    /// The configuration is wrong.
     #[error("{0}")]
     Configuration(String),
     /// The token is forged, or for others.
@@ -201,7 +201,7 @@ pub enum IssuerError {
     /// The token was good.
     #[error("the token has ended; ask its issuer for another one")]
     Ended,
-    /// Nobody knows whether the token is good.
+    /// The keys of the issuer cannot be had, so that the token cannot be checked.
     #[error("the keys of `{0}` cannot be had at present")]
     KeysUnavailable(String),
 }
@@ -211,7 +211,7 @@ pub enum IssuerError {
 pub struct VerifiedBearer {
     /// Name of its issuer here.
     pub issuer: String,
-    /// What it says.
+    /// Claims of the token.
     pub claims: VerifiedClaims,
     /// Time until which it may be remembered, in milliseconds since 1970.
     pub known_until_ms: u64,

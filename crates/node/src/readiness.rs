@@ -39,7 +39,7 @@ struct ReadinessShared {
     progress: Mutex<Vec<Progress>>,
     /// The last outcome. Locked while checks are run, so that a crowd waits for one run.
     last: tokio::sync::Mutex<Option<CheckOutcome>>,
-    /// Whether each check passed when it was last run, for the metrics.
+    /// Results of the checks when they were last run, for the metrics.
     passed: Mutex<Vec<(&'static str, bool)>>,
 }
 

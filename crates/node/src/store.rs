@@ -142,7 +142,7 @@ pub struct StoreConfig {
 /// (<https://www.postgresql.org/docs/current/transaction-iso.html>).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreIsolation {
-    /// As if one ran after the other; those that cannot be are run again.
+    /// Transactions as if one ran after the other; those that cannot be are run again.
     #[default]
     Serializable,
     /// Each statement sees what was committed before it, and loses against nobody: for single
@@ -228,7 +228,7 @@ struct StoreServer(Arc<Mutex<StoreServerState>>);
 
 #[derive(Debug, Default)]
 struct StoreServerState {
-    /// What tells the latest server that was connected to from others.
+    /// Identity of the latest server that was connected to.
     latest: Option<String>,
     changes: u64,
 }

@@ -58,7 +58,7 @@ pub enum LogFormat {
 #[derive(Clone, Debug)]
 pub struct LogLevelControl(reload::Handle<LevelFilter, LogRegistry>);
 
-/// What log lines pass through first.
+/// Registry that log lines pass through first.
 type LogRegistry = tracing_subscriber::Registry;
 
 impl LogLevelControl {
@@ -368,7 +368,7 @@ pub struct HttpMetrics {
     duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
     streams: Gauge,
-    /// What the server's history is made of: of all requests, and of those below a path.
+    /// Counters for the server's history: of all requests, and of those below a path.
     all: Arc<RequestCounters>,
     below: Option<(&'static str, Arc<RequestCounters>)>,
 }
@@ -378,7 +378,7 @@ pub struct HttpMetrics {
 pub struct RequestActivity {
     /// Requests that were answered.
     pub requests: u64,
-    /// Of them, those that were answered with a status of 500 or above.
+    /// Requests that were answered with a status of 500 or above.
     pub failures: u64,
     /// Times from a request's head to its answer's head.
     pub took: LatencyCounts,

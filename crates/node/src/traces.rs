@@ -72,7 +72,7 @@ pub struct TracerSettings {
     pub queue_spans_max: usize,
     /// True if spans of statements have their text, as far as the audit has it.
     pub has_statements: bool,
-    /// How they are sent.
+    /// Exporter of the spans.
     pub exporter: ExporterSettings,
 }
 
@@ -229,14 +229,14 @@ fn random<const N: usize>() -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// What becomes of a span that has ended.
+/// Outcome of a span that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SpanOutcome {
     /// The collector has it.
     Exported,
     /// The queue was full.
     Dropped,
-    /// It could not be sent.
+    /// The span could not be sent.
     Failed,
     /// The collector did not want it.
     Rejected,

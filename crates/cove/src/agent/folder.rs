@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::usage_error::UsageError;
 
-/// What names files that are not deployed.
+/// File with patterns of files that are not deployed.
 pub(crate) const IGNORE: &str = ".coveignore";
 /// Names that are left out unless a line of [`IGNORE`] brings them back: repositories, which have
 /// all that was ever in the folder, and files in which tools keep secrets.
@@ -38,7 +38,7 @@ const BYTES_MAX: u64 = 256 << 20;
 /// Directories within each other.
 const DEPTH_MAX: usize = 64;
 
-/// What is in a folder.
+/// Files of a folder.
 #[derive(Debug, Default)]
 pub(crate) struct AgentFolder {
     /// By path.
@@ -49,7 +49,7 @@ pub(crate) struct AgentFolder {
     pub(crate) left_out: Vec<String>,
 }
 
-/// What is read of a folder.
+/// Rules for the files of a folder.
 struct FolderRules<'a> {
     root: &'a Path,
     /// Names at the top that are left out.
@@ -175,16 +175,16 @@ struct IgnorePatterns(Vec<IgnorePattern>);
 struct IgnorePattern {
     /// Parts between slashes, each with `*` for anything.
     parts: Vec<String>,
-    /// It begins at the top; otherwise it is a name anywhere.
+    /// True if the pattern begins at the top; otherwise it is a name anywhere.
     is_anchored: bool,
-    /// It is for directories.
+    /// True if the pattern is for directories.
     is_directory: bool,
-    /// It brings back what is left out otherwise.
+    /// True if the pattern brings back what another one leaves out.
     is_exception: bool,
 }
 
 impl IgnorePatterns {
-    /// One on a line; empty lines and those with `#` in front say nothing.
+    /// Reads patterns, one on a line; empty lines and those with `#` in front are skipped.
     fn new(text: &str) -> IgnorePatterns {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

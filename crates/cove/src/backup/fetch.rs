@@ -55,7 +55,7 @@ fn verify(file: &Path, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-/// Where an archive goes.
+/// Destination of an archive.
 enum ArchiveOutput {
     Stdout,
     File { path: PathBuf, partial: PathBuf, file: File },

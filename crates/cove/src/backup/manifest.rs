@@ -66,11 +66,11 @@ pub(super) struct BackupPart {
 pub(super) struct BackupOmission {
     /// Name of what is missing, with its place.
     pub(super) what: String,
-    /// How to keep it.
+    /// Way to keep it.
     pub(super) remedy: String,
 }
 
-/// What happened while an archive was written.
+/// Report of the writing of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BackupReport {
     /// Number of files of the data directory.

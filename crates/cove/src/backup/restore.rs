@@ -102,9 +102,9 @@ fn prepare(data_dir: &Path) -> Result<bool> {
     Ok(was_there)
 }
 
-/// What became of a server's identity.
+/// Identity of a restored server.
 struct RestoredServer {
-    /// Its new id; none where it has the old one.
+    /// New id; none where it has the old one.
     id: Option<String>,
     sessions: u64,
 }

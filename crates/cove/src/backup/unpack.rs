@@ -38,7 +38,7 @@ const LINE_BYTES_MAX: u64 = NAME_BYTES_MAX as u64 + 128;
 /// First parts of names below `data/`, but for [`KEY_FILES`].
 const PARTS: [&str; 4] = [STORE_NAME, OBJECTS, SESSIONS, WAREHOUSE];
 
-/// What an archive turned out to be.
+/// Content of an archive that was checked.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedArchive {
     pub(super) manifest: BackupManifest,
@@ -279,7 +279,7 @@ pub(super) struct ArchiveUnpacker {
 #[derive(Debug)]
 struct OpenedFile {
     file: File,
-    /// Where the next byte goes without seeking.
+    /// Position of the next byte without seeking.
     at: u64,
     real_size: u64,
     /// Time of its last change, where it keeps that.

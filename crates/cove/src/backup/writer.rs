@@ -37,7 +37,7 @@ const UNFINISHED: &str = ".new";
 const DISKS: &str = "sessions/disks";
 const LAYERS: &str = "sessions/layers";
 
-/// What a backup is made of.
+/// Sources of a backup.
 #[derive(Clone)]
 pub(super) struct BackupSources {
     pub(super) data_dir: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct BackupSources {
     pub(super) node: String,
     /// True if warehouses are in the store.
     pub(super) has_catalog: bool,
-    /// What is elsewhere by the configuration.
+    /// Data that is elsewhere by the configuration.
     pub(super) elsewhere: Vec<BackupOmission>,
     /// Bytes that have to stay free where the data directory is.
     pub(super) free_bytes_min: u64,
@@ -73,7 +73,7 @@ pub(super) struct HeldBackup {
     /// Ids of disks, by their names below the data directory.
     disks: HashMap<String, String>,
     pub(super) manifest: BackupManifest,
-    /// Its place among backups; last, so that it is free when nothing of the files is left.
+    /// Lock of the backup; last, so that it is free when nothing of the files is left.
     _running: OwnedMutexGuard<()>,
 }
 
@@ -185,7 +185,7 @@ fn check_room(sources: &BackupSources, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the copy of the store says about files.
+/// Files that the copy of the store names.
 struct NamedFiles {
     sessions: Option<SessionFileNames>,
     elsewhere: Vec<BackupOmission>,

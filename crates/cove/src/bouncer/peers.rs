@@ -15,9 +15,9 @@ use node::http::{RouteTable as _, post};
 use node::task;
 use tokio::sync::mpsc;
 
-/// Where a node takes cancel requests of others.
+/// Route for cancel requests of other nodes.
 const CANCEL: &str = "/peer/cancel";
-/// Where a node is asked to kill a client of MySQL.
+/// Route for requests to kill a client of MySQL.
 const KILL: &str = "/peer/kill";
 /// Bytes of the answer to that, which says nothing but its status.
 const ANSWER_BYTES_MAX: usize = 4096;

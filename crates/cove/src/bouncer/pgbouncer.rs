@@ -59,7 +59,7 @@ struct PgbouncerState {
     values: SettingValues,
     /// True if `SET` changed a value that the next reading takes over; otherwise it reads the file.
     is_set: bool,
-    /// What was said already of what has no effect.
+    /// Settings without effect that were logged already.
     noted: BTreeSet<String>,
 }
 
@@ -323,7 +323,7 @@ async fn any_client(bouncer: &Bouncer) -> bool {
     clients.any(|client| !matches!(client.state, ClientState::Console | ClientState::Closing))
 }
 
-/// Where log lines go.
+/// Destination of log lines.
 struct LogJournal {
     file: Option<Arc<File>>,
     is_quiet: bool,

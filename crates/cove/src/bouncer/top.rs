@@ -48,7 +48,7 @@ pub(super) async fn watch(args: &BouncerTopArgs, server: &Remote) -> Result<()> 
     }
 }
 
-/// What was counted at the last look, for rates.
+/// Counts at the last poll, for rates.
 #[derive(Default)]
 struct PreviousCounts {
     at: Option<Instant>,

@@ -21,7 +21,7 @@ use crate::remote::{Remote, RemoteFailure};
 const PAGE_LINES: usize = 1000;
 /// Interval at which new lines are looked for; a server writes them a second later at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How far back is looked for lines that others wrote late: servers that share a store write
+/// Time for which late lines of other servers are looked for: servers that share a store write
 /// their own, by their own clocks.
 const OVERLAP_MS: u64 = 10_000;
 

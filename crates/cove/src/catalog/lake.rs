@@ -13,23 +13,23 @@ use crate::percent::escaped;
 use crate::remote::{Remote, RemoteFailure, plain};
 use crate::run::print_json;
 
-/// Where the catalog is on a server.
+/// Path of the catalog on a server.
 const CATALOG: &str = "/catalog/v1";
-/// Where that is of it which is not Iceberg's.
+/// Path of its management interface, which is not Iceberg's.
 const MANAGEMENT: &str = "/catalog/management/v1";
 
-/// What continues a page that is no JSON.
+/// Header with the token of the next page where the body is no JSON.
 const NEXT_PAGE: &str = "x-next-page-token";
 
 /// A warehouse of a server's catalog, and how answers are shown.
 pub(super) struct RemoteWarehouse<'a> {
     server: &'a Remote,
-    /// As it stands in a path.
+    /// Prefix of the warehouse, as it stands in a path.
     prefix: String,
     is_json: bool,
 }
 
-/// What is in a namespace.
+/// Kind of an object in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectKind {
     Table,
@@ -37,7 +37,7 @@ pub(super) enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// As paths and answers have it.
+    /// Name of the kind in paths and answers.
     pub(super) fn word(self) -> &'static str {
         match self {
             ObjectKind::Table => "table",

@@ -7,7 +7,7 @@ use crate::plain_text::plain;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CatalogName(Vec<String>);
 
-/// What divides the levels of a namespace in a path (the character "unit separator").
+/// Separator of the levels of a namespace in a path (the character "unit separator").
 const SEPARATOR: &str = "%1F";
 
 impl CatalogName {

@@ -25,7 +25,7 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// Time that a server may be away: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
-/// What asks for only what is new.
+/// Parameter that asks for new changes only.
 const LATEST: &str = "latest";
 
 /// Executes a command about what was dropped.
@@ -180,7 +180,7 @@ fn query(args: &ChangesArgs, after: Option<&str>) -> String {
     format!("changes?{}", all.join("&"))
 }
 
-/// One change on a line.
+/// Prints a change on a line.
 fn show(change: &Value, is_json: bool) -> Result<()> {
     if is_json {
         return print_line(change);

@@ -1,4 +1,4 @@
-//! What a table's metadata says, in rows: columns below each other, JSON or CSV.
+//! Metadata of a table in rows: columns below each other, JSON or CSV.
 
 use std::io::{self, Write as _};
 
@@ -16,7 +16,7 @@ use crate::values::columns;
 /// Rows that are asked for at a time: as many as a server gives.
 const PAGE_ROWS: usize = 10_000;
 
-/// What is shown: the name of the rows, and headings with the members they stand for.
+/// Headings of rows: the name of the rows, and headings with the members they stand for.
 pub(super) struct RowHeadings<const N: usize> {
     aspect: &'static str,
     columns: [(&'static str, &'static str); N],

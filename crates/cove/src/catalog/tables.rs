@@ -129,7 +129,7 @@ pub(super) fn by_id<'v>(document: &'v Value, list: &str, id: &str, current: &str
     items(document, list).iter().find(|it| it[id] == *current).unwrap_or(&Value::Null)
 }
 
-/// What there is to say of one thing, line by line.
+/// Details of one object, line by line.
 pub(super) struct DetailLines(String);
 
 impl DetailLines {

@@ -1,4 +1,4 @@
-//! What there is to type for what sandboxes did with their grants: `cove audit`.
+//! Command-line definitions of `cove audit`: records of what sandboxes did with their grants.
 
 use std::num::NonZeroUsize;
 
@@ -62,7 +62,7 @@ pub(crate) struct SandboxAuditArgs {
     /// Before then: a time, or how long ago
     #[arg(long, value_name = "TIME", value_parser = values::moment_ms)]
     pub(crate) until: Option<u64>,
-    /// Whether the oldest come first or the newest
+    /// Order of the records: the oldest or the newest first
     #[arg(long, value_enum, default_value_t = RecordOrder::Asc, hide_default_value = true)]
     pub(crate) order: RecordOrder,
     /// Only those behind the record of this number
@@ -78,7 +78,7 @@ pub(crate) struct SandboxAuditArgs {
     #[arg(long, value_name = "BY", value_parser = summary,
         conflicts_with_all = ["order", "all", "csv"])]
     pub(crate) summary: Option<AuditSummaryKey>,
-    /// How many are shown
+    /// Number of records to show
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub(crate) limit: NonZeroUsize,
     /// Go on until there are no more
@@ -94,7 +94,7 @@ pub(crate) struct SandboxAuditArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Which records come first.
+/// Order of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RecordOrder {
     // Described at the option: help of values would write all options in another style.

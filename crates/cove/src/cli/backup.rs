@@ -43,7 +43,7 @@ pub(crate) struct BackupArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// What to do with archives.
+/// Commands about archives.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BackupCommand {
     /// Check that an archive is whole, and say what is in it

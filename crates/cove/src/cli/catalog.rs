@@ -48,7 +48,7 @@ Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers or it will n
 pub(crate) struct CatalogArgs {
     #[command(subcommand)]
     pub(crate) command: CatalogCommand,
-    /// Which warehouse [default: the server's first]
+    /// Warehouse [default: the server's first]
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) warehouse: Option<String>,
     /// Print the answer as JSON
@@ -58,7 +58,7 @@ pub(crate) struct CatalogArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// What to do with a catalog.
+/// Commands about a catalog.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum CatalogCommand {
     /// Run only the catalog: no sandboxes, no bouncer
@@ -121,7 +121,7 @@ pub(crate) struct WarehouseArgs {
     pub(crate) command: WarehouseCommand,
 }
 
-/// What to do with warehouses.
+/// Commands about warehouses.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum WarehouseCommand {
     /// List warehouses
@@ -130,17 +130,17 @@ pub(crate) enum WarehouseCommand {
     /// Show a warehouse: where it is, its status, how much is in it
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the warehouse
         #[arg(value_name = "NAME")]
         name: String,
     },
     /// Make a warehouse; it can be used at once
     #[command(help_template = HELP_TEMPLATE)]
     Add {
-        /// What to call it
+        /// Name of the new warehouse
         #[arg(value_name = "NAME")]
         name: String,
-        /// Where it is: s3://BUCKET/PREFIX, or file:///DIRECTORY
+        /// Location: s3://BUCKET/PREFIX, or file:///DIRECTORY
         #[arg(long, value_name = "LOCATION")]
         root: String,
         #[command(flatten)]
@@ -149,7 +149,7 @@ pub(crate) enum WarehouseCommand {
     /// Change a warehouse; what is not said stays
     #[command(help_template = HELP_TEMPLATE)]
     Set {
-        /// Its name
+        /// Name of the warehouse
         #[arg(value_name = "NAME")]
         name: String,
         #[command(flatten)]
@@ -167,13 +167,13 @@ pub(crate) enum WarehouseCommand {
     },
 }
 
-/// What a warehouse is told beside its name and place.
+/// Settings of a warehouse beside its name and location.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WarehouseSettings {
     /// Another root that tables may be below
     #[arg(long, value_name = "LOCATION")]
     pub(crate) location: Vec<String>,
-    /// Whether it can be changed, and removed
+    /// Status: whether it can be changed, and removed
     #[arg(long, value_name = "STATUS", value_parser = ["active", "read-only", "protected"])]
     pub(crate) status: Option<String>,
     /// A setting of its bucket, such as region=eu-west-1
@@ -202,7 +202,7 @@ pub(crate) struct UndropArgs {
     pub(crate) command: UndropCommand,
 }
 
-/// What to do with what was dropped.
+/// Commands about what was dropped.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UndropCommand {
     /// List what can come back, and until when
@@ -215,10 +215,10 @@ pub(crate) enum UndropCommand {
     /// Bring a table or view back
     #[command(help_template = HELP_TEMPLATE)]
     Restore {
-        /// Its id, as `list` shows it
+        /// Id of the dropped object, as `list` shows it
         #[arg(value_name = "ID")]
         id: String,
-        /// What to call it [default: as it was]
+        /// New name [default: the one it had]
         #[arg(long, value_name = "NAME", value_parser = relation)]
         name: Option<CatalogName>,
     },
@@ -254,7 +254,7 @@ pub(crate) struct ChangesArgs {
     /// Only those of a table or view
     #[arg(long, value_name = "TABLE", value_parser = relation, conflicts_with = "namespace")]
     pub(crate) table: Option<CatalogName>,
-    /// How many at most
+    /// Maximum number of entries
     #[arg(long, value_name = "COUNT")]
     pub(crate) limit: Option<u64>,
     /// Go on with what is being changed
@@ -278,7 +278,7 @@ pub(crate) struct CatalogSearchArgs {
     /// A part of the name
     #[arg(value_name = "TEXT")]
     pub(crate) text: String,
-    /// How many at most, up to 500
+    /// Maximum number of entries, up to 500
     #[arg(long, value_name = "COUNT", default_value = "50")]
     pub(crate) limit: usize,
 }
@@ -300,13 +300,13 @@ Examples:
 Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
 )]
 pub(crate) struct CatalogServeArgs {
-    /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
+    /// Address to listen at for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<String>,
     /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
-    /// How log lines look: text or json [default: text]
+    /// Form of log lines: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
     #[command(flatten)]
@@ -331,7 +331,7 @@ pub(crate) struct NamespaceArgs {
     pub(crate) command: NamespaceCommand,
 }
 
-/// What to do with namespaces.
+/// Commands about namespaces.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
     /// List namespaces of the first level, or those in one
@@ -346,7 +346,7 @@ pub(crate) enum NamespaceCommand {
     /// Make a namespace; what it is in has to be there
     #[command(help_template = HELP_TEMPLATE)]
     Create {
-        /// Its name
+        /// Name of the namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         name: CatalogName,
         /// A property
@@ -356,14 +356,14 @@ pub(crate) enum NamespaceCommand {
     /// Show a namespace's properties
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         name: CatalogName,
     },
     /// Set and unset properties of a namespace, all at once
     #[command(help_template = HELP_TEMPLATE)]
     Properties {
-        /// Its name
+        /// Name of the namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         name: CatalogName,
         #[command(flatten)]
@@ -381,7 +381,7 @@ pub(crate) enum NamespaceCommand {
 /// The moment that is asked about.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AsOfArgs {
-    /// As it was after the change of this number, or at this time: 2026-11-21T03:05:09Z
+    /// State after the change of this number, or at this time: 2026-11-21T03:05:09Z
     #[arg(long, value_name = "MOMENT")]
     pub(crate) as_of: Option<String>,
 }
@@ -432,13 +432,13 @@ pub(crate) struct ViewArgs {
     pub(crate) command: ViewCommand,
 }
 
-/// What to do with views.
+/// Commands about views.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ViewCommand {
     /// List the views of a namespace
     #[command(help_template = HELP_TEMPLATE)]
     List {
-        /// Its name
+        /// Name of the namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         namespace: CatalogName,
         #[command(flatten)]
@@ -447,13 +447,13 @@ pub(crate) enum ViewCommand {
     /// Make a view
     #[command(help_template = HELP_TEMPLATE)]
     Create {
-        /// Its name
+        /// Name of the view
         #[arg(value_name = "VIEW", value_parser = relation)]
         name: CatalogName,
-        /// Its query
+        /// Query of the view
         #[arg(long, value_name = "TEXT")]
         sql: String,
-        /// Whose SQL that is
+        /// Dialect of the SQL
         #[arg(long, value_name = "NAME", default_value = "spark")]
         dialect: String,
         /// A column of its result
@@ -466,7 +466,7 @@ pub(crate) enum ViewCommand {
     /// Show a view: its columns, its query in each dialect, properties
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the view
         #[arg(value_name = "VIEW", value_parser = relation)]
         name: CatalogName,
         #[command(flatten)]
@@ -475,17 +475,17 @@ pub(crate) enum ViewCommand {
     /// Make a view of a metadata file that is there
     #[command(help_template = HELP_TEMPLATE)]
     Register {
-        /// What to call it
+        /// Name of the new view
         #[arg(value_name = "VIEW", value_parser = relation)]
         name: CatalogName,
-        /// Where the metadata file is
+        /// Location of the metadata file
         #[arg(value_name = "LOCATION")]
         location: String,
     },
     /// Set and unset properties of a view in one commit
     #[command(help_template = HELP_TEMPLATE)]
     Properties {
-        /// Its name
+        /// Name of the view
         #[arg(value_name = "VIEW", value_parser = relation)]
         name: CatalogName,
         #[command(flatten)]
@@ -494,10 +494,10 @@ pub(crate) enum ViewCommand {
     /// Give a view another name
     #[command(help_template = HELP_TEMPLATE)]
     Rename {
-        /// Its name
+        /// Name of the view
         #[arg(value_name = "VIEW", value_parser = relation)]
         from: CatalogName,
-        /// Its name from now on
+        /// New name
         #[arg(value_name = "VIEW", value_parser = relation)]
         to: CatalogName,
     },
@@ -530,13 +530,13 @@ pub(crate) struct PrincipalArgs {
     pub(crate) command: PrincipalCommand,
 }
 
-/// What to do with clients.
+/// Commands about clients.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PrincipalCommand {
     /// Make a client and print its id and secret, once
     #[command(help_template = HELP_TEMPLATE)]
     Add {
-        /// What to call it
+        /// Name of the new client
         #[arg(value_name = "NAME")]
         name: String,
         /// Let it do everything
@@ -549,10 +549,10 @@ pub(crate) enum PrincipalCommand {
     /// Give a client another secret and print it, once
     #[command(help_template = HELP_TEMPLATE)]
     Rotate {
-        /// Its id, as `list` shows it
+        /// Id of the client, as `list` shows it
         #[arg(value_name = "ID")]
         id: String,
-        /// How long the old secret is good, too, such as 1h [default: no longer]
+        /// Time for which the old secret stays valid, such as 1h [default: none]
         #[arg(long, value_name = "TIME", value_parser = values::duration)]
         grace: Option<Duration>,
     },
@@ -585,7 +585,7 @@ pub(crate) struct GrantArgs {
     pub(crate) command: GrantCommand,
 }
 
-/// What to do with rights.
+/// Commands about rights.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum GrantCommand {
     /// Give rights
@@ -603,13 +603,13 @@ pub(crate) enum GrantCommand {
     Revoke(GrantedArgs),
 }
 
-/// Who gets which rights to what.
+/// Rights of a principal on an object.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GrantedArgs {
-    /// Whose
+    /// Principal
     #[arg(value_name = "PRINCIPAL")]
     pub(crate) principal: String,
-    /// Which, with commas: read, write, manage, grant
+    /// Rights, with commas: read, write, manage, grant
     #[arg(value_name = "RIGHT", required = true, value_delimiter = ',',
         value_parser = ["read", "write", "manage", "grant"])]
     pub(crate) rights: Vec<String>,

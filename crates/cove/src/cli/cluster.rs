@@ -1,4 +1,4 @@
-//! What there is to type to make several servers one: `cove cluster`.
+//! Command-line definitions of `cove cluster`, which makes several servers one.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub(super) const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
 {all-args}{after-help}
 ";
 
-/// Where configuration comes from; the same for all commands that need it.
+/// Sources of the configuration; the same for all commands that need it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
     /// Configuration file [default: /etc/cove/cove.toml, or ~/.config/cove/cove.toml if not root]
@@ -43,7 +43,7 @@ impl SharedKeyArgs {
     }
 }
 
-/// What is run; the same for all commands that run something.
+/// Program to run; the same for all commands that run something.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProgramArgs {
     /// Program to run; `-` reads it from standard input

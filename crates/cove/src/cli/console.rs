@@ -28,8 +28,8 @@ pub(crate) struct ConsoleArgs {
     /// Open it in this machine's browser as well
     #[arg(long)]
     pub(crate) open: bool,
-    /// What the sign-in is for: executions, sessions, agents, tokens, tenants, catalog [default:
-    /// all that the token is for]
+    /// Scopes of the sign-in: executions, sessions, agents, tokens, tenants, catalog [default: all
+    /// of the token]
     #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
     pub(crate) scope: Vec<TokenScope>,
     /// Print one JSON document

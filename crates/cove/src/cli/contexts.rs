@@ -77,7 +77,7 @@ pub(crate) struct ContextArgs {
     pub(crate) command: ContextCommand,
 }
 
-/// What to do with contexts.
+/// Commands about contexts.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ContextCommand {
     /// List the contexts of a session, oldest first

@@ -39,7 +39,7 @@ pub(crate) struct DemoArgs {
     /// Start a server for it, and end it with this command
     #[arg(long, conflicts_with_all = ["server", "token_file", "remove"])]
     pub(crate) serve: bool,
-    /// Where the server of --serve listens for HTTP [default: 127.0.0.1:4100]
+    /// Address of the server of --serve [default: 127.0.0.1:4100]
     #[arg(long, value_name = "HOST:PORT", requires = "serve")]
     pub(crate) http: Option<String>,
     /// Take away what the demo made
@@ -55,7 +55,7 @@ pub(crate) struct DemoArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// What to do with a demo that is there.
+/// Commands about a demo that is there.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DemoCommand {
     /// Keep its services busy, and show how they answer

@@ -1,5 +1,5 @@
-//! How a grant is said on a command line: `postgres:shop:rw`, `http:api.example.com`, `model`; and
-//! the definitions of `cove grants`.
+//! Grants on a command line: `postgres:shop:rw`, `http:api.example.com`, `model`; and the
+//! definitions of `cove grants`.
 
 use std::fs;
 
@@ -106,12 +106,12 @@ impl SandboxGrantCommand {
     }
 }
 
-/// What is said of grants.
+/// Options about grants.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct GrantOptions {
-    /// What sandboxes may reach, in place of what is said elsewhere: postgres:TENANT,
-    /// mysql:TENANT or catalog:WAREHOUSE, with :rw to write, http:HOST[,HOST...], model,
-    /// @FILE.json or a JSON object
+    /// Grants of sandboxes, in place of those set elsewhere: postgres:TENANT, mysql:TENANT or
+    /// catalog:WAREHOUSE, with :rw to write, http:HOST[,HOST...], model, @FILE.json or a JSON
+    /// object
     #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
     grants: Vec<Grant>,
     /// Let them reach nothing, whatever is said elsewhere
@@ -126,7 +126,7 @@ impl GrantOptions {
     }
 }
 
-/// One grant. All that its short form cannot say is said in JSON, as the API has it.
+/// Parses a grant. All that its short form cannot say is said in JSON, as the API has it.
 pub(crate) fn parse_grant(text: &str) -> Result<Grant, String> {
     if let Some(path) = text.strip_prefix('@') {
         let reading = |error| format!("read `{path}`: {error}");

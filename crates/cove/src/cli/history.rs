@@ -40,7 +40,7 @@ pub(crate) struct HistoryArgs {
     /// Time that one value stands for [default: what makes at most 180 values]
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) step: Option<Duration>,
-    /// Of the bouncer's tenants, show this one
+    /// Tenant of the bouncer to show
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
     /// Print one JSON document

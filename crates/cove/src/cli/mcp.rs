@@ -50,7 +50,8 @@ pub(crate) struct McpInstallArgs {
     /// Client to configure
     #[arg(value_enum)]
     pub(crate) client: McpClient,
-    /// Its configuration [default: where the client looks: in this directory for claude and vscode]
+    /// Configuration file of the client [default: where the client looks: in this directory for
+    /// claude and vscode]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Print the entry and write nothing

@@ -1,4 +1,4 @@
-//! What there is to type for the servers of a cluster: `cove node`.
+//! Command-line definitions of `cove node`, for the servers of a cluster.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ server answers."
     Undrain(OneNodeArgs),
 }
 
-/// One node.
+/// Arguments that name one node.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OneNodeArgs {
     /// Id of the node, as `cove node list` shows it

@@ -1,5 +1,5 @@
-//! What every command line may say about its output, and what each command does with it: which
-//! goes through a pager, which can be silent, which prints no JSON and why.
+//! Options of all command lines for their output, and their effect on each command: which goes
+//! through a pager, which can be silent, which prints no JSON and why.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -142,7 +142,7 @@ const REPORTING: &[&str] = &[
     "token revoke",
 ];
 
-/// What a command line says about its output.
+/// Choice of a command line for its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputChoice {
     pub(crate) colours: ColourChoice,

@@ -30,7 +30,7 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong usage."
 )]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// Shell to complete for
     pub(crate) shell: CompletedShell,
 }
 

@@ -10,7 +10,7 @@ use super::common::{ConfigArgs, HELP_TEMPLATE, LimitArgs, ProgramArgs};
 use super::grants::parse_grant;
 use crate::values;
 
-/// Which server, and as whom.
+/// Server to talk to, and the token for it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Address of the server, or name of a context [default: COVE_URL, COVE_CONTEXT, the current
@@ -48,7 +48,7 @@ pub(crate) struct ExecArgs {
     pub(crate) command: ExecCommand,
 }
 
-/// What to do with executions.
+/// Commands about executions.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ExecCommand {
     /// Hand a program to the server and print the execution's id
@@ -64,7 +64,7 @@ pub(crate) enum ExecCommand {
 }
 
 impl ExecCommand {
-    /// Which server it is for.
+    /// Returns the options of the server.
     pub(crate) fn server(&self) -> &ServerArgs {
         match self {
             ExecCommand::Submit(args) => &args.server,
@@ -118,7 +118,7 @@ pub(crate) struct SubmitArgs {
     /// Test cases: a directory of N.in and N.out, or a JSON file with the array `tests`
     #[arg(long, value_name = "DIR|FILE")]
     pub(crate) tests: Option<PathBuf>,
-    /// How outputs are compared: exact, trailing_space, tokens or float[:ABSOLUTE[,RELATIVE]]
+    /// Comparison of outputs: exact, trailing_space, tokens or float[:ABSOLUTE[,RELATIVE]]
     #[arg(long, value_name = "HOW", requires = "tests", value_parser = comparison)]
     pub(crate) comparison: Option<OutputComparison>,
     /// Program that judges outputs
@@ -130,18 +130,18 @@ pub(crate) struct SubmitArgs {
     /// Leave out the tests after the first that fails
     #[arg(long, requires = "tests")]
     pub(crate) stop_at_first_failure: bool,
-    /// What it may reach: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,
+    /// Grants: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to write,
     /// http:HOST[,HOST...], model, @FILE.json or a JSON object
     #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
     pub(crate) grants: Vec<Grant>,
-    /// Which of your waiting executions goes first: the highest, from -100 to 100
+    /// Priority among your waiting executions: the highest goes first, from -100 to 100
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true,
         value_parser = clap::value_parser!(i32).range(-100..=100))]
     pub(crate) priority: Option<i32>,
     /// Time within which it must have started, such as 30s or 10m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
     pub(crate) deadline: Option<Duration>,
-    /// Something to find it by
+    /// Label to filter by
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
     /// Makes a second submission with the same key harmless: it gets the first one's id
@@ -299,7 +299,7 @@ pub(crate) struct ListArgs {
     /// Oldest first
     #[arg(long)]
     pub(crate) oldest_first: bool,
-    /// Those of the token with this id, or of all with `*`; for operators
+    /// Show executions of the token with this id, or of all with `*`; for operators
     #[arg(long, value_name = "TOKEN")]
     pub(crate) tenant: Option<String>,
     /// Executions on a page [default: 50]
@@ -337,7 +337,7 @@ pub(crate) struct QueueArgs {
     pub(crate) command: QueueCommand,
 }
 
-/// What to do with the queue.
+/// Commands about the queue.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum QueueCommand {
     /// Show how many executions wait, run and have ended
@@ -399,7 +399,7 @@ Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
     },
 }
 
-/// Whose executions, and how the answer is shown.
+/// Executions that are meant, and the form of the answer.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScopeArgs {
     /// Everybody's executions; needs an operator's token
@@ -413,7 +413,7 @@ pub(crate) struct ScopeArgs {
 }
 
 impl QueueCommand {
-    /// Which server it is for.
+    /// Returns the options of the server.
     pub(crate) fn server(&self) -> &ServerArgs {
         match self {
             QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => server,

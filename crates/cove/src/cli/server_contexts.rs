@@ -33,7 +33,7 @@ pub(crate) struct ServerContextArgs {
     pub(crate) command: ServerContextCommand,
 }
 
-/// What to do with contexts.
+/// Commands about contexts.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ServerContextCommand {
     /// List the contexts; the current one has a star

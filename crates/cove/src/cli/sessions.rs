@@ -1,4 +1,4 @@
-//! What there is to type for agents and sessions: `cove agent`, `cove session` and `cove top`.
+//! Command-line definitions of `cove agent`, `cove session` and `cove top`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) struct AgentArgs {
     pub(crate) json: bool,
 }
 
-/// What to do with agents.
+/// Commands about agents.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Upload a folder: a new agent, or a new version of one
@@ -55,13 +55,13 @@ pub(crate) enum AgentCommand {
     /// Show an agent and its versions
     #[command(help_template = HELP_TEMPLATE)]
     Info {
-        /// Its name
+        /// Name of the agent
         #[arg(value_name = "NAME", value_parser = name)]
         name: String,
         /// List the files of its folder, too
         #[arg(long)]
         files: bool,
-        /// Those of an earlier version
+        /// Show the files of an earlier version
         #[arg(long, value_name = "NUMBER", requires = "files")]
         version: Option<u32>,
     },
@@ -116,7 +116,7 @@ pub(crate) struct DeployArgs {
     /// Environment variable of its sessions
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
-    /// What it is, for people
+    /// Description, for people
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
     #[command(flatten)]
@@ -139,12 +139,12 @@ Examples:
   cove agent update helper --active-version 3"
 )]
 pub(crate) struct AgentUpdateArgs {
-    /// Its name
+    /// Name of the agent
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) grants: GrantOptions,
-    /// What it is, for people
+    /// Description, for people
     #[arg(long, value_name = "TEXT", group = "change")]
     pub(crate) description: Option<String>,
     /// Number of the version that new sessions get
@@ -188,7 +188,7 @@ pub(crate) struct SessionArgs {
     pub(crate) json: bool,
 }
 
-/// What to do with sessions.
+/// Commands about sessions.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// Make a session and print its id
@@ -217,7 +217,7 @@ pub(crate) enum SessionCommand {
         /// Id of the session
         #[arg(value_name = "ID", value_parser = name)]
         id: String,
-        /// How many copies
+        /// Number of copies
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
         count: u32,
     },
@@ -264,7 +264,7 @@ pub(crate) struct SqlArgs {
     /// The grant, such as postgres:shop, or its port inside
     #[arg(value_name = "GRANT")]
     pub(crate) grant: String,
-    /// One statement; without it tables are listed
+    /// A single statement; without it tables are listed
     #[arg(value_name = "SQL")]
     pub(crate) sql: Option<String>,
     /// Values of the statement's parameters, as JSON where they are that, else as text
@@ -278,7 +278,7 @@ pub(crate) struct SqlArgs {
     pub(crate) describe: Option<String>,
 }
 
-/// One session.
+/// Arguments that name one session.
 #[derive(Clone, Debug, Args)]
 #[command(help_template = HELP_TEMPLATE)]
 pub(crate) struct OneArgs {
@@ -296,21 +296,21 @@ pub(crate) struct ManyArgs {
     pub(crate) ids: Vec<String>,
 }
 
-/// What becomes of a turn that nobody listens to.
+/// Policy for a turn that nobody listens to.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum DisconnectPolicy {
     Continue,
     Interrupt,
 }
 
-/// What a new session is; the same for `create` and `chat`.
+/// Options of a new session; the same for `create` and `chat`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "The new session")]
 pub(crate) struct NewArgs {
     /// Environment variable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
-    /// Something to find it by
+    /// Label to filter by
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) metadata: Vec<(String, String)>,
     /// Id of a credential whose secret the agent gets
@@ -391,7 +391,7 @@ pub(crate) struct SendArgs {
     /// Id of the session
     #[arg(value_name = "ID", value_parser = name)]
     pub(crate) id: String,
-    /// What to say; `-` reads it from standard input
+    /// Text of the message; `-` reads it from standard input
     #[arg(required = true, value_name = "TEXT")]
     pub(crate) text: Vec<String>,
     /// Model from this message on
@@ -456,8 +456,7 @@ pub(crate) struct GrantsArgs {
     /// Id of the session
     #[arg(value_name = "ID", value_parser = name)]
     pub(crate) id: String,
-    /// What it may reach from now on, in place of all that it may: as --grant of
-    /// `cove session create`
+    /// Grants from now on, in place of all present ones: as --grant of `cove session create`
     #[arg(long, value_name = "GRANT", value_parser = parse_grant)]
     pub(crate) set: Vec<Grant>,
     /// Let it reach nothing from now on
@@ -558,7 +557,7 @@ pub(crate) struct FilesArgs {
     pub(crate) command: FilesCommand,
 }
 
-/// What to do with files.
+/// Commands about files.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum FilesCommand {
     /// List a directory
@@ -567,7 +566,7 @@ pub(crate) enum FilesCommand {
         /// The directory [default: /workspace]
         #[arg(value_name = "ID[:PATH]", value_parser = place)]
         place: SessionFilePath,
-        /// How deep
+        /// Depth of the listing
         #[arg(long, value_name = "LEVELS", default_value_t = 1)]
         depth: u32,
     },
@@ -577,7 +576,7 @@ pub(crate) enum FilesCommand {
         /// The file
         #[arg(value_name = "ID:PATH", value_parser = file)]
         place: SessionFilePath,
-        /// Where to; `-` is standard output [default: its own name, here]
+        /// Local path; `-` is standard output [default: the file's own name, here]
         #[arg(value_name = "FILE")]
         local: Option<PathBuf>,
     },
@@ -587,14 +586,14 @@ pub(crate) enum FilesCommand {
         /// The file here; `-` is standard input
         #[arg(value_name = "FILE")]
         local: PathBuf,
-        /// Where to; a directory (`ID:`, `ID:in/`) gets the file under its own name
+        /// Path in the session; a directory (`ID:`, `ID:in/`) gets the file under its own name
         #[arg(value_name = "ID[:PATH]", value_parser = place)]
         place: SessionFilePath,
     },
     /// Remove a file, or an empty directory
     #[command(help_template = HELP_TEMPLATE)]
     Rm {
-        /// What
+        /// Path in the session
         #[arg(value_name = "ID:PATH", value_parser = file)]
         place: SessionFilePath,
         /// A directory with everything in it

@@ -10,16 +10,17 @@ use super::remote::ServerArgs;
 /// Settings that `cove serve` takes as flags.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SettingArgs {
-    /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
+    /// Address to listen at for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<String>,
-    /// Where to listen for PostgreSQL's clients; port 0 is any free one [default: 127.0.0.1:6432]
+    /// Address to listen at for PostgreSQL's clients; port 0 is any free one [default:
+    /// 127.0.0.1:6432]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) bouncer: Option<String>,
-    /// Where to listen for MySQL's clients; port 0 is any free one [default: 127.0.0.1:6433]
+    /// Address to listen at for MySQL's clients; port 0 is any free one [default: 127.0.0.1:6433]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) bouncer_mysql: Option<String>,
-    /// Where to listen for E2B's clients; nowhere when it is left out
+    /// Address to listen at for E2B's clients; none when it is left out
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) e2b: Option<String>,
     /// Read the console's files from here at each request, for work on it
@@ -28,7 +29,7 @@ pub(crate) struct SettingArgs {
     /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
-    /// How log lines look: text or json [default: text]
+    /// Form of log lines: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
     /// Run programs although nothing here limits their memory or processes
@@ -86,7 +87,7 @@ pub(crate) struct ConfigCommandArgs {
     pub(crate) command: ConfigCommand,
 }
 
-/// What to do with the configuration.
+/// Commands about the configuration.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Find everything that keeps the configuration from being one

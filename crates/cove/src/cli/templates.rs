@@ -1,4 +1,4 @@
-//! What there is to type for templates: `cove template`.
+//! Command-line definitions of `cove template`.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub(crate) struct TemplateArgs {
     pub(crate) json: bool,
 }
 
-/// What to do with templates.
+/// Commands about templates.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TemplateCommand {
     /// Build a folder with a template.toml: a new template, or a new build of one
@@ -49,7 +49,7 @@ pub(crate) enum TemplateCommand {
     /// Show a template, its builds and tags
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name or id
+        /// Name or id of the template
         #[arg(value_name = "NAME", value_parser = name)]
         name: String,
         /// Print the log of its newest build, too

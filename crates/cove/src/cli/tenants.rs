@@ -46,7 +46,7 @@ pub(crate) struct TenantArgs {
     pub(crate) json: bool,
 }
 
-/// What to do with tenants.
+/// Commands about tenants.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TenantCommand {
     /// Make a tenant, or change one
@@ -56,7 +56,7 @@ pub(crate) enum TenantCommand {
     /// Show a tenant: what it is, what it does, whether its server answers
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the tenant
         #[arg(value_name = "NAME", value_parser = name)]
         name: String,
         /// List its clients and server connections, too
@@ -110,7 +110,7 @@ Examples:
   cove tenant add shop --replace --from shop.toml"
 )]
 pub(crate) struct AddTenantArgs {
-    /// Its name
+    /// Name of the tenant
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) name: String,
     /// Address of the PostgreSQL server, directory of its socket, or a server of the configuration
@@ -145,7 +145,7 @@ pub(crate) struct AddTenantArgs {
     /// Make all transactions read-only
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Its share of a server that it shares
+    /// Weight among the tenants of a shared server
     #[arg(long, value_name = "NUMBER")]
     pub(crate) weight: Option<u32>,
     /// A limit, such as server_connections_max=40
@@ -162,7 +162,7 @@ pub(crate) struct AddTenantArgs {
     pub(crate) replace: bool,
 }
 
-/// What a server speaks.
+/// Protocol of a database server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DatabaseEngine {
     Postgres,
@@ -232,7 +232,7 @@ pub(crate) struct BouncerArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// What to do with a bouncer.
+/// Commands about a bouncer.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BouncerCommand {
     /// Run only the bouncer; the same as without a command

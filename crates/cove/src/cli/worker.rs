@@ -35,7 +35,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Whose agents are served.
+/// Commands of the worker, by whose agents it serves.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
     /// Serve a self-hosted environment of Claude Managed Agents (beta)

@@ -13,7 +13,7 @@ use super::schema::{KeyPath, SettingNode, SettingSecrecy, SettingShape, schema};
 /// Example file: lines that are no comments show defaults, which a test compares with the types.
 const EXAMPLE: &str = include_str!("../../../../docs/cove.toml");
 
-/// What stands in place of a secret.
+/// Text in place of a secret.
 const MASK: &str = "…";
 
 /// Settings beside those of the bouncer that a reload takes over, and tables of such. That each of

@@ -45,14 +45,14 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// Something that keeps the configuration from being one.
+/// A fault in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigProblem {
     /// Place of the value; none for one that is not set.
     pub(crate) origin: Option<ValueOrigin>,
     /// Path of the setting; empty where the file is not TOML.
     pub(crate) key: String,
-    /// What is wrong, with what may be there instead.
+    /// Description of the fault, with the values that may be there instead.
     pub(crate) message: String,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for ConfigProblem {
 /// A path of keys.
 type SettingPath = Vec<String>;
 
-/// What was read, before it is a [`CoveConfig`].
+/// Layers of settings, before they are a [`CoveConfig`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigLayers {
     /// The file that was read; none when there is none.

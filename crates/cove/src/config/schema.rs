@@ -25,7 +25,7 @@ pub(crate) const ELEMENT: &str = "[]";
 /// Deepest level that is described. The configuration has no type that contains itself.
 const DEPTH_MAX: usize = 12;
 
-/// What a setting, or a table of settings, takes.
+/// Shape of a setting, or of a table of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettingShape {
     /// A table with these keys.
@@ -40,14 +40,14 @@ pub(crate) enum SettingShape {
     Other,
 }
 
-/// What of a value may be shown.
+/// Secrecy of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettingSecrecy {
     /// All, but for a password in an address.
     Open,
     /// An address, without its password.
     Address,
-    /// Nothing but a reference to it.
+    /// Only a reference to it may be shown.
     Secret,
 }
 

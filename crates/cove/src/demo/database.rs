@@ -24,9 +24,9 @@ use super::{DEMO, DemoOutcome, delete, get_if_present};
 use crate::config::CoveConfig;
 use crate::remote::{self, Remote};
 
-/// What the data directory knows of the demo's database.
+/// File of the data directory about the demo's database.
 const STATE_FILE: &str = "demo.json";
-/// Where packages of distributions have programs that are not on the search path.
+/// Directory of distributions' packages with programs that are not on the search path.
 const PACKAGED: &str = "/usr/lib/postgresql";
 /// Whom a server runs as that root starts: PostgreSQL refuses root.
 const USERS: [&str; 2] = ["postgres", "nobody"];
@@ -62,7 +62,7 @@ struct DemoDatabase {
     login: Option<DatabaseLogin>,
 }
 
-/// As whom clients log in.
+/// Login of clients.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct DatabaseLogin {
     pub(super) user: String,
@@ -76,7 +76,7 @@ pub(super) struct UnixUser {
     pub(super) gid: u32,
 }
 
-/// Where a database is and as whom it is used.
+/// Address of a database, and its login.
 #[derive(Debug)]
 struct DatabaseAddress {
     server: String,
@@ -250,7 +250,7 @@ pub(super) fn noted<T: DeserializeOwned>(state: &Path) -> Result<Option<T>> {
     }
 }
 
-/// As whom clients log in to the database that the demo has started; none when it has started none.
+/// Returns the login to the database that the demo has started; none when it has started none.
 ///
 /// # Errors
 /// When what is written down of it cannot be read.

@@ -19,7 +19,7 @@ use crate::remote::{self, Remote, RemoteFailure};
 
 /// Namespaces, outermost first. The levels of one stand in paths with a separator of their own.
 const NAMESPACES: [&[&str]; 2] = [&["demo"], &["demo", "web"]];
-/// What separates levels of a namespace in a path: U+001F, percent-encoded
+/// Separator of the levels of a namespace in a path: U+001F, percent-encoded
 /// (<https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>).
 const SEPARATOR: &str = "%1F";
 /// Property by which a namespace is the demo's.
@@ -71,7 +71,7 @@ impl<'a> DemoLake<'a> {
         self.path(&format!("namespaces/{}{rest}", levels.join(SEPARATOR)))
     }
 
-    /// Whether a namespace is there. One that somebody else has made is an error.
+    /// Returns whether a namespace is there. One that somebody else has made is an error.
     pub(super) async fn has(&self, levels: &[&str]) -> Result<bool> {
         let Some(there) = get_if_present(self.server, &self.namespace(levels, "")).await? else {
             return Ok(false);
@@ -130,7 +130,7 @@ impl<'a> DemoLake<'a> {
     }
 }
 
-/// Where a file of a table is on this machine.
+/// Returns the path of a table's file on this machine.
 fn local(address: &str) -> Result<PathBuf> {
     let path = address.strip_prefix("file://").with_context(|| {
         format!("rows are written to directories only, and the warehouse is at {address}")
@@ -235,13 +235,14 @@ fn orders_schema(day: i64) -> Value {
     schema(id, &fields)
 }
 
-/// One of several texts, by a number.
+/// Picks a text by a number.
 fn pick(all: &[&str], number: i64) -> String {
     let place = usize::try_from(number).unwrap_or_default() % all.len().max(1);
     all.get(place).copied().unwrap_or_default().to_owned()
 }
 
-/// What was ordered on a day. `amount` has two decimals, which no float has exactly: as a demo may.
+/// Returns the orders of a day. `amount` has two decimals, which no float has exactly: as a demo
+/// may.
 fn orders_of(day: i64, at_ms: i64) -> Vec<ParquetColumn> {
     let ids: Vec<i64> = ((day - 1) * ORDERS_PER_DAY + 1..=day * ORDERS_PER_DAY).collect();
     let amount = |id: &i64| f64::from(u32::try_from(id * 37 % 9000 + 500).unwrap_or(0)) / 100.0;

@@ -175,7 +175,7 @@ async fn load(
     }
 }
 
-/// What happened since the last line.
+/// Describes the operations since the last line.
 fn running_line(meters: &[LoadMeter]) -> String {
     let parts = meters.iter().map(|meter| {
         let now = meter.since_last_line();

@@ -28,7 +28,7 @@ use crate::remote::{self, Remote};
 
 /// The tenant.
 pub(super) const TENANT: &str = "cove-demo-mariadb";
-/// What the data directory knows of the server.
+/// File of the data directory about the server.
 const STATE_FILE: &str = "demo-mariadb.json";
 /// Whom the server runs as that root starts: MariaDB refuses root.
 const USERS: [&str; 2] = ["mysql", "nobody"];
@@ -70,7 +70,7 @@ static BUSY: Mutex<()> = Mutex::new(());
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct DemoMariaDb {
     directory: PathBuf,
-    /// Its process, once it is started.
+    /// Id of the process, once it is started.
     #[serde(default)]
     pid: Option<u32>,
 }
@@ -87,8 +87,8 @@ impl DemoMariaDb {
         Pid::from_raw(i32::try_from(self.pid?).ok()?)
     }
 
-    /// Whether its process is there: another one may have the number since, and one that has ended
-    /// has no arguments.
+    /// Returns whether its process is there: another one may have the number since, and one that
+    /// has ended has no arguments.
     fn is_running(&self) -> bool {
         let Some(pid) = self.pid else { return false };
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

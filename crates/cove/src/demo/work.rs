@@ -231,7 +231,7 @@ pub(super) fn programs() -> Vec<(&'static str, Value)> {
 /// Programs that wait: more than a server runs at once, for as long as it takes to look at them.
 const WAITING: usize = 12;
 const WAITING_SOURCE: &str = "import time\ntime.sleep(8)\nprint('waited')";
-/// What they yield to.
+/// Priority of the executions that others go before.
 const LOW_PRIORITY: i64 = -5;
 
 async fn labelled(server: &Remote, label: &str, state: &str) -> Result<Vec<Value>> {

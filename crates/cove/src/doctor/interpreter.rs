@@ -1,5 +1,5 @@
-//! What would keep the code interpreter from forking: the imports of the parked interpreter are
-//! done in a sandbox, and the threads are counted that they start.
+//! Checks that the code interpreter can fork: the imports of the parked interpreter are done in a
+//! sandbox, and the threads are counted that they start.
 
 use api::{CheckStatus, Execution, ExecutionRequest, LimitSpec, Verdict};
 use executions::{ExecutionError, ExecutionService, ProgramIo};
@@ -14,7 +14,7 @@ const PLAIN: &str = "interpreter forks";
 const NOT_FOUND: i32 = 127;
 /// Starts Python where there is one.
 const SCRIPT: &str = "command -v python3 >/dev/null || exit 127; exec python3 -";
-/// What helps with every library that `parked.py` sets it for.
+/// Remedy for every library that `parked.py` sets it for.
 const REMEDY: &str = "OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1";
 
 /// Does the imports, and returns what was found with the lines about it.
@@ -60,7 +60,7 @@ fn found(run: Result<Execution, ExecutionError>) -> Result<ForkHazards, (String,
     parsed.map_err(|error| (format!("the imports gave no answer: {error}"), unknown))
 }
 
-/// What follows from what the imports have started.
+/// Judges the threads that imports have started.
 fn judge(hazards: &ForkHazards) -> Vec<DoctorFinding> {
     let python = format!("Python {}", hazards.python);
     let Some(parked) = &hazards.parked else {

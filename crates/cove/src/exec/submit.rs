@@ -1,4 +1,4 @@
-//! What is asked of `cove exec submit`: from the command line to a request.
+//! Parses `cove exec submit` into a request.
 
 use std::ffi::OsStr;
 use std::fs;

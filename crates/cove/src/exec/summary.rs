@@ -6,7 +6,7 @@ use crate::remote::{place, plain};
 use crate::run::judgement;
 use crate::values::{columns, human_bytes};
 
-/// Everything that is known of one execution but what its program wrote.
+/// Describes an execution, without the output of its program.
 pub(super) fn summary(record: &ExecutionRecord) -> String {
     let mut text = format!("{}  {}\n", record.id, state(record));
     let mut line = |name: &str, value: &str| text.push_str(&format!("  {name:10}  {value}\n"));

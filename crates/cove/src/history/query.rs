@@ -1,4 +1,4 @@
-//! What a request for history asks for. Pure.
+//! Parameters of a request for history. Pure.
 
 use axum::http::Uri;
 use node::history::{COARSE_STEP_S, FINE_SLOTS, FINE_STEP_S, POINTS_MAX, SeriesId, WINDOW_S_MAX};

@@ -1,4 +1,4 @@
-//! How services are read for the history: counters and gauges in memory, once a second.
+//! Reads services for the history: counters and gauges in memory, once a second.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) fn owner_of_sessions(tenant: &str) -> String {
     format!("sessions/{tenant}")
 }
 
-/// What was read last, so that counters become rates.
+/// Previous reading, so that counters become rates.
 #[derive(Default)]
 struct ServerReading {
     executions: ExecutionActivity,

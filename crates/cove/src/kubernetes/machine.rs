@@ -161,10 +161,10 @@ impl CordonDrain {
     }
 }
 
-/// What is to be done.
+/// Next step of the drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrainStep {
-    /// Nothing.
+    /// Nothing to do.
     Nothing,
     /// Ask for a drain.
     Begin,

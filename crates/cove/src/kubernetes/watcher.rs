@@ -58,25 +58,25 @@ enum MachineWatchError {
     /// There is no answer.
     #[error("ask Kubernetes' API server")]
     Client(#[from] ClientError),
-    /// It refuses.
+    /// The API server refuses.
     #[error("the API server answers {status}: {message}; {remedy}")]
     Refused { status: StatusCode, message: String, remedy: &'static str },
-    /// It says something else than what was asked for.
+    /// The answer is of another kind than was asked for.
     #[error("read what the API server says of the machine")]
     Answer(#[from] serde_json::Error),
-    /// It does not end.
+    /// A line does not end.
     #[error(transparent)]
     Line(#[from] LineTooLong),
-    /// It ends the watch.
+    /// The API server ends the watch.
     #[error("the API server ended the watch: {0}")]
     Ended(String),
     /// The registry cannot be asked.
     #[error("ask the registry of nodes")]
     Registry(#[from] SqlStoreError),
-    /// What was asked for cannot be kept.
+    /// The mark cannot be written.
     #[error("write down that this node drains")]
     Mark(#[from] DataDirError),
-    /// The same, when it is to be forgotten.
+    /// The mark cannot be removed.
     #[error("remove `{DRAIN_FILE}`")]
     Unmark(#[source] io::Error),
 }
@@ -89,9 +89,9 @@ pub(super) struct MachineWatcher<'a> {
     mark: PathBuf,
     membership: &'a NodeMembership,
     own: CordonDrain,
-    /// Whether the machine was held when something was done about it last.
+    /// State of the machine when it was last acted on: held or not.
     met: Option<bool>,
-    /// What was said last of why it cannot be watched.
+    /// Failure that was logged last.
     failure: Option<String>,
 }
 

@@ -61,7 +61,7 @@ enum LiveEnd {
     Malformed(String),
 }
 
-/// One WebSocket, for as long as somebody is there.
+/// A WebSocket, for as long as its client is there.
 pub(super) struct LiveConversation {
     caller: InProcessCaller,
     drain: DrainHandle,

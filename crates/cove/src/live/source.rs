@@ -119,7 +119,7 @@ impl LiveOutlet {
 
 /// Why a topic is not followed any more.
 enum TopicEnd {
-    /// Nothing more can happen.
+    /// The source has ended.
     Over,
     Refused(ErrorDetail),
     Gone,

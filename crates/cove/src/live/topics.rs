@@ -11,7 +11,7 @@ const RECORDS_MAX: usize = 100;
 /// Steps of the history in one event.
 const HISTORY_STEPS: usize = 3;
 
-/// Something that can be followed.
+/// Topic that can be followed.
 pub(super) trait LiveTopic: Sync {
     /// Name of the topic in messages.
     fn name(&self) -> &'static str;
@@ -131,7 +131,7 @@ impl LiveTopic for ExecutionsTopic {
     }
 }
 
-/// What happens to one execution.
+/// Events of one execution.
 struct ExecutionEventsTopic;
 
 impl LiveTopic for ExecutionEventsTopic {
@@ -166,7 +166,7 @@ impl LiveTopic for SessionsTopic {
     }
 }
 
-/// What happens in one session.
+/// Events of one session.
 struct SessionEventsTopic;
 
 impl LiveTopic for SessionEventsTopic {
@@ -273,7 +273,7 @@ impl LiveTopic for SandboxesTopic {
     }
 }
 
-/// What the server measured in the latest steps of its history.
+/// Measurements of the latest steps of the server's history.
 struct HistoryTopic;
 
 impl LiveTopic for HistoryTopic {

@@ -97,7 +97,8 @@ fn absolute(path: &Path) -> Result<String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Where the client looks: in the project for those that can, else in the home directory.
+/// Returns the path where the client looks: in the project for those that can, else in the home
+/// directory.
 fn path_of(client: McpClient, environment: &Environment) -> Result<PathBuf> {
     let below_home = |path: &str| match environment.home() {
         Some(home) => Ok(home.join(path)),

@@ -27,15 +27,15 @@ const EXIT_KEPT: u8 = 1;
 enum WaitOutcome {
     /// The node has none any more.
     Drained,
-    /// It never will have none; why.
+    /// The node will never be drained, for this reason.
     InVain(&'static str),
-    /// It hands them over.
+    /// The node hands its sessions over.
     Goes(NodeDrainView),
-    /// It has not said yet how many it has.
+    /// The node has not reported yet how many sessions it has.
     Unknown,
 }
 
-/// What was seen of a node since it was asked to drain.
+/// Observations of a node since it was asked to drain.
 struct DrainWatch {
     seen_ms: u64,
     renewals: u32,

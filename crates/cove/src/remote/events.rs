@@ -63,7 +63,7 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, RemoteFailure> 
 
 /// Answers to one message of JSON-RPC over HTTP: one document, or events.
 pub(crate) enum RpcAnswers {
-    /// One document, until it was taken.
+    /// A single document, until it was taken.
     One(Option<Value>),
     Events(Box<EventPage>),
 }

@@ -18,12 +18,12 @@ const AWAY_MAX: Duration = Duration::from_secs(120);
 /// Longest line of a stream: the last event has the whole result.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
-/// What there is to know next.
+/// Next step of a follower.
 #[derive(Debug)]
 pub(crate) enum FollowStep {
-    /// Something happened.
+    /// An event.
     Event(Box<ExecutionEvent>),
-    /// It had ended and its last event is not to be had; this is what is known of it.
+    /// The execution had ended and its last event is not to be had; this is its record.
     Ended(Box<ExecutionRecord>),
     /// The connection is lost, for the first time in a row.
     Lost,
@@ -166,7 +166,7 @@ impl EventConnection {
 #[derive(Debug, Default)]
 pub(crate) struct LineSplitter {
     bytes: Vec<u8>,
-    /// What was handed out already.
+    /// Position up to which bytes were handed out.
     start: usize,
     /// Up to where there is no end of a line.
     searched: usize,

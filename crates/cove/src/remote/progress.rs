@@ -1,4 +1,4 @@
-//! What is going on, on one line of a terminal that is rewritten in place. Elsewhere nothing.
+//! Progress on one line of a terminal that is rewritten in place. Elsewhere nothing.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

@@ -18,14 +18,14 @@ use crate::run::{exit_code, judgement, show_compiler, write_through};
 /// Chunks of output that wait to be written. Beyond them, events wait.
 const CHUNKS_MAX: usize = 16;
 
-/// Which of the program's streams.
+/// Stream of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputTarget {
     Stdout,
     Stderr,
 }
 
-/// How an execution ended.
+/// End of an execution.
 #[derive(Debug)]
 pub(crate) enum ExecutionEnd {
     /// With a verdict.
@@ -46,11 +46,11 @@ impl From<ExecutionRecord> for ExecutionEnd {
 /// The parts of an execution that are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrintedParts {
-    /// What the program writes.
+    /// Output of the program.
     pub(crate) output: bool,
     /// The verdict, and hints.
     pub(crate) messages: bool,
-    /// What is going on, on a terminal.
+    /// Progress, on a terminal.
     pub(crate) progress: bool,
 }
 
@@ -100,7 +100,7 @@ impl ExecutionPrinter {
         Ok(None)
     }
 
-    /// It is in the queue.
+    /// Shows that the execution is in the queue.
     pub(crate) fn waiting(&mut self, position: Option<u64>, start_ms: Option<u64>) {
         self.progress.show(&format!("queued{}", place(position, start_ms)));
     }
@@ -136,7 +136,7 @@ impl ExecutionPrinter {
         }
     }
 
-    /// Something for a person that does not go away.
+    /// Prints a hint for a person, which stays.
     fn hint(&mut self, text: &str) {
         self.progress.clear();
         if self.parts.messages {

@@ -1,4 +1,4 @@
-//! What is asked of `cove run`: from the command line to a request.
+//! Parses `cove run` into a request.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -29,12 +29,12 @@ pub(crate) struct KnownLanguages {
 }
 
 impl KnownLanguages {
-    /// Those of this host.
+    /// Languages of this host.
     pub(super) fn here(languages: &Languages) -> KnownLanguages {
         KnownLanguages { list: languages.list(), hint: "`cove languages` lists them" }
     }
 
-    /// Those of a server.
+    /// Languages of a server.
     pub(crate) fn there(list: LanguageList) -> KnownLanguages {
         KnownLanguages { list, hint: "the server's GET /v1/languages lists them" }
     }

@@ -1,5 +1,4 @@
-//! What happens in a turn, as a person reads it: what the agent says on standard output, what it
-//! does on standard error.
+//! Prints the events of a turn: the agent's text on standard output, its acts on standard error.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -14,23 +13,23 @@ use crate::plain_text::{plain, plain_lines, plain_with_lines};
 /// Characters of a tool's input, or of what came of it, that are shown.
 const DETAIL_CHARS_MAX: usize = 100;
 
-/// What is shown.
+/// Kinds of events that are printed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventDisplay {
-    /// What the agent says.
+    /// The agent's text.
     pub(super) says: bool,
-    /// What it does.
+    /// The agent's acts.
     pub(super) does: bool,
 }
 
 /// Shows events one after the other.
 pub(super) struct EventPrinter {
     display: EventDisplay,
-    /// Nothing of others may steer the terminal.
+    /// True if output is a terminal, which nothing of others may steer.
     is_terminal: bool,
     /// The text that is being said came in pieces.
     in_pieces: bool,
-    /// Something was said in this turn.
+    /// True if text was printed in this turn.
     has_spoken: bool,
     failed: bool,
     is_done: bool,

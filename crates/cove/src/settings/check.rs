@@ -1,5 +1,6 @@
-//! What keeps a server with a configuration from starting although each value by itself is right:
-//! settings that contradict each other, files that are not there, references that lead to nothing.
+//! Checks that keep a server with a configuration from starting although each value by itself is
+//! right: settings that contradict each other, files that are not there, references to secrets that
+//! cannot be resolved.
 //!
 //! It asks the services by the same functions that they start with. It opens no store, listens
 //! nowhere and makes no file.

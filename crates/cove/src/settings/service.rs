@@ -15,7 +15,7 @@ use crate::token;
 /// Path of the tokens, for which a token needs the scope `tokens` as well.
 pub(crate) const TOKENS_PATH: &str = "/v1/tokens";
 
-/// What the routes answer from.
+/// State of the routes.
 struct SettingsService {
     configuration: ConfigReloader,
     tokens: TokenRegistry,

@@ -1,4 +1,4 @@
-//! Where objects are kept, and the key that secrets are sealed with.
+//! Object storage, and the key that secrets are sealed with.
 
 use std::path::Path;
 

@@ -107,7 +107,7 @@ pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// One renewal of a lease.
+/// Renewal of a lease.
 pub(super) struct WorkHeartbeat<'a> {
     /// Answer to the one before, as it came.
     pub(super) expected: &'a str,
@@ -314,7 +314,7 @@ impl ControlPlane {
     }
 }
 
-/// What happens in a session.
+/// Stream of a session's events.
 pub(super) struct ManagedEventStream {
     response: ClientResponse,
     lines: LineSplitter,

@@ -1,4 +1,4 @@
-//! One work item: the lease, the session's events, and its calls one after the other.
+//! Work on one item: the lease, the session's events, and its calls one after the other.
 
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
@@ -29,17 +29,17 @@ const EVENTS_WAITING_MAX: usize = 100;
 /// Time for what ends a session's work: a shell that is killed, a pause.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How far the worker is with its end.
+/// Phase of a worker's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopPhase {
     Running,
     /// Calls that run are finished, and nothing is begun.
     Draining,
-    /// What runs is killed.
+    /// Running calls are killed.
     Now,
 }
 
-/// What all items share.
+/// Parts that all items share.
 pub(super) struct ToolWorkerParts {
     pub(super) control: ControlPlane,
     pub(super) server: Remote,
@@ -51,10 +51,10 @@ pub(super) struct ToolWorkerParts {
     pub(super) tool_timeout: Duration,
 }
 
-/// How the work on an item ended.
+/// End of the work on an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ItemEnd {
-    /// Nothing is left to do.
+    /// Done; the reason.
     Finished(&'static str),
     /// Another worker, or this one later, goes on with it.
     Returned(&'static str),
@@ -66,7 +66,7 @@ pub(super) enum ItemEnd {
 }
 
 impl ItemEnd {
-    /// Its word in reports.
+    /// Returns the name of the end in reports.
     fn word(&self) -> &'static str {
         match self {
             ItemEnd::Finished(_) => "finished",
@@ -135,18 +135,18 @@ pub(super) async fn serve(
     end
 }
 
-/// What the feed of a session's events brings.
+/// Item of the feed of a session's events.
 enum FeedItem {
     /// All events so far, after each connection.
     History(Vec<ManagedEvent>),
     Event(ManagedEvent),
 }
 
-/// What the one thing that a session does at a time has come to.
+/// End of the step that a session is at.
 enum StepEnd {
     /// A call ran. Its tools come back.
     Ran(Box<SessionTools>, ToolCall, Result<ToolOutput, RemoteFailure>),
-    /// Its result was sent, or could not be.
+    /// The result was sent, or could not be.
     Sent(ToolCall, Result<(), ControlPlaneError>),
 }
 
@@ -389,7 +389,7 @@ impl<'a> ItemSession<'a> {
     }
 }
 
-/// How far the work on a session is.
+/// Progress of the work on a session.
 struct SessionProgress<'a> {
     ledger: CallLedger,
     /// None while a call has them.

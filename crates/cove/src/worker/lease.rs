@@ -40,7 +40,7 @@ pub(super) struct WorkLease<'a> {
     pub(super) work: &'a str,
     pub(super) credential: &'a HeaderValue,
     pub(super) report: WorkerReport,
-    /// How long it lasts without a heartbeat.
+    /// Time that the lease lasts without a heartbeat.
     ttl: Cell<Duration>,
     /// Answer to the last heartbeat, which proves who holds it.
     last: RefCell<String>,
@@ -57,7 +57,7 @@ impl<'a> WorkLease<'a> {
         WorkLease { control, work, credential, report, ttl: Cell::new(TTL_DEFAULT), last }
     }
 
-    /// How long it lasts without a heartbeat.
+    /// Returns the time that the lease lasts without a heartbeat.
     pub(super) fn ttl(&self) -> Duration {
         self.ttl.get()
     }

@@ -12,7 +12,7 @@ pub(super) const TOOL_NAMES: [&str; 6] = ["bash", "read", "write", "edit", "glob
 /// Largest number of calls of one session that are remembered.
 const CALLS_MAX: usize = 100_000;
 
-/// What an event asks of the worker beyond the calls that wait.
+/// Action for an event beyond the calls that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LedgerAction {
     Nothing,

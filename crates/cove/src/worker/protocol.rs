@@ -81,14 +81,14 @@ pub(super) struct ManagedSession {
     pub(super) resources: Vec<SessionResource>,
 }
 
-/// Something that is attached to a session.
+/// Resource that is attached to a session.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct SessionResource {
     #[serde(rename = "type")]
     pub(super) kind: String,
 }
 
-/// One page of a session's events.
+/// A page of a session's events.
 #[derive(Debug, Deserialize)]
 pub(super) struct ManagedEventPage {
     #[serde(default)]

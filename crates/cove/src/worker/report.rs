@@ -1,5 +1,5 @@
-//! What a worker says of its work: one line for each event, as text on standard error or as JSON
-//! on standard output. Nothing of what tools are given or return is in it.
+//! Reports of a worker: one line for each event, as text on standard error or as JSON on standard
+//! output. Nothing of what tools are given or return is in it.
 
 use std::io::{self, Write as _};
 

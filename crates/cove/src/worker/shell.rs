@@ -27,7 +27,7 @@ const PIECE_BYTES: usize = 32 << 10;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a shell that is killed to say that it has ended.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// What the starter writes once nothing that is typed is echoed or changed.
+/// Line that the starter writes once the terminal neither echoes nor changes input.
 const READY: &[u8] = b"cove-worker-shell-ready\n";
 /// Starts bash with pipes for its streams. `cat` moves bytes between them and the terminal.
 const STARTER: &str = "stty raw -echo && printf 'cove-worker-shell-ready\\n' && \
@@ -39,14 +39,14 @@ pub(super) struct PersistentShell {
     socket: Socket,
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ShellOutcome {
-    /// It returned with this status.
+    /// The command returned with this status.
     Done { output: String, status: i32 },
     /// The shell itself ended, by `exit` for example.
     Ended { output: String },
-    /// Its time was up.
+    /// The time of the command was up.
     TimedOut,
     /// The connection to it is lost, and with it what became of the command.
     Lost,

@@ -55,7 +55,7 @@ impl TailBuffer {
         Some((self.cut_text(at), status))
     }
 
-    /// All that is kept, as text.
+    /// Returns all that is kept, as text.
     pub(super) fn text(&self) -> String {
         self.cut_text(self.bytes.len())
     }

@@ -66,7 +66,7 @@ impl ToolError {
         ToolError::Model(message.into())
     }
 
-    /// What a refusal of the server means to a tool that asked for this.
+    /// Converts a refusal of the server for a tool that asked for `what`.
     fn of(failure: RemoteFailure, what: &str) -> ToolError {
         // The token is gone, or the session is; or there was no answer, and what was asked is not
         // the reason. A call must not come back for ever because of what is in it.
@@ -93,7 +93,7 @@ enum ShellState {
     /// There was none yet, or it is wanted anew.
     Fresh,
     Open(Box<PersistentShell>),
-    /// It ended or was killed: the model has to ask for a new one, so that it knows that
+    /// The shell ended or was killed: the model has to ask for a new one, so that it knows that
     /// directory and variables are not what they were.
     Ended,
 }

@@ -19,7 +19,7 @@ const USABLE: &str = "starting,active,paused,stopped,error";
 /// Time for an answer that needs a sandbox, or the end of one.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What new Cove sessions are made of.
+/// Settings of new Cove sessions.
 #[derive(Clone, Debug)]
 pub(super) struct WorkspaceTemplate {
     pub(super) environment: String,

@@ -45,7 +45,7 @@ pub enum TokenError {
     /// The store that keeps them failed.
     #[error("read or change the tokens in the store")]
     Store(#[from] SqlStoreError),
-    /// Nothing can wait for the store.
+    /// The runtime that waits for the store cannot be started.
     #[error("start a runtime")]
     Runtime(#[source] io::Error),
     /// The kernel gave no random bytes.

@@ -93,7 +93,7 @@ impl TokenIssuer {
         Ok(TokenIssuer { scopes: config.token_scopes(), config, scope_claim })
     }
 
-    /// What verifies its tokens. Scopes are read as groups are.
+    /// Returns the configuration that verifies its tokens. Scopes are read as groups are.
     fn verifier(&self) -> IssuerConfig {
         let claim = self.scope_claim.as_deref().unwrap_or(SCOPE_CLAIM);
         IssuerConfig { groups_claim: Some(claim.to_owned()), ..self.config.clone() }

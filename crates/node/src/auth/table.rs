@@ -115,7 +115,7 @@ fn version(it: &mut dyn StoreTransaction) -> Result<Option<u64>, SqlStoreError> 
     Ok((version > 0).then_some(version))
 }
 
-/// All that are not revoked, oldest first.
+/// Returns all tokens that are not revoked, oldest first.
 fn records(it: &mut dyn StoreTransaction) -> Result<Vec<TokenRecord>, SqlStoreError> {
     let sql = "SELECT id, name, sha256, created, operator, tenant, scopes, expires_ms \
         FROM cove_tokens WHERE revoked_ms IS NULL ORDER BY position";

@@ -1,4 +1,4 @@
-//! Where outgoing requests may go: not into the network that the server stands in.
+//! Guard of outgoing requests: none goes into the network that the server stands in.
 //!
 //! Whoever names the address of a webhook makes the server send a request for him. What a name
 //! leads to is found out once, every address is checked, and the connection goes to an address that
@@ -37,7 +37,7 @@ pub enum AddressRefusal {
     Address {
         /// The name, as it was given.
         host: String,
-        /// What the address is.
+        /// Class of the address.
         class: &'static str,
     },
 }
@@ -175,7 +175,7 @@ impl AddressGuard {
     }
 }
 
-/// What an address is at which this machine itself is reached.
+/// Class of an address at which this machine itself is reached.
 const LOCAL: &str = "of the machine itself";
 
 /// A name as it is compared.

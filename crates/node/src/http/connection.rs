@@ -41,7 +41,7 @@ use crate::tls::HTTP_2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionPeer(pub SocketAddr);
 
-/// What connections of a listener have in common.
+/// Context that connections of a listener share.
 #[derive(Clone)]
 pub(super) struct ConnectionContext {
     pub(super) site: ListenerSite,
@@ -119,7 +119,7 @@ pub(super) async fn serve(
 enum BegunConnection {
     Http1(ConnectionStream),
     Http2(ConnectionStream),
-    /// It is not encrypted, and has to be.
+    /// The connection is not encrypted, and has to be.
     Refused(ConnectionStream),
 }
 
@@ -201,7 +201,7 @@ pub(super) struct ConnectionService {
     /// State of its request that a handler keeps when it takes the connection over, for as long as
     /// it does.
     kept: Arc<Mutex<Option<UpgradedRequest>>>,
-    /// Its requests are answered side by side.
+    /// True if requests are answered side by side.
     is_multiplexed: bool,
 }
 

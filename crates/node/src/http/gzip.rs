@@ -1,4 +1,4 @@
-//! Whether a request takes compressed answers.
+//! Negotiation of compressed answers.
 
 use axum::http::{HeaderMap, header};
 

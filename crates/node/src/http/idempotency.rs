@@ -135,11 +135,11 @@ pub(super) struct KeyedRequest {
     ends_with_client: bool,
 }
 
-/// What is to be done about a request.
+/// Claim of a request on its key.
 enum KeyClaim {
-    /// It is the first with its key: carry it out.
+    /// The first request with its key, to be carried out.
     First(RunningKey),
-    /// Its answer is known.
+    /// A request whose answer is known.
     Answered(KeptAnswer),
 }
 
@@ -217,7 +217,7 @@ impl KeyedRequest {
         Ok(Some(KeyedRequest { id, fingerprint: hash.finalize().into(), ends_with_client }))
     }
 
-    /// Whether its work ends with the connection of its client.
+    /// Returns whether the work of the request ends with the connection of its client.
     pub(super) const fn ends_with_client(&self) -> bool {
         self.ends_with_client
     }
@@ -479,7 +479,7 @@ impl KeyId {
         [SqlValue::from(&*self.token_id), SqlValue::from(&*self.key)]
     }
 
-    /// What a sealed answer is bound to.
+    /// Returns the text that a sealed answer is bound to.
     fn place(&self) -> String {
         format!("{SERVICE} {}\n{}", self.token_id, self.key)
     }

@@ -92,7 +92,7 @@ pub struct HttpListenerTls {
 /// Clients that are served without TLS at a listener that has a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlaintextPolicy {
-    /// Nobody.
+    /// No client.
     Never,
     /// Programs of this machine, such as its own command line, health checks and proxies.
     #[default]

@@ -85,7 +85,7 @@ pub struct HttpShell {
     shared: Arc<ShellShared>,
     /// Routes whose bodies are taken as they come.
     streaming: Arc<[&'static str]>,
-    /// Where requests go that another node has to answer.
+    /// Forwarder of requests that another node has to answer.
     forwarder: Option<PeerForwarder>,
     /// Keys of requests; none where clients' keys have no effect.
     keys: Option<IdempotencyKeys>,

@@ -32,7 +32,7 @@ const REFUSAL_BYTES_MAX: usize = 256;
 /// it then does not await the answer is noticed only when the answer is written.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What carries the bytes of a connection.
+/// Transport of a connection.
 pub(super) enum ConnectionStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

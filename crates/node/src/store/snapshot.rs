@@ -34,7 +34,7 @@ pub struct StoreSnapshot {
 pub enum CopyProgress {
     /// Copy the next pages.
     Continue,
-    /// Nobody wants the copy any more: [`SqlStoreError::Closed`].
+    /// The copy is not wanted any more: [`SqlStoreError::Closed`].
     Stop,
 }
 

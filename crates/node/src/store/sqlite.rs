@@ -135,9 +135,9 @@ impl SqliteEngine {
         }
     }
 
-    /// One transaction with a savepoint for each job, so that one that fails takes back only
-    /// itself. None when the whole transaction was rolled back, as by a full disk: then each job
-    /// has to try alone, and learns its own error.
+    /// Commits jobs in one transaction with a savepoint for each, so that one that fails takes back
+    /// only itself. None when the whole transaction was rolled back, as by a full disk: then each
+    /// job has to try alone, and learns its own error.
     fn commit_together(
         &self,
         jobs: &mut [TransactionJob],
@@ -323,7 +323,7 @@ fn bind(
     check_parameters(sql, highest, parameters)
 }
 
-/// What both engines ask of parameters.
+/// Checks the parameters of a statement, by the rules of both engines.
 pub(super) fn check_parameters(
     sql: &str,
     wanted: usize,

@@ -1,4 +1,4 @@
-//! What goes into a statement and what comes out: values, rows and their conversions.
+//! Values of statements: parameters, rows and their conversions.
 
 use super::error::SqlStoreError;
 
@@ -8,7 +8,7 @@ use super::error::SqlStoreError;
 /// `BYTEA`, which both understand; a truth is `BIGINT` 0 or 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SqlValue {
-    /// Nothing.
+    /// SQL's null.
     Null,
     /// A whole number.
     Int(i64),
@@ -88,7 +88,7 @@ impl<T: Into<SqlValue>> From<Option<T>> for SqlValue {
 
 /// Type that a column can be read as.
 pub trait FromValue: Sized {
-    /// What is expected, for messages.
+    /// Description of the expected value, for messages.
     const EXPECTED: &'static str;
 
     /// The value as this type; nothing when it is of another kind or out of range.

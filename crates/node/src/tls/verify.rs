@@ -21,7 +21,7 @@ use super::provider;
 /// Demands on a certificate, by libpq's modes.
 #[derive(Debug)]
 pub enum CertificateTrust {
-    /// Nothing: what is sent is encrypted, but who reads it is not known.
+    /// No verification: what is sent is encrypted, but its reader is not known.
     Anybody,
     /// That an authority has signed it (`verify-ca`).
     Chain(RootCertStore),

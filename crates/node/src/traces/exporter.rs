@@ -93,9 +93,9 @@ impl RunningExporter {
 enum AttemptAnswer {
     /// Taken, but for so many spans.
     Taken { rejected: usize },
-    /// It would be refused again.
+    /// The collector refuses the spans, and would again.
     Refused(String),
-    /// It may be taken later, after this time if the collector has named one.
+    /// The collector may take the spans later, after this time if it has named one.
     Later(String, Option<Duration>),
 }
 

@@ -1,4 +1,4 @@
-//! Which trace a sandbox is a part of.
+//! Traces that sandboxes are parts of.
 //!
 //! What a program does through a grant arrives at a socket that knows its sandbox and nothing of
 //! requests. So who works with a sandbox says so here for as long as it does: an execution, a turn

@@ -1,4 +1,4 @@
-//! Which traces are recorded.
+//! Sampling: the choice of traces to record.
 
 use super::context::TraceId;
 

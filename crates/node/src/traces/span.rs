@@ -267,7 +267,7 @@ impl Drop for Span {
     }
 }
 
-/// As much of a text as a span holds.
+/// Cuts a text to the length that a span holds.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! What there is to type for who may do what: roles, keys of clients, policies, and what was done.
+//! Command-line definitions of access control: roles, keys of clients, policies, and the audit.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) struct RoleArgs {
     pub(crate) command: RoleCommand,
 }
 
-/// What to do with roles.
+/// Commands about roles.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RoleCommand {
     /// List roles, and how many have each
@@ -40,37 +40,37 @@ pub(crate) enum RoleCommand {
     /// Make a role
     #[command(help_template = HELP_TEMPLATE)]
     Add {
-        /// What to call it
+        /// Name of the new role
         #[arg(value_name = "ROLE")]
         name: String,
-        /// Who has it from the beginning
+        /// Members from the beginning
         #[arg(long, value_name = "PRINCIPAL")]
         member: Vec<String>,
     },
     /// Show who has a role, and what is granted to it in a warehouse
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the role
         #[arg(value_name = "ROLE")]
         name: String,
     },
     /// Give a role to principals
     #[command(help_template = HELP_TEMPLATE)]
     Give {
-        /// Its name
+        /// Name of the role
         #[arg(value_name = "ROLE")]
         name: String,
-        /// Who is to have it
+        /// Members to add
         #[arg(required = true, value_name = "PRINCIPAL")]
         members: Vec<String>,
     },
     /// Take a role from principals
     #[command(help_template = HELP_TEMPLATE)]
     Take {
-        /// Its name
+        /// Name of the role
         #[arg(value_name = "ROLE")]
         name: String,
-        /// Who is to have it no more
+        /// Members to remove
         #[arg(required = true, value_name = "PRINCIPAL")]
         members: Vec<String>,
     },
@@ -102,7 +102,7 @@ pub(crate) struct KeyArgs {
     pub(crate) command: KeyCommand,
 }
 
-/// What to do with API keys.
+/// Commands about API keys.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum KeyCommand {
     /// List a client's keys: until when each is good, and when it was last used
@@ -118,10 +118,10 @@ pub(crate) enum KeyCommand {
         /// The client's id
         #[arg(value_name = "CLIENT")]
         client: String,
-        /// What to call it
+        /// Name of the new key
         #[arg(value_name = "NAME")]
         name: String,
-        /// How long it is good, such as 90d [default: until it is removed]
+        /// Time for which it is valid, such as 90d [default: until it is removed]
         #[arg(long, value_name = "TIME", value_parser = values::duration)]
         expires: Option<Duration>,
     },
@@ -134,7 +134,7 @@ pub(crate) enum KeyCommand {
         /// The key's id, as `list` shows it
         #[arg(value_name = "KEY")]
         key: String,
-        /// How long the old secret is good, too, such as 1h [default: no longer]
+        /// Time for which the old secret stays valid, such as 1h [default: none]
         #[arg(long, value_name = "TIME", value_parser = values::duration)]
         grace: Option<Duration>,
     },
@@ -172,7 +172,7 @@ pub(crate) struct PolicyArgs {
     pub(crate) command: PolicyCommand,
 }
 
-/// What to do with policies.
+/// Commands about policies.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// List the policies of a warehouse
@@ -188,7 +188,7 @@ pub(crate) enum PolicyCommand {
     /// Show a policy
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the policy
         #[arg(value_name = "POLICY")]
         name: String,
     },
@@ -222,13 +222,13 @@ Examples:
     --column email=sha-256-global --column phone=show-last-4"
 )]
 pub(crate) struct SetPolicyArgs {
-    /// What to call it
+    /// Name of the policy
     #[arg(value_name = "POLICY")]
     pub(crate) name: String,
-    /// Who is restricted: a principal, a role, or `*` for everybody
+    /// Principal that is restricted: a principal, a role, or `*` for everybody
     #[arg(long, value_name = "PRINCIPAL")]
     pub(crate) principal: String,
-    /// Which table
+    /// Table
     #[arg(long, value_name = "TABLE", value_parser = relation)]
     pub(crate) table: CatalogName,
     /// A condition that the rows fulfil which he may read
@@ -280,7 +280,7 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "TIME", value_parser = values::moment_ms,
         conflicts_with = "follow")]
     pub(crate) until: Option<u64>,
-    /// How many of the newest at most
+    /// Maximum number of the newest
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub(crate) limit: usize,
     /// Go on with what is being done

@@ -1,4 +1,4 @@
-//! What there is to type for tables.
+//! Command-line definitions of tables.
 
 use std::path::PathBuf;
 
@@ -35,13 +35,13 @@ pub(crate) struct TableArgs {
     pub(crate) command: TableCommand,
 }
 
-/// What to do with tables.
+/// Commands about tables.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TableCommand {
     /// List the tables of a namespace
     #[command(help_template = HELP_TEMPLATE)]
     List {
-        /// Its name
+        /// Name of the namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         namespace: CatalogName,
         #[command(flatten)]
@@ -52,7 +52,7 @@ pub(crate) enum TableCommand {
     /// Show a table: where it is, its columns, branches and tags, properties
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the table
         #[arg(value_name = "TABLE", value_parser = relation)]
         name: CatalogName,
         #[command(flatten)]
@@ -78,7 +78,7 @@ pub(crate) enum TableCommand {
     Files {
         #[command(flatten)]
         rows: RowsArgs,
-        /// Which snapshot [default: the current one]
+        /// Snapshot [default: the current one]
         #[arg(long, value_name = "ID")]
         snapshot: Option<i64>,
     },
@@ -97,7 +97,7 @@ Examples:
     /// Set and unset properties of a table in one commit
     #[command(help_template = HELP_TEMPLATE)]
     Properties {
-        /// Its name
+        /// Name of the table
         #[arg(value_name = "TABLE", value_parser = relation)]
         name: CatalogName,
         #[command(flatten)]
@@ -106,20 +106,20 @@ Examples:
     /// Give a table another name, in the same namespace or another one
     #[command(help_template = HELP_TEMPLATE)]
     Rename {
-        /// Its name
+        /// Name of the table
         #[arg(value_name = "TABLE", value_parser = relation)]
         from: CatalogName,
-        /// Its name from now on
+        /// New name
         #[arg(value_name = "TABLE", value_parser = relation)]
         to: CatalogName,
     },
     /// Make a table of a metadata file that is there
     #[command(help_template = HELP_TEMPLATE)]
     Register {
-        /// What to call it
+        /// Name of the new table
         #[arg(value_name = "TABLE", value_parser = relation)]
         name: CatalogName,
-        /// Where the metadata file is
+        /// Location of the metadata file
         #[arg(value_name = "LOCATION")]
         location: String,
         /// Let a table of this name have it, if there is one
@@ -129,7 +129,7 @@ Examples:
     /// Release a table: its files stay, and its last metadata file is printed
     #[command(help_template = HELP_TEMPLATE)]
     Unregister {
-        /// Its name
+        /// Name of the table
         #[arg(value_name = "TABLE", value_parser = relation)]
         name: CatalogName,
     },
@@ -148,10 +148,10 @@ Examples:
 /// `cove catalog table stats`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TableStatsArgs {
-    /// Its name
+    /// Name of the table
     #[arg(value_name = "TABLE", value_parser = relation)]
     pub(crate) name: CatalogName,
-    /// Which snapshot [default: the current one]
+    /// Snapshot [default: the current one]
     #[arg(long, value_name = "ID", conflicts_with = "reference")]
     pub(crate) snapshot: Option<i64>,
     /// Branch or tag whose snapshot it is
@@ -161,10 +161,10 @@ pub(crate) struct TableStatsArgs {
     pub(crate) as_of: AsOfArgs,
 }
 
-/// What a table's metadata says, in rows.
+/// Metadata of a table, in rows.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RowsArgs {
-    /// Its name
+    /// Name of the table
     #[arg(value_name = "TABLE", value_parser = relation)]
     pub(crate) name: CatalogName,
     /// Print all that is known of each row, as CSV
@@ -189,7 +189,7 @@ Examples:
   cove catalog table create shop.orders --from orders.json --property owner=sales"
 )]
 pub(crate) struct CreateTableArgs {
-    /// Its name
+    /// Name of the new table
     #[arg(value_name = "TABLE", value_parser = relation)]
     pub(crate) name: CatalogName,
     /// A column; `:required` behind its type if every row has it
@@ -207,7 +207,7 @@ pub(crate) struct CreateTableArgs {
     /// A property
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) property: Vec<(String, String)>,
-    /// Where its files go [default: below its namespace's or warehouse's location]
+    /// Location of its files [default: below its namespace's or warehouse's location]
     #[arg(long, value_name = "LOCATION")]
     pub(crate) location: Option<String>,
     /// Version of Iceberg's format: 1, 2 or 3 [default: 2]

@@ -1,5 +1,5 @@
-//! What there is to type for looking after a catalog: maintenance, protection, how long what was
-//! dropped is kept; and functions.
+//! Command-line definitions of maintenance, protection, retention of what was dropped, and
+//! functions.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct MaintainArgs {
     pub(crate) command: MaintainCommand,
 }
 
-/// What to do to look after tables.
+/// Commands about maintenance of tables.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum MaintainCommand {
     /// Let snapshots, branches and tags go that have expired by the tables' properties
@@ -63,7 +63,7 @@ pub(crate) enum MaintainCommand {
     /// Show how far a job is, and what went
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its id
+        /// Id of the job
         #[arg(value_name = "ID")]
         id: String,
         /// Wait for its end
@@ -79,7 +79,7 @@ pub(crate) enum MaintainCommand {
     },
 }
 
-/// Which tables a job looks after.
+/// Tables that a job maintains.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct MaintainedArgs {
@@ -94,7 +94,7 @@ pub(crate) struct MaintainedArgs {
     pub(crate) all: bool,
 }
 
-/// How a job runs.
+/// Options of a job's run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobArgs {
     /// Change nothing: list what would go
@@ -123,7 +123,7 @@ pub(crate) struct ProtectionArgs {
     pub(crate) command: ProtectionCommand,
 }
 
-/// What to do with protection.
+/// Commands about protection.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ProtectionCommand {
     /// Protect a namespace, table or view
@@ -140,7 +140,7 @@ pub(crate) enum ProtectionCommand {
     Show(ThingArgs),
 }
 
-/// One thing of a warehouse.
+/// Arguments that name one object of a warehouse.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ThingArgs {
@@ -175,7 +175,7 @@ pub(crate) struct RetentionArgs {
     pub(crate) command: RetentionCommand,
 }
 
-/// What to do with the time.
+/// Commands about the retention.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RetentionCommand {
     /// Show it
@@ -216,27 +216,27 @@ pub(crate) struct FunctionArgs {
     pub(crate) command: FunctionCommand,
 }
 
-/// What to do with functions.
+/// Commands about functions.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum FunctionCommand {
     /// List the functions of a namespace
     #[command(help_template = HELP_TEMPLATE)]
     List {
-        /// Its name
+        /// Name of the namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         namespace: CatalogName,
     },
     /// Show a function: what it takes and returns, and how it is written down
     #[command(help_template = HELP_TEMPLATE)]
     Show {
-        /// Its name
+        /// Name of the function
         #[arg(value_name = "FUNCTION", value_parser = relation)]
         name: CatalogName,
     },
     /// Make a function of a document
     #[command(help_template = HELP_TEMPLATE)]
     Add {
-        /// Its name
+        /// Name of the function
         #[arg(value_name = "FUNCTION", value_parser = relation)]
         name: CatalogName,
         /// File with its document, as JSON; `-` for standard input

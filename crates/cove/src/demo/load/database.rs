@@ -22,7 +22,7 @@ const TABLE: &str = "demo_load";
 const LOGINS_MAX: usize = 2;
 /// Orders that are read.
 const ORDERS: u64 = 600;
-/// Of ten transactions those that write.
+/// Transactions of ten that write.
 const WRITES_OF_TEN: u64 = 3;
 
 /// Why there can be no clients; none when there can.
@@ -48,8 +48,8 @@ fn place(config: &CoveConfig) -> Result<(SocketAddr, DatabaseLogin)> {
     Ok((address, login))
 }
 
-/// Where clients log in, and how many at a time: deriving a key from the password keeps the thread
-/// busy, on which everything else waits meanwhile.
+/// Login of clients, and the number of concurrent ones: deriving a key from the password keeps the
+/// thread busy, on which everything else waits meanwhile.
 struct ClientPlace {
     place: (SocketAddr, DatabaseLogin),
     logins: Semaphore,
@@ -95,7 +95,7 @@ pub(super) async fn clients(
     })
 }
 
-/// One client, which connects again when its connection is lost.
+/// Runs a client, which connects again when its connection is lost.
 async fn serve(place: &ClientPlace, number: u32, meter: &LoadMeter) {
     let mut state = u64::from(number) + 1;
     loop {

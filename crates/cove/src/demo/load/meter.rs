@@ -16,7 +16,7 @@ const STEP_LAST: usize = 32 * 16 - 1;
 /// Characters of an error that are kept.
 const FAILURE_CHARS_MAX: usize = 300;
 
-/// How many operations took how long.
+/// Counts of operations by their time.
 #[derive(Clone, Debug)]
 struct TimeCounts {
     counts: Vec<u64>,
@@ -69,7 +69,7 @@ fn upper_us(step: usize) -> u64 {
     ((1 << power) * (STEPS + below + 1)).div_ceil(STEPS)
 }
 
-/// What a line shows.
+/// Counts of one line.
 #[derive(Debug)]
 pub(super) struct LineCounts {
     pub(super) operations: u64,
@@ -153,7 +153,7 @@ impl LoadMeter {
         }
     }
 
-    /// What happened since this was asked last.
+    /// Returns the counts since the previous call.
     pub(super) fn since_last_line(&self) -> LineCounts {
         let mut state = self.state.lock();
         let line = std::mem::take(&mut state.line);

@@ -13,11 +13,11 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::super::error::SqlStoreError;
 use crate::tls::{self, CertificateTrust, CertificateVerifier};
 
-/// What is needed to connect.
+/// Parameters of a connection.
 pub(super) struct PostgresTls {
     /// Host and database, for messages: never the user or a password.
     pub(super) name: String,
-    /// Everything else.
+    /// Other options.
     pub(super) options: Config,
     /// None when TLS is not wanted.
     pub(super) tls: Option<MakeRustlsConnect>,

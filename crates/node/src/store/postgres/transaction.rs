@@ -40,7 +40,7 @@ pub(super) struct PostgresTransaction<'t, C> {
     inner: &'t mut C,
     statements: &'t mut PreparedStatements,
     rows_max: usize,
-    /// What the first statement that failed means for the whole.
+    /// Consequence of the first statement that failed for the transaction.
     fate: Option<TransactionFate>,
 }
 
@@ -53,7 +53,7 @@ impl<'t, C: GenericClient> PostgresTransaction<'t, C> {
         PostgresTransaction { inner, statements, rows_max, fate: None }
     }
 
-    /// What became of it.
+    /// Returns the fate of the transaction.
     pub(super) fn fate(&self) -> Option<TransactionFate> {
         self.fate
     }
