@@ -115,7 +115,7 @@ struct TenantActivityCounters {
     used: Instant,
 }
 
-/// What is counted of executions as they go.
+/// Counters of executions as they go.
 #[derive(Debug, Default)]
 pub(crate) struct ActivityCounters {
     total: Counters,

@@ -94,13 +94,13 @@ pub(crate) struct CheckedSubmission(NewJob);
 /// Place where an execution is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutionLocation {
-    /// It runs on this server.
+    /// The job runs on this server.
     Here,
-    /// It runs on another server.
+    /// The job runs on another server.
     Elsewhere,
-    /// It waits for a server to take it.
+    /// The job waits for a server to take it.
     Waiting,
-    /// It has ended, or there is none.
+    /// The job has ended, or there is none.
     Over,
 }
 
@@ -359,7 +359,7 @@ impl Jobs {
         Ok((job, room))
     }
 
-    /// The same, with the trace that the job is a part of, if its request was asked for.
+    /// Fetches a job with the trace that it is a part of, if its request was asked for.
     async fn fetch_traced(
         &self,
         tenant: Option<&str>,

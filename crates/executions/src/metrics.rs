@@ -41,7 +41,7 @@ pub(crate) struct ExecutionMetrics {
     refused: Family<RefusedLabels, Counter>,
     modes: Family<ModeLabels, Counter>,
     parts: [Histogram; 5],
-    /// What the server's history is made of.
+    /// Counters for the server's history.
     pub(crate) activity: ActivityCounters,
 }
 

@@ -115,7 +115,7 @@ pub struct ProgramIo {
     pub control: Option<mpsc::Receiver<ProgramControl>>,
 }
 
-/// What waits for an execution.
+/// Caller that waits for an execution.
 #[derive(Clone, Copy, Debug)]
 enum ExecutionWaiter {
     /// A caller that is turned away when too many wait.

@@ -168,13 +168,13 @@ pub(crate) fn in_the_way(what: String) -> RequestRefusal {
     RequestRefusal::new(ErrorCode::Conflict, FIELD, message)
 }
 
-/// What a source refuses, as an error of the request.
+/// Converts a refusal of a source into an error of the request.
 fn refusal(error: http::HttpError) -> RequestRefusal {
     let detail = error.detail();
     RequestRefusal::new(detail.code, FIELD, detail.message.clone())
 }
 
-/// The same, with the name of what was looked for.
+/// Converts a refusal, with the name of what was looked for.
 fn named(error: http::HttpError, reference: &str) -> RequestRefusal {
     let refusal = refusal(error);
     let excerpt: String = reference.chars().take(SHOWN_MAX).collect();

@@ -21,11 +21,11 @@ const SEAL_BYTES: usize = 32;
 /// Request that a client may be asked to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputMethod {
-    /// Its user, by a form.
+    /// The client's user, by a form.
     Elicitation,
-    /// Its model.
+    /// The client's model.
     Sampling,
-    /// Its directories.
+    /// The client's directories.
     Roots,
 }
 

@@ -52,7 +52,7 @@ pub struct McpError {
     pub code: i64,
     /// Sentence for the model.
     pub message: String,
-    /// The same for programs.
+    /// Details for programs.
     pub data: Option<Value>,
     /// Scope that the caller's token lacks.
     pub(crate) missing_scope: Option<TokenScope>,
@@ -158,8 +158,8 @@ impl RpcRequest {
         self.meta().is_some_and(|meta| meta.contains_key(META_LOG_LEVEL))
     }
 
-    /// What the header `mcp-name` has to repeat: the name of the tool, the address of the
-    /// resource or the id of the task.
+    /// Returns the text that the header `mcp-name` has to repeat: the name of the tool, the address
+    /// of the resource or the id of the task.
     pub(crate) fn subject(&self) -> Option<&str> {
         let field = match self.method.as_str() {
             "tools/call" | "prompts/get" => "name",

@@ -1,4 +1,4 @@
-//! What a server of the protocol offers: tools, resources and prompts, behind one trait, and what a
+//! Offer of a server of the protocol: tools, resources and prompts, behind one trait, and what a
 //! call of one of them knows about its caller.
 
 use std::fmt;
@@ -25,7 +25,7 @@ pub trait McpOffer: fmt::Debug + Send + Sync {
     /// `Implementation` object: name, title and version.
     fn server_info(&self) -> Value;
 
-    /// What a model is told of all of it together.
+    /// Instructions for a model, about all of it together.
     fn instructions(&self) -> &str;
 
     /// `ServerCapabilities` object.
@@ -170,7 +170,7 @@ impl McpCall {
 pub(crate) struct NoticeSender {
     /// None where the client takes no stream.
     pub(crate) sender: Option<mpsc::Sender<Value>>,
-    /// What the client calls the progress of the call by.
+    /// Token by which the client names the progress of the call.
     pub(crate) progress_token: Option<Value>,
     pub(crate) wants_log: bool,
 }

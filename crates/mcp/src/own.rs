@@ -1,4 +1,4 @@
-//! What Cove itself offers: its [tools](crate::tools), and files of sessions as resources.
+//! Offer of Cove itself: its [tools](crate::tools), and files of sessions as resources.
 
 use node::auth::TokenPrincipal;
 use node::http::InProcessRoutes;
@@ -12,7 +12,7 @@ use crate::offer::{McpCall, McpOffer, McpOutcome, McpReply};
 use crate::tasks::{self, TASKS_EXTENSION};
 use crate::tools::{self, McpTool, TOOLS, cell};
 
-/// What a model is told of all tools together.
+/// Instructions for a model, about all tools together.
 const INSTRUCTIONS: &str = "Cove runs untrusted code in sandboxes. For one program use run_code. For work in several \
      steps create a session, then run commands and edit files in it, and end it when you are done.";
 

@@ -24,7 +24,7 @@ const LOG_LEVELS: [&str; 8] =
 pub(crate) enum McpRevision {
     /// [`STATELESS`]: results say what they are, lists how long they hold.
     Stateless,
-    /// One of [`WITH_HANDSHAKE`].
+    /// A revision of [`WITH_HANDSHAKE`].
     WithHandshake,
 }
 

@@ -48,11 +48,11 @@ impl IntoResponse for CallAnswer {
 pub(crate) struct RunningCall {
     pub(crate) answering: Answering,
     pub(crate) notices: mpsc::Receiver<Value>,
-    /// What the client calls its progress by.
+    /// Token by which the client names its progress.
     pub(crate) token: Option<Value>,
 }
 
-/// What happens next of a call.
+/// Next event of a call.
 enum CallEvent {
     Notice(Value),
     Answer(CallAnswer),

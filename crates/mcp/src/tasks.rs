@@ -86,7 +86,7 @@ fn unknown(id: &str) -> McpError {
     McpError::params(format!("unknown task \"{id}\""))
 }
 
-/// What a record of an execution says of its task.
+/// Returns the task of a record of an execution.
 fn task(record: &Value) -> Map<String, Value> {
     let status = match record["state"].as_str().unwrap_or_default() {
         "finished" => "completed",

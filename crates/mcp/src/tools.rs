@@ -29,11 +29,11 @@ const LIST_BYTES_MAX: usize = 9_000;
 /// Result of a call that reached its tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ToolResult {
-    /// What a model is shown.
+    /// Content for the model.
     pub(crate) content: Vec<Value>,
-    /// The same for programs.
+    /// Content for programs.
     pub(crate) structured: Option<Value>,
-    /// Whether the tool failed; a program that fails is no failure of the tool that ran it.
+    /// True if the tool failed; a program that fails is no failure of the tool that ran it.
     pub(crate) is_error: bool,
 }
 

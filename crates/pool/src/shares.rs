@@ -1,5 +1,5 @@
-//! Who may have how many server connections: bounds by server, tenant and user, fair between
-//! tenants by weight and measured use.
+//! Shares of server connections: bounds by server, tenant and user, fair between tenants by weight
+//! and measured use.
 //!
 //! The pool of resources in this crate is one for everybody. This is for users that keep their
 //! connections themselves, each thread its own, and share only the right to have them: a

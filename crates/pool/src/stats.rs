@@ -63,7 +63,7 @@ pub struct PoolStats {
     pub total_max: usize,
 }
 
-/// Where [`KeyStats`] come from. Written by the ledger under its lock, read by anybody.
+/// Figures behind [`KeyStats`]. Written by the ledger under its lock, read by anybody.
 #[derive(Debug)]
 pub(crate) struct KeyFigures {
     pub(crate) live: AtomicUsize,
@@ -124,7 +124,7 @@ impl KeyFigures {
     }
 }
 
-/// Where [`PoolStats`] come from. Written by the ledger under its lock, read by anybody.
+/// Figures behind [`PoolStats`]. Written by the ledger under its lock, read by anybody.
 #[derive(Debug)]
 pub(crate) struct PoolFigures {
     pub(crate) live: AtomicUsize,

@@ -14,7 +14,7 @@ use crate::key_state::Held;
 /// A place in the slab.
 pub(crate) type PlaceId = usize;
 
-/// What a place holds.
+/// Content of a waiter's place.
 #[derive(Debug)]
 enum WaiterPlace<K, R> {
     Free {
@@ -47,20 +47,20 @@ impl WaiterQueue {
     }
 }
 
-/// What a future finds in its place.
+/// Answer for a future in its place.
 pub(crate) enum WaiterAnswer<K, R> {
     Wait,
     Granted(Held<K, R>),
     Failed(AcquireError),
 }
 
-/// What a future left behind when it was dropped.
+/// Content that a future left behind when it was dropped.
 pub(crate) enum WaiterLeft<K, R> {
     /// Still in the queue of this key.
     Queued(usize),
-    /// It had been given a resource that it never picked up.
+    /// A resource was granted that the future never picked up.
     Granted(Held<K, R>),
-    /// It had been told of a failure.
+    /// The future had been told of a failure.
     Failed,
 }
 

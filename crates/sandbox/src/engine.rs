@@ -213,7 +213,7 @@ struct EngineShared {
     plain: KeyHandle<PreparedKind, PreparedSandbox>,
     /// Plain ones with a loopback.
     connected: WantedSandboxes,
-    /// Those over layers, without a loopback and with one.
+    /// Sandboxes over layers, without a loopback and with one.
     layered: [WantedSandboxes; 2],
     /// For each of the configured runtimes.
     warm: Vec<WarmRuntimeSandboxes>,

@@ -85,9 +85,9 @@ pub(crate) fn bind_writable(
 /// Content of `/home/user` when another command starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HomeContent {
-    /// Nothing.
+    /// An empty directory.
     Fresh,
-    /// What is there.
+    /// The directory as it is.
     Kept,
 }
 
@@ -181,7 +181,7 @@ fn prepared_inodes() -> u64 {
     ProgramLimits::default().disk_inodes + OWN_INODES
 }
 
-/// What is on a scratch file system before a command.
+/// Content of a scratch file system before a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScratchContent {
     /// The directories of every sandbox.

@@ -111,7 +111,7 @@ pub struct PolicyPreview {
     pub rights: Option<RightSet>,
     /// True if the policy restricts it: it is the policy's principal, or has that role.
     pub applies: bool,
-    /// As it is now.
+    /// Scope of reading as it is now.
     pub now: ReadScope,
     /// With the policy, in place of the one of its name.
     pub then: ReadScope,

@@ -167,7 +167,7 @@ fn put(response: &mut Response, name: header::HeaderName, value: &str) -> Result
     Ok(())
 }
 
-/// What of a file is still to be sent.
+/// Reader of the rest of a local file.
 struct LocalFileReader {
     warehouse: Arc<Warehouse>,
     location: String,

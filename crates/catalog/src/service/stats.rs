@@ -268,7 +268,7 @@ fn size(doc: &TableDoc, name: &str, default: i64) -> i64 {
     configured.filter(|bytes| *bytes > 0).unwrap_or(default)
 }
 
-/// What an answer is made of.
+/// Parts of an answer about health.
 struct HealthView<'a> {
     doc: &'a TableDoc,
     figures: SnapshotFigures,
@@ -437,7 +437,7 @@ impl HealthView<'_> {
         })
     }
 
-    /// How Spark does it. The name is quoted as SQL quotes texts.
+    /// Returns the call of a procedure as Spark writes it. The name is quoted as SQL quotes texts.
     fn call(&self, procedure: &str) -> String {
         let name = self.ident.to_string().replace('\'', "''");
         format!("CALL system.{procedure}(table => '{name}')")

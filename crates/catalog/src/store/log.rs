@@ -112,7 +112,7 @@ pub struct ChangeContext {
     pub names: Option<NameCounters>,
 }
 
-/// What the log says of one change.
+/// Record of a change in the log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogRecord<'a> {
     pub(super) relation: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! What was there at a moment of the past.
+//! Objects at a moment of the past.
 //!
 //! It is what is there now, but for what the log says happened since: the first line after the
 //! moment that is about a name says what the name was at the moment. So the log has to go back to
@@ -50,11 +50,11 @@ pub struct PastAndPresent {
     pub is_of_another: bool,
 }
 
-/// What a line says of the name that it is about, just before it.
+/// Meaning of a line for its name, just before the line.
 enum PriorName {
     /// There was nothing.
     Nothing,
-    /// It was the relation with this id.
+    /// The name was that of the relation with this id.
     Relation(String),
     /// The line is not about what the name stands for.
     Unsaid,

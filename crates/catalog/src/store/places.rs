@@ -1,6 +1,6 @@
-//! Where tables and views have files: each place that one's document has named since it was made.
-//! Snapshots and old metadata stay where they were written when a location changes, so a place is
-//! a relation's until that is forgotten.
+//! Places of files of tables and views: each one that a document has named since it was made.
+//! Snapshots and old metadata stay where they were written when a location changes, so a place is a
+//! relation's until that is forgotten.
 
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};

@@ -1,5 +1,5 @@
-//! What is said of a warehouse, a namespace or a relation beside its own properties: whether it is
-//! protected, and for how long what is dropped in it can come back.
+//! Rules of a warehouse, a namespace or a relation beside its own properties: protection, and the
+//! time for which what is dropped in it can come back.
 
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
@@ -33,7 +33,7 @@ impl RuleSubject<'_> {
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// What is kept of a rule.
+/// Stored part of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StoredRule {
     is_protected: bool,

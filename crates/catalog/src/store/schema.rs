@@ -5,10 +5,10 @@
 
 use node::store::MigrationStep;
 
-/// Whose tables they are.
+/// Name of the service that owns the tables.
 pub(super) const SERVICE: &str = "catalog";
 
-/// What brings the tables to their newest version; only ever added to.
+/// Migrations of the tables to their newest version; only ever added to.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_warehouses (

@@ -15,10 +15,10 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::StorageSettings;
 use crate::warehouse::{TableLocation, WarehouseStatus};
 
-/// Whose tables they are.
+/// Name of the service that owns the tables.
 pub(super) const SERVICE: &str = "catalog-storage";
 
-/// What brings the tables to their newest version; only ever added to.
+/// Migrations of the tables to their newest version; only ever added to.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_storage (

@@ -11,10 +11,10 @@ use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreDialect, StoreTra
 use super::handle::{CatalogStore, ms};
 use crate::error::{CatalogError, ErrorReason, Result, database_failure};
 
-/// Whose tables these are.
+/// Name of the service that owns the tables.
 pub(super) const SERVICE: &str = "catalog_timeline";
 
-/// What brings them to their newest version; only ever added to.
+/// Migrations of the tables to their newest version; only ever added to.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_dropped (

@@ -26,9 +26,9 @@ pub const FILE_BYTES_MAX: u64 = 512 << 20;
 /// Durability of a file: whether it survives a power failure once it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushMode {
-    /// Its content is durable elsewhere already.
+    /// The content is durable elsewhere already.
     No,
-    /// It is the only copy.
+    /// The file is the only copy.
     Yes,
 }
 
@@ -66,7 +66,7 @@ pub struct WarehouseFiles {
 struct WarehouseRoot {
     place: TableLocation,
     back: FileBackend,
-    /// What is between the directory and the place.
+    /// Parts between the directory and the place.
     inner: Vec<Box<str>>,
 }
 

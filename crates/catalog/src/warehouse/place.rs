@@ -17,7 +17,7 @@ const PART_BYTES_MAX: usize = 255;
 pub struct TableLocation {
     /// The bucket; none in the file system.
     bucket: Option<Box<str>>,
-    /// What is between the `/`; none is empty, `.` or `..`.
+    /// Parts between the `/`; none is empty, `.` or `..`.
     parts: Vec<Box<str>>,
 }
 

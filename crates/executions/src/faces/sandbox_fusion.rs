@@ -71,12 +71,12 @@ struct SandboxFusionContext {
     config: Arc<SandboxFusionConfig>,
 }
 
-/// What keeps a request from an answer of its own.
+/// Failure of a request that has no answer of its own.
 #[derive(Debug)]
 enum SandboxFusionFailure {
     /// Said with status 200, as `SandboxError`.
     Refused(String),
-    /// Of the server, the load or the request's form.
+    /// A failure of the server, the load or the request's form.
     Http(HttpError),
 }
 

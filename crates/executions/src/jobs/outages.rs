@@ -17,7 +17,7 @@ pub(super) struct QueueOutages {
     pub(super) sweeps: OutageLog,
 }
 
-/// Whether one task failed when it was last tried.
+/// Log of one task's outages: whether it failed when it was last tried.
 #[derive(Debug, Default)]
 pub(super) struct OutageLog {
     is_failing: AtomicBool,

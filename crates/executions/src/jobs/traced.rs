@@ -23,7 +23,7 @@ struct StoredTrace<'a> {
     tracestate: Option<String>,
     /// When it was accepted, by the clock of the queue.
     accepted_ms: u64,
-    /// What is stored of a request without a trace.
+    /// Request without its trace, which is stored.
     #[serde(borrow)]
     traced: Cow<'a, str>,
 }

@@ -10,18 +10,18 @@ use sandbox::{SharedFile, WorkspaceContent};
 
 /// Bytes of what one compilation makes. What is larger is run where it was compiled, once.
 const ARTIFACTS_BYTES_MAX: u64 = 64 << 20;
-/// How long the command that lists what was made may take.
+/// Wall time of the command that lists what was made.
 const LIST_WALL: Duration = Duration::from_secs(10);
-/// What that command may print: as many names as there may be, of usual length.
+/// Output of that command: as many names as there may be, of usual length.
 const LIST_OUTPUT_BYTES: u64 = 64 << 10;
 
-/// What became of a program that is to be run.
+/// Outcome of the build of a program.
 pub(super) enum BuiltProgram {
-    /// What it needs can be placed anywhere, any number of times.
+    /// The program's files can be placed anywhere, any number of times.
     Ready(ReadyProgram),
-    /// It has to be run in the sandbox it was compiled in.
+    /// The program has to be run in the sandbox it was compiled in.
     Here(Box<dyn LeasedSandbox>),
-    /// Its compiler refused it; the stage says so.
+    /// The compiler refused the program; the stage says so.
     Refused,
 }
 
@@ -76,7 +76,7 @@ impl ExecutionRun<'_> {
         }
     }
 
-    /// What a compiler said before, with no time taken for it now.
+    /// Returns the earlier outcome of a compiler, with no time taken for it now.
     fn cached(
         &mut self,
         stage: StageName,
@@ -246,7 +246,7 @@ fn names(list: &[u8]) -> Option<Vec<String>> {
     (!names.is_empty() && names.len() <= sandbox::OUTPUTS_MAX).then_some(names)
 }
 
-/// What a compiler made; `None` when something is missing.
+/// Collects the files that a compiler made; `None` when something is missing.
 fn collect(
     artifacts: &CompileArtifacts,
     contents: Vec<Result<Vec<u8>, String>>,
@@ -268,7 +268,7 @@ fn collect(
     Some(made)
 }
 
-/// The same in sealed files; `None` when descriptors or memory for them run out.
+/// Returns files as sealed ones; `None` when descriptors or memory for them run out.
 fn shared(made: &[WorkspaceFile]) -> Option<Vec<WorkspaceFile>> {
     let share = |file: &WorkspaceFile| -> std::io::Result<WorkspaceFile> {
         let shared = SharedFile::from_bytes(&file.content.read()?)?;

@@ -303,7 +303,7 @@ impl BoundScan {
 #[derive(Debug)]
 pub struct PlanPageBuilder {
     page: PlanPage,
-    /// What is left to be looked at.
+    /// Position of what is left to be scanned.
     rest: ScanPosition,
     /// The end of the manifests that this answer is made of.
     end: usize,

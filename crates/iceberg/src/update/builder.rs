@@ -379,7 +379,7 @@ fn split_removals<'a>(
     (run, rest)
 }
 
-/// One for each snapshot: a new one replaces the old. Whether that changed anything.
+/// Sets the statistics of a snapshot: new ones replace the old. Whether that changed anything.
 fn set_statistics(files: &mut Vec<StatisticsPart>, file: &StatisticsPart) -> bool {
     let is_about = |it: &&StatisticsPart| it.snapshot_id == file.snapshot_id;
     let mut about = files.iter().filter(is_about);

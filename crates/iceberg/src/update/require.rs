@@ -1,5 +1,5 @@
-//! What a commit requires of the table it finds, in the reference's words: clients and its test kit
-//! compare them.
+//! Requirements of a commit for the table it finds, in the reference's words: clients and its test
+//! kit compare them.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>

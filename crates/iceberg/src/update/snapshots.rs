@@ -233,7 +233,7 @@ fn check_retention(reference: &SnapshotReference) -> Result<()> {
     Ok(())
 }
 
-/// Somebody else was faster: the client looks at the table again, and has not lost its files.
+/// Refuses a commit that lost a race: the client loads the table again, and has not lost its files.
 fn stale(message: impl AsRef<str>) -> CatalogError {
     let message = format!("Validation failed, please retry: {}", message.as_ref());
     CatalogError::new(ErrorReason::CommitFailed, message)

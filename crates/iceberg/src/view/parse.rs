@@ -262,7 +262,7 @@ fn no(what: &str, name: &str, value: &RawJson) -> CatalogError {
 
 /// Some ids, as messages show them.
 fn ids_text(ids: &[i32]) -> String {
-    /// As many as anybody reads.
+    /// Maximum number of ids in a message.
     const SHOWN_MAX: usize = 20;
     let mut ids: Vec<String> = ids.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
     ids.sort();

@@ -29,11 +29,11 @@ pub const VERSION_LOG_MAX: usize = 1_000;
 /// Stands for the version, or the schema, that this commit has added last.
 pub(super) const LAST_ADDED: i32 = -1;
 
-/// How many versions of a view are kept.
+/// Property with the number of versions of a view that are kept.
 const HISTORY_ENTRIES: &str = "version.history.num-entries";
-/// How many that are if nobody says, as in the reference.
+/// Default of that number, as in the reference.
 const HISTORY_ENTRIES_DEFAULT: i32 = 10;
-/// Whether a view may lose the text of a dialect that it had.
+/// Property that lets a view lose the text of a dialect that it had.
 const DROP_DIALECT: &str = "replace.drop-dialect.allowed";
 
 /// Request to change one view.
@@ -163,7 +163,7 @@ pub(super) struct ViewBuilder {
     added_versions: usize,
     /// Versions that are new.
     added: HashSet<i32>,
-    /// What became the current version last.
+    /// Entry for the version that became the current one last.
     log_entry: Option<VersionLogEntry>,
 }
 

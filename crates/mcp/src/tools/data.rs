@@ -190,7 +190,7 @@ fn grants(sessions: &[Value]) -> ToolResult {
     ToolResult::new(text.trim_end(), json!({ "sessions": listed }))
 }
 
-/// What is behind a grant, as text.
+/// Describes the objects behind a grant as text.
 fn objects(found: &Value) -> String {
     let list = found["objects"].as_array().map_or(&[][..], Vec::as_slice);
     let (mut text, mut printed) = (String::new(), 0_usize);

@@ -29,7 +29,7 @@ pub enum ThreadLetter {
 /// Use of a connection whose user has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// It stays.
+    /// The connection stays.
     Keep,
     /// Close it, and drop the permit when it is closed.
     GiveUp,
@@ -112,8 +112,8 @@ struct KeyInner {
     waiting_threads: AtomicU32,
 }
 
-/// What one thread lets the others know of its connections of a key. On a cache line of its own,
-/// because it is written at every turn and read when somebody is in need only.
+/// Figures of one thread's connections of a key for the others. On a cache line of its own, because
+/// it is written at every turn and read when somebody is in need only.
 #[derive(Debug)]
 #[repr(align(64))]
 struct ThreadSeat {

@@ -89,7 +89,7 @@ pub enum DeniedBound {
 /// Use of a connection that its user has finished with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishedVerdict {
-    /// It stays.
+    /// The connection stays.
     Keep,
     /// To be closed: somebody else has the better claim to its slot.
     GiveUp {
@@ -103,14 +103,14 @@ pub enum FinishedVerdict {
 pub enum QuotaEffect {
     /// The key got a slot that this thread wanted.
     Granted {
-        /// Whose slot.
+        /// Key of the slot.
         key: KeyId,
         /// The thread that is to open a connection.
         thread: usize,
     },
     /// This thread is to close an idle connection of the key, if it still has one.
     Reclaim {
-        /// Whose connection.
+        /// Key of the connection.
         key: KeyId,
         /// The thread that has it.
         thread: usize,
@@ -143,7 +143,7 @@ struct TenantRecord {
     limits: TenantQuota,
     held: u32,
     keys: BTreeSet<KeyId>,
-    /// How many of them hold more than their bound, because it was higher.
+    /// Number of keys that hold more than their bound, because it was higher.
     keys_over: u32,
     /// Busy time by weight; see [`rules::virtual_time`].
     time: u128,
@@ -155,9 +155,9 @@ struct TenantRecord {
     wanted: u32,
     /// Slots that others will close for it.
     promised: u32,
-    /// Somebody waited long enough for the reserve.
+    /// True if a client waited long enough for the reserve.
     reserve_open: bool,
-    /// Where it stands in which line.
+    /// Line and place in it, where it stands in one.
     line: Option<(usize, u128)>,
     rank: Option<Rank>,
     flags: Arc<AtomicU32>,
@@ -169,13 +169,13 @@ struct UserRecord {
     connections_max: u32,
     held: u32,
     wants: Vec<ThreadWant>,
-    /// Its entry in the tenant's `eligible`, and how many it wants there.
+    /// Entry in the tenant's `eligible`, and the number wanted there.
     filed: Option<(Instant, u32)>,
-    /// It is counted in the tenant's `keys_over`.
+    /// True if it is counted in the tenant's `keys_over`.
     over: bool,
 }
 
-/// What one thread wants for a key.
+/// Connections that one thread wants for a key.
 #[derive(Clone, Copy, Debug)]
 struct ThreadWant {
     thread: usize,

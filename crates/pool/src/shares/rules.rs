@@ -19,7 +19,7 @@ const VIRTUAL_US: u128 = 1 << 32;
 /// Loads are kept as integers: slots by weight, times this.
 const LOAD_UNIT: u64 = 1 << 16;
 
-/// How a tenant stands towards others of its server.
+/// Standing of a tenant towards others of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TenantStanding {
     /// Slots it holds.
@@ -28,9 +28,9 @@ pub(super) struct TenantStanding {
     pub(super) entitled: u32,
     /// At least 1.
     pub(super) weight: u32,
-    /// It was seen lately.
+    /// True if it was active lately.
     pub(super) active: bool,
-    /// Its virtual time.
+    /// Virtual time of the tenant.
     pub(super) time: u128,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn gives(holder: &TenantStanding, to: &TenantStanding) -> bool {
         && holder.time > to.time.saturating_add(turn)
 }
 
-/// The same between two users of one tenant, who share by count and by who waits longer.
+/// Compares two users of one tenant, who share by count and by who waits longer.
 pub(super) fn sibling_gives(holder_held: u32, held: u32, waited: Duration) -> bool {
     holder_held > held.saturating_add(1) || waited >= SIBLING_PATIENCE
 }

@@ -20,7 +20,7 @@ pub(super) struct FusionLanguage {
     pub(super) compile_args: &'static [&'static str],
     /// Stages in SandboxFusion's answers.
     pub(super) stages: FusionStages,
-    /// What is missing, where a language of this name in the table would not be enough.
+    /// Missing tool, where a language of this name in the table would not be enough.
     needs: &'static str,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum FusionStages {
 pub(super) enum DialectRefusal {
     /// SandboxFusion has no such language.
     Unknown(String),
-    /// It has, and this server does not run it.
+    /// The language is known, and this server does not run it.
     NotHere(String),
 }
 
@@ -61,7 +61,7 @@ const fn special(name: &'static str, needs: &'static str) -> FusionLanguage {
     FusionLanguage { name, cove: None, compile_args: &[], stages: FusionStages::RunOnly, needs }
 }
 
-/// All that SandboxFusion's server or its client of version 0.3.7 names.
+/// Languages that SandboxFusion's server or its client of version 0.3.7 names.
 const LANGUAGES: [FusionLanguage; 32] = [
     of_table("python", "python", FusionStages::RunOnly, &[]),
     of_table(PYTEST, "python", FusionStages::RunOnly, &[]),

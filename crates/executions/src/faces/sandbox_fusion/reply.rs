@@ -202,7 +202,7 @@ fn reason(outcome: &StageOutcome) -> String {
     of_limit.map(str::to_owned).or_else(|| outcome.message.clone()).unwrap_or_default()
 }
 
-/// Everything that a stream had; what is not UTF-8 is replaced.
+/// Returns a whole stream; what is not UTF-8 is replaced.
 fn stream(text: &str, exact: Option<&String>) -> String {
     let exact = exact.and_then(|exact| BASE64.decode(exact).ok());
     exact.map_or_else(|| text.to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())

@@ -26,7 +26,7 @@ const NOTEBOOK_TIMEOUT_S: f64 = 45.0;
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Cells of a notebook.
 const CELLS_MAX: usize = 1000;
-/// Where programs are.
+/// Directory of programs.
 const WORKSPACE: &str = "/workspace/";
 /// Files with this in their names are not placed.
 const IGNORED: &str = "IGNORE_THIS_FILE";

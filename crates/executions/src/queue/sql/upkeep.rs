@@ -172,14 +172,14 @@ pub(super) fn remove(
     Ok(true)
 }
 
-/// What a sweep has to do.
+/// Work of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DueUpkeep {
     /// There are leases that have ended.
     pub(super) leases: bool,
     /// There are jobs that wait past their deadline.
     pub(super) deadlines: bool,
-    /// Something is kept for too long.
+    /// True if an ended job is kept for too long.
     pub(super) is_old_kept: bool,
     /// Jobs that have ended, with their requests and results.
     pub(super) kept: QueueLoad,
