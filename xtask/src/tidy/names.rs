@@ -1,5 +1,6 @@
-//! Rules for names and for the first words of doc comments: a type is found by its name, and a doc
-//! comment says what it describes before it says more.
+//! Rules for names and for the first words of doc comments: a type is found by its name, a name is
+//! made of words that an engineer would search for, and a doc comment says what it describes before
+//! it says more.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,25 @@ const PARTICIPLES: &[&str] = &[
 ];
 /// Nouns that end like participles.
 const NOUNS: &[&str] = &["Encoding", "Kind", "Setting", "String", "Timing"];
+/// Private metaphors that stood for a term of the field.
+const METAPHORS: &[&str] = &[
+    "desk",
+    "desks",
+    "ear",
+    "ears",
+    "gather",
+    "gathering",
+    "ground",
+    "heir",
+    "heirs",
+    "hungry",
+    "hush",
+    "parcel",
+    "parcels",
+];
+/// Words that declare a name.
+const DECLARATIONS: &[&str] =
+    &["const", "enum", "fn", "let", "mod", "mut", "static", "struct", "trait", "type"];
 /// Words that begin a clause or stand for a noun.
 const CLAUSE_OPENINGS: &[&str] = &[
     "Everything",
@@ -48,6 +68,12 @@ pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
                 types.entry(name).or_default().push((&file.path, index + 1));
                 if is_participle(name) {
                     let what = format!("`{name}` does not say what it is: add the noun");
+                    findings.add(&file.path, index + 1, what);
+                }
+            }
+            for name in declared_names(line) {
+                if let Some(word) = metaphor(name) {
+                    let what = format!("`{name}` has `{word}` in it: use the term of the field");
                     findings.add(&file.path, index + 1, what);
                 }
             }
@@ -91,6 +117,33 @@ fn type_name(line: &str) -> Option<&str> {
     let rest = ["struct ", "enum ", "trait "].iter().find_map(|kind| rest.strip_prefix(kind))?;
     let end = rest.find(|it: char| !it.is_alphanumeric()).unwrap_or(rest.len());
     Some(&rest[..end])
+}
+
+/// Returns the names that are declared on this line by a keyword.
+fn declared_names(line: &str) -> Vec<&str> {
+    let code = line.split("//").next().unwrap_or_default();
+    let words = code.split(|it: char| !it.is_alphanumeric() && it != '_');
+    let words: Vec<&str> = words.filter(|it| !it.is_empty()).collect();
+    let declared = words.windows(2).filter(|pair| DECLARATIONS.contains(&pair[0]));
+    declared.map(|pair| pair[1]).collect()
+}
+
+/// Returns the word of a name that is a metaphor.
+fn metaphor(name: &str) -> Option<&'static str> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for it in name.chars() {
+        if it == '_' || was_lower && it.is_ascii_uppercase() {
+            words.push(String::new());
+        }
+        was_lower = it.is_ascii_lowercase();
+        if let Some(word) = words.last_mut()
+            && it != '_'
+        {
+            word.push(it.to_ascii_lowercase());
+        }
+    }
+    METAPHORS.iter().copied().find(|known| words.iter().any(|word| word == known))
 }
 
 /// Returns whether a name is one word, and that a participle.
@@ -162,6 +215,23 @@ mod tests {
             ("Kind", 0),
         ] {
             assert_eq!(findings(&[("a/src/lib.rs", &format!("enum {name} {{}}"))]).len(), count);
+        }
+    }
+
+    #[test]
+    fn a_name_is_made_of_terms_of_the_field() {
+        for (line, count) in [
+            ("fn check_heir() {}", 1),
+            ("    let mut ground = 1;", 1),
+            ("pub(crate) struct LetterDesk;", 1),
+            ("const GATHER: u32 = 1;", 1),
+            ("mod ear;", 1),
+            ("fn heard() { let x = 1; }", 0),
+            ("let background = 1;", 0),
+            ("// fn ground", 0),
+            ("use crate::heir::Text;", 0),
+        ] {
+            assert_eq!(findings(&[("a/src/lib.rs", line)]).len(), count, "{line}");
         }
     }
 

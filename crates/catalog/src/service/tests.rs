@@ -3,12 +3,12 @@
 mod commits;
 mod crashes;
 mod creates;
-mod heirs;
 mod homes;
 mod keys;
 mod maintenance;
 mod plain;
 mod races;
+mod reused_names;
 mod shared;
 mod tables;
 mod time;

@@ -102,14 +102,14 @@ async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
             Ok(report) if is_over(&report) => break lake.get(&path(lake, id)).await?,
             Ok(report) => {
                 lost = None;
-                progress.text_line(&bar_of(&report));
+                progress.show(&bar_of(&report));
             }
             Err(failure) => {
                 let since = *lost.get_or_insert_with(clock::now);
                 if failure.fault != FailureKind::Lost || clock::now() - since > AWAY_MAX {
                     return Err(RemoteFailure::into(failure));
                 }
-                progress.text_line(&format!("{failure}; trying again"));
+                progress.show(&format!("{failure}; trying again"));
             }
         }
         sleep(wait).await;

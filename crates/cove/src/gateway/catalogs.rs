@@ -74,7 +74,7 @@ impl SandboxRequestObserver for CatalogAuditSink {
         let SandboxRequestRecord { text, status, outcome, error, took, bytes_out, bytes_in } =
             *seen;
         let text = format!("{text} {status}");
-        self.0.observe(&GatewayEvent {
+        self.0.saw(&GatewayEvent {
             text: Some(&text),
             error,
             took,

@@ -31,7 +31,7 @@ const QUIET_INTERVAL: Duration = Duration::from_secs(300);
 /// Time from a change until its record is read, with all that change meanwhile: a short program is
 /// queued, runs and ends within it. A client sees a change within 250 ms, of which this is the
 /// largest part.
-const GATHER: Duration = Duration::from_millis(100);
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
 /// Changed records that are read one by one. For more, the list is read, and then not again for
 /// [`READ_INTERVAL`].
@@ -332,7 +332,7 @@ impl TopicReader {
             if is_flood {
                 time::sleep(READ_INTERVAL).await;
             }
-            let changed = changes.changed(RECORDS_READ_MAX, GATHER);
+            let changed = changes.changed(RECORDS_READ_MAX, BATCH_WINDOW);
             let changed = time::timeout(self.feeds.read_interval(), changed).await;
             is_flood = matches!(changed, Ok(ChangeScope::All));
             // A change whose record was not read is one of all.
@@ -492,7 +492,7 @@ impl TopicReader {
             let read_at = time::Instant::now();
             match &mut changes {
                 Some(changes) => {
-                    let changed = changes.changed(1, GATHER);
+                    let changed = changes.changed(1, BATCH_WINDOW);
                     let _changed_or_time = time::timeout(interval, changed).await;
                 }
                 None => time::sleep(READ_INTERVAL).await,

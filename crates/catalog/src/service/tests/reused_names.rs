@@ -30,7 +30,7 @@ impl RightAuthority for ByName {
 }
 
 /// Checks who may do what with a table `a.t` that was dropped and can come back.
-async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may: bool) {
+async fn check_rights(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may: bool) {
     let who = CatalogPrincipal::new(id, id);
     let (call, t) = (ChangeCall::of(&who), ident(&["a"], "t"));
     let namespace = Some(&t.namespace);
@@ -138,7 +138,7 @@ async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
         catalog.relations().commit_table(&call, warehouse, &t, &body).await.unwrap();
         catalog.relations().drop_table(&call, warehouse, &t, false).await.unwrap();
         for id in ["namespace", "warehouse"] {
-            check_heir(&catalog, warehouse, id, true).await;
+            check_rights(&catalog, warehouse, id, true).await;
         }
         a_tick().await;
         catalog.namespaces().drop_namespace(&call, warehouse, &inner).await.unwrap();
@@ -146,7 +146,7 @@ async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
         let none = Properties::new();
         catalog.namespaces().create_namespace(&call, warehouse, &namespace, none).await.unwrap();
         for (id, may) in [("namespace", false), ("warehouse", true)] {
-            check_heir(&catalog, warehouse, id, may).await;
+            check_rights(&catalog, warehouse, id, may).await;
         }
         let to = |was: &TableIdent| Ok(was.clone());
         let id = catalog
