@@ -13,7 +13,7 @@
 //! | `mysql/frame.rs`, `mysql/lenenc.rs`, `mysql/packet.rs` | MySQL's packets, integers and strings, OK and error packets |
 //! | `mysql/capabilities.rs`, `mysql/handshake.rs`, `mysql/auth.rs` | the connection phase |
 //! | `mysql/command.rs`, `mysql/reply.rs`, `mysql/changes.rs` | commands, the grammar of their replies, session trackers |
-//! | `mysql/sql.rs` | the effects of a statement: `mysql/sql/lexer.rs`, `mysql/sql/scan.rs`, `mysql/sql/words.rs` |
+//! | `mysql/sql.rs` | the effects of a statement: `mysql/sql/lexer.rs`, `mysql/sql/scan.rs`, `mysql/sql/keywords.rs` |
 //! | `prohibitions.rs`, `mask.rs`, `shape.rs` | statements that some clients may not send; statements without values |
 #![forbid(unsafe_code)]
 

@@ -18,6 +18,7 @@
 
 mod details;
 mod effects;
+mod keywords;
 mod lexer;
 mod mode;
 mod prohibited;
@@ -28,12 +29,11 @@ mod routine;
 mod scan;
 mod set;
 mod verbs;
-mod words;
 
 pub use effects::MysqlEffects;
+pub use keywords::is_replayable_variable;
 pub use mode::{CharsetClass, SqlMode};
 pub use prohibited::is_system_schema;
-pub use words::is_replayable_variable;
 
 use crate::prohibitions::TextProhibitions;
 

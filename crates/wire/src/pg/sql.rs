@@ -18,6 +18,7 @@
 
 mod details;
 mod effects;
+mod keywords;
 mod lexer;
 mod mentions;
 mod prohibited;
@@ -26,7 +27,6 @@ mod rewrite;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::ops::Range;
 
@@ -209,7 +209,7 @@ pub fn analyse(text: &[u8]) -> TextAnalysis {
     };
     if found.effects.intersects(FOREIGN) {
         analysis.mentions = mentions::mentions(text);
-        if words::mentions_lasting(text) {
+        if keywords::mentions_lasting(text) {
             analysis.effects |= PgEffects::LASTING;
         }
     }
@@ -264,7 +264,7 @@ fn only_reads(changes: &[PgSettingChange]) -> bool {
 }
 
 fn verb(text: &[u8]) -> StatementVerb {
-    use words::Word;
+    use keywords::Word;
     match scan::first(text) {
         Word::Begin | Word::Start => StatementVerb::Begin,
         Word::Commit | Word::End => StatementVerb::Commit,

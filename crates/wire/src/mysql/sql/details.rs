@@ -2,12 +2,12 @@
 //!
 //! Unlike the scan this allocates; it is reached only by texts whose effects ask for it.
 
+use super::keywords::{self, Word};
 use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
 use super::mode::{CharsetClass, SqlMode};
 use super::quote::is_variable_name;
 use super::routine::RoutineBody;
 use super::set::{self, AssignmentTarget, ScannedValue, ValueScope};
-use super::words::{self, Word};
 use super::{
     AssignedValue, KillStatement, KillTarget, MysqlNameAction, MysqlNameUse, MysqlTextDetails,
     VariableAssignment, VariableScope, verbs,
@@ -28,7 +28,7 @@ pub(super) fn details(text: &[u8], mode: SqlMode) -> MysqlTextDetails {
             continue;
         }
         let verb = match first.kind {
-            MysqlTokenKind::Word => words::word(first.text(text)),
+            MysqlTokenKind::Word => keywords::word(first.text(text)),
             _ => Word::Name,
         };
         let read = details.statement(verb, lexer.clone());
@@ -57,7 +57,7 @@ fn skip_statement(lexer: &mut MysqlLexer<'_>, verb: Word) {
         } else if token.is_mark(b';') {
             return;
         } else if matches!(verb, Word::Create | Word::Alter) && token.kind == MysqlTokenKind::Word {
-            let word = words::word(token.text(lexer.text()));
+            let word = keywords::word(token.text(lexer.text()));
             body = verbs::is_routine(word).then(RoutineBody::new);
         }
     }
@@ -319,7 +319,7 @@ impl MysqlTextDetails {
                 MysqlTokenKind::Mark(b'(') => depth += 1,
                 MysqlTokenKind::Mark(b')') => depth = depth.saturating_sub(1),
                 MysqlTokenKind::Word
-                    if depth == 0 && words::word(token.text(text)) == Word::For =>
+                    if depth == 0 && keywords::word(token.text(text)) == Word::For =>
                 {
                     let verb = verbs::peek(&mut reader.lexer);
                     return match verb {
@@ -437,7 +437,7 @@ impl MysqlTokenReader<'_> {
         let token = self.lexer.next().ok_or(UnreadableText)?;
         let text = token.text(self.lexer.text());
         match token.kind {
-            MysqlTokenKind::Word if words::word(text) == Word::Default => {
+            MysqlTokenKind::Word if keywords::word(text) == Word::Default => {
                 Ok(AssignedValue::Default)
             }
             MysqlTokenKind::Word | MysqlTokenKind::Name | MysqlTokenKind::Text => {
@@ -496,7 +496,7 @@ pub(super) fn identifier(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<S
 pub(super) fn constant(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<String> {
     let text = token.text(lexer.text());
     match token.kind {
-        MysqlTokenKind::Word => match words::word(text) {
+        MysqlTokenKind::Word => match keywords::word(text) {
             Word::True => Some("1".to_owned()),
             Word::False => Some("0".to_owned()),
             _ if text.eq_ignore_ascii_case(b"null") => None,

@@ -8,9 +8,9 @@
 //! Code of the database that is called is not seen here: what it may do rests on the rights of the
 //! role.
 
+use super::keywords::{self, Word};
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs::peek;
-use super::words::{self, Word};
 
 /// Longest name that is compared.
 const NAME_BYTES_MAX: usize = 64;
@@ -145,7 +145,7 @@ pub(super) fn token(
     let text = lexer.text();
     if token.kind == MysqlTokenKind::Word && !place.behind_dot {
         let mut ahead = lexer.clone();
-        let found = match words::word(token.text(text)) {
+        let found = match keywords::word(token.text(text)) {
             Word::Show => show(lexer),
             Word::Alter if peek(&mut ahead) == Word::User => Some("ALTER USER"),
             Word::Load if loads_file(ahead.clone()) => Some("LOAD DATA of the server's files"),

@@ -1,10 +1,10 @@
 //! Texts that are one question, which a pooler can answer itself.
 
 use super::details::{self, MysqlTokenReader};
+use super::keywords::{self, MysqlFunctionEffect, Word};
 use super::lexer::{CommentReading, MysqlLexer, MysqlTokenKind, VersionConditions};
 use super::mode::SqlMode;
 use super::set;
-use super::words::{self, MysqlFunctionEffect, Word};
 use super::{QuestionTopic, RowLimit, SessionQuestion, verbs};
 
 /// Tokens of the longest question; what is longer is none.
@@ -43,7 +43,7 @@ pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
     }
     let is_lock = reader.lexer.next().is_some_and(|it| {
         it.kind == MysqlTokenKind::Word
-            && words::known(it.text(text)).call == MysqlFunctionEffect::GetLock
+            && keywords::known(it.text(text)).call == MysqlFunctionEffect::GetLock
     });
     if !is_lock || !reader.eat_mark(b'(') {
         return false;
@@ -119,7 +119,7 @@ fn select(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
     let mut end = first.end;
     let what = match first.kind {
         MysqlTokenKind::Word => {
-            let what = match words::known(name).call {
+            let what = match keywords::known(name).call {
                 MysqlFunctionEffect::RowCount => QuestionTopic::RowCount,
                 MysqlFunctionEffect::FoundRows => QuestionTopic::FoundRows,
                 _ => return None,
@@ -132,7 +132,7 @@ fn select(reader: &mut MysqlTokenReader<'_>) -> Option<SessionQuestion> {
         MysqlTokenKind::System => {
             let mut variable = name.get(2..).unwrap_or_default();
             if reader.eat_mark(b'.') {
-                matches!(words::word(variable), Word::Session | Word::Local).then_some(())?;
+                matches!(keywords::word(variable), Word::Session | Word::Local).then_some(())?;
                 let last = reader.lexer.next()?;
                 variable = last.text(text);
                 end = last.end;
@@ -161,7 +161,9 @@ fn alias(reader: &mut MysqlTokenReader<'_>) -> Option<Option<String>> {
     };
     let name = match token.kind {
         // Without `AS` a word may be one of the grammar.
-        MysqlTokenKind::Word if !has_as && words::word(token.text(ahead.text())) != Word::Name => {
+        MysqlTokenKind::Word
+            if !has_as && keywords::word(token.text(ahead.text())) != Word::Name =>
+        {
             None
         }
         MysqlTokenKind::Word | MysqlTokenKind::Name => details::identifier(&token, &ahead),

@@ -1,10 +1,10 @@
 //! Texts with some of their words replaced.
 
+use super::keywords::{self, MysqlFunctionEffect, Word};
 use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
 use super::mode::SqlMode;
 use super::quote::quote_identifier;
 use super::set;
-use super::words::{self, MysqlFunctionEffect, Word};
 
 /// Place where a text asks for the number of its connection.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ struct RewritePosition {
 impl RewritePosition {
     fn pass(&mut self, token: &MysqlToken, text: &[u8]) {
         let word = match token.kind {
-            MysqlTokenKind::Word if !self.after_dot => words::word(token.text(text)),
+            MysqlTokenKind::Word if !self.after_dot => keywords::word(token.text(text)),
             _ => Word::Name,
         };
         match token.kind {
@@ -98,7 +98,7 @@ impl RewritePosition {
         let name = token.text(text);
         let end = match token.kind {
             MysqlTokenKind::Word | MysqlTokenKind::Name => {
-                let call = words::known(set::unquoted(name)).call;
+                let call = keywords::known(set::unquoted(name)).call;
                 (call == MysqlFunctionEffect::ConnectionId).then_some(())?;
                 ahead.next().filter(|it| it.is_mark(b'('))?;
                 ahead.next().filter(|it| it.is_mark(b')'))?.end
@@ -125,7 +125,7 @@ impl RewritePosition {
         let ends = match ahead.next() {
             None => true,
             Some(next) if next.kind == MysqlTokenKind::Word => {
-                is_behind_columns(words::word(next.text(text)))
+                is_behind_columns(keywords::word(next.text(text)))
             }
             Some(next) => next.is_mark(b',') || next.is_mark(b';'),
         };

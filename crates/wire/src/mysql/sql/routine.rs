@@ -6,9 +6,9 @@
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/create-procedure.html>
 
+use super::keywords::{self, Word};
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;
-use super::words::{self, Word};
 
 /// A definition that is being read, from behind the word that says what it defines.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl RoutineBody {
     /// Takes a token, and what follows it. Says whether the definition is over with it.
     pub(super) fn token(&mut self, token: &MysqlToken, lexer: &MysqlLexer<'_>) -> bool {
         let word = match token.kind {
-            MysqlTokenKind::Word => words::word(token.text(lexer.text())),
+            MysqlTokenKind::Word => keywords::word(token.text(lexer.text())),
             _ => Word::Name,
         };
         match word {
@@ -56,7 +56,7 @@ fn begins_block(lexer: &MysqlLexer<'_>) -> bool {
     let is_label =
         token.kind == MysqlTokenKind::Word && ahead.next().is_some_and(|it| it.is_mark(b':'));
     let word = match token.kind {
-        MysqlTokenKind::Word => words::word(token.text(lexer.text())),
+        MysqlTokenKind::Word => keywords::word(token.text(lexer.text())),
         _ => Word::Name,
     };
     is_label || word.begins_inner()

@@ -5,13 +5,13 @@
 //! bounded number of tokens, and looks into a text within the text once.
 
 use super::effects::MysqlEffects;
+use super::keywords::{self, KnownWord, MysqlFunctionEffect, Word};
 use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
 use super::mode::SqlMode;
 use super::prohibited::{self, TokenPlace};
 use super::routine::RoutineBody;
 use super::set::{self, AfterTarget};
 use super::verbs;
-use super::words::{self, KnownWord, MysqlFunctionEffect, Word};
 use crate::prohibitions::TextProhibitions;
 
 /// Returns what one or two passes found.
@@ -176,7 +176,7 @@ impl<'a> MysqlScan<'a> {
             chain: MysqlNameChain {
                 parts: 0,
                 last: MysqlToken { kind: MysqlTokenKind::Word, start: 0, end: 0 },
-                known: words::known(b""),
+                known: keywords::known(b""),
                 before: MysqlPreviousToken::Start,
             },
             assigning: AssignmentState::No,
@@ -274,8 +274,8 @@ impl<'a> MysqlScan<'a> {
         let text = token.text(self.text);
         let after_dot = self.before == MysqlPreviousToken::Dot;
         let known = match token.kind {
-            MysqlTokenKind::Word => words::known(text),
-            _ => words::known(b""),
+            MysqlTokenKind::Word => keywords::known(text),
+            _ => keywords::known(b""),
         };
         if after_dot && self.system {
             self.effects |= set::reads(text);
@@ -408,7 +408,7 @@ impl<'a> MysqlScan<'a> {
         match next.kind {
             MysqlTokenKind::User => self.effects |= MysqlEffects::USER_VARIABLE_WRITE,
             MysqlTokenKind::Word => {
-                if matches!(words::word(next.text(self.text)), Word::Outfile | Word::Dumpfile) {
+                if matches!(keywords::word(next.text(self.text)), Word::Outfile | Word::Dumpfile) {
                     self.effects |= MysqlEffects::WRITES;
                     self.prohibitions.deny_readers(Some("INTO OUTFILE"));
                 }
@@ -447,7 +447,7 @@ impl<'a> MysqlScan<'a> {
         if target.effects.intersects(MysqlEffects::GLOBAL) {
             self.prohibitions.deny_readers(Some("SET of what is not the session's"));
         }
-        if words::word(token.text(self.text)) == Word::Password {
+        if keywords::word(token.text(self.text)) == Word::Password {
             self.prohibitions.deny_sandboxes(Some("SET PASSWORD"));
         }
         self.effects |= match temporary {
@@ -487,7 +487,7 @@ impl<'a> MysqlScan<'a> {
             // In quotes it can be that of the server as well as one of the database.
             let text = last.text(self.text);
             let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
-            self.call(words::known(inner).call);
+            self.call(keywords::known(inner).call);
         }
         let first = self.position <= 1;
         if self.calls && !first && !self.is_no_function(before) {
@@ -547,9 +547,9 @@ impl<'a> MysqlScan<'a> {
             self.prohibitions.deny_sandboxes(Some(COMPUTED));
             return unseen;
         };
-        let goes_on = ahead
-            .next()
-            .is_some_and(|it| !it.is_mark(b';') && words::word(it.text(self.text)) != Word::Using);
+        let goes_on = ahead.next().is_some_and(|it| {
+            !it.is_mark(b';') && keywords::word(it.text(self.text)) != Word::Using
+        });
         let text = string.text(self.text);
         let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
         let plain = inner.iter().all(|it| *it != b'\\' && Some(it) != text.first());

@@ -4,9 +4,9 @@
 //! - <https://dev.mysql.com/doc/refman/8.4/en/set-variable.html>
 
 use super::effects::MysqlEffects;
+use super::keywords::{self, Word, is_replayable_variable};
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;
-use super::words::{self, Word, is_replayable_variable};
 
 /// Target of an assignment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,7 +76,7 @@ pub(super) fn parse(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> Assignmen
         MysqlTokenKind::Name => plain(*first, ValueScope::Session, ahead),
         MysqlTokenKind::Word => {
             let before = ahead.clone();
-            let word = words::word(first.text(text));
+            let word = keywords::word(first.text(text));
             let scope = match word {
                 Word::Global | Word::Persist | Word::PersistOnly => Some(ValueScope::Global),
                 Word::Session | Word::Local => Some(ValueScope::Session),
@@ -117,7 +117,7 @@ fn is_assigned(lexer: &MysqlLexer<'_>) -> bool {
 fn scoped(held: ValueScope, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
     let Some(name) = ahead.next() else { return AssignmentTarget::Unknown };
     match name.kind {
-        MysqlTokenKind::Word if words::word(name.text(ahead.text())) == Word::Transaction => {
+        MysqlTokenKind::Word if keywords::word(name.text(ahead.text())) == Word::Transaction => {
             AssignmentTarget::Transaction(held)
         }
         _ => last_part(name, held, ahead),
@@ -159,7 +159,7 @@ fn system(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
         return plain(name, ValueScope::Unsaid, ahead);
     }
     *ahead = dot;
-    let held = match words::word(name.text(text)) {
+    let held = match keywords::word(name.text(text)) {
         Word::Session | Word::Local => ValueScope::Session,
         // Whatever else stands there is the name of a key cache, or a scope of the server.
         _ => ValueScope::Global,
@@ -208,13 +208,13 @@ pub(super) fn value(ahead: &mut MysqlLexer<'_>) -> ScannedValue {
         None => true,
         Some(next) => {
             let is_for =
-                next.kind == MysqlTokenKind::Word && words::word(next.text(text)) == Word::For;
+                next.kind == MysqlTokenKind::Word && keywords::word(next.text(text)) == Word::For;
             next.is_mark(b',') || next.is_mark(b';') || is_for
         }
     };
     match token.kind {
         _ if !ends => ScannedValue::Expression,
-        MysqlTokenKind::Word if words::word(token.text(text)) == Word::Default => {
+        MysqlTokenKind::Word if keywords::word(token.text(text)) == Word::Default => {
             ScannedValue::Default
         }
         MysqlTokenKind::Word

@@ -1,13 +1,15 @@
 //! Meaning of the first words of a statement.
 
 use super::effects::MysqlEffects;
+use super::keywords::{self, Word};
 use super::lexer::{MysqlLexer, MysqlTokenKind};
-use super::words::{self, Word};
 
 /// The word behind the present place; a name in quotes is none.
 pub(super) fn peek(lexer: &mut MysqlLexer<'_>) -> Word {
     match lexer.next() {
-        Some(token) if token.kind == MysqlTokenKind::Word => words::word(token.text(lexer.text())),
+        Some(token) if token.kind == MysqlTokenKind::Word => {
+            keywords::word(token.text(lexer.text()))
+        }
         _ => Word::Name,
     }
 }

@@ -5,10 +5,10 @@
 use std::ops::Range;
 
 use super::effects::PgEffects;
+use super::keywords::{self, LowerWord, NAME_BYTES_MAX, Word};
 use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use super::quote;
 use super::scan::{self, SetConfig};
-use super::words::{self, LowerWord, NAME_BYTES_MAX, Word};
 use super::{DefaultForm, DefaultSite, PgNameAction, PgNameUse, PgSettingChange};
 
 /// Tokens of one statement that are looked at. A `SET` or `LISTEN` with more was written to be
@@ -290,7 +290,7 @@ impl<'a> PgTokenReader<'a> {
     }
 
     fn word(&mut self) -> Word {
-        words::word(self.lower().bytes())
+        keywords::word(self.lower().bytes())
     }
 
     fn peek_word(&self) -> Word {

@@ -9,8 +9,8 @@
 //! read-only transactions"). Code of the database that calls them is not seen here: what it may do
 //! rests on the rights of the role.
 
+use super::keywords::{self, LowerWord, Word};
 use super::lexer::{PgLexer, PgToken, PgTokenKind};
-use super::words::{self, LowerWord, Word};
 use crate::prohibitions::TextProhibitions;
 
 /// Functions that do more than reading, with what they are called in errors. Sorted.
@@ -284,7 +284,7 @@ fn copies_elsewhere(lexer: &PgLexer<'_>) -> bool {
             PgTokenKind::Mark(b'(') => depth += 1,
             PgTokenKind::Mark(b')') => depth = depth.saturating_sub(1),
             PgTokenKind::Word if depth == 0 => {
-                let word = words::word(token.text(lexer.text()));
+                let word = keywords::word(token.text(lexer.text()));
                 if matches!(word, Word::To | Word::From) {
                     return !begins(&ahead, b"stdout") && !begins(&ahead, b"stdin");
                 }

@@ -5,9 +5,9 @@
 //! more than [`ARGUMENT_TOKENS_MAX`] tokens, and does not recurse.
 
 use super::effects::PgEffects;
+use super::keywords::{self, LowerWord, PgFunctionEffect, Word};
 use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use super::prohibited;
-use super::words::{self, LowerWord, PgFunctionEffect, Word};
 use crate::prohibitions::TextProhibitions;
 
 /// Tokens of a call of `set_config` that are read at most; a longer call is not understood. Calls
@@ -183,7 +183,7 @@ impl<'a> PgScan<'a> {
         let after_dot = self.before == PgPreviousToken::Dot;
         // Behind a dot every word is a name.
         let word = match token.kind {
-            PgTokenKind::Word if !after_dot => words::word(text),
+            PgTokenKind::Word if !after_dot => keywords::word(text),
             _ => Word::Name,
         };
         if after_dot {
@@ -202,7 +202,8 @@ impl<'a> PgScan<'a> {
         if plain.get(..TEMPORARY.len()).is_some_and(|it| it.eq_ignore_ascii_case(TEMPORARY)) {
             self.effects |= PgEffects::TEMP;
         }
-        if self.before == PgPreviousToken::Cast && !words::is_own_type(self.lower(token).bytes()) {
+        if self.before == PgPreviousToken::Cast && !keywords::is_own_type(self.lower(token).bytes())
+        {
             self.effects |= PgEffects::HIDDEN;
         }
         if self.position == 0 {
@@ -390,7 +391,7 @@ impl<'a> PgScan<'a> {
         if word != Word::Operator && self.is_no_function(chain.before) {
             return;
         }
-        if words::is_lasting(self.lower(&chain.last).bytes()) {
+        if keywords::is_lasting(self.lower(&chain.last).bytes()) {
             self.effects |= PgEffects::LASTING;
         }
         if chain.parts > 1 && !chain.in_catalog {
@@ -400,7 +401,7 @@ impl<'a> PgScan<'a> {
         if chain.parts == 1 {
             self.effects |= PgEffects::BUILTIN;
         }
-        self.effects |= match words::call(self.lower(&chain.last).bytes()) {
+        self.effects |= match keywords::call(self.lower(&chain.last).bytes()) {
             PgFunctionEffect::Harmless => PgEffects::NONE,
             PgFunctionEffect::Advisory => PgEffects::ADVISORY,
             PgFunctionEffect::Notify => PgEffects::NOTIFY,
@@ -537,7 +538,7 @@ fn peek_lower(lexer: &mut PgLexer<'_>, text: &[u8]) -> LowerWord {
 
 fn peek(lexer: &mut PgLexer<'_>, text: &[u8]) -> Word {
     match lexer.next() {
-        Some(token) if token.kind == PgTokenKind::Word => words::word(token.text(text)),
+        Some(token) if token.kind == PgTokenKind::Word => keywords::word(token.text(text)),
         _ => Word::Name,
     }
 }
@@ -647,7 +648,7 @@ pub(super) fn first(text: &[u8]) -> Word {
         first = lexer.next();
     }
     match first {
-        Some(token) if token.kind == PgTokenKind::Word => words::word(token.text(text)),
+        Some(token) if token.kind == PgTokenKind::Word => keywords::word(token.text(text)),
         _ => Word::Name,
     }
 }

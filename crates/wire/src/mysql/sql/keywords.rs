@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 /// Makes the enum of words and the list of them.
-macro_rules! words {
+macro_rules! keywords {
     ($($variant:ident = $text:literal,)*) => {
         /// A word that means something to the scan. `Reserved` is a word that can never be a
         /// function's name, `Name` is everything else.
@@ -19,7 +19,7 @@ macro_rules! words {
     };
 }
 
-words! {
+keywords! {
     All = "all", Alter = "alter", Analyze = "analyze", And = "and", As = "as",
     Backup = "backup", Begin = "begin", By = "by", Cache = "cache", Call = "call",
     Case = "case", Chain = "chain", Change = "change", Character = "character",

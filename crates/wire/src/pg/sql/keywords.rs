@@ -47,7 +47,7 @@ impl LowerWord {
 }
 
 /// Makes the enum of words and the function that finds one.
-macro_rules! words {
+macro_rules! keywords {
     ($($variant:ident = $text:literal,)*) => {
         /// A word that means something to the scan. `Reserved` is a word that can never be a
         /// function's name, `Name` is everything else.
@@ -63,7 +63,7 @@ macro_rules! words {
     };
 }
 
-words! {
+keywords! {
     Abort = b"abort", Aggregate = b"aggregate", All = b"all", Alter = b"alter",
     Analyse = b"analyse", Analyze = b"analyze", And = b"and", As = b"as", Atomic = b"atomic",
     Authorization = b"authorization", Begin = b"begin", By = b"by", Call = b"call",
