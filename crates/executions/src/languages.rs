@@ -248,8 +248,8 @@ impl Languages {
         let language = self.inner.names.get(name).and_then(|name| self.inner.languages.get(name));
         let Some(language) = language else {
             // The caller's text is cut: it may be as long as a whole body.
-            let shown: String = name.chars().take(64).collect();
-            let message = format!("there is no language {shown:?} here; see GET /v1/languages");
+            let excerpt: String = name.chars().take(64).collect();
+            let message = format!("there is no language {excerpt:?} here; see GET /v1/languages");
             return Err(RequestRefusal::new(ErrorCode::UnknownLanguage, "language", message));
         };
         match self.choose_way(language).await {

@@ -166,8 +166,8 @@ pub(super) fn is_requested(headers: &HeaderMap) -> bool {
 /// Returns the modes that the client requests; unknown ones are skipped.
 fn requested(headers: &HeaderMap) -> impl Iterator<Item = DelegationMode> + '_ {
     let values = headers.get_all(HEADER).iter();
-    let values_sent = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
-    values_sent.filter_map(|word| match word.trim() {
+    let names = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    names.filter_map(|word| match word.trim() {
         "vended-credentials" => Some(DelegationMode::Vended),
         "remote-signing" => Some(DelegationMode::Signing),
         _ => None,

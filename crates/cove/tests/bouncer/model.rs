@@ -321,8 +321,10 @@ impl Actor {
             PgFailure::Server(error) => Some(error.clone()),
             PgFailure::Io(_) => None,
             PgFailure::Broken(answer, _) => {
-                let mut last_first = answer.messages.iter().rev();
-                last_first.find(|message| [b'E', b'N'].contains(&message.tag)).map(|it| it.error())
+                let mut newest_first = answer.messages.iter().rev();
+                newest_first
+                    .find(|message| [b'E', b'N'].contains(&message.tag))
+                    .map(|it| it.error())
             }
         };
         let is_end =

@@ -194,9 +194,9 @@ impl Fixture {
     }
 }
 
-fn argv(words: &str) -> ExecutionRequest {
-    let words = words.split(' ').map(str::to_owned).collect();
-    ExecutionRequest { argv: Some(words), ..ExecutionRequest::default() }
+fn argv(line: &str) -> ExecutionRequest {
+    let line = line.split(' ').map(str::to_owned).collect();
+    ExecutionRequest { argv: Some(line), ..ExecutionRequest::default() }
 }
 
 #[tokio::test]
@@ -366,7 +366,7 @@ async fn a_paused_queue_starts_nothing() {
 #[tokio::test]
 async fn an_interactive_execution_lives_with_its_caller() {
     let fixture = Fixture::new().await;
-    let interactive = |words| ExecutionRequest { interactive: true, ..argv(words) };
+    let interactive = |line| ExecutionRequest { interactive: true, ..argv(line) };
     let id = fixture.submit(interactive("cat")).await.id;
     let mut subscription = fixture.jobs.subscribe(TENANT, &id, 0).await.unwrap();
     let mut attachment = fixture.jobs.attach(&id, 0).unwrap();

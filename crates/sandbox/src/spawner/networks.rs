@@ -41,7 +41,7 @@ impl NetworkMode {
 /// must not stand in one of theirs.
 #[derive(Debug, Default)]
 pub(super) struct NetworkFactory {
-    own: Option<OwnedFd>,
+    own_namespace: Option<OwnedFd>,
 }
 
 impl NetworkFactory {
@@ -52,14 +52,14 @@ impl NetworkFactory {
         with_loopback: bool,
     ) -> Result<OwnedFd, StepFailure> {
         let unshare = || sys::unshare(libc::CLONE_NEWNET).and_then(|()| current(host_proc));
-        if self.own.is_none() {
-            self.own = Some(unshare().step("make a network namespace")?);
+        if self.own_namespace.is_none() {
+            self.own_namespace = Some(unshare().step("make a network namespace")?);
         }
         let made = unshare().step("make a network namespace")?;
         if with_loopback {
             sys::session::raise_loopback().step("switch the loopback on")?;
         }
-        self.return_to_own().step("leave a network namespace")?;
+        self.return_to_own_namespace().step("leave a network namespace")?;
         Ok(made)
     }
 
@@ -74,11 +74,13 @@ impl NetworkFactory {
         };
         let is_unused = check().unwrap_or(false);
         // The sockets that this process makes next would count there.
-        self.return_to_own().is_ok() && is_unused
+        self.return_to_own_namespace().is_ok() && is_unused
     }
 
-    fn return_to_own(&self) -> io::Result<()> {
-        self.own.as_ref().map_or(Ok(()), |home| sys::setns(home.as_fd(), libc::CLONE_NEWNET))
+    fn return_to_own_namespace(&self) -> io::Result<()> {
+        self.own_namespace
+            .as_ref()
+            .map_or(Ok(()), |netns| sys::setns(netns.as_fd(), libc::CLONE_NEWNET))
     }
 }
 

@@ -139,18 +139,18 @@ fn number(
     kind: &str,
     configured: Option<u64>,
 ) -> Result<Option<u64>, String> {
-    let number_sent = match body.get(name) {
+    let specified = match body.get(name) {
         None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
         Some(Value::String(text)) if text.is_empty() => return Ok(None),
         Some(Value::Number(number)) => number,
         Some(_) => return Err(format!("If specified, {name} must be a number")),
     };
-    let value = number_sent.as_f64().unwrap_or(f64::INFINITY);
+    let value = specified.as_f64().unwrap_or(f64::INFINITY);
     if value == 0.0 {
         return Ok(None);
     }
     if let Some(configured) = configured
-        && number_sent
+        && specified
             .as_u64()
             .map_or(value > 0.0 && value > as_float(configured), |it| it > configured)
     {
@@ -164,7 +164,7 @@ fn number(
     if value < 0.0 {
         return Err(format!("{name} must be non-negative"));
     }
-    number_sent.as_u64().or_else(|| rounded_up(value)).map_or_else(
+    specified.as_u64().or_else(|| rounded_up(value)).map_or_else(
         || Err(format!("If specified, {name} must be a number")),
         |value| Ok(Some(value)),
     )
