@@ -19,7 +19,6 @@ pub(crate) mod entities;
 mod grants;
 mod guests;
 mod keys;
-mod known;
 mod oidc;
 mod policies;
 mod principal_ids;
@@ -28,6 +27,7 @@ mod roles;
 mod store;
 #[cfg(test)]
 mod tests;
+mod token_cache;
 mod tokens;
 mod validity;
 
@@ -68,7 +68,6 @@ pub use self::guests::{GuestRights, TemporaryPrincipal};
 pub use self::keys::{
     KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewApiKey,
 };
-pub use self::known::KNOWN_MAX;
 pub use self::policies::{
     ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
     PolicyPreview, PolicyPreviewRequest, PolicyRecord, ReadScope, TABLE_POLICIES_BYTES_MAX,
@@ -77,6 +76,7 @@ pub use self::principal_ids::GUEST_PREFIX;
 pub use self::random::SecretGenerator;
 pub(crate) use self::random::{Hash, hash};
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
+pub use self::token_cache::KNOWN_MAX;
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 pub use crate::store::{EntityChange, EntityKey, EntityKind, EntityRecord};
 
@@ -87,11 +87,11 @@ use self::clients::StoredClient;
 use self::grants::GrantIndex;
 use self::guests::TemporaryPrincipals;
 use self::keys::ApiKeyIndex;
-use self::known::{BearerOwner, TokenCache};
 use self::policies::PolicyIndex;
 pub(crate) use self::roles::no_such as no_such_role;
 use self::roles::{CombinedRights, RoleMembership};
 use self::store::AccessStore;
+use self::token_cache::{BearerOwner, TokenCache};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{
     AccessRight, CatalogPrincipal, RightAuthority, RightTarget, TableRestrictions, VisibleNames,
@@ -142,7 +142,7 @@ struct AccessInner {
     store: AccessStore,
     ids: IdGenerator,
     generator: SecretGenerator,
-    known: TokenCache,
+    token_cache: TokenCache,
     issuers: TrustedIssuers,
     audit: CatalogAudit,
     guests: TemporaryPrincipals,
@@ -195,7 +195,7 @@ impl AccessControl {
                 store,
                 ids: IdGenerator::new().map_err(CatalogError::internal)?,
                 generator: SecretGenerator::new()?,
-                known: TokenCache::default(),
+                token_cache: TokenCache::default(),
                 issuers: TrustedIssuers::of_principals(settings.issuers)
                     .map_err(oidc::catalog_error)?,
                 audit: CatalogAudit::new(settings.audit),
@@ -267,7 +267,7 @@ impl AccessControl {
             let refused = IssuerError::Refused("it is too long".to_owned());
             return Some(Err(oidc::catalog_error(refused)));
         }
-        let found = self.0.known.find(&hash(text))?;
+        let found = self.0.token_cache.find(&hash(text))?;
         (found.ends_ms > clock::wall_ms()).then_some(Ok(found.who))
     }
 
@@ -279,10 +279,10 @@ impl AccessControl {
         if let Some(found) = self.verified_holder(text, hash) {
             return found;
         }
-        let (hash, epoch, now_ms) = (hash(text), self.0.known.epoch(), clock::wall_ms());
+        let (hash, epoch, now_ms) = (hash(text), self.0.token_cache.epoch(), clock::wall_ms());
         let (who, ends_ms) = oidc::verify(&self.0.issuers, text, now_ms).await?;
         let owner = BearerOwner { who: who.clone(), secret: None, ends_ms };
-        self.0.known.put(hash, owner, epoch, now_ms);
+        self.0.token_cache.put(hash, owner, epoch, now_ms);
         Ok(who)
     }
 
@@ -384,9 +384,9 @@ impl AccessControl {
         let grants = GrantIndex::new(&kept.grants)?;
         let is_there =
             |who: &CatalogPrincipal| clients::of(who).is_none_or(|id| clients.contains_key(id));
-        self.0.known.keep(is_there);
+        self.0.token_cache.keep(is_there);
         for hash in &kept.revoked {
-            self.0.known.forget(hash);
+            self.0.token_cache.forget(hash);
         }
         let mut loaded = self.0.loaded.write();
         let keys = ApiKeyIndex::new(kept.keys, &loaded.keys);

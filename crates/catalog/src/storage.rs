@@ -62,7 +62,7 @@ pub struct BucketStorage {
     /// The warehouse's own.
     credentials: SigningCredentials,
     sts: Option<StsClient>,
-    kept: VendedCache,
+    vended: VendedCache,
     /// For requests that are sent on.
     client: HttpClient,
     /// Tables in whose places no other one was, and until when that is taken to be so.
@@ -87,7 +87,7 @@ impl BucketStorage {
             location,
             credentials,
             sts,
-            kept: VendedCache::default(),
+            vended: VendedCache::default(),
             // The place is the owner's configuration.
             client: HttpClient::with_roots(AddressGuard::Open, roots),
             apart: Mutex::default(),
@@ -134,7 +134,7 @@ impl BucketStorage {
         // The store's own log calls them by this, for all credentials of the same places.
         let places: String = wanted.scope.texts().collect::<Vec<_>>().join(" ");
         let session = format!("cove-{}", &sha256(places.as_bytes())[..16]);
-        self.kept
+        self.vended
             .get(&wanted, async || sts.assume(&self.credentials, &policy, &session).await)
             .await
     }

@@ -38,7 +38,7 @@ impl McpRevision {
     }
 
     /// Adds what the revision wants of a result that clients may keep.
-    fn kept(self, mut result: Value) -> Value {
+    fn complete_cacheable(self, mut result: Value) -> Value {
         if let (McpRevision::Stateless, Some(fields)) = (self, result.as_object_mut()) {
             fields.insert("ttlMs".to_owned(), json!(LIST_TTL_MS));
             fields.insert("cacheScope".to_owned(), json!("private"));
@@ -79,10 +79,12 @@ impl McpServer {
         }
         let one_page = |name: &str, list: Vec<Value>| {
             check_cursor(params)?;
-            Ok(revision.kept(json!({ name: list })))
+            Ok(revision.complete_cacheable(json!({ name: list })))
         };
         match (method, revision) {
-            ("server/discover", McpRevision::Stateless) => Ok(revision.kept(self.discover())),
+            ("server/discover", McpRevision::Stateless) => {
+                Ok(revision.complete_cacheable(self.discover()))
+            }
             ("initialize", McpRevision::WithHandshake) => self.initialize(params),
             ("ping", McpRevision::WithHandshake) => Ok(json!({})),
             ("logging/setLevel", McpRevision::WithHandshake) => set_level(params),
@@ -192,7 +194,7 @@ impl McpServer {
             _ => self.offer.read_resource(call, text("uri")?).await?,
         };
         match reply {
-            McpReply::Complete(result) if is_read => Ok(revision.kept(result)),
+            McpReply::Complete(result) if is_read => Ok(revision.complete_cacheable(result)),
             McpReply::Complete(result) => Ok(revision.complete(result)),
             McpReply::InputRequired(needed) => needed.into_result(
                 &call.capabilities,

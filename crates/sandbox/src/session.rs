@@ -373,7 +373,7 @@ impl GuestSessionConnection {
         }
         let _request = RequestGuard { connection: self, id };
         let exchange = async {
-            self.send(&frame, fds).await.map_err(lost)?;
+            self.send(&frame, fds).await.map_err(connection_error)?;
             match answered.await {
                 Ok(GuestAnswer::Done(body, fds)) => Ok((body, fds)),
                 Ok(GuestAnswer::Refused(failure)) => Err(SandboxError::Refused(failure)),
@@ -454,7 +454,7 @@ impl GuestSessionConnection {
 const OVER: SandboxError = SandboxError::Lost("it has ended");
 
 /// A request that could not be sent: mostly because there is nobody any more.
-fn lost(error: io::Error) -> SandboxError {
+fn connection_error(error: io::Error) -> SandboxError {
     match error.kind() {
         io::ErrorKind::BrokenPipe
         | io::ErrorKind::ConnectionReset

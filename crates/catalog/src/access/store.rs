@@ -165,7 +165,7 @@ impl AccessStore {
             let sql = "DELETE FROM catalog_role_members WHERE member = $1";
             it.execute(sql, &[SqlValue::from(&principal)])?;
             roles::forget_principal(it, &principal)?;
-            entities::gone(it, &EntityKey::client(&id))?;
+            entities::delete(it, &EntityKey::client(&id))?;
             rights_changed(it)?;
             Ok(count > 0)
         });

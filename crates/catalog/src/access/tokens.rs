@@ -8,8 +8,8 @@ use std::time::Duration;
 use node::clock;
 use node::lookup::SharedLookupError;
 
-use super::known::BearerOwner;
 use super::random::{self, Hash, hash};
+use super::token_cache::BearerOwner;
 use super::{AccessControl, TOKEN_PREFIX, clients, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
@@ -176,10 +176,10 @@ impl AccessControl {
             role: role.map(str::to_owned),
             ends_ms: now_ms.saturating_add(lifetime_ms),
         };
-        let (hash, epoch) = (hash(&token), self.0.known.epoch());
+        let (hash, epoch) = (hash(&token), self.0.token_cache.epoch());
         self.0.store.insert_token(hash, row.clone(), now_ms).await?;
         if let Some(bearer) = self.bearer(&row) {
-            self.0.known.put(hash, bearer, epoch, now_ms);
+            self.0.token_cache.put(hash, bearer, epoch, now_ms);
         }
         Ok(AccessToken { token, lifetime: LIFETIME, role: row.role })
     }
@@ -225,7 +225,7 @@ impl AccessControl {
         if token.len() > TOKEN_BYTES_MAX {
             return Some(Err(unknown()));
         }
-        self.0.known.find(&hash(token)).map(|bearer| self.admitted(bearer))
+        self.0.token_cache.find(&hash(token)).map(|bearer| self.admitted(bearer))
     }
 
     /// Checks that a token is valid at this moment: it has not expired, its client exists, and that
@@ -248,7 +248,7 @@ impl AccessControl {
     /// A token that this server has not seen yet.
     async fn look_up(&self, hash: [u8; 32]) -> Result<Option<BearerOwner>> {
         let _one = self.0.lookups.acquire().await.map_err(CatalogError::internal)?;
-        let epoch = self.0.known.epoch();
+        let epoch = self.0.token_cache.epoch();
         let Some(row) = self.0.store.token(hash).await? else { return Ok(None) };
         let mut bearer = self.bearer(&row);
         if bearer.is_none() {
@@ -257,7 +257,7 @@ impl AccessControl {
             bearer = self.bearer(&row);
         }
         if let Some(bearer) = &bearer {
-            self.0.known.put(hash, bearer.clone(), epoch, clock::wall_ms());
+            self.0.token_cache.put(hash, bearer.clone(), epoch, clock::wall_ms());
         }
         Ok(bearer)
     }
@@ -291,7 +291,7 @@ impl AccessControl {
             only_operators(who)?;
         }
         self.0.store.revoke_token(hash).await?;
-        self.0.known.forget(&hash);
+        self.0.token_cache.forget(&hash);
         Ok(())
     }
 }

@@ -152,7 +152,7 @@ async fn relay(
             let fence = session.fence.clone();
             FileUpload::new(body, &parts.headers, Arc::clone(exchange), fence)?.boxed_unsync()
         }
-        _ => whole(store_request.body().unwrap_or_default()),
+        _ => full_body(store_request.body().unwrap_or_default()),
     };
     let answer =
         watched(exchange, store.relay(&store_request, scope, permission, outgoing)).await?;
@@ -160,7 +160,7 @@ async fn relay(
     passed(parts, exchange, answer, is_made).await
 }
 
-fn whole(text: &str) -> Outgoing {
+fn full_body(text: &str) -> Outgoing {
     let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
     body.map_err(|never| match never {}).boxed_unsync()
 }

@@ -199,7 +199,7 @@ struct CurrentObjects {
 impl CurrentObjects {
     /// The innermost of a namespace and of those that it is in that was not made again after a
     /// change; none when all were.
-    fn kept(&self, namespace: &NamespaceIdent, seq: i64) -> Option<NamespaceIdent> {
+    fn unchanged_since(&self, namespace: &NamespaceIdent, seq: i64) -> Option<NamespaceIdent> {
         let mut next = Some(namespace.clone());
         while let Some(ident) = next {
             if self.made.get(&ident.key()).is_none_or(|made| *made <= seq) {
@@ -370,7 +370,7 @@ impl ChangeFeed {
         let today = change.id.as_ref().and_then(|id| now.names.get(id));
         let is_read = today.is_some_and(|ident| may(RightTarget::Relation(ident)));
         let seq = change.seq;
-        let sees_in = |namespace: &NamespaceIdent| match now.kept(namespace, seq) {
+        let sees_in = |namespace: &NamespaceIdent| match now.unchanged_since(namespace, seq) {
             Some(kept) => may(RightTarget::Namespace(&kept)),
             None => may(RightTarget::Warehouse),
         };

@@ -90,7 +90,7 @@ pub struct ReadyLists {
     /// Locks of those who make an answer.
     locks: Arc<KeyLocks<ListKey>>,
     /// For how long one is good where others change the store; none where nobody does.
-    kept: Option<Duration>,
+    lifetime: Option<Duration>,
     bytes: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -119,7 +119,7 @@ impl ReadyLists {
             hasher: RandomState::new(),
             parts: Default::default(),
             locks: Arc::default(),
-            kept,
+            lifetime: kept,
             bytes: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -134,7 +134,7 @@ impl ReadyLists {
     fn find(&self, key: &ListKey, count: NameCount) -> Option<Bytes> {
         let part = self.part(key).read();
         let ready = part.all.get(key).filter(|it| it.count == count)?;
-        let is_good = self.kept.is_none_or(|kept| clock::now() - ready.read < kept);
+        let is_good = self.lifetime.is_none_or(|kept| clock::now() - ready.read < kept);
         is_good.then(|| {
             self.hits.fetch_add(1, Ordering::Relaxed);
             ready.body.clone()
@@ -181,7 +181,7 @@ impl ReadyLists {
         self.rights
             .allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))
             .ok()?;
-        if self.kept == Some(Duration::ZERO) {
+        if self.lifetime == Some(Duration::ZERO) {
             return None;
         }
         let count = self.names.count(warehouse.id(), Some(namespace));
@@ -204,7 +204,7 @@ impl ReadyLists {
     ) -> Result<Bytes> {
         let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);
         self.rights.allow(who, warehouse, AccessRight::Read, object)?;
-        if self.kept == Some(Duration::ZERO) {
+        if self.lifetime == Some(Duration::ZERO) {
             return make().await;
         }
         let warehouse = Arc::clone(warehouse.id());

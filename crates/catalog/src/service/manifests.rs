@@ -31,7 +31,7 @@ const READS_MAX: usize = 4;
 /// Manifests that were read, by warehouse and location: what is in a location never changes.
 #[derive(Debug)]
 pub(crate) struct ManifestCache {
-    kept: Mutex<CachedManifest>,
+    manifests: Mutex<CachedManifest>,
     bytes_max: usize,
     permits: Semaphore,
 }
@@ -61,18 +61,18 @@ impl ManifestCache {
     /// Creates a cache of this many bytes.
     pub(crate) fn new(bytes_max: usize) -> ManifestCache {
         let permits = Semaphore::new(READS_MAX);
-        ManifestCache { kept: Mutex::default(), bytes_max, permits }
+        ManifestCache { manifests: Mutex::default(), bytes_max, permits }
     }
 
     /// Bytes that are kept, and of how many manifests.
     #[cfg(test)]
     pub(crate) fn size(&self) -> (usize, usize) {
-        let kept = self.kept.lock();
+        let kept = self.manifests.lock();
         (kept.bytes, kept.all.len())
     }
 
     fn get(&self, key: &Key) -> Option<Arc<DataManifest>> {
-        let mut kept = self.kept.lock();
+        let mut kept = self.manifests.lock();
         let slot = kept.all.get_mut(key)?;
         slot.is_used = true;
         Some(Arc::clone(&slot.manifest))
@@ -82,7 +82,7 @@ impl ManifestCache {
         if manifest.weight > self.bytes_max / LARGEST_PART {
             return;
         }
-        let mut kept = self.kept.lock();
+        let mut kept = self.manifests.lock();
         let slot = ManifestSlot { manifest: Arc::clone(manifest), is_used: false };
         if kept.all.insert(key.clone(), slot).is_some() {
             return;

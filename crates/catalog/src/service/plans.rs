@@ -78,7 +78,7 @@ pub(crate) struct PlanTasks {
 /// All plans.
 #[derive(Debug)]
 pub(super) struct PlanStore {
-    kept: Mutex<HashMap<Arc<str>, StoredPlan>>,
+    plans: Mutex<HashMap<Arc<str>, StoredPlan>>,
     /// Bytes of all plans together.
     bytes_max: usize,
     manifests: Arc<ManifestCache>,
@@ -126,53 +126,55 @@ impl Default for PlanStore {
 impl PlanStore {
     fn new(bytes_max: usize) -> PlanStore {
         PlanStore {
-            kept: Mutex::default(),
+            plans: Mutex::default(),
             bytes_max,
             manifests: Arc::default(),
             background: Arc::new(Semaphore::new(BACKGROUND_MAX)),
         }
     }
 
-    fn insert(&self, id: &Arc<str>, kept: StoredPlan, now: Instant) {
-        let mut all = self.kept.lock();
+    fn insert(&self, id: &Arc<str>, stored: StoredPlan, now: Instant) {
+        let mut all = self.plans.lock();
         all.retain(|_, it| it.until > now);
-        self.add(&mut all, Arc::clone(id), kept);
+        self.add(&mut all, Arc::clone(id), stored);
     }
 
     /// Takes a plan; the oldest of the others make room for it.
-    fn add(&self, all: &mut HashMap<Arc<str>, StoredPlan>, id: Arc<str>, kept: StoredPlan) {
-        let mut bytes = kept.weight() + all.values().map(StoredPlan::weight).sum::<usize>();
+    fn add(&self, all: &mut HashMap<Arc<str>, StoredPlan>, id: Arc<str>, stored: StoredPlan) {
+        let mut bytes = stored.weight() + all.values().map(StoredPlan::weight).sum::<usize>();
         let own = |all: &HashMap<Arc<str>, StoredPlan>| {
-            all.values().filter(|it| it.owner == kept.owner).count()
+            all.values().filter(|it| it.owner == stored.owner).count()
         };
         while own(all) >= PLANS_OF_PRINCIPAL_MAX {
-            let oldest = oldest(all, Some(&kept.owner));
+            let oldest = oldest(all, Some(&stored.owner));
             bytes = bytes.saturating_sub(remove(all, oldest));
         }
         while !all.is_empty() && (all.len() >= PLANS_MAX || bytes > self.bytes_max) {
             let oldest = oldest(all, None);
             bytes = bytes.saturating_sub(remove(all, oldest));
         }
-        all.insert(id, kept);
+        all.insert(id, stored);
     }
 
     /// Sets what became of a plan, unless it is gone or was cancelled meanwhile.
     fn settle(&self, id: &str, state: PlanOutcome) {
-        let mut all = self.kept.lock();
+        let mut all = self.plans.lock();
         if !all.get(id).is_some_and(|it| matches!(it.state, PlanOutcome::Submitted)) {
             return;
         }
-        if let Some((id, mut kept)) = all.remove_entry(id) {
-            kept.state = state;
-            kept.work = None;
-            self.add(&mut all, id, kept);
+        if let Some((id, mut stored)) = all.remove_entry(id) {
+            stored.state = state;
+            stored.work = None;
+            self.add(&mut all, id, stored);
         }
     }
 
     /// Sets how to end what is being done for a plan; ends it when nobody waits for it any more.
     fn set_work(&self, id: &str, work: AbortHandle) {
-        match self.kept.lock().get_mut(id) {
-            Some(kept) if matches!(kept.state, PlanOutcome::Submitted) => kept.work = Some(work),
+        match self.plans.lock().get_mut(id) {
+            Some(stored) if matches!(stored.state, PlanOutcome::Submitted) => {
+                stored.work = Some(work)
+            }
             _ => work.abort(),
         }
     }
@@ -185,27 +187,27 @@ impl PlanStore {
         id: &str,
         now: Instant,
     ) -> Option<PlanOutcome> {
-        let all = self.kept.lock();
-        let kept = all.get(id).filter(|it| is_of(it, who, relation, now))?;
-        Some(kept.state.clone())
+        let all = self.plans.lock();
+        let stored = all.get(id).filter(|it| is_of(it, who, relation, now))?;
+        Some(stored.state.clone())
     }
 
     /// Ends a plan.
     fn cancel(&self, who: &CatalogPrincipal, relation: &str, id: &str, now: Instant) -> bool {
-        let mut all = self.kept.lock();
-        let Some(kept) = all.get_mut(id).filter(|it| is_of(it, who, relation, now)) else {
+        let mut all = self.plans.lock();
+        let Some(stored) = all.get_mut(id).filter(|it| is_of(it, who, relation, now)) else {
             return false;
         };
-        kept.state = PlanOutcome::Cancelled;
-        if let Some(work) = kept.work.take() {
+        stored.state = PlanOutcome::Cancelled;
+        if let Some(work) = stored.work.take() {
             work.abort();
         }
         true
     }
 }
 
-fn is_of(kept: &StoredPlan, who: &CatalogPrincipal, relation: &str, now: Instant) -> bool {
-    kept.owner == who.id && kept.relation == relation && kept.until > now
+fn is_of(stored: &StoredPlan, who: &CatalogPrincipal, relation: &str, now: Instant) -> bool {
+    stored.owner == who.id && stored.relation == relation && stored.until > now
 }
 
 fn oldest(all: &HashMap<Arc<str>, StoredPlan>, owner: Option<&Arc<str>>) -> Option<Arc<str>> {
@@ -214,7 +216,7 @@ fn oldest(all: &HashMap<Arc<str>, StoredPlan>, owner: Option<&Arc<str>>) -> Opti
 }
 
 fn remove(all: &mut HashMap<Arc<str>, StoredPlan>, id: Option<Arc<str>>) -> usize {
-    id.and_then(|id| all.remove(&id)).map_or(0, |kept| kept.weight())
+    id.and_then(|id| all.remove(&id)).map_or(0, |stored| stored.weight())
 }
 
 /// A table that a scan is of.
@@ -441,8 +443,8 @@ impl ScanPlanner {
         let now = clock::now();
         let (owner, relation) = (Arc::clone(&who.id), relation.to_owned());
         let until = now + PLAN_LIFETIME;
-        let kept = StoredPlan { owner, relation, until, state, pending, work: None };
-        self.0.plans.insert(id, kept, now);
+        let stored = StoredPlan { owner, relation, until, state, pending, work: None };
+        self.0.plans.insert(id, stored, now);
     }
 
     async fn read_lists(
@@ -543,7 +545,7 @@ mod tests {
         }
     }
 
-    fn kept(owner: &str, until: Instant) -> StoredPlan {
+    fn plan_of(owner: &str, until: Instant) -> StoredPlan {
         let (owner, relation) = (owner.into(), "t".to_owned());
         StoredPlan { owner, relation, until, state: PlanOutcome::Submitted, pending: 0, work: None }
     }
@@ -575,9 +577,9 @@ mod tests {
     fn the_oldest_plan_of_a_principal_makes_room_and_no_other() {
         let (plans, now) = (PlanStore::default(), clock::now());
         let at = |place: usize| now + Duration::from_secs(u64::try_from(place).unwrap() + 1);
-        plans.insert(&"other".into(), kept("other", at(0)), now);
+        plans.insert(&"other".into(), plan_of("other", at(0)), now);
         for place in 0..=PLANS_OF_PRINCIPAL_MAX {
-            plans.insert(&format!("p{place}").into(), kept("me", at(place + 1)), now);
+            plans.insert(&format!("p{place}").into(), plan_of("me", at(place + 1)), now);
         }
         let me = who("me");
         assert!(plans.get(&me, "t", "p0", now).is_none());
@@ -587,14 +589,14 @@ mod tests {
         assert!(plans.get(&who("other"), "t", "p1", now).is_none());
         assert!(plans.get(&me, "u", "p1", now).is_none());
         assert!(plans.get(&me, "t", "p1", at(2)).is_none());
-        plans.insert(&"last".into(), kept("me", at(1000)), at(900));
-        assert_eq!(plans.kept.lock().len(), 1);
+        plans.insert(&"last".into(), plan_of("me", at(1000)), at(900));
+        assert_eq!(plans.plans.lock().len(), 1);
     }
 
     #[test]
     fn a_cancelled_plan_stays_so() {
         let (plans, now) = (PlanStore::default(), clock::now());
-        plans.insert(&"p".into(), kept("me", now + PLAN_LIFETIME), now);
+        plans.insert(&"p".into(), plan_of("me", now + PLAN_LIFETIME), now);
         assert!(!plans.cancel(&who("other"), "t", "p", now));
         assert!(plans.cancel(&who("me"), "t", "p", now));
         plans.settle("p", PlanOutcome::Failed(ErrorReason::Internal, String::new()));
@@ -605,7 +607,7 @@ mod tests {
     #[test]
     fn plans_that_are_made_later_make_room_as_well() {
         let made = PlanOutcome::Completed(Arc::new(scan()));
-        let mut finished = kept("me", clock::now());
+        let mut finished = plan_of("me", clock::now());
         finished.state = made.clone();
         // Two that were made and what waits fit; three that were made do not.
         let bytes_max = finished.weight() * 5 / 2;
@@ -613,7 +615,7 @@ mod tests {
         let ids = ["p0", "p1", "p2", "p3"];
         for (place, id) in ids.iter().enumerate() {
             let until = now + Duration::from_secs(u64::try_from(place).unwrap() + 1);
-            plans.insert(&(*id).into(), kept("me", until), now);
+            plans.insert(&(*id).into(), plan_of("me", until), now);
         }
         let me = who("me");
         let left = || ids.map(|id| plans.get(&me, "t", id, now).is_some());
@@ -624,10 +626,10 @@ mod tests {
         // The oldest goes, whatever there is of it.
         plans.settle("p1", made);
         assert_eq!(left(), [false, true, true, true]);
-        let bytes = || plans.kept.lock().values().map(StoredPlan::weight).sum::<usize>();
+        let bytes = || plans.plans.lock().values().map(StoredPlan::weight).sum::<usize>();
         assert!(bytes() <= bytes_max, "{}", bytes());
         // What is still being made counts as well.
-        let mut waiting = kept("me", now + PLAN_LIFETIME);
+        let mut waiting = plan_of("me", now + PLAN_LIFETIME);
         waiting.pending = finished.weight();
         plans.insert(&"p4".into(), waiting, now);
         assert_eq!(left(), [false, false, true, true]);

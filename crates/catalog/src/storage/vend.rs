@@ -32,7 +32,7 @@ pub(super) struct CredentialRequest {
 /// Credentials that were given lately.
 #[derive(Debug, Default)]
 pub(super) struct VendedCache {
-    kept: Mutex<HashMap<CredentialRequest, CachedCredentials>>,
+    entries: Mutex<HashMap<CredentialRequest, CachedCredentials>>,
     asking: Arc<KeyLocks<CredentialRequest>>,
 }
 
@@ -76,7 +76,7 @@ impl VendedCache {
 
     fn find(&self, wanted: &CredentialRequest) -> Option<Result<Arc<TemporaryCredentials>>> {
         let now_ms = clock::wall_ms();
-        let cached = self.kept.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
+        let cached = self.entries.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
         Some(cached.found.ok_or_else(|| {
             let message = "the token service of the warehouse gives no credentials at present";
             CatalogError::new(ErrorReason::ServiceUnavailable, message)
@@ -84,7 +84,7 @@ impl VendedCache {
     }
 
     fn keep(&self, wanted: &CredentialRequest, cached: CachedCredentials, now_ms: u64) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.entries.lock();
         if kept.len() >= KEPT_MAX {
             kept.retain(|_, it| now_ms < it.until_ms);
         }
@@ -168,6 +168,6 @@ mod tests {
             let wanted = wanted(&format!("s3://b/t{n}"), FilePermission::Read);
             kept.get(&wanted, async || Ok(temporary(3_600_000))).await.unwrap();
         }
-        assert_eq!(kept.kept.lock().len(), KEPT_MAX);
+        assert_eq!(kept.entries.lock().len(), KEPT_MAX);
     }
 }

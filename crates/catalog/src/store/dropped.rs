@@ -208,7 +208,7 @@ impl CatalogStore {
         let (context, warehouse, id) = (context.clone(), warehouse.to_owned(), id.to_owned());
         let ident = ident.clone();
         let written = self.store().transact("catalog.undrop", move |it| {
-            let gone = || SqlStoreError::refuse(gone(&id));
+            let gone = || SqlStoreError::refuse(no_such_dropped(&id));
             let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
             let row = it.query_one(&sql, &[SqlValue::from(&id)])?.ok_or_else(gone)?;
             let found = dropped(&row)?;
@@ -332,7 +332,7 @@ impl CatalogStore {
                     WHERE id = $1 AND (until_ms > $2 OR purge = 0)";
             it.execute(sql, &[SqlValue::from(&id), ms(now_ms)])?;
             match mark(it, &id, now_ms)? {
-                0 => Err(SqlStoreError::refuse(gone(&id))),
+                0 => Err(SqlStoreError::refuse(no_such_dropped(&id))),
                 _ => Ok(()),
             }
         });
@@ -440,7 +440,7 @@ fn mark(it: &mut dyn StoreTransaction, id: &str, now_ms: u64) -> Stored<u64> {
     it.execute(sql, &[SqlValue::from(id), ms(now_ms.max(1))])
 }
 
-fn gone(id: &str) -> CatalogError {
+fn no_such_dropped(id: &str) -> CatalogError {
     let excerpt: String = id.chars().take(100).collect();
     CatalogError::new(
         ErrorReason::NotFound,

@@ -161,13 +161,13 @@ pub(crate) fn changed(
 }
 
 /// Forgets a thing that goes, in the transaction that removes it.
-pub(crate) fn gone(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<()> {
+pub(crate) fn delete(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<()> {
     let sql = "DELETE FROM catalog_entities WHERE kind = $1 AND warehouse = $2 AND name = $3";
     it.execute(sql, &parameters(key)).map(drop)
 }
 
 /// Forgets a warehouse and what is in it.
-pub(crate) fn warehouse_gone(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
+pub(crate) fn delete_of_warehouse(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_entities WHERE warehouse = $1", &[id.into()]).map(drop)
 }
 
@@ -188,7 +188,7 @@ fn put(
     entity: &EntityRecord,
     now_ms: u64,
 ) -> Stored<()> {
-    gone(it, key)?;
+    delete(it, key)?;
     let sql = "INSERT INTO catalog_entities \
         (kind, warehouse, name, properties, version, created_ms, updated_ms) \
         VALUES ($1, $2, $3, $4, $5, $6, $7)";

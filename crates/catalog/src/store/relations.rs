@@ -158,7 +158,7 @@ pub(super) fn pointer(row: &SqlRow) -> Stored<MetadataPointer> {
 }
 
 /// The document as the store keeps it.
-fn kept(document: &Bytes) -> SqlValue {
+fn stored_document(document: &Bytes) -> SqlValue {
     if document.len() > DOCUMENT_BYTES_KEPT_MAX { SqlValue::Null } else { document.to_vec().into() }
 }
 
@@ -483,7 +483,7 @@ pub(super) fn insert(
         SqlValue::from(&new.uuid),
         place_of(&new.base).into(),
         SqlValue::from(&new.location),
-        kept(&new.document),
+        stored_document(&new.document),
         ms(context.now_ms),
     ];
     it.execute(sql, &parameters)?;
@@ -525,7 +525,7 @@ fn swap(
         SqlValue::from(&one.uuid),
         place_of(&one.base).into(),
         SqlValue::from(&one.location),
-        kept(&one.document),
+        stored_document(&one.document),
         ms(context.now_ms),
         warehouse_value,
         namespace,

@@ -53,7 +53,7 @@ pub(crate) fn forget_warehouse(it: &mut dyn StoreTransaction, id: &str) -> Store
     for table in ["catalog_catalog_roles", "catalog_catalog_role_holders"] {
         it.execute(&format!("DELETE FROM {table} WHERE warehouse = $1"), &[id.into()])?;
     }
-    entities::warehouse_gone(it, id)?;
+    entities::delete_of_warehouse(it, id)?;
     rights_changed(it)
 }
 

@@ -48,7 +48,7 @@ pub(super) struct ControlPlaneError {
 }
 
 impl ControlPlaneError {
-    fn lost(message: String) -> ControlPlaneError {
+    fn unreachable(message: String) -> ControlPlaneError {
         ControlPlaneError { message, status: None, retry_after: None }
     }
 
@@ -277,7 +277,9 @@ impl ControlPlane {
         let mut request = self.request(Method::POST, path, credential);
         let body = serde_json::to_vec(body);
         request.body = body
-            .map_err(|error| ControlPlaneError::lost(format!("write the request down: {error}")))?
+            .map_err(|error| {
+                ControlPlaneError::unreachable(format!("write the request down: {error}"))
+            })?
             .into();
         let json = HeaderValue::from_static("application/json");
         request.headers.insert(header::CONTENT_TYPE, json);
@@ -310,7 +312,7 @@ impl ControlPlane {
 
     fn explain(&self, error: ClientError) -> ControlPlaneError {
         let cause = format!("{:#}", anyhow::Error::new(error));
-        ControlPlaneError::lost(format!("no answer of {}: {cause}", self.base))
+        ControlPlaneError::unreachable(format!("no answer of {}: {cause}", self.base))
     }
 }
 
@@ -335,11 +337,11 @@ impl ManagedEventStream {
             let chunk = self.response.chunk().await;
             let chunk = chunk.map_err(|error| {
                 let cause = format!("{:#}", anyhow::Error::new(error));
-                ControlPlaneError::lost(format!("the stream of events broke off: {cause}"))
+                ControlPlaneError::unreachable(format!("the stream of events broke off: {cause}"))
             })?;
             let Some(chunk) = chunk else { return Ok(None) };
             if !self.lines.push(&chunk) {
-                return Err(ControlPlaneError::lost("an event is too long".to_owned()));
+                return Err(ControlPlaneError::unreachable("an event is too long".to_owned()));
             }
         }
     }
@@ -352,7 +354,9 @@ pub(super) async fn wait(back_off: &mut BackOff, error: &ControlPlaneError) {
 
 fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlPlaneError> {
     serde_json::from_slice(body).map_err(|error| {
-        ControlPlaneError::lost(format!("the control plane's answer has another form: {error}"))
+        ControlPlaneError::unreachable(format!(
+            "the control plane's answer has another form: {error}"
+        ))
     })
 }
 
@@ -412,6 +416,6 @@ mod tests {
             let error = ControlPlaneError { message: String::new(), status, retry_after: None };
             assert_eq!(error.is_fatal(), fatal, "{status:?}");
         }
-        assert!(!ControlPlaneError::lost(String::new()).is_fatal());
+        assert!(!ControlPlaneError::unreachable(String::new()).is_fatal());
     }
 }

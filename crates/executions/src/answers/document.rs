@@ -146,7 +146,7 @@ impl AnswerDocument {
     }
 
     /// All of it at once, for what is signed as a whole.
-    pub(crate) fn whole(mut self) -> Vec<u8> {
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.left);
         while let Some(piece) = self.next_piece() {
             bytes.extend_from_slice(&piece);

@@ -13,7 +13,7 @@ fn answers(wait_max: Duration) -> Arc<AnswerBudget> {
     AnswerBudget::new(AnswerBounds { bytes_max: 4 * MIB, bytes_max_per_tenant: 2 * MIB, wait_max })
 }
 
-fn whole(mut document: AnswerDocument) -> Vec<u8> {
+fn into_bytes(mut document: AnswerDocument) -> Vec<u8> {
     let length = document.len();
     let mut bytes = Vec::new();
     while let Some(piece) = document.next_piece() {
@@ -63,14 +63,17 @@ fn documents_are_written_piece_by_piece_and_say_what_serde_says() {
     let long = "a\u{0}\u{1f}\n\"\\é\u{7f}\u{8}\u{c}€".repeat(20_000);
     let tree = json!({ "long": long, "list": [1, null, true, "x", { "y": long }], "none": {} });
     let read: Value =
-        serde_json::from_slice(&whole(AnswerDocument::of_tree(tree.clone()))).unwrap();
+        serde_json::from_slice(&into_bytes(AnswerDocument::of_tree(tree.clone()))).unwrap();
     assert_eq!(read, tree);
     let plain = json!({ "text": "x".repeat(1 << 20), "number": 1.5 });
-    assert_eq!(whole(AnswerDocument::of(&plain).unwrap()), serde_json::to_vec(&plain).unwrap());
+    assert_eq!(
+        into_bytes(AnswerDocument::of(&plain).unwrap()),
+        serde_json::to_vec(&plain).unwrap()
+    );
     let stored = serde_json::to_vec(&plain).unwrap();
     let joined =
         AnswerDocument::with_members(&json!({ "id": "x" }), vec![("result", stored)]).unwrap();
-    let read: Value = serde_json::from_slice(&whole(joined)).unwrap();
+    let read: Value = serde_json::from_slice(&into_bytes(joined)).unwrap();
     assert_eq!(read, json!({ "id": "x", "result": plain }));
 }
 

@@ -395,7 +395,7 @@ async fn create(
     let mut room = None;
     let answer = if wait {
         face.jobs.ended(&who.token_id, &record.id).await?;
-        let mut submitted = face.whole(&who, &token, &fields).await?;
+        let mut submitted = face.submitted_with_files(&who, &token, &fields).await?;
         room = submitted.room.take();
         match submitted.render(fields, query.texts(&face.config), &languages) {
             Ok(answer) => answer,
@@ -477,7 +477,7 @@ async fn show(
     let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let mut submitted = face.whole(&who, &token, &fields).await?;
+    let mut submitted = face.submitted_with_files(&who, &token, &fields).await?;
     let room = submitted.room.take();
     let document = submitted.render(fields, query.texts(&face.config), &languages);
     let document = document.map_err(|NotText| Judge0Failure::not_text())?;
@@ -578,7 +578,7 @@ async fn delete(
     let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let mut submitted = face.whole(&who, &token, &fields).await?;
+    let mut submitted = face.submitted_with_files(&who, &token, &fields).await?;
     if !submitted.is_final() {
         let id = submitted.status();
         let status = render::STATUSES.get(id.saturating_sub(1)).copied().unwrap_or_default();
@@ -664,7 +664,7 @@ impl Judge0Context {
 
     /// As [`Judge0Context::submitted`], and its additional files where they are asked for. Those
     /// are for answers about one submission: a page of them would be hundreds of megabytes.
-    async fn whole(
+    async fn submitted_with_files(
         &self,
         who: &TokenPrincipal,
         token: &str,

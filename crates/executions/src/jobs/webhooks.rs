@@ -172,7 +172,7 @@ impl Jobs {
             Some(body) => (Method::PUT, body),
             None => {
                 let document = self.webhook_body(job).map_err(|error| error.to_string())?;
-                (Method::POST, document.whole())
+                (Method::POST, document.into_bytes())
             }
         };
         let timestamp = self.inner.queue.now_ms() / 1000;

@@ -74,7 +74,7 @@ impl SqlQueue {
     }
 
     /// Runs an operation to its end, whatever becomes of the future that waits for it.
-    fn whole<T, F>(
+    fn run_to_end<T, F>(
         &self,
         work: impl FnOnce(Arc<SqlQueueShared>) -> F + Send + 'static,
     ) -> Pending<'_, T>
@@ -103,11 +103,11 @@ impl JobQueue for SqlQueue {
     }
 
     fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>> {
-        self.whole(move |shared| async move { shared.push(jobs).await })
+        self.run_to_end(move |shared| async move { shared.push(jobs).await })
     }
 
     fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<JobClaim>> {
-        self.whole(move |shared| async move { shared.claim(max, quota, now_ms).await })
+        self.run_to_end(move |shared| async move { shared.claim(max, quota, now_ms).await })
     }
 
     fn changed(&self) -> Pending<'_, ()> {
@@ -141,7 +141,7 @@ impl JobQueue for SqlQueue {
         finish: AttemptResult,
         now_ms: u64,
     ) -> Pending<'_, AttemptDisposition> {
-        self.whole(move |shared| async move { shared.finish(lease, finish, now_ms).await })
+        self.run_to_end(move |shared| async move { shared.finish(lease, finish, now_ms).await })
     }
 
     fn cancel(
@@ -151,7 +151,9 @@ impl JobQueue for SqlQueue {
         message: String,
         now_ms: u64,
     ) -> Pending<'_, CancelAnswer> {
-        self.whole(move |shared| async move { shared.cancel(tenant, id, message, now_ms).await })
+        self.run_to_end(
+            move |shared| async move { shared.cancel(tenant, id, message, now_ms).await },
+        )
     }
 
     fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>> {
@@ -182,7 +184,7 @@ impl JobQueue for SqlQueue {
     }
 
     fn drain(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, Vec<ExecutionId>> {
-        self.whole(move |shared| async move { shared.drain(tenant, now_ms).await })
+        self.run_to_end(move |shared| async move { shared.drain(tenant, now_ms).await })
     }
 
     fn replay(
@@ -191,7 +193,7 @@ impl JobQueue for SqlQueue {
         id: Option<ExecutionId>,
         _now_ms: u64,
     ) -> Pending<'_, Vec<ExecutionId>> {
-        self.whole(move |shared| async move { shared.replay(tenant, id).await })
+        self.run_to_end(move |shared| async move { shared.replay(tenant, id).await })
     }
 
     fn remove(&self, tenant: String, id: ExecutionId) -> Pending<'_, bool> {
@@ -203,7 +205,7 @@ impl JobQueue for SqlQueue {
     }
 
     fn sweep(&self, now_ms: u64) -> Pending<'_, QueueSweepReport> {
-        self.whole(move |shared| async move { shared.sweep(now_ms).await })
+        self.run_to_end(move |shared| async move { shared.sweep(now_ms).await })
     }
 
     fn due_webhooks(

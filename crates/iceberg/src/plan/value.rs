@@ -183,8 +183,8 @@ impl PlanValue {
         let text = text.as_deref();
         let value = match kind {
             T::Boolean => json.as_bool().map(PlanValue::Bool),
-            T::Int => return whole(json, i64::from(i32::MIN), i64::from(i32::MAX)),
-            T::Long => return whole(json, i64::MIN, i64::MAX),
+            T::Int => return integer(json, i64::from(i32::MIN), i64::from(i32::MAX)),
+            T::Long => return integer(json, i64::MIN, i64::MAX),
             T::Float | T::Double => return real(json, kind),
             T::Decimal { scale, .. } => {
                 let digits = text.or((json.kind() == JsonKind::Number).then(|| json.text()));
@@ -241,7 +241,7 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
     Some(bytes.iter().fold(sign, |sum: i128, byte| sum << 8 | i128::from(*byte)))
 }
 
-fn whole(value: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String> {
+fn integer(value: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String> {
     let refuse = || format!("{:.80} is no whole number", value.text());
     if value.kind() != JsonKind::Number {
         return Err(refuse());

@@ -215,7 +215,7 @@ fn full() -> StepFailure {
 }
 
 /// No such program, or not any more.
-fn gone(step: &str) -> StepFailure {
+fn no_such_process(step: &str) -> StepFailure {
     StepFailure { step: step.to_owned(), errno: libc::ESRCH }
 }
 
@@ -476,11 +476,11 @@ impl GuestSession {
                 ForkAnswer::Forked(pid) if starting.is_killed => {
                     // Without its socket it ends.
                     self.lost.push((pid, starting.note));
-                    Err(gone(START))
+                    Err(no_such_process(START))
                 }
                 _ if starting.is_killed => {
                     self.notes.push(starting.note);
-                    Err(gone(START))
+                    Err(no_such_process(START))
                 }
                 ForkAnswer::Forked(pid) => self.release(starting, pid),
                 // The limit of processes does not hold for who enters the groups.
@@ -534,7 +534,7 @@ impl GuestSession {
             {
                 starting.is_killed = true;
             }
-            return Err(gone(step));
+            return Err(no_such_process(step));
         };
         let sent = match to_group {
             true => sys::signal_group(running.pid, signal.into()).or_else(|_| {

@@ -56,7 +56,7 @@ impl AccessStore {
                 it.execute(&sql, &[SqlValue::from(&warehouse), SqlValue::from(&name)])?;
             }
             roles::forget_principal(it, &catalog_role_principal(&warehouse, &name))?;
-            entities::gone(it, &EntityKey::catalog_role(&warehouse, &name))?;
+            entities::delete(it, &EntityKey::catalog_role(&warehouse, &name))?;
             rights_changed(it)
         });
         written.await

@@ -71,7 +71,7 @@ impl AccessStore {
                 it.execute(sql, &[SqlValue::from(&role)])?;
             }
             forget_principal(it, &principal(&role))?;
-            entities::gone(it, &EntityKey::role(&role))?;
+            entities::delete(it, &EntityKey::role(&role))?;
             rights_changed(it)
         });
         written.await

@@ -67,7 +67,7 @@ pub(super) async fn read(
                  view_range parameter to read specific line ranges, e.g. view_range: [1, 500]."
             )));
         }
-        let bytes = whole(response, &file_path).await?;
+        let bytes = read_body(response, &file_path).await?;
         return Ok(ToolOutput::text(text(bytes, &file_path)?));
     };
     let bytes = read_lines(response, range, &file_path).await?;
@@ -87,7 +87,7 @@ async fn read_media(
             "{path_text} is {len} bytes, exceeds {max}-byte limit for image/PDF files."
         )));
     }
-    let data = BASE64.encode(whole(response, path_text).await?);
+    let data = BASE64.encode(read_body(response, path_text).await?);
     let source = Base64Source { kind: "base64", media_type, data };
     let block = match media_type {
         PDF => ResultBlock::Document { source },
@@ -135,7 +135,7 @@ pub(super) async fn edit(
              the whole file and cannot modify a file this large."
         )));
     }
-    let old = text(whole(response, &file_path).await?, &file_path)?;
+    let old = text(read_body(response, &file_path).await?, &file_path)?;
     let is_all = replace_all == Some(true);
     let (new, count) = replaced(&old, &old_string, &new_string, is_all)
         .map_err(|why| ToolError::model(why.replace("{file}", &file_path)))?;
@@ -180,7 +180,7 @@ async fn open(
 }
 
 /// All of a file whose length was looked at.
-async fn whole(response: ClientResponse, path_text: &str) -> Result<Vec<u8>, ToolError> {
+async fn read_body(response: ClientResponse, path_text: &str) -> Result<Vec<u8>, ToolError> {
     let bytes = response.bytes().await;
     bytes.map_err(|error| {
         ToolError::model(format!("{path_text}: the file changed or broke off: {error}"))

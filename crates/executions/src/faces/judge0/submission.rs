@@ -320,7 +320,7 @@ impl SubmissionForm<'_> {
         value
     }
 
-    fn whole(&mut self, field: &str, default: u64, min: u64, max: u64) -> u64 {
+    fn integer(&mut self, field: &str, default: u64, min: u64, max: u64) -> u64 {
         let value = match self.value_of(field) {
             None => return default,
             Some(Value::Number(number)) => number.to_string(),
@@ -366,7 +366,7 @@ impl SubmissionForm<'_> {
             return None;
         }
         let complaints = self.complaints.len();
-        let id = self.whole("language_id", 0, 0, u64::MAX);
+        let id = self.integer("language_id", 0, 0, u64::MAX);
         let found = languages.iter().find(|language| language.id == id);
         if found.is_none() && self.complaints.len() == complaints {
             self.complain("language_id", format!("language with id {id} doesn't exist"));
@@ -440,14 +440,14 @@ impl SubmissionForm<'_> {
                 1.0,
                 config.max_wall_time_limit,
             ),
-            memory_limit: self.whole(
+            memory_limit: self.integer(
                 "memory_limit",
                 config.memory_limit,
                 2048,
                 config.max_memory_limit,
             ),
-            stack_limit: self.whole("stack_limit", config.stack_limit, 0, config.max_stack_limit),
-            max_processes_and_or_threads: self.whole(
+            stack_limit: self.integer("stack_limit", config.stack_limit, 0, config.max_stack_limit),
+            max_processes_and_or_threads: self.integer(
                 "max_processes_and_or_threads",
                 config.max_processes_and_or_threads,
                 1,
@@ -457,14 +457,14 @@ impl SubmissionForm<'_> {
                 .flag("enable_per_process_and_thread_time_limit", false),
             enable_per_process_and_thread_memory_limit: self
                 .flag("enable_per_process_and_thread_memory_limit", false),
-            max_file_size: self.whole(
+            max_file_size: self.integer(
                 "max_file_size",
                 config.max_file_size,
                 0,
                 config.max_max_file_size,
             ),
             redirect_stderr_to_stdout: self.flag("redirect_stderr_to_stdout", false),
-            number_of_runs: self.whole(
+            number_of_runs: self.integer(
                 "number_of_runs",
                 config.number_of_runs,
                 1,
