@@ -123,7 +123,7 @@ struct ConfigUpdate {
 
 impl BouncerContext {
     /// Beside a server.
-    pub(crate) fn beside(
+    pub(crate) fn for_server(
         store: SqlStore,
         sealer: Sealer,
         drain: &DrainHandle,
@@ -165,7 +165,7 @@ impl RunningBouncer {
             }),
             reread: Arc::new(move || {
                 again
-                    .again_for_bouncer()
+                    .reload_for_bouncer()
                     .map_err(|error| format!("{:#}", anyhow::Error::from(error)))
             }),
         };

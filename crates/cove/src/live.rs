@@ -95,5 +95,5 @@ async fn open(
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX);
     let conversation = LiveConversation::new(caller, drain, endpoint.feeds);
-    Ok(upgrade.on_upgrade(move |socket| Box::pin(conversation.hold(socket))))
+    Ok(upgrade.on_upgrade(move |socket| Box::pin(conversation.serve(socket))))
 }

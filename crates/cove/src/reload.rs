@@ -263,7 +263,7 @@ impl ReloaderShared {
     /// Reads the configuration, and finds all that keeps it from being served.
     fn read(&self, before: &ConfigLayers) -> Result<CheckedReload, CoveConfigError> {
         let environment = &self.source.environment;
-        let LoadedConfig { config, layers: read } = checked(self.source.again()?, environment)?;
+        let LoadedConfig { config, layers: read } = checked(self.source.reload()?, environment)?;
         let mut layers = before.clone();
         layers.take_over(&read, &[]);
         // Settings that need a restart keep their values, which the others have to go with.

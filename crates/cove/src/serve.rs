@@ -312,7 +312,7 @@ impl ServerParts<'_> {
         let manager = service_manager::follow(&source.environment, &drain);
         let kept = async { tokio::join!(keep, manager, history.work(measured)) };
         let signals = async { tokio::join!(signals, kept, doctor.work(), reload.follow(hangup)).0 };
-        Box::pin(beside(working, signals, tokens, languages, tls)).await;
+        Box::pin(run_background_tasks(working, signals, tokens, languages, tls)).await;
         close_all(tools, ending, &gate, &membership, &store, traces).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
@@ -437,7 +437,7 @@ impl SandboxServices {
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let shares = LimitShares::open(store, membership, config.cluster.limits).await?;
         let context =
-            BouncerContext::beside(store.clone(), sealer, drain, shares.clone(), handover);
+            BouncerContext::for_server(store.clone(), sealer, drain, shares.clone(), handover);
         let pooler = bouncer::RunningBouncer::start(source, context, registry).await?;
         let lake = catalog::RunningCatalog::start(
             config,
@@ -733,7 +733,7 @@ fn addresses<const N: usize>(
 }
 
 /// Serves, and does what goes on beside serving for as long as it lasts.
-async fn beside(
+async fn run_background_tasks(
     serving: impl Future<Output = ()>,
     signals: impl Future<Output = ()>,
     tokens: TokenRegistry,

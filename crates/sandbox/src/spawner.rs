@@ -331,7 +331,7 @@ impl SpawnerLoop {
                 self.clear(index, socket);
             }
             if ready.iter().skip(1 + owners.len()).any(|ready| *ready) {
-                self.tend();
+                self.maintain();
             }
             if ready.first() == Some(&true) {
                 match sys::receive(socket, &mut buf) {
@@ -363,10 +363,10 @@ impl SpawnerLoop {
         }
     }
 
-    fn tend(&mut self) {
+    fn maintain(&mut self) {
         let context = zygote_context(self.host_proc.as_fd(), &self.filters);
         for zygotes in &mut self.zygotes {
-            zygotes.tend(context);
+            zygotes.maintain(context);
         }
     }
 

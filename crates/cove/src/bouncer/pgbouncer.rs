@@ -78,7 +78,7 @@ impl IniFile {
     }
 
     /// Reads it again, or takes over what was set.
-    pub(super) fn again(&self) -> Result<BouncerConfig, String> {
+    pub(super) fn reread(&self) -> Result<BouncerConfig, String> {
         let mut state = self.state.lock();
         if !std::mem::take(&mut state.is_set) {
             let (ini, values) = load(&self.path)?;
@@ -212,7 +212,7 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
         config,
         // Its passwords stand for themselves.
         resolve: Arc::new(|_, text| Ok(text.to_owned())),
-        reread: Arc::new(move || again.again()),
+        reread: Arc::new(move || again.reread()),
     };
     let running = RunningBouncer::start_with(update, context, &mut registry).await?;
     let RunningBouncer { bouncer, relay, client_tls, server_tls, mut hangups, for_peers: _ } =

@@ -41,16 +41,16 @@ impl ConfigSource {
         })
     }
 
-    /// Returns what the file says by now.
-    pub(crate) fn again(&self) -> Result<LoadedConfig, CoveConfigError> {
+    /// Reads the configuration again.
+    pub(crate) fn reload(&self) -> Result<LoadedConfig, CoveConfigError> {
         LoadedConfig::read(self.file.as_deref(), &self.environment, self.flags.clone())
     }
 
-    /// Returns the same for the bouncer, and keeps it for those who show what is in force.
-    pub(crate) fn again_for_bouncer(
+    /// Reads the configuration again for the bouncer, and keeps it for views of what is in force.
+    pub(crate) fn reload_for_bouncer(
         &self,
     ) -> Result<::bouncer::config::BouncerConfig, CoveConfigError> {
-        let loaded = self.again()?;
+        let loaded = self.reload()?;
         let config = loaded.config.bouncer.clone();
         *self.bouncer_read.lock() = Some(loaded);
         Ok(config)

@@ -97,7 +97,7 @@ impl LiveConversation {
 
     /// Sends what happens and takes what the client says, until one side goes away. A credential
     /// that is revoked cuts the connection, which is the shell's doing.
-    pub(super) async fn hold(mut self, socket: WebSocket) {
+    pub(super) async fn serve(mut self, socket: WebSocket) {
         let drain = self.drain.clone();
         let (mut sink, mut stream) = socket.split();
         // Not at once: a socket that is closed meanwhile is broken for who answers that.

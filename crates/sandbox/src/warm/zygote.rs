@@ -74,11 +74,11 @@ impl Zygotes {
         context: ZygoteContext<'_>,
     ) -> Zygotes {
         let mut zygotes = Zygotes { runtime: runtime.clone(), index, all: Vec::new(), failures: 0 };
-        zygotes.tend(context);
+        zygotes.maintain(context);
         zygotes
     }
 
-    /// Descriptors that are readable when [`Zygotes::tend`] has something to do.
+    /// Descriptors that are readable when [`Zygotes::maintain`] has something to do.
     pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let starting = self.all.iter().filter(|zygote| !zygote.is_ready);
         let starting = starting.filter_map(|zygote| zygote.socket.as_ref());
@@ -86,7 +86,7 @@ impl Zygotes {
     }
 
     /// Takes note of what has happened, and sees to it that there is one that serves.
-    pub(crate) fn tend(&mut self, context: ZygoteContext<'_>) {
+    pub(crate) fn maintain(&mut self, context: ZygoteContext<'_>) {
         if !self.runtime.is_forked() {
             return;
         }
@@ -131,7 +131,7 @@ impl Zygotes {
         &mut self,
         context: ZygoteContext<'_>,
     ) -> Result<BorrowedFd<'_>, StepFailure> {
-        self.tend(context);
+        self.maintain(context);
         let off = || StepFailure {
             step: format!("start the runtime `{}` ahead", self.runtime.name),
             errno: libc::ENOSYS,
