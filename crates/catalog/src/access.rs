@@ -331,7 +331,7 @@ impl AccessControl {
         })
     }
 
-    /// Keeps what need not be kept at once, and forgets what has ended.
+    /// Writes uses that were not stored at once, and removes expired tokens and audit lines.
     ///
     /// # Errors
     /// When the store cannot be written.

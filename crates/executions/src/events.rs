@@ -145,7 +145,7 @@ impl ExecutionLog {
     }
 
     /// From now on this execution waits for a listener that has seen what is up to `after` and
-    /// calls [`ExecutionLog::taken`].
+    /// calls [`ExecutionLog::acknowledge`].
     pub(crate) fn attach(&self, after: u64) {
         let mut state = self.state.lock();
         let unseen = state.events.iter().filter(|event| event.seq > after);
@@ -163,8 +163,8 @@ impl ExecutionLog {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// The attached listener has handed these on.
-    pub(crate) fn taken(&self, events: &[Arc<ExecutionEvent>]) {
+    /// Acknowledges events that the attached listener has handed on.
+    pub(crate) fn acknowledge(&self, events: &[Arc<ExecutionEvent>]) {
         let woken = {
             let mut state = self.state.lock();
             let written = state.written;
@@ -455,7 +455,7 @@ mod tests {
         recorder.chunk(ChunkStream::Stdout, &text);
         assert!(!ready(&mut recorder));
         let events = listener.next().await.unwrap();
-        log.taken(&events);
+        log.acknowledge(&events);
         assert!(ready(&mut recorder));
         recorder.chunk(ChunkStream::Stdout, &text);
         assert!(!ready(&mut recorder));

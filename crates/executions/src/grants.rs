@@ -115,14 +115,14 @@ pub(crate) struct ExecutionGrants {
 }
 
 impl ExecutionGrants {
-    /// Returns what they mean now.
+    /// Resolves the grants as they are now.
     fn resolve(&self) -> Result<Box<dyn GrantOpening>, RequestRefusal> {
         self.gateway.resolve(&self.holder, &self.grants).map_err(refusal)
     }
 
-    /// Lets a command have them, and says how they are served. They mean what they mean now: since
-    /// the request was accepted, what was to be given can have gone away.
-    pub(crate) fn give(
+    /// Attaches the sockets of the grants to a command, as they resolve now: since the request was
+    /// accepted, what was to be granted can have gone away.
+    pub(crate) fn attach(
         &self,
         command: &mut SandboxCommand,
     ) -> Result<GrantSockets, SandboxFailure> {

@@ -233,9 +233,9 @@ impl<'a> ExecutionRun<'a> {
         Ok(sandbox)
     }
 
-    /// Lets a command that runs the program have what it was granted.
-    fn give(&self, command: &mut SandboxCommand) -> Result<Option<GrantSockets>, SandboxFailure> {
-        self.granted.map(|granted| granted.give(command)).transpose()
+    /// Attaches the grants of the execution to a command that runs the program.
+    fn attach(&self, command: &mut SandboxCommand) -> Result<Option<GrantSockets>, SandboxFailure> {
+        self.granted.map(|granted| granted.attach(command)).transpose()
     }
 
     /// Waits for a sandbox to run `command` in: one whose runtime waits for such a program, where
@@ -311,7 +311,7 @@ impl<'a> ExecutionRun<'a> {
         command.control = control;
         command.outputs = outputs.clone();
         command.outputs_bytes_max = outputs_bytes_max;
-        let serving = self.give(&mut command)?;
+        let serving = self.attach(&mut command)?;
         let (mut sandbox, mode) = match sandbox {
             Some(sandbox) => (sandbox, ExecutionMode::Fresh),
             None => self.enter(&mut command).await?,
@@ -386,7 +386,7 @@ impl<'a> ExecutionRun<'a> {
         if !case.stdin.is_empty() {
             command.stdin = StdinSource::Bytes(case.stdin);
         }
-        let serving = self.give(&mut command)?;
+        let serving = self.attach(&mut command)?;
         let (mut sandbox, mode) = self.enter(&mut command).await?;
         let run = (command, serving);
         let ran = self.run(&mut *sandbox, run.0, run.1, StageName::Run, Some(number)).await;

@@ -61,7 +61,7 @@ pub(crate) struct SandboxExchange {
 }
 
 /// A method and what it names, as that is told.
-pub(crate) fn named(method: &Method, uri: &Uri) -> String {
+pub(crate) fn request_name(method: &Method, uri: &Uri) -> String {
     let mut text = format!("{method} {}", uri.path());
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or(0));

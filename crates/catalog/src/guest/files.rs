@@ -28,7 +28,7 @@ use node::client::{BodyError, Outgoing};
 use node::fence::{EffectFence, EffectWay, LEASE_LOST};
 use tokio::time::timeout;
 
-use super::exchange::{SandboxExchange, named};
+use super::exchange::{SandboxExchange, request_name};
 use super::local_files;
 use super::pieces::{ChunkedDecoder, MALFORMED};
 use super::session::{BufferedBody, SandboxSession};
@@ -80,7 +80,7 @@ pub(super) async fn answer(
         return crate::http::no_route(&session, &parts);
     }
     let query = parts.uri.query().map_or(String::new(), |it| format!("?{it:.500}"));
-    let exchange = session.exchange(format!("{}{query}", named(&parts.method, &parts.uri)));
+    let exchange = session.exchange(format!("{}{query}", request_name(&parts.method, &parts.uri)));
     let done = Box::pin(relay(&session, &exchange, &parts, body)).await;
     let response = done.unwrap_or_else(|error| {
         exchange.note(&error.message);
@@ -311,7 +311,7 @@ async fn passed(
     }
     let is_copy = parts.method == Method::PUT && parts.headers.contains_key(COPY_SOURCE);
     if is_copy || is_made {
-        return put_together(answer, is_copy).await;
+        return completed_object(answer, is_copy).await;
     }
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     let is_passed = |name: &HeaderName| {
@@ -353,7 +353,10 @@ async fn short(answer: &mut node::client::ClientResponse, bytes_max: usize) -> R
 
 /// That an object was copied or put together. Services begin their answer before they know whether
 /// they can, so that an error may come with a status of success.
-async fn put_together(mut answer: node::client::ClientResponse, is_copy: bool) -> Result<Response> {
+async fn completed_object(
+    mut answer: node::client::ClientResponse,
+    is_copy: bool,
+) -> Result<Response> {
     let text = short(&mut answer, XML_BYTES_MAX).await?;
     let reply = StoreReply::read(&text);
     let tag = reply.as_ref().filter(|it| it.root != "Error").and_then(|it| it.text_of("ETag"));

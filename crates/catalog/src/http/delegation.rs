@@ -74,11 +74,13 @@ pub(super) async fn suffix(
     let suffix = settings(warehouse);
     match warehouse.storage() {
         None => Ok(suffix),
-        Some(storage) => Box::pin(way_in(input, warehouse, storage, ident, entry, suffix)).await,
+        Some(storage) => {
+            Box::pin(add_file_access(input, warehouse, storage, ident, entry, suffix)).await
+        }
     }
 }
 
-async fn way_in(
+async fn add_file_access(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
     storage: &BucketStorage,

@@ -18,7 +18,7 @@ use super::request::CatalogRequest;
 use super::{BODY_BYTES_MAX, HttpContext, answer, dispatch, params};
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::guest::exchange::{SandboxExchange, named};
+use crate::guest::exchange::{SandboxExchange, request_name};
 use crate::guest::session::SandboxSession;
 use crate::service::Catalog;
 
@@ -64,7 +64,7 @@ pub(crate) fn no_route(session: &SandboxSession, parts: &Parts) -> Response {
 }
 
 fn refused(session: &SandboxSession, parts: &Parts, error: &CatalogError) -> Response {
-    let exchange = session.exchange(named(&parts.method, &parts.uri));
+    let exchange = session.exchange(request_name(&parts.method, &parts.uri));
     exchange.note(&error.message);
     exchange.answered(&parts.method, answer::refusal(error))
 }
@@ -77,7 +77,7 @@ async fn answer_guest(
 ) -> Response {
     let trace = AuditTrace::of(&request);
     let method = request.method().clone();
-    let exchange = session.exchange(named(&method, request.uri()));
+    let exchange = session.exchange(request_name(&method, request.uri()));
     let response = match perform(context, operation.op, session, &exchange, request).await {
         Ok(response) => {
             // Refusals are told to who watches the guest, of whom there may be many.

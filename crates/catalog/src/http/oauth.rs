@@ -80,7 +80,7 @@ pub(super) async fn reply(
     request: Request,
     who: &mut Option<CatalogPrincipal>,
 ) -> Response {
-    match give(context, request, who).await {
+    match issue_token(context, request, who).await {
         Ok(AccessToken { token, lifetime, role }) => {
             let answer = TokenAnswer {
                 access_token: token,
@@ -148,7 +148,7 @@ async fn revoke(
     access.revoke_token(who, token).await.map_err(|error| failure(&error, "invalid_client"))
 }
 
-async fn give(
+async fn issue_token(
     context: &HttpContext,
     request: Request,
     seen: &mut Option<CatalogPrincipal>,

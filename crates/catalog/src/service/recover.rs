@@ -43,7 +43,7 @@ impl Catalog {
                 let step = store.recent(warehouse.id(), window_ms, &after, STEP).await?;
                 for relation in &step {
                     all.looked_at += 1;
-                    all.written += u64::from(again(&warehouse, relation).await?);
+                    all.written += u64::from(rewrite(&warehouse, relation).await?);
                 }
                 match step.last() {
                     Some(last) if step.len() == STEP => after.clone_from(&last.pointer.id),
@@ -56,7 +56,7 @@ impl Catalog {
 }
 
 /// Writes one file again if it is not as it was; whether it was not.
-async fn again(warehouse: &Warehouse, relation: &StoredRelation) -> Result<bool> {
+async fn rewrite(warehouse: &Warehouse, relation: &StoredRelation) -> Result<bool> {
     let (location, files) = (&*relation.pointer.location, warehouse.files());
     // A bucket loses nothing; what the configuration does not allow any more is its owner's.
     let is_local = files.local_path(location).is_ok_and(|path| path.is_some());

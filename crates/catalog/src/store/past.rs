@@ -269,12 +269,12 @@ fn with_today(
             is_of_another: false,
         });
     };
-    let today = Some(named(&row.get::<String>(0)?, &row.get::<String>(1)?)?);
+    let today = Some(ident_of(&row.get::<String>(0)?, &row.get::<String>(1)?)?);
     let is_current = row.get::<String>(2)? == past.location;
     Ok(PastAndPresent { past, today, is_current, has_policies: false, is_of_another: false })
 }
 
-fn named(namespace: &str, name: &str) -> Stored<TableIdent> {
+fn ident_of(namespace: &str, name: &str) -> Stored<TableIdent> {
     let namespace = NamespaceIdent::split(namespace, "").map_err(SqlStoreError::refuse)?;
     Ok(TableIdent { namespace, name: name.into() })
 }
@@ -432,7 +432,7 @@ impl CatalogStore {
         let read = self.store().read("catalog.names_today", move |it| {
             let rows = it.query(&sql, &parameters)?;
             let name = |row: &SqlRow| {
-                let ident = named(&row.get::<String>(1)?, &row.get::<String>(2)?)?;
+                let ident = ident_of(&row.get::<String>(1)?, &row.get::<String>(2)?)?;
                 Ok((row.get::<String>(0)?, ident))
             };
             rows.iter().map(name).collect::<Stored<HashMap<_, _>>>()

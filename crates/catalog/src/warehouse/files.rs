@@ -368,7 +368,7 @@ async fn write_object(
     // After a connection that broke it may be this very one. Anything else is somebody else's, and
     // nothing may come to point to it.
     let found = objects.get(key).await.map_err(|error| of_objects(location, error))?;
-    if found.is_some_and(|found| found == bytes) { Ok(()) } else { Err(taken(location)) }
+    if found.is_some_and(|found| found == bytes) { Ok(()) } else { Err(location_taken(location)) }
 }
 
 /// Does something to a file on a thread that may wait for the disk.
@@ -387,7 +387,7 @@ fn of_disk(location: &str, error: io::Error) -> CatalogError {
     let excerpt: String = location.chars().take(200).collect();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => absent(location),
-        io::ErrorKind::AlreadyExists => taken(location),
+        io::ErrorKind::AlreadyExists => location_taken(location),
         io::ErrorKind::FileTooLarge => too_large(location),
         io::ErrorKind::InvalidInput => {
             let message = format!("the location `{excerpt}` is no file in the warehouse");
@@ -415,7 +415,7 @@ fn of_objects(location: &str, error: ObjectsError) -> CatalogError {
     }
 }
 
-fn taken(location: &str) -> CatalogError {
+fn location_taken(location: &str) -> CatalogError {
     let excerpt: String = location.chars().take(200).collect();
     CatalogError::new(ErrorReason::AlreadyExists, format!("there is a file `{excerpt}` already"))
 }

@@ -243,7 +243,7 @@ async fn send_events(
                     }
                 }
                 if let Some(log) = &log {
-                    log.taken(&events);
+                    log.acknowledge(&events);
                 }
             }
             _ = heartbeat.tick() => {

@@ -162,7 +162,7 @@ impl LiveExecutions {
     }
 
     /// Drops what nobody holds and what has ended some time ago.
-    pub(super) fn tidy(&self, now: Instant) {
+    pub(super) fn prune(&self, now: Instant) {
         let mut table = self.table.lock();
         let is_old =
             |ended: &EndedExecution| now.saturating_duration_since(ended.since) > ENDED_AGE_MAX;

@@ -362,7 +362,7 @@ impl Jobs {
         interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.inner.lives.tidy(clock::now());
+            self.inner.lives.prune(clock::now());
             if self.renew_leases().await {
                 self.sweep().await;
             }

@@ -77,7 +77,7 @@ impl ExecutionRun<'_> {
         let sent_max = self.machine.interaction_bytes_max;
         let answers = pass_on(reads_answers.into(), passes_on.into(), sent_max, sent.clone());
         let allowed = program.limits.output_bytes;
-        let serving = self.give(&mut program)?;
+        let serving = self.attach(&mut program)?;
         let names = (program_name(&program), program_name(&interactor));
 
         let (mut one, mut two) = {

@@ -146,7 +146,7 @@ pub(super) async fn revoke(input: &CatalogRequest<'_>) -> Result<Response> {
     }
     let (warehouse, wanted) = wanted(input, SecurableKind::right_taken).await?;
     let RequestedGrant { securable, grant } = wanted;
-    let left = move |found, taken| securable.left(found, taken);
+    let left = move |found, taken| securable.remaining(found, taken);
     input.context.access.revoke_by(&input.who, &warehouse, &grant, left).await?;
     Ok(answer::made_so())
 }

@@ -112,7 +112,7 @@ async fn all_of(
 }
 
 /// The principal that the path names.
-fn named(input: &CatalogRequest<'_>) -> Result<ClientRecord> {
+fn principal_of_path(input: &CatalogRequest<'_>) -> Result<ClientRecord> {
     input.context.access.client_named(&input.who, input.param("principal")?)
 }
 
@@ -131,7 +131,7 @@ async fn with_secret(input: &CatalogRequest<'_>, new: NewSecret) -> Result<WithC
 }
 
 pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
-    answer::of(&load(input, named(input)?).await?)
+    answer::of(&load(input, principal_of_path(input)?).await?)
 }
 
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
@@ -152,7 +152,7 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    let client = named(input)?;
+    let client = principal_of_path(input)?;
     let (key, change) = (EntityKey::client(&client.client_id), input.body::<EntityUpdate>()?);
     let entity = input.context.access.update_entity(&input.who, key, change.into()).await?;
     answer::of(&PolarisPrincipal::of(client, entity))
@@ -160,18 +160,18 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    input.context.access.delete_client(&input.who, &named(input)?.client_id).await?;
+    input.context.access.delete_client(&input.who, &principal_of_path(input)?.client_id).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn rotate(input: &CatalogRequest<'_>) -> Result<Response> {
-    let client = named(input)?;
+    let client = principal_of_path(input)?;
     new_secret(input, &client.client_id).await
 }
 
 pub(super) async fn reset(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    let client = named(input)?;
+    let client = principal_of_path(input)?;
     if input.has_body() {
         let ResetCredentialsRequest { client_id, client_secret } = input.body()?;
         if client_id.is_some() || client_secret.is_some() {
@@ -190,14 +190,15 @@ async fn new_secret(input: &CatalogRequest<'_>, id: &str) -> Result<Response> {
 
 pub(super) async fn list_roles(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    let (principal, all) = (named(input)?.principal, input.context.access.roles(&input.who)?);
+    let (principal, all) =
+        (principal_of_path(input)?.principal, input.context.access.roles(&input.who)?);
     let names = all.into_iter().filter(|it| it.members.contains(&principal)).map(|it| it.name);
     roles::answer_with(input, names.collect()).await
 }
 
 pub(super) async fn assign_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    let principal = named(input)?.principal;
+    let principal = principal_of_path(input)?.principal;
     let AssignRoleRequest { principal_role } = input.body()?;
     let change = MembersChange { add: vec![principal], remove: Vec::new() };
     input.context.access.change_members(&input.who, &principal_role.name, &change).await?;
@@ -206,14 +207,15 @@ pub(super) async fn assign_role(input: &CatalogRequest<'_>) -> Result<Response> 
 
 pub(super) async fn revoke_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    let change = MembersChange { add: Vec::new(), remove: vec![named(input)?.principal] };
+    let change =
+        MembersChange { add: Vec::new(), remove: vec![principal_of_path(input)?.principal] };
     input.context.access.change_members(&input.who, input.param("role")?, &change).await?;
     Ok(answer::done())
 }
 
 /// The principals that have a role. Others that have it are none of Polaris's.
 pub(super) async fn list_of_role(input: &CatalogRequest<'_>) -> Result<Response> {
-    let role = roles::named(input)?;
+    let role = roles::role_of_path(input)?;
     let mut all = input.context.access.clients(&input.who)?;
     all.retain(|client| role.members.contains(&client.principal));
     answer::of(&all_of(input, all).await?)

@@ -67,7 +67,11 @@ impl SecurableKind {
     ///
     /// # Errors
     /// `NotImplemented` for what would stay with a right that is not taken.
-    pub(super) fn left(self, found: RightSet, taken: RightSet) -> Result<RightSet, CatalogError> {
+    pub(super) fn remaining(
+        self,
+        found: RightSet,
+        taken: RightSet,
+    ) -> Result<RightSet, CatalogError> {
         if self != SecurableKind::Table || !found.has(AccessRight::Manage) {
             return Ok(found.without(taken));
         }

@@ -91,7 +91,7 @@ pub(super) async fn answer_with(
 }
 
 /// The principal role that the path names.
-pub(super) fn named(input: &CatalogRequest<'_>) -> Result<RoleRecord> {
+pub(super) fn role_of_path(input: &CatalogRequest<'_>) -> Result<RoleRecord> {
     let (name, all) = (input.param("role")?, input.context.access.roles(&input.who)?);
     all.into_iter().find(|it| it.name == name).ok_or_else(|| no_such_role(name))
 }
@@ -121,11 +121,11 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
 }
 
 pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
-    answer::of(&load(input, named(input)?.name).await?)
+    answer::of(&load(input, role_of_path(input)?.name).await?)
 }
 
 pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
-    let name = named(input)?.name;
+    let name = role_of_path(input)?.name;
     let (key, change) = (EntityKey::role(&name), input.body::<EntityUpdate>()?);
     let entity = input.context.access.update_entity(&input.who, key, change.into()).await?;
     answer::of(&PrincipalRole::of(name, entity))
@@ -210,7 +210,7 @@ pub(super) async fn list_holders(input: &CatalogRequest<'_>) -> Result<Response>
 
 /// The catalog roles of one catalog that a principal role has.
 pub(super) async fn list_catalog_roles_of(input: &CatalogRequest<'_>) -> Result<Response> {
-    let role = named(input)?.name;
+    let role = role_of_path(input)?.name;
     let all = input.context.access.catalog_roles(&input.who, &*input.managed()?)?;
     answer_with_catalog_roles(input, all.into_iter().filter(|it| it.holders.contains(&role))).await
 }
@@ -218,17 +218,17 @@ pub(super) async fn list_catalog_roles_of(input: &CatalogRequest<'_>) -> Result<
 pub(super) async fn assign_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let OfCatalog { catalog_role: wanted } = input.body()?;
-    give(input, &wanted.name, true).await?;
+    set_membership(input, &wanted.name, true).await?;
     Ok(answer::made_so())
 }
 
 pub(super) async fn revoke_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    give(input, input.param("catalog-role")?, false).await?;
+    set_membership(input, input.param("catalog-role")?, false).await?;
     Ok(answer::done())
 }
 
-async fn give(input: &CatalogRequest<'_>, name: &str, is_to_have: bool) -> Result<()> {
+async fn set_membership(input: &CatalogRequest<'_>, name: &str, is_to_have: bool) -> Result<()> {
     let (warehouse, role) = (input.managed()?, input.param("role")?);
     let access = &input.context.access;
     access.give_catalog_role(&input.who, &warehouse, name, role, is_to_have).await

@@ -196,8 +196,8 @@ fn place(files: &[Value], main: usize, runtime: &PistonRuntime) -> Result<Vec<So
         let name = match (file_name, index == main) {
             ("", true) => entry_name(&runtime.cove.name, &runtime.cove.extensions),
             ("", false) => format!("file{index}.code"),
-            (file_name, true) => with_extension(tidy(file_name), &runtime.cove),
-            (file_name, false) => tidy(file_name),
+            (file_name, true) => with_extension(normalise(file_name), &runtime.cove),
+            (file_name, false) => normalise(file_name),
         };
         let content = file.get("content").and_then(Value::as_str).unwrap_or_default();
         let (content, encoding) = match encoding(file) {
@@ -215,7 +215,7 @@ fn place(files: &[Value], main: usize, runtime: &PistonRuntime) -> Result<Vec<So
 }
 
 /// The name without parts that mean nothing.
-fn tidy(name: &str) -> String {
+fn normalise(name: &str) -> String {
     let absolute = if name.starts_with('/') { "/" } else { "" };
     let parts: Vec<&str> =
         name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();

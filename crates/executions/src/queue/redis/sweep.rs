@@ -18,7 +18,7 @@ const LOST: &str = "the worker was lost";
 impl RedisQueue {
     pub(super) async fn sweep_step(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
         let mut swept = QueueSweepReport::default();
-        self.tell(&mut swept).await?;
+        self.announce_ended(&mut swept).await?;
         self.find_lost(now_ms, &mut swept).await?;
         self.find_overdue(now_ms, &mut swept).await?;
         self.undo_pushes(now_ms).await?;
@@ -32,7 +32,7 @@ impl RedisQueue {
         Ok(swept)
     }
 
-    async fn tell(&self, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
+    async fn announce_ended(&self, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
         let reply = self.link.ask(ScriptCall::new("told").num(STEP)).await?;
         read_ended(RedisReply::of(reply), swept)
     }
