@@ -34,13 +34,18 @@ use node::cluster::{NodeRegistry, migrate_amounts};
 use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
 
+pub(crate) use self::agents::AgentTable;
 pub(crate) use self::backup::{SessionFileIds, change_server, file_ids};
 pub(crate) use self::claims::{CLAIMED_MAX, ClaimTerms, LostSessions};
+pub(crate) use self::documents::{AttachmentTable, DocumentTable, UsageTable};
 pub(crate) use self::events::{SessionBatch, WriteBatch};
+pub(crate) use self::layers::{LayerTable, SnapshotTable};
 pub(crate) use self::rows::*;
-pub(crate) use self::secrets::SecretStore;
-pub(crate) use self::templates::{BuildBounds, ReleasedTemplates};
-pub(crate) use self::waiting::WaitingMessage;
+pub(crate) use self::secrets::{CredentialTable, SecretStore};
+pub(crate) use self::templates::{
+    BuildBounds, ReleasedTemplates, TemplateArchiveTable, TemplateTable,
+};
+pub(crate) use self::waiting::{WaitingMessage, WaitingMessageTable};
 use crate::error::SessionError;
 
 /// Rows that one page has at most.
@@ -53,12 +58,24 @@ pub(crate) const SEQ_BLOCK: u64 = 1 << 8;
 /// Most that are reserved at a time, for a session that has used as many.
 pub(crate) const SEQ_BLOCK_MAX: u64 = 1 << 12;
 
-/// Agents, sessions and all that belongs to them. Cheap to clone.
+/// Sessions with their events, and the tables of what is kept beside them. Cheap to clone.
+///
+/// Whoever owns one kind of rows gets the table of that kind, and no more.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionStore {
-    store: SqlStore,
+    access: TableAccess,
     /// Number of sessions of each tenant, as far as this server knows.
     counts: Arc<Mutex<HashMap<String, sessions::SessionCount>>>,
+    pub(crate) agents: AgentTable,
+    pub(crate) archives: TemplateArchiveTable,
+    pub(crate) attachments: AttachmentTable,
+    pub(crate) credentials: CredentialTable,
+    pub(crate) documents: DocumentTable,
+    pub(crate) layers: LayerTable,
+    pub(crate) snapshots: SnapshotTable,
+    pub(crate) templates: TemplateTable,
+    pub(crate) usage: UsageTable,
+    pub(crate) waiting: WaitingMessageTable,
 }
 
 impl SessionStore {
@@ -72,20 +89,42 @@ impl SessionStore {
         NodeRegistry::open(&store).await?;
         // What grants of a session have used goes with it.
         migrate_amounts(&store).await?;
-        Ok(SessionStore { store, counts: Arc::default() })
+        let access = TableAccess { store };
+        Ok(SessionStore {
+            counts: Arc::default(),
+            agents: AgentTable(access.clone()),
+            archives: TemplateArchiveTable(access.clone()),
+            attachments: AttachmentTable(access.clone()),
+            credentials: CredentialTable(access.clone()),
+            documents: DocumentTable(access.clone()),
+            layers: LayerTable(access.clone()),
+            snapshots: SnapshotTable(access.clone()),
+            templates: TemplateTable(access.clone()),
+            usage: UsageTable(access.clone()),
+            waiting: WaitingMessageTable(access.clone()),
+            access,
+        })
     }
 
     /// Returns which engine it is: SQLite has no other servers.
     pub(crate) fn dialect(&self) -> StoreDialect {
-        self.store.dialect()
+        self.access.store.dialect()
     }
 
     /// Returns the time by the store's clock, in milliseconds since 1970: what is compared with
     /// times that other servers wrote.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.store.now_ms()
+        self.access.store.now_ms()
     }
+}
 
+/// Access to the tables of the store, by transactions that are named in its figures.
+#[derive(Clone, Debug)]
+pub(crate) struct TableAccess {
+    store: SqlStore,
+}
+
+impl TableAccess {
     async fn read<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -66,7 +66,7 @@ impl SessionsInner {
         let deadline = row.deadline_ms;
         let entry = Arc::new(SessionEntry::new(row, log));
         entry.log.end_open_turns(takeover::LOST).await?;
-        let waiting = self.store.waiting(id).await?;
+        let waiting = self.store.waiting.of_session(id).await?;
         let goes_on = !waiting.is_empty() && entry.session_state() == SessionState::Active;
         self.restore_waiting(&entry, waiting);
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));

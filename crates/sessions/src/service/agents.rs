@@ -123,9 +123,10 @@ impl Sessions {
     pub async fn agents(&self, tenant: &str) -> Result<Vec<AgentView>, SessionError> {
         let inner = self.ready()?;
         let mut agents = Vec::new();
-        for row in inner.store.agents(tenant).await? {
+        for row in inner.store.agents.list(tenant).await? {
             // Gone since the list was read.
-            let Some(version) = inner.store.version(&row.id, row.active_version).await? else {
+            let Some(version) = inner.store.agents.version(&row.id, row.active_version).await?
+            else {
                 continue;
             };
             agents.push(inner.shown_agent(row, version.version, version.runtime)?);
@@ -147,7 +148,8 @@ impl Sessions {
         let inner = self.ready()?;
         check_settings(inner, &update)?;
         inner.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
-        let id = inner.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?.id;
+        let id =
+            inner.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?.id;
         let env = match &update.env {
             Some(env) => {
                 Some((inner.secrets.seal_env(tenant, &id, env)?, env.keys().cloned().collect()))
@@ -155,7 +157,7 @@ impl Sessions {
             None => None,
         };
         let now_ms = clock::wall_ms();
-        let row = inner.store.update_agent(tenant, name, move |row: &mut AgentRow| {
+        let row = inner.store.agents.update(tenant, name, move |row: &mut AgentRow| {
             if let Some(description) = &update.description {
                 row.description = Some(description.clone());
             }
@@ -177,7 +179,7 @@ impl Sessions {
             Ok(())
         });
         let row = row.await?;
-        let version = inner.store.version(&row.id, row.active_version).await?;
+        let version = inner.store.agents.version(&row.id, row.active_version).await?;
         let version = version.ok_or(SessionError::NotFound("agent version"))?;
         inner.replenish(row.clone());
         inner.shown_agent(row, version.version, version.runtime)
@@ -190,7 +192,7 @@ impl Sessions {
     /// When there is none of this name.
     pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
         let inner = self.ready()?;
-        let deleted = inner.store.delete_agent(tenant, name).await?;
+        let deleted = inner.store.agents.delete(tenant, name).await?;
         let (row, folders) = deleted.ok_or(SessionError::NotFound("agent"))?;
         for folder in folders {
             inner.remove_object(&folder).await;
@@ -212,8 +214,8 @@ impl Sessions {
     ) -> Result<(), SessionError> {
         let inner = self.ready()?;
         let agent =
-            inner.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
-        let deleted = inner.store.delete_version(&agent.id, version).await?;
+            inner.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let deleted = inner.store.agents.delete_version(&agent.id, version).await?;
         let row = deleted.ok_or(SessionError::NotFound("agent version"))?;
         if let Some(folder) = &row.folder {
             inner.remove_object(folder).await;
@@ -233,8 +235,8 @@ impl Sessions {
     ) -> Result<Vec<AgentVersion>, SessionError> {
         let inner = self.ready()?;
         let agent =
-            inner.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
-        let versions = inner.store.versions(&agent.id).await?;
+            inner.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let versions = inner.store.agents.versions(&agent.id).await?;
         let version = |row: VersionRow| AgentVersion {
             active: row.version == agent.active_version,
             version: row.version,
@@ -312,8 +314,9 @@ impl SessionsInner {
         tenant: &str,
         name: &str,
     ) -> Result<(AgentRow, VersionRow), SessionError> {
-        let row = self.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
-        let version = self.store.version(&row.id, row.active_version).await?;
+        let row =
+            self.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let version = self.store.agents.version(&row.id, row.active_version).await?;
         Ok((row, version.ok_or(SessionError::NotFound("agent"))?))
     }
 
@@ -323,9 +326,10 @@ impl SessionsInner {
         name: &str,
         version: Option<u32>,
     ) -> Result<VersionRow, SessionError> {
-        let agent = self.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let agent =
+            self.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
         let number = version.unwrap_or(agent.active_version);
-        let found = self.store.version(&agent.id, number).await?;
+        let found = self.store.agents.version(&agent.id, number).await?;
         found.ok_or(SessionError::NotFound("agent version"))
     }
 
@@ -337,7 +341,7 @@ impl SessionsInner {
         runtime: &AgentRuntime,
     ) -> Result<AgentRow, SessionError> {
         // An environment is sealed for its agent, so that the id is needed before the row is there.
-        let known = self.store.agent(tenant, &request.name).await?;
+        let known = self.store.agents.find(tenant, &request.name).await?;
         let id = known.map_or_else(|| self.ids.next("ag_"), |row| row.id);
         let grants = request.grants.clone().unwrap_or_default();
         self.opening(&id, tenant, &grants)?;
@@ -392,7 +396,7 @@ impl SessionsInner {
             created_ms: now_ms,
         };
         let max = u64::try_from(self.config.now().agents_max_per_tenant).unwrap_or(u64::MAX);
-        match self.store.deploy(agent, version, max).await {
+        match self.store.agents.deploy(agent, version, max).await {
             Ok(deployed) => Ok(deployed.agent),
             Err(error) => {
                 self.remove_object(&folder).await;
@@ -451,7 +455,7 @@ impl SessionsInner {
         chain.push(layer);
         // Another server may be asked for its sessions.
         self.workspaces.publish_all(&chain).await?;
-        self.store.insert_layer(known).await?;
+        self.store.layers.insert(known).await?;
         Ok((chain, output))
     }
 

@@ -201,7 +201,7 @@ impl SessionsInner {
         }
         let mut template = None;
         if let Some(snapshot) = &request.snapshot {
-            let found = self.store.snapshot(tenant, snapshot).await?;
+            let found = self.store.snapshots.find(tenant, snapshot).await?;
             let found = found.ok_or(SessionError::NotFound("snapshot"))?;
             chain = found.chain;
             // Its files are as the template's start command left them, and want it again.

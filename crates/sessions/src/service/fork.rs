@@ -150,7 +150,7 @@ impl Sessions {
             let shown = shown(row.clone());
             let max =
                 u64::try_from(inner.config.now().snapshots_max_per_tenant).unwrap_or(u64::MAX);
-            if let Err(error) = inner.store.insert_snapshot(row, max).await {
+            if let Err(error) = inner.store.snapshots.insert(row, max).await {
                 // The layer is nobody's now.
                 inner.sweeps.layers();
                 return Err(error);
@@ -173,7 +173,7 @@ impl Sessions {
     ) -> Result<Vec<SnapshotView>, SessionError> {
         let inner = self.ready()?;
         let limit = limit.clamp(1, PAGE_MAX);
-        let rows = inner.store.snapshots(tenant, session, before, limit).await?;
+        let rows = inner.store.snapshots.list(tenant, session, before, limit).await?;
         Ok(rows.into_iter().map(shown).collect())
     }
 
@@ -183,7 +183,7 @@ impl Sessions {
     /// When there is no such snapshot.
     pub async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         let inner = self.ready()?;
-        if !inner.store.delete_snapshot(tenant, id).await? {
+        if !inner.store.snapshots.delete(tenant, id).await? {
             return Err(SessionError::NotFound("snapshot"));
         }
         inner.sweeps.layers();
@@ -264,7 +264,7 @@ impl SessionsInner {
             bytes: self.workspaces.layer_bytes(layer).await,
             created_ms: clock::wall_ms(),
         };
-        self.store.insert_layer(row).await
+        self.store.layers.insert(row).await
     }
 
     /// A copy of a session over this chain.

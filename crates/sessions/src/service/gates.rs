@@ -53,7 +53,9 @@ impl Sessions {
         }
         let inner = self.ready()?;
         let of_agent = match agent {
-            Some(name) => inner.store.agent(&who.tenant, name).await?.map(|agent| agent.grants),
+            Some(name) => {
+                inner.store.agents.find(&who.tenant, name).await?.map(|agent| agent.grants)
+            }
             None => None,
         };
         let of_agent = of_agent.unwrap_or_default();

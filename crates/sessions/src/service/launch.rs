@@ -100,8 +100,8 @@ impl SessionsInner {
         let mut launch = LaunchEnvironment::bare();
         self.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
         if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
-            let agent = self.store.agent_by_id(agent_id);
-            let version = self.store.version(agent_id, version);
+            let agent = self.store.agents.by_id(agent_id);
+            let version = self.store.agents.version(agent_id, version);
             // Of one that was removed, a session has its files and no agent any more.
             if let (Some(agent), Some(version)) = tokio::try_join!(agent, version)? {
                 launch.runtime = version.runtime;

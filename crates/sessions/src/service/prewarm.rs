@@ -176,7 +176,7 @@ impl SessionsInner {
     async fn fill(self: &Arc<Self>, agent_id: &str) -> Result<(), SessionError> {
         // An agent that ends as soon as it is ready must not keep this going for ever.
         for _ in 0..MADE_MAX {
-            let agent = self.store.agent_by_id(agent_id).await?;
+            let agent = self.store.agents.by_id(agent_id).await?;
             let stale = self.stale(agent_id, agent.as_ref());
             for number in stale {
                 self.books.remove(&ResidentKey::Ready(number));
@@ -184,7 +184,7 @@ impl SessionsInner {
             }
             let Some(agent) = agent else { return Ok(()) };
             let Some(with_agent) = self.missing(&agent) else { return Ok(()) };
-            let version = self.store.version(&agent.id, agent.active_version).await?;
+            let version = self.store.agents.version(&agent.id, agent.active_version).await?;
             let Some(version) = version else { return Ok(()) };
             let with_agent = with_agent && has_agent(&version.runtime);
             let _one_at_a_time = self.prewarm.making.lock().await;

@@ -167,7 +167,7 @@ impl SessionsInner {
         id: &str,
         launch: &mut LaunchEnvironment,
     ) -> Result<(), SessionError> {
-        let row = self.store.credential(tenant, id).await?;
+        let row = self.store.credentials.find(tenant, id).await?;
         let row = row.ok_or(SessionError::NotFound("credential"))?;
         let plain = self.secrets.open_credential(&row)?;
         let secret = plain.expose_text().unwrap_or_default().to_owned();
@@ -175,7 +175,7 @@ impl SessionsInner {
             variables if variables.is_empty() => launch.model_key = Some(secret),
             variables => launch.env.extend(variables),
         }
-        self.store.touch_credential(tenant, id, clock::wall_ms()).await
+        self.store.credentials.touch(tenant, id, clock::wall_ms()).await
     }
 
     /// Removes what was given along with a session.
@@ -184,8 +184,8 @@ impl SessionsInner {
         tenant: &str,
         session: &str,
     ) -> Result<(), SessionError> {
-        for row in self.store.attachments(tenant, session).await? {
-            if let Some(row) = self.store.delete_attachment(tenant, &row.id).await? {
+        for row in self.store.attachments.of_session(tenant, session).await? {
+            if let Some(row) = self.store.attachments.delete(tenant, &row.id).await? {
                 self.remove_object(&row.object).await;
             }
         }
@@ -242,7 +242,7 @@ impl Sessions {
             last_used_ms: None,
         };
         let shown = credential(row.clone());
-        inner.store.insert_credential(row, CREDENTIALS_MAX).await?;
+        inner.store.credentials.insert(row, CREDENTIALS_MAX).await?;
         Ok(shown)
     }
 
@@ -251,7 +251,7 @@ impl Sessions {
     /// # Errors
     /// When the store cannot be read.
     pub async fn credentials(&self, tenant: &str) -> Result<Vec<CredentialView>, SessionError> {
-        let rows = self.ready()?.store.credentials(tenant).await?;
+        let rows = self.ready()?.store.credentials.list(tenant).await?;
         Ok(rows.into_iter().map(credential).collect())
     }
 
@@ -260,7 +260,7 @@ impl Sessions {
     /// # Errors
     /// When there is no such credential.
     pub async fn delete_credential(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
-        match self.ready()?.store.delete_credential(tenant, id).await? {
+        match self.ready()?.store.credentials.delete(tenant, id).await? {
             true => Ok(()),
             false => Err(SessionError::NotFound("credential")),
         }
@@ -304,7 +304,7 @@ impl Sessions {
             created_ms: clock::wall_ms(),
         };
         inner.objects.put(&row.object, content).await.map_err(objects)?;
-        if let Err(error) = inner.store.insert_attachment(row.clone(), ATTACHMENTS_MAX).await {
+        if let Err(error) = inner.store.attachments.insert(row.clone(), ATTACHMENTS_MAX).await {
             inner.remove_object(&row.object).await;
             return Err(error);
         }
@@ -320,7 +320,7 @@ impl Sessions {
         tenant: &str,
         session: &str,
     ) -> Result<Vec<StoredAttachment>, SessionError> {
-        let rows = self.ready()?.store.attachments(tenant, session).await?;
+        let rows = self.ready()?.store.attachments.of_session(tenant, session).await?;
         Ok(rows.into_iter().map(attachment).collect())
     }
 
@@ -334,7 +334,7 @@ impl Sessions {
         id: &str,
     ) -> Result<(StoredAttachment, Bytes), SessionError> {
         let inner = self.ready()?;
-        let row = inner.store.attachment(tenant, id).await?;
+        let row = inner.store.attachments.find(tenant, id).await?;
         let row = row.ok_or(SessionError::NotFound("attachment"))?;
         let content = inner.objects.get(&row.object).await.map_err(objects)?;
         let content = content.ok_or(SessionError::NotFound("attachment"))?;
@@ -347,7 +347,7 @@ impl Sessions {
     /// When there is no such attachment.
     pub async fn delete_attachment(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         let inner = self.ready()?;
-        let row = inner.store.delete_attachment(tenant, id).await?;
+        let row = inner.store.attachments.delete(tenant, id).await?;
         let row = row.ok_or(SessionError::NotFound("attachment"))?;
         inner.remove_object(&row.object).await;
         Ok(())
@@ -362,7 +362,7 @@ impl Sessions {
         tenant: &str,
         query: UsageQuery,
     ) -> Result<UsageTotal, SessionError> {
-        let sum = self.ready()?.store.usage_sum(tenant, query.into()).await?;
+        let sum = self.ready()?.store.usage.sum(tenant, query.into()).await?;
         Ok(UsageTotal {
             turns: sum.turns,
             input_tokens: sum.input_tokens,
@@ -386,7 +386,7 @@ impl Sessions {
         limit: usize,
     ) -> Result<Vec<TurnUsageRecord>, SessionError> {
         let limit = limit.clamp(1, PAGE_MAX);
-        let rows = self.ready()?.store.usage(tenant, query.into(), limit).await?;
+        let rows = self.ready()?.store.usage.list(tenant, query.into(), limit).await?;
         let turn = |row: crate::store::rows::UsageRow| TurnUsageRecord {
             session: row.session,
             turn: row.turn,
@@ -437,7 +437,7 @@ impl Sessions {
             created_ms: now_ms,
             updated_ms: now_ms,
         };
-        inner.store.put_document(row).await
+        inner.store.documents.put(row).await
     }
 
     /// Changes something that a face keeps, unless somebody else has changed it meanwhile: then
@@ -465,7 +465,7 @@ impl Sessions {
             created_ms: changed.created_ms,
             updated_ms,
         };
-        let is_done = inner.store.replace_document(row, known.updated_ms).await?;
+        let is_done = inner.store.documents.replace(row, known.updated_ms).await?;
         Ok(is_done.then_some(changed))
     }
 
@@ -479,7 +479,7 @@ impl Sessions {
         kind: &str,
         parent: Option<&str>,
     ) -> Result<u64, SessionError> {
-        self.ready()?.store.count_documents(tenant, kind, parent).await
+        self.ready()?.store.documents.count(tenant, kind, parent).await
     }
 
     /// Returns whose things of one kind belong to one parent.
@@ -491,7 +491,7 @@ impl Sessions {
         kind: &str,
         parent: &str,
     ) -> Result<Vec<String>, SessionError> {
-        self.ready()?.store.tenants_of_documents(kind, parent).await
+        self.ready()?.store.documents.tenants(kind, parent).await
     }
 
     /// Returns what a face keeps.
@@ -504,7 +504,7 @@ impl Sessions {
         kind: &str,
         id: &str,
     ) -> Result<Option<FaceDocument>, SessionError> {
-        Ok(self.ready()?.store.document(tenant, kind, id).await?.map(document))
+        Ok(self.ready()?.store.documents.find(tenant, kind, id).await?.map(document))
     }
 
     /// Returns what a face keeps of one kind, by id: of one parent or of all, after one id.
@@ -525,7 +525,7 @@ impl Sessions {
             after: after.map(str::to_owned),
             limit: limit.clamp(1, PAGE_MAX),
         };
-        let rows = self.ready()?.store.documents(tenant, filter).await?;
+        let rows = self.ready()?.store.documents.list(tenant, filter).await?;
         Ok(rows.into_iter().map(document).collect())
     }
 
@@ -539,7 +539,7 @@ impl Sessions {
         kind: &str,
         id: &str,
     ) -> Result<bool, SessionError> {
-        self.ready()?.store.delete_document(tenant, kind, id).await
+        self.ready()?.store.documents.delete(tenant, kind, id).await
     }
 }
 

@@ -73,7 +73,7 @@ impl SessionsInner {
         let mut all = HashSet::new();
         let mut after = String::new();
         loop {
-            let page = self.store.layers(&after, PAGE_MAX).await?;
+            let page = self.store.layers.list(&after, PAGE_MAX).await?;
             let Some(last) = page.last() else { return Ok(all) };
             after.clone_from(last);
             all.extend(page);

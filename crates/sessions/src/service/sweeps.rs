@@ -312,7 +312,7 @@ impl SessionsInner {
     async fn sweep_layers(&self) {
         let age_ms = u64::try_from(LAYER_AGE.as_millis()).unwrap_or(u64::MAX);
         let before_ms = self.store.now_ms().saturating_sub(age_ms);
-        match self.store.take_unused_layers(before_ms, LAYERS_MAX).await {
+        match self.store.layers.take_unused(before_ms, LAYERS_MAX).await {
             Ok(layers) => {
                 for layer in layers {
                     self.workspaces.remove_layer(&layer).await;
@@ -358,7 +358,7 @@ impl SessionsInner {
     }
 
     async fn prewarm_agents(self: &Arc<Self>) {
-        match self.store.agents_of_all().await {
+        match self.store.agents.all().await {
             Ok(agents) => agents.into_iter().for_each(|agent| self.replenish(agent)),
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,

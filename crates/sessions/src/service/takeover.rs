@@ -102,7 +102,7 @@ impl SessionsInner {
             self.check_lease()?;
             let taken = self.store.claim_lost(&wanted, &self.run, some.to_vec(), terms).await?;
             let ids = taken.iter().map(|row| row.id.clone()).collect();
-            let with_messages = self.store.sessions_with_waiting(ids).await?;
+            let with_messages = self.store.waiting.sessions_with(ids).await?;
             let recovering = taken.into_iter().map(|row| {
                 let goes_on = with_messages.contains(&row.id);
                 self.recover_taken(row, goes_on)

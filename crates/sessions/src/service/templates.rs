@@ -131,7 +131,7 @@ impl Sessions {
         let inner = Arc::clone(self.ready()?);
         let (tenant, build) = (tenant.to_owned(), build.to_owned());
         detached(async move {
-            let row = inner.store.template_build(&tenant, &build).await?;
+            let row = inner.store.templates.build(&tenant, &build).await?;
             let row = row.ok_or(SessionError::NotFound("build"))?;
             inner.start_build(&tenant, row, &spec).await.map(drop)
         })
@@ -188,7 +188,7 @@ impl Sessions {
     pub(crate) async fn named_builds(&self, tenant: &str) -> Result<Vec<NamedBuild>, SessionError> {
         let inner = self.ready()?;
         let mut all = Vec::new();
-        for row in inner.store.templates(tenant).await? {
+        for row in inner.store.templates.list(tenant).await? {
             all.push(inner.named(row).await?);
         }
         Ok(all)
@@ -205,7 +205,7 @@ impl Sessions {
     ) -> Result<Vec<TemplateBuildView>, SessionError> {
         let inner = self.ready()?;
         let template = inner.template_row(tenant, name).await?;
-        let rows = inner.store.template_builds(&template.id, BUILDS_LISTED).await?;
+        let rows = inner.store.templates.builds(&template.id, BUILDS_LISTED).await?;
         Ok(rows.into_iter().map(|row| view(&inner.current(row))).collect())
     }
 
@@ -241,7 +241,7 @@ impl Sessions {
         let lines = match running {
             Some(running) => running.log.lines(from, LOG_PAGE),
             None => {
-                let stored = inner.store.build_log(&row.id).await?.unwrap_or_default();
+                let stored = inner.store.templates.build_log(&row.id).await?.unwrap_or_default();
                 log::stored_lines(&stored, from, LOG_PAGE)
             }
         };
@@ -272,7 +272,7 @@ impl Sessions {
     /// When there is none of this name or id.
     pub async fn delete_template(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
         let inner = self.ready()?;
-        let released = inner.store.delete_template(tenant, name).await?;
+        let released = inner.store.templates.delete(tenant, name).await?;
         let released = released.ok_or(SessionError::NotFound("template"))?;
         inner.let_go_of(released).await;
         Ok(())
@@ -296,7 +296,7 @@ impl Sessions {
             let message = format!("the build is `{}`, not `ready`", row.status.as_str());
             return Err(SessionError::Conflict(message));
         }
-        inner.store.tag_template(&row, tags.to_vec(), inner.store.now_ms()).await?;
+        inner.store.templates.tag(&row, tags.to_vec(), inner.store.now_ms()).await?;
         Ok(view(&row))
     }
 
@@ -313,7 +313,7 @@ impl Sessions {
         let inner = self.ready()?;
         check_tags(tags)?;
         let row = inner.template_row(tenant, name).await?;
-        match inner.store.untag_template(&row.id, tags.to_vec()).await? {
+        match inner.store.templates.untag(&row.id, tags.to_vec()).await? {
             0 => Err(SessionError::NotFound("tag")),
             _ => Ok(()),
         }
@@ -326,7 +326,7 @@ impl Sessions {
     ) -> Result<bool, SessionError> {
         let inner = self.ready()?;
         let name = upload.kind.name(upload.hash)?;
-        let found = inner.store.use_archive(upload.tenant, &name, inner.store.now_ms()).await?;
+        let found = inner.store.archives.touch(upload.tenant, &name, inner.store.now_ms()).await?;
         Ok(found.is_some())
     }
 
@@ -360,7 +360,7 @@ impl Sessions {
             return Err(error);
         }
         let bytes = row.bytes;
-        if let Some(before) = inner.store.put_archive(row).await? {
+        if let Some(before) = inner.store.archives.put(row).await? {
             inner.remove_archive(&before).await;
         }
         Ok(bytes)
@@ -436,7 +436,7 @@ impl SessionsInner {
         /// Archives that are removed at a time.
         const REMOVED_MAX: usize = 100;
         let before_ms = self.store.now_ms().saturating_sub(KEPT_MS);
-        for row in self.store.take_old_archives(before_ms, REMOVED_MAX).await? {
+        for row in self.store.archives.take_unused(before_ms, REMOVED_MAX).await? {
             self.remove_archive(&row).await;
         }
         Ok(())
@@ -475,7 +475,7 @@ impl SessionsInner {
             templates_max: self.config.now().templates.count_max_per_tenant,
             kept_max: BUILDS_KEPT,
         };
-        let announced = self.store.announce_build(template, build.clone(), bounds).await?;
+        let announced = self.store.templates.announce(template, build.clone(), bounds).await?;
         let (template, released) = announced;
         self.let_go_of(released).await;
         build.template.clone_from(&template.id);
@@ -553,7 +553,8 @@ impl SessionsInner {
             ..row
         };
         let running_max = self.config.now().templates.builds_max_per_tenant;
-        let begun = self.store.begin_build(row.clone(), running_max, lost_before(now_ms)).await?;
+        let begun =
+            self.store.templates.begin_build(row.clone(), running_max, lost_before(now_ms)).await?;
         if !begun {
             let message = "the build has begun already, or was deleted".to_owned();
             return Err(SessionError::Conflict(message));
@@ -576,13 +577,13 @@ impl SessionsInner {
     }
 
     async fn template_row(&self, tenant: &str, name: &str) -> Result<TemplateRow, SessionError> {
-        let found = self.store.template(tenant, name).await?;
+        let found = self.store.templates.find(tenant, name).await?;
         found.ok_or(SessionError::NotFound("template"))
     }
 
     async fn named(&self, template: TemplateRow) -> Result<NamedBuild, SessionError> {
-        let tags = self.store.template_tags(&template.id).await?;
-        let rows = self.store.template_builds(&template.id, BUILDS_LISTED).await?;
+        let tags = self.store.templates.tags(&template.id).await?;
+        let rows = self.store.templates.builds(&template.id, BUILDS_LISTED).await?;
         let builds = u64::try_from(rows.len()).unwrap_or(u64::MAX);
         let build = rows.into_iter().next().map(|row| self.current(row));
         Ok(NamedBuild { template, tags, build, builds })
@@ -596,10 +597,10 @@ impl SessionsInner {
         build: &str,
     ) -> Result<TemplateBuildRow, SessionError> {
         let template = self.template_row(tenant, name).await?;
-        let tags = self.store.template_tags(&template.id).await?;
+        let tags = self.store.templates.tags(&template.id).await?;
         let tag = tags.into_iter().find(|tag| tag.tag == build);
         let id = tag.map_or_else(|| build.to_owned(), |tag| tag.build);
-        let row = self.store.template_build(tenant, &id).await?;
+        let row = self.store.templates.build(tenant, &id).await?;
         let row = row.filter(|row| row.template == template.id);
         Ok(self.current(row.ok_or(SessionError::NotFound("build"))?))
     }

@@ -2,7 +2,7 @@
 
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::SessionStore;
+use super::TableAccess;
 use super::layers;
 use super::rows::{AgentRow, SealedBlob, VersionRow};
 use super::schema::{SessionColumns, json, number, text, text_or_null};
@@ -26,7 +26,11 @@ pub(crate) struct DeployOutcome {
 /// Versions of one agent: each has a layer and a copy of its folder.
 const VERSIONS_MAX: u64 = 1000;
 
-impl SessionStore {
+/// Agents and their versions.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentTable(pub(super) TableAccess);
+
+impl AgentTable {
     /// A new agent, or a new version of the one with this name, which becomes the active one:
     /// `agent.last_version` of the answer. The id, the versions and `created_ms` of `agent` count
     /// for a new one only, `agent_id` and `version` of `version` not at all.
@@ -41,47 +45,47 @@ impl SessionStore {
         version: VersionRow,
         agents_max: u64,
     ) -> Result<DeployOutcome, SessionError> {
-        self.write("agents.deploy", move |it| deploy(it, &agent, &version, agents_max)).await
+        self.0.write("agents.deploy", move |it| deploy(it, &agent, &version, agents_max)).await
     }
 
     /// An agent of a tenant by its name.
-    pub(crate) async fn agent(
+    pub(crate) async fn find(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<Option<AgentRow>, SessionError> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.read("agents.get", move |it| get(it, &tenant, &name)).await
+        self.0.read("agents.get", move |it| get(it, &tenant, &name)).await
     }
 
     /// An agent by its id, whosever it is: for what is not asked on behalf of a tenant.
-    pub(crate) async fn agent_by_id(&self, id: &str) -> Result<Option<AgentRow>, SessionError> {
+    pub(crate) async fn by_id(&self, id: &str) -> Result<Option<AgentRow>, SessionError> {
         let sql = format!("SELECT {AGENT} FROM agents WHERE id = $1");
         let first = |rows: &[SqlRow]| rows.first().map(agent).transpose();
-        self.select("agents.by_id", sql, vec![text(id)], first).await
+        self.0.select("agents.by_id", sql, vec![text(id)], first).await
     }
 
     /// All agents of a tenant, by name.
-    pub(crate) async fn agents(&self, tenant: &str) -> Result<Vec<AgentRow>, SessionError> {
+    pub(crate) async fn list(&self, tenant: &str) -> Result<Vec<AgentRow>, SessionError> {
         let sql = format!("SELECT {AGENT} FROM agents WHERE tenant = $1");
-        let mut agents = self.agents_by("agents.list", sql, vec![text(tenant)]).await?;
+        let mut agents = self.select_all("agents.list", sql, vec![text(tenant)]).await?;
         // Here, because the databases' ideas of an order differ.
         agents.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(agents)
     }
 
     /// All agents of all tenants: for what is kept ready when a server starts.
-    pub(crate) async fn agents_of_all(&self) -> Result<Vec<AgentRow>, SessionError> {
-        self.agents_by("agents.all", format!("SELECT {AGENT} FROM agents"), Vec::new()).await
+    pub(crate) async fn all(&self) -> Result<Vec<AgentRow>, SessionError> {
+        self.select_all("agents.all", format!("SELECT {AGENT} FROM agents"), Vec::new()).await
     }
 
-    async fn agents_by(
+    async fn select_all(
         &self,
         name: &'static str,
         sql: String,
         parameters: Vec<SqlValue>,
     ) -> Result<Vec<AgentRow>, SessionError> {
-        self.read(name, move |it| it.query(&sql, &parameters)?.iter().map(agent).collect()).await
+        self.0.read(name, move |it| it.query(&sql, &parameters)?.iter().map(agent).collect()).await
     }
 
     /// Changes an agent: its description, settings, limits, options, environment and active
@@ -89,55 +93,59 @@ impl SessionStore {
     ///
     /// # Errors
     /// `NotFound` when there is none of this name or no such version, and those of `change`.
-    pub(crate) async fn update_agent(
+    pub(crate) async fn update(
         &self,
         tenant: &str,
         name: &str,
         mut change: impl FnMut(&mut AgentRow) -> Result<(), SessionError> + Send + 'static,
     ) -> Result<AgentRow, SessionError> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.write("agents.update", move |it| {
-            let found = get(it, &tenant, &name)?;
-            let mut row =
-                found.ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("agent")))?;
-            let before = row.active_version;
-            change(&mut row).map_err(SqlStoreError::refuse)?;
-            if row.active_version != before && version(it, &row.id, row.active_version)?.is_none() {
-                return Err(SqlStoreError::refuse(SessionError::NotFound("version")));
-            }
-            update(it, &row)?;
-            Ok(row)
-        })
-        .await
+        self.0
+            .write("agents.update", move |it| {
+                let found = get(it, &tenant, &name)?;
+                let mut row =
+                    found.ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("agent")))?;
+                let before = row.active_version;
+                change(&mut row).map_err(SqlStoreError::refuse)?;
+                if row.active_version != before
+                    && version(it, &row.id, row.active_version)?.is_none()
+                {
+                    return Err(SqlStoreError::refuse(SessionError::NotFound("version")));
+                }
+                update(it, &row)?;
+                Ok(row)
+            })
+            .await
     }
 
     /// Removes an agent with its versions and answers what it was, with the objects that its
     /// folders are in. Its sessions go on: they keep the layers that they stand on.
-    pub(crate) async fn delete_agent(
+    pub(crate) async fn delete(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<Option<(AgentRow, Vec<String>)>, SessionError> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.write("agents.delete", move |it| {
-            let Some(row) = get(it, &tenant, &name)? else { return Ok(None) };
-            let mut folders = Vec::new();
-            for version in versions(it, &row.id)? {
-                layers::use_chain(it, &user(&row.id, version.version), &[])?;
-                folders.extend(version.folder);
-            }
-            let id = [text(&row.id)];
-            it.execute("DELETE FROM agent_versions WHERE agent_id = $1", &id)?;
-            it.execute("DELETE FROM agents WHERE id = $1", &id)?;
-            Ok(Some((row, folders)))
-        })
-        .await
+        self.0
+            .write("agents.delete", move |it| {
+                let Some(row) = get(it, &tenant, &name)? else { return Ok(None) };
+                let mut folders = Vec::new();
+                for version in versions(it, &row.id)? {
+                    layers::use_chain(it, &user(&row.id, version.version), &[])?;
+                    folders.extend(version.folder);
+                }
+                let id = [text(&row.id)];
+                it.execute("DELETE FROM agent_versions WHERE agent_id = $1", &id)?;
+                it.execute("DELETE FROM agents WHERE id = $1", &id)?;
+                Ok(Some((row, folders)))
+            })
+            .await
     }
 
     /// All versions of an agent, newest first.
     pub(crate) async fn versions(&self, agent_id: &str) -> Result<Vec<VersionRow>, SessionError> {
         let id = agent_id.to_owned();
-        self.read("agents.versions", move |it| versions(it, &id)).await
+        self.0.read("agents.versions", move |it| versions(it, &id)).await
     }
 
     /// Reads a version of an agent.
@@ -148,7 +156,7 @@ impl SessionStore {
     ) -> Result<Option<VersionRow>, SessionError> {
         let parameters = vec![text(agent_id), number.into()];
         let first = |rows: &[SqlRow]| rows.first().map(version_row).transpose();
-        self.select("agents.version", version_by_number(), parameters, first).await
+        self.0.select("agents.version", version_by_number(), parameters, first).await
     }
 
     /// Removes a version that is not the active one. None when there is none.
@@ -161,20 +169,21 @@ impl SessionStore {
         number: u32,
     ) -> Result<Option<VersionRow>, SessionError> {
         let id = agent_id.to_owned();
-        self.write("agents.delete_version", move |it| {
-            let Some(found) = version(it, &id, number)? else { return Ok(None) };
-            let parameters = [text(&id), number.into()];
-            let active = "SELECT id FROM agents WHERE id = $1 AND active_version = $2";
-            if it.query_one(active, &parameters)?.is_some() {
-                let message = "the active version cannot be removed".to_owned();
-                return Err(SqlStoreError::refuse(SessionError::Conflict(message)));
-            }
-            layers::use_chain(it, &user(&id, number), &[])?;
-            let sql = "DELETE FROM agent_versions WHERE agent_id = $1 AND version = $2";
-            it.execute(sql, &parameters)?;
-            Ok(Some(found))
-        })
-        .await
+        self.0
+            .write("agents.delete_version", move |it| {
+                let Some(found) = version(it, &id, number)? else { return Ok(None) };
+                let parameters = [text(&id), number.into()];
+                let active = "SELECT id FROM agents WHERE id = $1 AND active_version = $2";
+                if it.query_one(active, &parameters)?.is_some() {
+                    let message = "the active version cannot be removed".to_owned();
+                    return Err(SqlStoreError::refuse(SessionError::Conflict(message)));
+                }
+                layers::use_chain(it, &user(&id, number), &[])?;
+                let sql = "DELETE FROM agent_versions WHERE agent_id = $1 AND version = $2";
+                it.execute(sql, &parameters)?;
+                Ok(Some(found))
+            })
+            .await
     }
 }
 

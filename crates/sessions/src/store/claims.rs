@@ -104,10 +104,14 @@ impl SessionStore {
             ORDER BY last_active_ms DESC, id LIMIT $2",
             lost.condition()
         );
-        self.read("sessions.of_lost", move |it| {
-            it.query(&sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
-        })
-        .await
+        self.access
+            .read("sessions.of_lost", move |it| {
+                it.query(&sql, &parameters)?
+                    .iter()
+                    .map(|row| SessionColumns::of(row).text())
+                    .collect()
+            })
+            .await
     }
 
     /// Makes a run the owner of sessions of a lost node, at most [`CLAIMED_MAX`], and answers the
@@ -120,7 +124,9 @@ impl SessionStore {
         terms: ClaimTerms,
     ) -> Result<Vec<SessionRow>, SessionError> {
         let (lost, run) = (lost.clone(), run.clone());
-        self.write("sessions.claim_lost", move |it| claim_lost(it, &lost, &run, &ids, terms)).await
+        self.access
+            .write("sessions.claim_lost", move |it| claim_lost(it, &lost, &run, &ids, terms))
+            .await
     }
 
     /// Makes another server the owner of a session: the one that has its files, or that is to go on
@@ -133,11 +139,12 @@ impl SessionStore {
         server: &str,
     ) -> Result<bool, SessionError> {
         let parameters = [text(id), number(epoch), text(server)];
-        self.write_again("sessions.give_back", move |it| {
-            let sql = "UPDATE sessions SET owner = $3 WHERE id = $1 AND epoch = $2";
-            Ok(it.execute(sql, &parameters)? == 1)
-        })
-        .await
+        self.access
+            .write_again("sessions.give_back", move |it| {
+                let sql = "UPDATE sessions SET owner = $3 WHERE id = $1 AND epoch = $2";
+                Ok(it.execute(sql, &parameters)? == 1)
+            })
+            .await
     }
 
     /// Sessions that a server has and that are not ended: their number, and those that were used
@@ -148,22 +155,23 @@ impl SessionStore {
         count_max: usize,
     ) -> Result<HeldSessions, SessionError> {
         let parameters = [text(server), limit(count_max)];
-        self.read("sessions.held", move |it| {
-            let condition = "owner = $1 AND state <> 'ended'";
-            let sql = format!("SELECT COUNT(*) FROM sessions WHERE {condition}");
-            let count = it.query_one(&sql, &parameters[..1])?;
-            let count: u64 = count.map_or(Ok(0), |row| row.get(0))?;
-            let sql = format!(
-                "SELECT id, tenant, last_active_ms FROM sessions WHERE {condition} \
+        self.access
+            .read("sessions.held", move |it| {
+                let condition = "owner = $1 AND state <> 'ended'";
+                let sql = format!("SELECT COUNT(*) FROM sessions WHERE {condition}");
+                let count = it.query_one(&sql, &parameters[..1])?;
+                let count: u64 = count.map_or(Ok(0), |row| row.get(0))?;
+                let sql = format!(
+                    "SELECT id, tenant, last_active_ms FROM sessions WHERE {condition} \
                 ORDER BY last_active_ms, id LIMIT $2"
-            );
-            let rows = it.query(&sql, &parameters)?;
-            let held = |row: &SqlRow| {
-                Ok(HeldSession { id: row.get(0)?, tenant: row.get(1)?, used_ms: row.get(2)? })
-            };
-            Ok(HeldSessions { count, oldest: rows.iter().map(held).collect::<Result<_, _>>()? })
-        })
-        .await
+                );
+                let rows = it.query(&sql, &parameters)?;
+                let held = |row: &SqlRow| {
+                    Ok(HeldSession { id: row.get(0)?, tenant: row.get(1)?, used_ms: row.get(2)? })
+                };
+                Ok(HeldSessions { count, oldest: rows.iter().map(held).collect::<Result<_, _>>()? })
+            })
+            .await
     }
 
     /// Epochs of the sessions that a server owns and that are not ended.
@@ -172,12 +180,13 @@ impl SessionStore {
         server: &str,
     ) -> Result<HashMap<String, u64>, SessionError> {
         let parameters = [text(server)];
-        self.read("sessions.epochs", move |it| {
-            let sql = "SELECT id, epoch FROM sessions WHERE owner = $1 AND state <> 'ended'";
-            let rows = it.query(sql, &parameters)?;
-            rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
-        })
-        .await
+        self.access
+            .read("sessions.epochs", move |it| {
+                let sql = "SELECT id, epoch FROM sessions WHERE owner = $1 AND state <> 'ended'";
+                let rows = it.query(sql, &parameters)?;
+                rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+            })
+            .await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
-use super::SessionStore;
+use super::TableAccess;
 use super::rows::{AttachmentRow, DocumentFilter, DocumentRow, UsageFilter, UsageRow, UsageSum};
 use super::schema::{QueryConditions, SessionColumns, json, limit, number, text, text_or_null};
 use crate::error::SessionError;
@@ -12,44 +12,49 @@ const DOCUMENT: &str = "tenant, kind, id, parent, body, created_ms, updated_ms";
 const USAGE: &str = "session, turn, tenant, agent, at_ms, model, input_tokens, output_tokens, \
     cache_read_tokens, cache_write_tokens, cost_usd, tool_calls, duration_ms";
 
-impl SessionStore {
+/// Files that were given along with sessions.
+#[derive(Clone, Debug)]
+pub(crate) struct AttachmentTable(pub(super) TableAccess);
+
+impl AttachmentTable {
     /// Keeps an attachment, whose content is stored by now.
     ///
     /// # Errors
     /// `TooMany` when its session has `count_max`.
-    pub(crate) async fn insert_attachment(
+    pub(crate) async fn insert(
         &self,
         row: AttachmentRow,
         count_max: u64,
     ) -> Result<(), SessionError> {
-        self.write("attachments.insert", move |it| {
-            let count = "SELECT COUNT(*) FROM session_attachments WHERE session = $1";
-            let count = it.query_one(count, &[text(&row.session)])?;
-            if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
-                let message = format!("a session may have {count_max} attachments");
-                return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
-            }
-            let sql = format!(
-                "INSERT INTO session_attachments ({ATTACHMENT}) \
+        self.0
+            .write("attachments.insert", move |it| {
+                let count = "SELECT COUNT(*) FROM session_attachments WHERE session = $1";
+                let count = it.query_one(count, &[text(&row.session)])?;
+                if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
+                    let message = format!("a session may have {count_max} attachments");
+                    return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
+                }
+                let sql = format!(
+                    "INSERT INTO session_attachments ({ATTACHMENT}) \
                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
-            );
-            let parameters = [
-                text(&row.id),
-                text(&row.tenant),
-                text(&row.session),
-                text(&row.name),
-                text_or_null(row.media_type.as_deref()),
-                number(row.bytes),
-                text(&row.object),
-                number(row.created_ms),
-            ];
-            it.execute(&sql, &parameters).map(drop)
-        })
-        .await
+                );
+                let parameters = [
+                    text(&row.id),
+                    text(&row.tenant),
+                    text(&row.session),
+                    text(&row.name),
+                    text_or_null(row.media_type.as_deref()),
+                    number(row.bytes),
+                    text(&row.object),
+                    number(row.created_ms),
+                ];
+                it.execute(&sql, &parameters).map(drop)
+            })
+            .await
     }
 
     /// An attachment of a tenant.
-    pub(crate) async fn attachment(
+    pub(crate) async fn find(
         &self,
         tenant: &str,
         id: &str,
@@ -57,14 +62,15 @@ impl SessionStore {
         let sql =
             format!("SELECT {ATTACHMENT} FROM session_attachments WHERE tenant = $1 AND id = $2");
         let parameters = [text(tenant), text(id)];
-        self.read("attachments.get", move |it| {
-            it.query_one(&sql, &parameters)?.map(|found| attachment(&found)).transpose()
-        })
-        .await
+        self.0
+            .read("attachments.get", move |it| {
+                it.query_one(&sql, &parameters)?.map(|found| attachment(&found)).transpose()
+            })
+            .await
     }
 
     /// The attachments of a tenant's session, oldest first.
-    pub(crate) async fn attachments(
+    pub(crate) async fn of_session(
         &self,
         tenant: &str,
         session: &str,
@@ -74,14 +80,15 @@ impl SessionStore {
             WHERE tenant = $1 AND session = $2 ORDER BY id"
         );
         let parameters = [text(tenant), text(session)];
-        self.read("attachments.list", move |it| {
-            it.query(&sql, &parameters)?.iter().map(attachment).collect()
-        })
-        .await
+        self.0
+            .read("attachments.list", move |it| {
+                it.query(&sql, &parameters)?.iter().map(attachment).collect()
+            })
+            .await
     }
 
     /// Removes an attachment and answers what it was.
-    pub(crate) async fn delete_attachment(
+    pub(crate) async fn delete(
         &self,
         tenant: &str,
         id: &str,
@@ -90,14 +97,21 @@ impl SessionStore {
             "DELETE FROM session_attachments WHERE tenant = $1 AND id = $2 RETURNING {ATTACHMENT}"
         );
         let parameters = [text(tenant), text(id)];
-        self.write("attachments.delete", move |it| {
-            it.query_one(&sql, &parameters)?.map(|found| attachment(&found)).transpose()
-        })
-        .await
+        self.0
+            .write("attachments.delete", move |it| {
+                it.query_one(&sql, &parameters)?.map(|found| attachment(&found)).transpose()
+            })
+            .await
     }
+}
 
+/// Usage of turns; its rows are written with the events of their session.
+#[derive(Clone, Debug)]
+pub(crate) struct UsageTable(pub(super) TableAccess);
+
+impl UsageTable {
     /// Returns what a tenant's turns used, summed up.
-    pub(crate) async fn usage_sum(
+    pub(crate) async fn sum(
         &self,
         tenant: &str,
         filter: UsageFilter,
@@ -113,27 +127,28 @@ impl SessionStore {
             sums.join(", "),
             conditions.sql
         );
-        self.read("usage.sum", move |it| {
-            let Some(row) = it.query_one(&sql, &conditions.parameters)? else {
-                return Ok(UsageSum::default());
-            };
-            let mut columns = SessionColumns::of(&row);
-            Ok(UsageSum {
-                turns: columns.take()?,
-                cost_usd: columns.take()?,
-                input_tokens: columns.take()?,
-                output_tokens: columns.take()?,
-                cache_read_tokens: columns.take()?,
-                cache_write_tokens: columns.take()?,
-                tool_calls: columns.take()?,
-                duration_ms: columns.take()?,
+        self.0
+            .read("usage.sum", move |it| {
+                let Some(row) = it.query_one(&sql, &conditions.parameters)? else {
+                    return Ok(UsageSum::default());
+                };
+                let mut columns = SessionColumns::of(&row);
+                Ok(UsageSum {
+                    turns: columns.take()?,
+                    cost_usd: columns.take()?,
+                    input_tokens: columns.take()?,
+                    output_tokens: columns.take()?,
+                    cache_read_tokens: columns.take()?,
+                    cache_write_tokens: columns.take()?,
+                    tool_calls: columns.take()?,
+                    duration_ms: columns.take()?,
+                })
             })
-        })
-        .await
+            .await
     }
 
     /// Returns what each of a tenant's turns used, the latest first.
-    pub(crate) async fn usage(
+    pub(crate) async fn list(
         &self,
         tenant: &str,
         filter: UsageFilter,
@@ -146,15 +161,22 @@ impl SessionStore {
             ORDER BY at_ms DESC, session, turn LIMIT {place}",
             conditions.sql
         );
-        self.read("usage.list", move |it| {
-            it.query(&sql, &conditions.parameters)?.iter().map(usage).collect()
-        })
-        .await
+        self.0
+            .read("usage.list", move |it| {
+                it.query(&sql, &conditions.parameters)?.iter().map(usage).collect()
+            })
+            .await
     }
+}
 
+/// Small documents that faces keep.
+#[derive(Clone, Debug)]
+pub(crate) struct DocumentTable(pub(super) TableAccess);
+
+impl DocumentTable {
     /// Keeps a document, in place of the one with its kind and id; that one's `created_ms` stays.
-    pub(crate) async fn put_document(&self, row: DocumentRow) -> Result<(), SessionError> {
-        self.write_again("documents.put", move |it| {
+    pub(crate) async fn put(&self, row: DocumentRow) -> Result<(), SessionError> {
+        self.0.write_again("documents.put", move |it| {
             let sql = format!(
                 "INSERT INTO session_documents ({DOCUMENT}) VALUES ($1, $2, $3, $4, $5, $6, $7) \
                 ON CONFLICT (tenant, kind, id) DO UPDATE SET parent = excluded.parent, \
@@ -175,30 +197,31 @@ impl SessionStore {
     }
 
     /// Changes a document, if it is what it was at `known_ms`, its `updated_ms`. Whether it was.
-    pub(crate) async fn replace_document(
+    pub(crate) async fn replace(
         &self,
         row: DocumentRow,
         known_ms: u64,
     ) -> Result<bool, SessionError> {
-        self.write("documents.replace", move |it| {
-            let sql = "UPDATE session_documents SET parent = $1, body = $2, updated_ms = $3 \
+        self.0
+            .write("documents.replace", move |it| {
+                let sql = "UPDATE session_documents SET parent = $1, body = $2, updated_ms = $3 \
                 WHERE tenant = $4 AND kind = $5 AND id = $6 AND updated_ms = $7";
-            let parameters = [
-                text_or_null(row.parent.as_deref()),
-                json(&row.body)?,
-                number(row.updated_ms),
-                text(&row.tenant),
-                text(&row.kind),
-                text(&row.id),
-                number(known_ms),
-            ];
-            Ok(it.execute(sql, &parameters)? == 1)
-        })
-        .await
+                let parameters = [
+                    text_or_null(row.parent.as_deref()),
+                    json(&row.body)?,
+                    number(row.updated_ms),
+                    text(&row.tenant),
+                    text(&row.kind),
+                    text(&row.id),
+                    number(known_ms),
+                ];
+                Ok(it.execute(sql, &parameters)? == 1)
+            })
+            .await
     }
 
     /// Returns how many documents of a kind a tenant has: of one parent, or of all.
-    pub(crate) async fn count_documents(
+    pub(crate) async fn count(
         &self,
         tenant: &str,
         kind: &str,
@@ -208,30 +231,35 @@ impl SessionStore {
         conditions.and("kind = $", Some(text(kind)));
         conditions.and("parent = $", parent.map(text));
         let sql = format!("SELECT COUNT(*) FROM session_documents WHERE {}", conditions.sql);
-        self.read("documents.count", move |it| {
-            let row = it.query_one(&sql, &conditions.parameters)?;
-            row.map_or(Ok(0), |row| row.get::<u64>(0))
-        })
-        .await
+        self.0
+            .read("documents.count", move |it| {
+                let row = it.query_one(&sql, &conditions.parameters)?;
+                row.map_or(Ok(0), |row| row.get::<u64>(0))
+            })
+            .await
     }
 
     /// Returns whose documents of a kind belong to a parent. Reads all documents, so not for every
     /// request.
-    pub(crate) async fn tenants_of_documents(
+    pub(crate) async fn tenants(
         &self,
         kind: &str,
         parent: &str,
     ) -> Result<Vec<String>, SessionError> {
         let sql = "SELECT DISTINCT tenant FROM session_documents WHERE kind = $1 AND parent = $2";
         let parameters = [text(kind), text(parent)];
-        self.read("documents.tenants", move |it| {
-            it.query(sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
-        })
-        .await
+        self.0
+            .read("documents.tenants", move |it| {
+                it.query(sql, &parameters)?
+                    .iter()
+                    .map(|row| SessionColumns::of(row).text())
+                    .collect()
+            })
+            .await
     }
 
     /// A document of a tenant.
-    pub(crate) async fn document(
+    pub(crate) async fn find(
         &self,
         tenant: &str,
         kind: &str,
@@ -241,14 +269,15 @@ impl SessionStore {
             "SELECT {DOCUMENT} FROM session_documents WHERE tenant = $1 AND kind = $2 AND id = $3"
         );
         let parameters = [text(tenant), text(kind), text(id)];
-        self.read("documents.get", move |it| {
-            it.query_one(&sql, &parameters)?.map(|found| document(&found)).transpose()
-        })
-        .await
+        self.0
+            .read("documents.get", move |it| {
+                it.query_one(&sql, &parameters)?.map(|found| document(&found)).transpose()
+            })
+            .await
     }
 
     /// Documents of a tenant, by id.
-    pub(crate) async fn documents(
+    pub(crate) async fn list(
         &self,
         tenant: &str,
         filter: DocumentFilter,
@@ -262,25 +291,28 @@ impl SessionStore {
             "SELECT {DOCUMENT} FROM session_documents WHERE {} ORDER BY id LIMIT {place}",
             conditions.sql
         );
-        self.read("documents.list", move |it| {
-            it.query(&sql, &conditions.parameters)?.iter().map(document).collect()
-        })
-        .await
+        self.0
+            .read("documents.list", move |it| {
+                it.query(&sql, &conditions.parameters)?.iter().map(document).collect()
+            })
+            .await
     }
 
     /// Removes a document. Whether there was one.
-    pub(crate) async fn delete_document(
+    pub(crate) async fn delete(
         &self,
         tenant: &str,
         kind: &str,
         id: &str,
     ) -> Result<bool, SessionError> {
         let parameters = [text(tenant), text(kind), text(id)];
-        self.write("documents.delete", move |it| {
-            let sql = "DELETE FROM session_documents WHERE tenant = $1 AND kind = $2 AND id = $3";
-            Ok(it.execute(sql, &parameters)? == 1)
-        })
-        .await
+        self.0
+            .write("documents.delete", move |it| {
+                let sql =
+                    "DELETE FROM session_documents WHERE tenant = $1 AND kind = $2 AND id = $3";
+                Ok(it.execute(sql, &parameters)? == 1)
+            })
+            .await
     }
 }
 

@@ -55,7 +55,7 @@ impl SessionStore {
         &self,
         batch: Arc<WriteBatch>,
     ) -> Result<Vec<usize>, SessionError> {
-        self.write_again("sessions.batch", move |it| write(it, &batch)).await
+        self.access.write_again("sessions.batch", move |it| write(it, &batch)).await
     }
 
     /// Events of a session with numbers above `after` and up to `up_to`, in order: of these kinds,
@@ -70,18 +70,19 @@ impl SessionStore {
         kinds: Vec<SessionEventKind>,
     ) -> Result<Vec<SessionEvent>, SessionError> {
         let session = session.to_owned();
-        self.read("sessions.events", move |it| {
-            let words: Vec<String> =
-                kinds.iter().map(|kind| format!("'{}'", kind.as_str())).collect();
-            let only = match words.is_empty() {
-                true => String::new(),
-                false => format!(" AND kind IN ({})", words.join(", ")),
-            };
-            let range = EventRange { session: &session, after, up_to, count_max, only: &only };
-            let columns = "seq, at_ms, turn, kind, data";
-            page(it, "session_events", "data", columns, &range)?.iter().map(event).collect()
-        })
-        .await
+        self.access
+            .read("sessions.events", move |it| {
+                let words: Vec<String> =
+                    kinds.iter().map(|kind| format!("'{}'", kind.as_str())).collect();
+                let only = match words.is_empty() {
+                    true => String::new(),
+                    false => format!(" AND kind IN ({})", words.join(", ")),
+                };
+                let range = EventRange { session: &session, after, up_to, count_max, only: &only };
+                let columns = "seq, at_ms, turn, kind, data";
+                page(it, "session_events", "data", columns, &range)?.iter().map(event).collect()
+            })
+            .await
     }
 
     /// Messages of a session with numbers above `after`, in order. Shorter than asked when they are
@@ -93,13 +94,17 @@ impl SessionStore {
         count_max: usize,
     ) -> Result<Vec<MessageRow>, SessionError> {
         let session = session.to_owned();
-        self.read("sessions.messages", move |it| {
-            let up_to = u64::MAX;
-            let range = EventRange { session: &session, after, up_to, count_max, only: "" };
-            let columns = "session, seq, at_ms, turn, role, content";
-            page(it, "session_messages", "content", columns, &range)?.iter().map(message).collect()
-        })
-        .await
+        self.access
+            .read("sessions.messages", move |it| {
+                let up_to = u64::MAX;
+                let range = EventRange { session: &session, after, up_to, count_max, only: "" };
+                let columns = "session, seq, at_ms, turn, role, content";
+                page(it, "session_messages", "content", columns, &range)?
+                    .iter()
+                    .map(message)
+                    .collect()
+            })
+            .await
     }
 
     /// Turns of a session that began and did not end, in the order in which they began.
@@ -110,7 +115,7 @@ impl SessionStore {
             AND turn = begun.turn) ORDER BY seq";
         let turns =
             |rows: &[SqlRow]| rows.iter().map(|row| SessionColumns::of(row).text()).collect();
-        self.select("sessions.open_turns", sql.to_owned(), vec![text(session)], turns).await
+        self.access.select("sessions.open_turns", sql.to_owned(), vec![text(session)], turns).await
     }
 }
 

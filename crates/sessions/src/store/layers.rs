@@ -2,7 +2,7 @@
 
 use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
-use super::SessionStore;
+use super::TableAccess;
 use super::rows::{LayerRow, SnapshotRow};
 use super::schema::{SessionColumns, json, limit, number, text, text_or_null};
 use crate::error::SessionError;
@@ -10,67 +10,98 @@ use crate::error::SessionError;
 // What a session is made from beside files is in `extra`.
 const SNAPSHOT: &str = "id, tenant, session, name, chain, bytes, extra, created_ms";
 
-impl SessionStore {
+/// Layers that disks stand on.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerTable(pub(super) TableAccess);
+
+impl LayerTable {
+    /// Bytes of these layers together.
+    pub(crate) async fn bytes(&self, chain: Vec<String>) -> Result<u64, SessionError> {
+        self.0
+            .read("layers.bytes", move |it| {
+                let mut sum = 0_u64;
+                for layer in &chain {
+                    let sql = "SELECT bytes FROM session_layers WHERE id = $1";
+                    let found = it.query_one(sql, &[text(layer)])?;
+                    sum = sum.saturating_add(found.map_or(Ok(0), |row| row.get::<u64>(0))?);
+                }
+                Ok(sum)
+            })
+            .await
+    }
+
     /// Makes a layer known, so that sessions, versions and snapshots may stand on it.
-    pub(crate) async fn insert_layer(&self, row: LayerRow) -> Result<(), SessionError> {
+    pub(crate) async fn insert(&self, row: LayerRow) -> Result<(), SessionError> {
         let parameters =
             [text(&row.id), text(&row.tenant), number(row.bytes), number(row.created_ms)];
-        self.write_again("layers.insert", move |it| {
-            let sql = "INSERT INTO session_layers (id, tenant, bytes, created_ms) \
+        self.0
+            .write_again("layers.insert", move |it| {
+                let sql = "INSERT INTO session_layers (id, tenant, bytes, created_ms) \
                 VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING";
-            it.execute(sql, &parameters).map(drop)
-        })
-        .await
+                it.execute(sql, &parameters).map(drop)
+            })
+            .await
     }
 
     /// A page of all layers, by id: to find files that belong to none.
-    pub(crate) async fn layers(
+    pub(crate) async fn list(
         &self,
         after: &str,
         count_max: usize,
     ) -> Result<Vec<String>, SessionError> {
         let parameters = [text(after), limit(count_max)];
-        self.read("layers.list", move |it| {
-            let sql = "SELECT id FROM session_layers WHERE id > $1 ORDER BY id LIMIT $2";
-            it.query(sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
-        })
-        .await
+        self.0
+            .read("layers.list", move |it| {
+                let sql = "SELECT id FROM session_layers WHERE id > $1 ORDER BY id LIMIT $2";
+                it.query(sql, &parameters)?
+                    .iter()
+                    .map(|row| SessionColumns::of(row).text())
+                    .collect()
+            })
+            .await
     }
 
     /// Forgets layers on which nobody stands and that were made before a time, and answers which:
     /// their files and objects can be removed. Nobody can stand on them any more after that.
-    pub(crate) async fn take_unused_layers(
+    pub(crate) async fn take_unused(
         &self,
         before_ms: u64,
         count_max: usize,
     ) -> Result<Vec<String>, SessionError> {
         let parameters = [number(before_ms), limit(count_max)];
-        self.write("layers.take_unused", move |it| {
-            let sql = "SELECT id FROM session_layers WHERE created_ms < $1 AND NOT EXISTS \
+        self.0
+            .write("layers.take_unused", move |it| {
+                let sql = "SELECT id FROM session_layers WHERE created_ms < $1 AND NOT EXISTS \
                 (SELECT 1 FROM session_layer_uses WHERE layer = session_layers.id) LIMIT $2";
-            let found = it.query(sql, &parameters)?;
-            let mut taken = Vec::with_capacity(found.len());
-            for row in &found {
-                let id = SessionColumns::of(row).text()?;
-                it.execute("DELETE FROM session_layers WHERE id = $1", &[text(&id)])?;
-                super::templates::forget_steps(it, &id)?;
-                taken.push(id);
-            }
-            Ok(taken)
-        })
-        .await
+                let found = it.query(sql, &parameters)?;
+                let mut taken = Vec::with_capacity(found.len());
+                for row in &found {
+                    let id = SessionColumns::of(row).text()?;
+                    it.execute("DELETE FROM session_layers WHERE id = $1", &[text(&id)])?;
+                    super::templates::forget_steps(it, &id)?;
+                    taken.push(id);
+                }
+                Ok(taken)
+            })
+            .await
     }
+}
 
+/// Snapshots of sessions.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotTable(pub(super) TableAccess);
+
+impl SnapshotTable {
     /// Keeps a snapshot.
     ///
     /// # Errors
     /// `NotFound` for a layer of its chain; `TooMany` when the tenant has `count_max` snapshots.
-    pub(crate) async fn insert_snapshot(
+    pub(crate) async fn insert(
         &self,
         row: SnapshotRow,
         count_max: u64,
     ) -> Result<(), SessionError> {
-        self.write("snapshots.insert", move |it| {
+        self.0.write("snapshots.insert", move |it| {
             let count = "SELECT COUNT(*) FROM session_snapshots WHERE tenant = $1";
             let count = it.query_one(count, &[text(&row.tenant)])?;
             if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
@@ -100,21 +131,22 @@ impl SessionStore {
     }
 
     /// A snapshot of a tenant by its id.
-    pub(crate) async fn snapshot(
+    pub(crate) async fn find(
         &self,
         tenant: &str,
         id: &str,
     ) -> Result<Option<SnapshotRow>, SessionError> {
         let sql = format!("SELECT {SNAPSHOT} FROM session_snapshots WHERE tenant = $1 AND id = $2");
         let parameters = [text(tenant), text(id)];
-        self.read("snapshots.get", move |it| {
-            it.query_one(&sql, &parameters)?.map(|found| snapshot(&found)).transpose()
-        })
-        .await
+        self.0
+            .read("snapshots.get", move |it| {
+                it.query_one(&sql, &parameters)?.map(|found| snapshot(&found)).transpose()
+            })
+            .await
     }
 
     /// Snapshots of a tenant, newest first: of a session or of all, older than `before`.
-    pub(crate) async fn snapshots(
+    pub(crate) async fn list(
         &self,
         tenant: &str,
         session: Option<&str>,
@@ -129,28 +161,26 @@ impl SessionStore {
             "SELECT {SNAPSHOT} FROM session_snapshots WHERE {} ORDER BY id DESC LIMIT {place}",
             conditions.sql
         );
-        self.read("snapshots.list", move |it| {
-            it.query(&sql, &conditions.parameters)?.iter().map(snapshot).collect()
-        })
-        .await
+        self.0
+            .read("snapshots.list", move |it| {
+                it.query(&sql, &conditions.parameters)?.iter().map(snapshot).collect()
+            })
+            .await
     }
 
     /// Removes a snapshot. Its layers stay until nobody stands on them.
-    pub(crate) async fn delete_snapshot(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<bool, SessionError> {
+    pub(crate) async fn delete(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
         let (parameters, user) = ([text(tenant), text(id)], user(id));
-        self.write_again("snapshots.delete", move |it| {
-            let sql = "DELETE FROM session_snapshots WHERE tenant = $1 AND id = $2";
-            if it.execute(sql, &parameters)? == 0 {
-                return Ok(false);
-            }
-            use_chain(it, &user, &[])?;
-            Ok(true)
-        })
-        .await
+        self.0
+            .write_again("snapshots.delete", move |it| {
+                let sql = "DELETE FROM session_snapshots WHERE tenant = $1 AND id = $2";
+                if it.execute(sql, &parameters)? == 0 {
+                    return Ok(false);
+                }
+                use_chain(it, &user, &[])?;
+                Ok(true)
+            })
+            .await
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct AgentRow {
 pub(crate) struct VersionRow {
     /// Agent that it is a version of.
     pub(crate) agent_id: String,
-    /// Counts from 1. [`super::SessionStore::deploy`] chooses it.
+    /// Counts from 1. [`super::AgentTable::deploy`] chooses it.
     pub(crate) version: u32,
     /// Runtime that is started.
     pub(crate) runtime: AgentRuntime,
@@ -136,7 +136,7 @@ pub(crate) struct SessionRow {
     /// State.
     pub(crate) state: SessionState,
     /// Layers that its disk stands on, oldest first. Every one has to be known
-    /// ([`super::SessionStore::insert_layer`]).
+    /// ([`super::LayerTable::insert`]).
     pub(crate) chain: Vec<String>,
     /// Disk.
     pub(crate) disk: Option<String>,

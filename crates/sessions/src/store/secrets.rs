@@ -10,7 +10,7 @@ use std::sync::Arc;
 use node::sealed::{PlainSecret, SECRET_BYTES_MAX, SealError, Sealer};
 use node::store::{SqlRow, SqlStoreError};
 
-use super::SessionStore;
+use super::TableAccess;
 use super::rows::{CredentialRow, SealedBlob};
 use super::schema::{SessionColumns, number, text};
 use crate::error::SessionError;
@@ -109,40 +109,45 @@ fn about(what: &str, tenant: &str, id: &str) -> String {
     format!("sessions/{what}/{}/{tenant}/{id}", tenant.len())
 }
 
-impl SessionStore {
+/// Sealed credentials of tenants.
+#[derive(Clone, Debug)]
+pub(crate) struct CredentialTable(pub(super) TableAccess);
+
+impl CredentialTable {
     /// Keeps a credential.
     ///
     /// # Errors
     /// `TooMany` when its tenant has `count_max`.
-    pub(crate) async fn insert_credential(
+    pub(crate) async fn insert(
         &self,
         row: CredentialRow,
         count_max: u64,
     ) -> Result<(), SessionError> {
-        self.write("credentials.insert", move |it| {
-            let count = "SELECT COUNT(*) FROM session_credentials WHERE tenant = $1";
-            let count = it.query_one(count, &[text(&row.tenant)])?;
-            if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
-                let message = format!("a tenant may have {count_max} credentials");
-                return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
-            }
-            let sql = "INSERT INTO session_credentials \
+        self.0
+            .write("credentials.insert", move |it| {
+                let count = "SELECT COUNT(*) FROM session_credentials WHERE tenant = $1";
+                let count = it.query_one(count, &[text(&row.tenant)])?;
+                if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
+                    let message = format!("a tenant may have {count_max} credentials");
+                    return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
+                }
+                let sql = "INSERT INTO session_credentials \
                 (id, tenant, kind, label, secret, created_ms) VALUES ($1, $2, $3, $4, $5, $6)";
-            let parameters = [
-                text(&row.id),
-                text(&row.tenant),
-                text(&row.kind),
-                text(&row.label),
-                row.secret.0.clone().into(),
-                number(row.created_ms),
-            ];
-            it.execute(sql, &parameters).map(drop)
-        })
-        .await
+                let parameters = [
+                    text(&row.id),
+                    text(&row.tenant),
+                    text(&row.kind),
+                    text(&row.label),
+                    row.secret.0.clone().into(),
+                    number(row.created_ms),
+                ];
+                it.execute(sql, &parameters).map(drop)
+            })
+            .await
     }
 
     /// A credential of a tenant.
-    pub(crate) async fn credential(
+    pub(crate) async fn find(
         &self,
         tenant: &str,
         id: &str,
@@ -150,54 +155,51 @@ impl SessionStore {
         let sql =
             format!("SELECT {CREDENTIAL} FROM session_credentials WHERE tenant = $1 AND id = $2");
         let parameters = [text(tenant), text(id)];
-        self.read("credentials.get", move |it| {
-            it.query_one(&sql, &parameters)?.map(|found| credential(&found)).transpose()
-        })
-        .await
+        self.0
+            .read("credentials.get", move |it| {
+                it.query_one(&sql, &parameters)?.map(|found| credential(&found)).transpose()
+            })
+            .await
     }
 
     /// All credentials of a tenant, oldest first.
-    pub(crate) async fn credentials(
-        &self,
-        tenant: &str,
-    ) -> Result<Vec<CredentialRow>, SessionError> {
+    pub(crate) async fn list(&self, tenant: &str) -> Result<Vec<CredentialRow>, SessionError> {
         let sql =
             format!("SELECT {CREDENTIAL} FROM session_credentials WHERE tenant = $1 ORDER BY id");
         let parameters = [text(tenant)];
-        self.read("credentials.list", move |it| {
-            it.query(&sql, &parameters)?.iter().map(credential).collect()
-        })
-        .await
+        self.0
+            .read("credentials.list", move |it| {
+                it.query(&sql, &parameters)?.iter().map(credential).collect()
+            })
+            .await
     }
 
     /// Notes that a session used a credential.
-    pub(crate) async fn touch_credential(
+    pub(crate) async fn touch(
         &self,
         tenant: &str,
         id: &str,
         now_ms: u64,
     ) -> Result<(), SessionError> {
         let parameters = [text(tenant), text(id), number(now_ms)];
-        self.write_again("credentials.touch", move |it| {
-            let sql = "UPDATE session_credentials SET last_used_ms = $3 \
+        self.0
+            .write_again("credentials.touch", move |it| {
+                let sql = "UPDATE session_credentials SET last_used_ms = $3 \
                 WHERE tenant = $1 AND id = $2";
-            it.execute(sql, &parameters).map(drop)
-        })
-        .await
+                it.execute(sql, &parameters).map(drop)
+            })
+            .await
     }
 
     /// Removes a credential. Whether there was one.
-    pub(crate) async fn delete_credential(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<bool, SessionError> {
+    pub(crate) async fn delete(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
         let parameters = [text(tenant), text(id)];
-        self.write("credentials.delete", move |it| {
-            let sql = "DELETE FROM session_credentials WHERE tenant = $1 AND id = $2";
-            Ok(it.execute(sql, &parameters)? == 1)
-        })
-        .await
+        self.0
+            .write("credentials.delete", move |it| {
+                let sql = "DELETE FROM session_credentials WHERE tenant = $1 AND id = $2";
+                Ok(it.execute(sql, &parameters)? == 1)
+            })
+            .await
     }
 }
 

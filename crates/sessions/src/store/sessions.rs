@@ -110,7 +110,7 @@ impl SessionStore {
         self.take_place(&row.tenant, sessions_max, now).await?;
         let row = SessionRow { epoch: 1, seq_start: 0, seq_ceiling: SEQ_BLOCK, ..row };
         let inserted = row.clone();
-        let result = self.write("sessions.insert", move |it| insert(it, &inserted)).await;
+        let result = self.access.write("sessions.insert", move |it| insert(it, &inserted)).await;
         match result {
             Ok(()) => Ok(row),
             Err(error) => {
@@ -137,7 +137,7 @@ impl SessionStore {
     ) -> Result<Option<SessionRow>, SessionError> {
         let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = $1");
         let first = |rows: &[SqlRow]| rows.first().map(row).transpose();
-        self.select("sessions.get", sql, vec![text(id)], first).await
+        self.access.select("sessions.get", sql, vec![text(id)], first).await
     }
 
     /// Sessions of a tenant, newest first.
@@ -147,7 +147,7 @@ impl SessionStore {
         filter: SessionFilter,
     ) -> Result<Vec<SessionRow>, SessionError> {
         let tenant = tenant.to_owned();
-        self.read("sessions.list", move |it| list(it, &tenant, &filter)).await
+        self.access.read("sessions.list", move |it| list(it, &tenant, &filter)).await
     }
 
     /// Writes everything of a row that nobody has live: its settings, its chain and where it is.
@@ -161,7 +161,7 @@ impl SessionStore {
     #[cfg(test)]
     pub(crate) async fn update(&self, row: &SessionRow) -> Result<bool, SessionError> {
         let row = row.clone();
-        self.write("sessions.update", move |it| update_all(it, &row, row.epoch)).await
+        self.access.write("sessions.update", move |it| update_all(it, &row, row.epoch)).await
     }
 
     /// Changes the row of a session that nobody has live, as it is at that moment. `change` may
@@ -176,15 +176,16 @@ impl SessionStore {
         mut change: impl FnMut(&mut SessionRow) -> Result<(), SessionError> + Send + 'static,
     ) -> Result<SessionRow, SessionError> {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
-        self.write("sessions.modify", move |it| {
-            let found = get(it, &id)?.filter(|row| row.tenant == tenant);
-            let mut row =
-                found.ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("session")))?;
-            change(&mut row).map_err(SqlStoreError::refuse)?;
-            update_all(it, &row, row.epoch)?;
-            Ok(row)
-        })
-        .await
+        self.access
+            .write("sessions.modify", move |it| {
+                let found = get(it, &id)?.filter(|row| row.tenant == tenant);
+                let mut row = found
+                    .ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("session")))?;
+                change(&mut row).map_err(SqlStoreError::refuse)?;
+                update_all(it, &row, row.epoch)?;
+                Ok(row)
+            })
+            .await
     }
 
     /// The server that has a session; none when nobody has it, or there is no such session.
@@ -194,7 +195,7 @@ impl SessionStore {
             Some(row) => SessionColumns::of(row).text_or_null(),
             None => Ok(None),
         };
-        self.select("sessions.owner", sql, vec![text(id)], first).await
+        self.access.select("sessions.owner", sql, vec![text(id)], first).await
     }
 
     /// Makes `server` the owner of a session that is at `from_epoch`. None, and nothing changed,
@@ -213,7 +214,7 @@ impl SessionStore {
         terms: ClaimTerms,
     ) -> Result<Option<SessionRow>, SessionError> {
         let (id, run) = (id.to_owned(), run.clone());
-        self.write("sessions.claim", move |it| claim(it, &id, &run, from_epoch, terms)).await
+        self.access.write("sessions.claim", move |it| claim(it, &id, &run, from_epoch, terms)).await
     }
 
     /// Leaves a session without an owner, for any server to claim. What is to be kept of it must be
@@ -221,11 +222,12 @@ impl SessionStore {
     /// more.
     pub(crate) async fn release(&self, id: &str, epoch: u64) -> Result<bool, SessionError> {
         let parameters = [text(id), number(epoch)];
-        self.write_again("sessions.release", move |it| {
-            let sql = "UPDATE sessions SET owner = NULL WHERE id = $1 AND epoch = $2";
-            Ok(it.execute(sql, &parameters)? == 1)
-        })
-        .await
+        self.access
+            .write_again("sessions.release", move |it| {
+                let sql = "UPDATE sessions SET owner = NULL WHERE id = $1 AND epoch = $2";
+                Ok(it.execute(sql, &parameters)? == 1)
+            })
+            .await
     }
 
     /// The sessions that a server owns and that are not ended: what it has to recover when it
@@ -274,7 +276,9 @@ impl SessionStore {
         parameters: Vec<SqlValue>,
     ) -> Result<Vec<SessionRow>, SessionError> {
         let sql = format!("SELECT {COLUMNS} FROM sessions WHERE {condition}");
-        self.read(name, move |it| it.query(&sql, &parameters)?.iter().map(row).collect()).await
+        self.access
+            .read(name, move |it| it.query(&sql, &parameters)?.iter().map(row).collect())
+            .await
     }
 
     /// Removes a session with its events, messages and attachments; what it used stays. Answers the
@@ -285,8 +289,10 @@ impl SessionStore {
         id: &str,
     ) -> Result<Vec<String>, SessionError> {
         let (whose, which) = (tenant.to_owned(), id.to_owned());
-        let removed =
-            self.write_again("sessions.remove", move |it| remove(it, &whose, &which)).await?;
+        let removed = self
+            .access
+            .write_again("sessions.remove", move |it| remove(it, &whose, &which))
+            .await?;
         // Also when the row was gone before: an earlier call may have been cut short here.
         for table in ["session_events", "session_messages"] {
             loop {
@@ -296,7 +302,7 @@ impl SessionStore {
                     Some(_) => Ok(false),
                     None => forget_some(it, table, &id),
                 };
-                if !self.write_again("sessions.forget", more).await? {
+                if !self.access.write_again("sessions.forget", more).await? {
                     break;
                 }
             }
@@ -307,11 +313,12 @@ impl SessionStore {
     /// Returns how many sessions a tenant has that are not ended.
     pub(crate) async fn count_sessions(&self, tenant: &str) -> Result<u64, SessionError> {
         let tenant = tenant.to_owned();
-        self.read("sessions.count", move |it| {
-            let sql = "SELECT COUNT(*) FROM sessions WHERE tenant = $1 AND state <> 'ended'";
-            it.query_one(sql, &[text(&tenant)])?.map_or(Ok(0), |row| row.get(0))
-        })
-        .await
+        self.access
+            .read("sessions.count", move |it| {
+                let sql = "SELECT COUNT(*) FROM sessions WHERE tenant = $1 AND state <> 'ended'";
+                it.query_one(sql, &[text(&tenant)])?.map_or(Ok(0), |row| row.get(0))
+            })
+            .await
     }
 
     /// Storage of a tenant, according to its rows.
@@ -321,24 +328,25 @@ impl SessionStore {
         server: &str,
     ) -> Result<StoredRows, SessionError> {
         let (parameters, server) = ([text(tenant)], server.to_owned());
-        self.read("sessions.stored", move |it| {
-            let mut stored = StoredRows::default();
-            let sql = "SELECT disk, disk_server, limits FROM sessions \
+        self.access
+            .read("sessions.stored", move |it| {
+                let mut stored = StoredRows::default();
+                let sql = "SELECT disk, disk_server, limits FROM sessions \
                 WHERE tenant = $1 AND state <> 'ended'";
-            for row in it.query(sql, &parameters)? {
-                let mut columns = SessionColumns::of(&row);
-                let (disk, at) = (columns.text_or_null()?, columns.text_or_null()?);
-                let limits: SessionLimits = columns.json()?;
-                stored.limits.push(limits);
-                stored.disks.extend(disk.filter(|_| at.as_ref() == Some(&server)));
-            }
-            for sql in STORED_BYTES {
-                let sum = it.query_one(sql, &parameters)?;
-                stored.bytes += sum.map_or(Ok(0), |row| row.get::<u64>(0))?;
-            }
-            Ok(stored)
-        })
-        .await
+                for row in it.query(sql, &parameters)? {
+                    let mut columns = SessionColumns::of(&row);
+                    let (disk, at) = (columns.text_or_null()?, columns.text_or_null()?);
+                    let limits: SessionLimits = columns.json()?;
+                    stored.limits.push(limits);
+                    stored.disks.extend(disk.filter(|_| at.as_ref() == Some(&server)));
+                }
+                for sql in STORED_BYTES {
+                    let sum = it.query_one(sql, &parameters)?;
+                    stored.bytes += sum.map_or(Ok(0), |row| row.get::<u64>(0))?;
+                }
+                Ok(stored)
+            })
+            .await
     }
 
     /// Counts one more session of a tenant, in memory: a count in the transaction that inserts

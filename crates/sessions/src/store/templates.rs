@@ -7,7 +7,7 @@
 use api::TemplateBuildStatus;
 use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
-use super::SessionStore;
+use super::TableAccess;
 use super::layers::{begin_chain, use_chain};
 use super::rows::{
     LayerRow, SealedBlob, TemplateArchiveRow, TemplateBuildRow, TemplateRow, TemplateTagRow,
@@ -44,45 +44,50 @@ pub(crate) struct ReleasedTemplates {
     pub(crate) layers: Vec<String>,
 }
 
-impl SessionStore {
+/// Templates with their builds, tags and steps.
+#[derive(Clone, Debug)]
+pub(crate) struct TemplateTable(pub(super) TableAccess);
+
+impl TemplateTable {
     /// Announces a build of the template with the name of `template`, which is made when there is
     /// none. Builds beyond those that are kept go.
     ///
     /// # Errors
     /// `TooMany` when the tenant has as many templates as it may.
-    pub(crate) async fn announce_build(
+    pub(crate) async fn announce(
         &self,
         template: TemplateRow,
         build: TemplateBuildRow,
         bounds: BuildBounds,
     ) -> Result<(TemplateRow, ReleasedTemplates), SessionError> {
-        self.write("templates.announce", move |it| announce(it, &template, &build, bounds)).await
+        self.0.write("templates.announce", move |it| announce(it, &template, &build, bounds)).await
     }
 
     /// A template of a tenant, by its name or its id.
-    pub(crate) async fn template(
+    pub(crate) async fn find(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<Option<TemplateRow>, SessionError> {
         let parameters = [text(tenant), text(name)];
-        self.read("templates.get", move |it| find(it, &parameters)).await
+        self.0.read("templates.get", move |it| find(it, &parameters)).await
     }
 
     /// The templates of a tenant, by name.
-    pub(crate) async fn templates(&self, tenant: &str) -> Result<Vec<TemplateRow>, SessionError> {
+    pub(crate) async fn list(&self, tenant: &str) -> Result<Vec<TemplateRow>, SessionError> {
         let sql = format!(
             "SELECT {TEMPLATE} FROM session_templates WHERE tenant = $1 ORDER BY name LIMIT $2"
         );
         let parameters = [text(tenant), limit(super::PAGE_MAX)];
-        self.read("templates.list", move |it| {
-            it.query(&sql, &parameters)?.iter().map(template_row).collect()
-        })
-        .await
+        self.0
+            .read("templates.list", move |it| {
+                it.query(&sql, &parameters)?.iter().map(template_row).collect()
+            })
+            .await
     }
 
     /// A build of a tenant.
-    pub(crate) async fn template_build(
+    pub(crate) async fn build(
         &self,
         tenant: &str,
         id: &str,
@@ -90,58 +95,57 @@ impl SessionStore {
         let sql =
             format!("SELECT {BUILD} FROM session_template_builds WHERE tenant = $1 AND id = $2");
         let parameters = [text(tenant), text(id)];
-        self.read("templates.build", move |it| {
-            it.query_one(&sql, &parameters)?.map(|found| build_row(&found)).transpose()
-        })
-        .await
+        self.0
+            .read("templates.build", move |it| {
+                it.query_one(&sql, &parameters)?.map(|found| build_row(&found)).transpose()
+            })
+            .await
     }
 
     /// The builds of a template, newest first.
-    pub(crate) async fn template_builds(
+    pub(crate) async fn builds(
         &self,
         template: &str,
         count_max: usize,
     ) -> Result<Vec<TemplateBuildRow>, SessionError> {
         let (template, count_max) = (template.to_owned(), count_max);
-        self.read("templates.builds", move |it| builds(it, &template, count_max)).await
+        self.0.read("templates.builds", move |it| builds(it, &template, count_max)).await
     }
 
     /// The tags of a template.
-    pub(crate) async fn template_tags(
-        &self,
-        template: &str,
-    ) -> Result<Vec<TemplateTagRow>, SessionError> {
+    pub(crate) async fn tags(&self, template: &str) -> Result<Vec<TemplateTagRow>, SessionError> {
         let template = template.to_owned();
-        self.read("templates.tags", move |it| tags(it, &template)).await
+        self.0.read("templates.tags", move |it| tags(it, &template)).await
     }
 
     /// Names a build of a template by tags, in place of those that had them.
-    pub(crate) async fn tag_template(
+    pub(crate) async fn tag(
         &self,
         build: &TemplateBuildRow,
         names: Vec<String>,
         now_ms: u64,
     ) -> Result<(), SessionError> {
         let build = build.clone();
-        self.write_again("templates.tag", move |it| put_tags(it, &build, &names, now_ms)).await
+        self.0.write_again("templates.tag", move |it| put_tags(it, &build, &names, now_ms)).await
     }
 
     /// Takes tags away. Answers how many there were.
-    pub(crate) async fn untag_template(
+    pub(crate) async fn untag(
         &self,
         template: &str,
         names: Vec<String>,
     ) -> Result<u64, SessionError> {
         let template = text(template);
-        self.write("templates.untag", move |it| {
-            let sql = "DELETE FROM session_template_tags WHERE template = $1 AND tag = $2";
-            let mut removed = 0;
-            for name in &names {
-                removed += it.execute(sql, &[template.clone(), text(name)])?;
-            }
-            Ok(removed)
-        })
-        .await
+        self.0
+            .write("templates.untag", move |it| {
+                let sql = "DELETE FROM session_template_tags WHERE template = $1 AND tag = $2";
+                let mut removed = 0;
+                for name in &names {
+                    removed += it.execute(sql, &[template.clone(), text(name)])?;
+                }
+                Ok(removed)
+            })
+            .await
     }
 
     /// Takes a build that waits, to be built over a chain. False when it does not wait any more.
@@ -154,7 +158,7 @@ impl SessionStore {
         running_max: u64,
         alive_ms: u64,
     ) -> Result<bool, SessionError> {
-        self.write("templates.begin", move |it| begin(it, &row, running_max, alive_ms)).await
+        self.0.write("templates.begin", move |it| begin(it, &row, running_max, alive_ms)).await
     }
 
     /// The layers of the first of these steps, as far as they are there without a gap. The build
@@ -166,19 +170,20 @@ impl SessionStore {
         keys: Vec<String>,
     ) -> Result<Vec<String>, SessionError> {
         let (tenant, build) = (text(tenant), user(build));
-        self.write_again("templates.find_steps", move |it| {
-            let sql = "SELECT layer FROM session_template_steps JOIN session_layers \
+        self.0
+            .write_again("templates.find_steps", move |it| {
+                let sql = "SELECT layer FROM session_template_steps JOIN session_layers \
                 ON session_layers.id = session_template_steps.layer \
                 WHERE session_template_steps.tenant = $1 AND step = $2";
-            let mut found = Vec::new();
-            for key in &keys {
-                let Some(row) = it.query_one(sql, &[tenant.clone(), text(key)])? else { break };
-                found.push(SessionColumns::of(&row).text()?);
-            }
-            begin_chain(it, &build, &found)?;
-            Ok(found)
-        })
-        .await
+                let mut found = Vec::new();
+                for key in &keys {
+                    let Some(row) = it.query_one(sql, &[tenant.clone(), text(key)])? else { break };
+                    found.push(SessionColumns::of(&row).text()?);
+                }
+                begin_chain(it, &build, &found)?;
+                Ok(found)
+            })
+            .await
     }
 
     /// Makes the layer of a step known, which a build stands on and others find by the step's key.
@@ -189,38 +194,25 @@ impl SessionStore {
         layer: LayerRow,
     ) -> Result<(), SessionError> {
         let build = user(build);
-        self.write_again("templates.insert_step", move |it| {
-            let sql = "INSERT INTO session_layers (id, tenant, bytes, created_ms) \
+        self.0
+            .write_again("templates.insert_step", move |it| {
+                let sql = "INSERT INTO session_layers (id, tenant, bytes, created_ms) \
                 VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING";
-            let parameters = [
-                text(&layer.id),
-                text(&layer.tenant),
-                number(layer.bytes),
-                number(layer.created_ms),
-            ];
-            it.execute(sql, &parameters)?;
-            begin_chain(it, &build, std::slice::from_ref(&layer.id))?;
-            let sql = "DELETE FROM session_template_steps WHERE tenant = $1 AND step = $2";
-            it.execute(sql, &[text(&layer.tenant), text(&key)])?;
-            let sql =
-                "INSERT INTO session_template_steps (tenant, step, layer) VALUES ($1, $2, $3)";
-            it.execute(sql, &[text(&layer.tenant), text(&key), text(&layer.id)]).map(drop)
-        })
-        .await
-    }
-
-    /// Bytes of these layers together.
-    pub(crate) async fn layers_bytes(&self, chain: Vec<String>) -> Result<u64, SessionError> {
-        self.read("layers.bytes", move |it| {
-            let mut sum = 0_u64;
-            for layer in &chain {
-                let sql = "SELECT bytes FROM session_layers WHERE id = $1";
-                let found = it.query_one(sql, &[text(layer)])?;
-                sum = sum.saturating_add(found.map_or(Ok(0), |row| row.get::<u64>(0))?);
-            }
-            Ok(sum)
-        })
-        .await
+                let parameters = [
+                    text(&layer.id),
+                    text(&layer.tenant),
+                    number(layer.bytes),
+                    number(layer.created_ms),
+                ];
+                it.execute(sql, &parameters)?;
+                begin_chain(it, &build, std::slice::from_ref(&layer.id))?;
+                let sql = "DELETE FROM session_template_steps WHERE tenant = $1 AND step = $2";
+                it.execute(sql, &[text(&layer.tenant), text(&key)])?;
+                let sql =
+                    "INSERT INTO session_template_steps (tenant, step, layer) VALUES ($1, $2, $3)";
+                it.execute(sql, &[text(&layer.tenant), text(&key), text(&layer.id)]).map(drop)
+            })
+            .await
     }
 
     /// Writes how a build goes on. False when it was deleted, has ended in another way, or is
@@ -231,7 +223,7 @@ impl SessionStore {
         log: Vec<u8>,
         new_tags: Vec<String>,
     ) -> Result<bool, SessionError> {
-        self.write_again("templates.write", move |it| {
+        self.0.write_again("templates.write", move |it| {
             let sql = "UPDATE session_template_builds SET status = $2, detail = $3, chain = $4, \
                 env = $5, updated_ms = $6, finished_ms = $7, log = $8 WHERE id = $1 AND owner = $9 \
                 AND (status = 'building' OR status = $2)";
@@ -260,12 +252,13 @@ impl SessionStore {
     /// The log of a build, as it was written last.
     pub(crate) async fn build_log(&self, id: &str) -> Result<Option<Vec<u8>>, SessionError> {
         let id = text(id);
-        self.read("templates.log", move |it| {
-            let sql = "SELECT log FROM session_template_builds WHERE id = $1";
-            let found = it.query_one(sql, std::slice::from_ref(&id))?;
-            found.map_or(Ok(None), |row| row.get::<Option<Vec<u8>>>(0))
-        })
-        .await
+        self.0
+            .read("templates.log", move |it| {
+                let sql = "SELECT log FROM session_template_builds WHERE id = $1";
+                let found = it.query_one(sql, std::slice::from_ref(&id))?;
+                found.map_or(Ok(None), |row| row.get::<Option<Vec<u8>>>(0))
+            })
+            .await
     }
 
     /// Builds that are under way at a server, or at any that has not written for long.
@@ -279,48 +272,51 @@ impl SessionStore {
              WHERE status = 'building' AND (owner = $1 OR updated_ms < $2) LIMIT $3"
         );
         let parameters = [text(server), number(before_ms), limit(super::PAGE_MAX)];
-        self.read("templates.left", move |it| {
-            it.query(&sql, &parameters)?.iter().map(build_row).collect()
-        })
-        .await
+        self.0
+            .read("templates.left", move |it| {
+                it.query(&sql, &parameters)?.iter().map(build_row).collect()
+            })
+            .await
     }
 
     /// Deletes a template with its builds.
-    pub(crate) async fn delete_template(
+    pub(crate) async fn delete(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<Option<ReleasedTemplates>, SessionError> {
         let parameters = [text(tenant), text(name)];
-        self.write("templates.delete", move |it| {
-            let Some(template) = find(it, &parameters)? else { return Ok(None) };
-            let all = builds(it, &template.id, BUILDS_MAX)?;
-            let released = release(it, all.into_iter().map(|build| build.id).collect())?;
-            let id = [text(&template.id)];
-            it.execute("DELETE FROM session_template_tags WHERE template = $1", &id)?;
-            it.execute("DELETE FROM session_templates WHERE id = $1", &id)?;
-            Ok(Some(released))
-        })
-        .await
+        self.0
+            .write("templates.delete", move |it| {
+                let Some(template) = find(it, &parameters)? else { return Ok(None) };
+                let all = builds(it, &template.id, BUILDS_MAX)?;
+                let released = release(it, all.into_iter().map(|build| build.id).collect())?;
+                let id = [text(&template.id)];
+                it.execute("DELETE FROM session_template_tags WHERE template = $1", &id)?;
+                it.execute("DELETE FROM session_templates WHERE id = $1", &id)?;
+                Ok(Some(released))
+            })
+            .await
     }
 
     /// Gives up what a build stands on whose template was deleted meanwhile.
     pub(crate) async fn release_build(&self, id: &str) -> Result<ReleasedTemplates, SessionError> {
         let id = id.to_owned();
-        self.write("templates.release", move |it| {
-            let sql = "SELECT id FROM session_template_builds WHERE id = $1";
-            match it.query_one(sql, &[text(&id)])? {
-                // It has ended in another way.
-                Some(_) => Ok(ReleasedTemplates::default()),
-                None => release(it, vec![id.clone()]),
-            }
-        })
-        .await
+        self.0
+            .write("templates.release", move |it| {
+                let sql = "SELECT id FROM session_template_builds WHERE id = $1";
+                match it.query_one(sql, &[text(&id)])? {
+                    // It has ended in another way.
+                    Some(_) => Ok(ReleasedTemplates::default()),
+                    None => release(it, vec![id.clone()]),
+                }
+            })
+            .await
     }
 
     /// Gives up what builds stand on that are gone: a server that died may have left that behind.
-    pub(crate) async fn forget_uses_of_builds(&self) -> Result<u64, SessionError> {
-        self.write_again("templates.forget_uses", |it| {
+    pub(crate) async fn forget_uses(&self) -> Result<u64, SessionError> {
+        self.0.write_again("templates.forget_uses", |it| {
             let sql = "DELETE FROM session_layer_uses WHERE used_by LIKE 'template:%' AND NOT EXISTS \
                 (SELECT 1 FROM session_template_builds \
                 WHERE 'template:' || session_template_builds.id = session_layer_uses.used_by)";
@@ -328,13 +324,19 @@ impl SessionStore {
         })
         .await
     }
+}
 
+/// Archives that steps of templates copy from.
+#[derive(Clone, Debug)]
+pub(crate) struct TemplateArchiveTable(pub(super) TableAccess);
+
+impl TemplateArchiveTable {
     /// Keeps an archive. Answers where the one was that it replaces.
-    pub(crate) async fn put_archive(
+    pub(crate) async fn put(
         &self,
         row: TemplateArchiveRow,
     ) -> Result<Option<TemplateArchiveRow>, SessionError> {
-        self.write("templates.put_archive", move |it| {
+        self.0.write("templates.put_archive", move |it| {
             let id = [text(&row.tenant), text(&row.name)];
             let before = archive(it, &id)?;
             it.execute(
@@ -360,44 +362,47 @@ impl SessionStore {
     }
 
     /// An archive, which is used now.
-    pub(crate) async fn use_archive(
+    pub(crate) async fn touch(
         &self,
         tenant: &str,
         name: &str,
         now_ms: u64,
     ) -> Result<Option<TemplateArchiveRow>, SessionError> {
         let id = [text(tenant), text(name)];
-        self.write_again("templates.use_archive", move |it| {
-            let [tenant, name] = id.clone();
-            let sql = "UPDATE session_template_archives SET used_ms = $3 \
+        self.0
+            .write_again("templates.use_archive", move |it| {
+                let [tenant, name] = id.clone();
+                let sql = "UPDATE session_template_archives SET used_ms = $3 \
                 WHERE tenant = $1 AND name = $2";
-            it.execute(sql, &[tenant, name, number(now_ms)])?;
-            archive(it, &id)
-        })
-        .await
+                it.execute(sql, &[tenant, name, number(now_ms)])?;
+                archive(it, &id)
+            })
+            .await
     }
 
     /// Forgets archives that nobody has used since a time, and answers which.
-    pub(crate) async fn take_old_archives(
+    pub(crate) async fn take_unused(
         &self,
         before_ms: u64,
         count_max: usize,
     ) -> Result<Vec<TemplateArchiveRow>, SessionError> {
         let parameters = [number(before_ms), limit(count_max)];
-        self.write("templates.take_archives", move |it| {
-            let sql = format!(
-                "SELECT {ARCHIVE} FROM session_template_archives WHERE used_ms < $1 LIMIT $2"
-            );
-            let found = it.query(&sql, &parameters)?;
-            let found: Vec<TemplateArchiveRow> =
-                found.iter().map(archive_row).collect::<Result<_, _>>()?;
-            for row in &found {
-                let sql = "DELETE FROM session_template_archives WHERE tenant = $1 AND name = $2";
-                it.execute(sql, &[text(&row.tenant), text(&row.name)])?;
-            }
-            Ok(found)
-        })
-        .await
+        self.0
+            .write("templates.take_archives", move |it| {
+                let sql = format!(
+                    "SELECT {ARCHIVE} FROM session_template_archives WHERE used_ms < $1 LIMIT $2"
+                );
+                let found = it.query(&sql, &parameters)?;
+                let found: Vec<TemplateArchiveRow> =
+                    found.iter().map(archive_row).collect::<Result<_, _>>()?;
+                for row in &found {
+                    let sql =
+                        "DELETE FROM session_template_archives WHERE tenant = $1 AND name = $2";
+                    it.execute(sql, &[text(&row.tenant), text(&row.name)])?;
+                }
+                Ok(found)
+            })
+            .await
     }
 }
 

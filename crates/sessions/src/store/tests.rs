@@ -51,7 +51,7 @@ pub(crate) fn at(now_ms: u64) -> ClaimTerms {
 
 /// Says that a node is there.
 async fn register(store: &SessionStore, id: &str, now_ms: u64) {
-    let nodes = NodeRegistry::open(&store.store).await.unwrap();
+    let nodes = NodeRegistry::open(&store.access.store).await.unwrap();
     let description = NodeDescription::default();
     let registered = nodes.register(&node_of(id), &description, true, now_ms).await.unwrap();
     assert_eq!(registered, NodeRegistration::Done);
@@ -139,7 +139,7 @@ fn agent(name: &str, tenant: &str) -> (AgentRow, VersionRow) {
 
 async fn layer(store: &SessionStore, id: &str) {
     let row = LayerRow { id: id.to_owned(), tenant: "a".to_owned(), bytes: 5, created_ms: NOW };
-    store.insert_layer(row).await.unwrap();
+    store.layers.insert(row).await.unwrap();
 }
 
 fn ids(rows: &[SessionRow]) -> Vec<&str> {

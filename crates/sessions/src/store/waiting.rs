@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use api::MessageRequest;
 use node::store::{SqlRow, SqlStoreError};
 
-use super::SessionStore;
+use super::TableAccess;
 use super::schema::{SessionColumns, json, number, text};
 use crate::error::SessionError;
 
@@ -24,54 +24,61 @@ pub(crate) struct WaitingMessage {
     pub(crate) at_ms: u64,
 }
 
-impl SessionStore {
+/// Messages that wait for their turn.
+#[derive(Clone, Debug)]
+pub(crate) struct WaitingMessageTable(pub(super) TableAccess);
+
+impl WaitingMessageTable {
     /// Keeps a message of a session that this server has at an epoch. False when the session is not
     /// at that epoch any more.
-    pub(crate) async fn keep_waiting(
+    pub(crate) async fn keep(
         &self,
         session: &str,
         epoch: u64,
         message: WaitingMessage,
     ) -> Result<bool, SessionError> {
         let of_session = [text(session), number(epoch)];
-        self.write_again("sessions.keep_waiting", move |it| {
-            let sql = "SELECT 1 FROM sessions WHERE id = $1 AND epoch = $2";
-            if it.query_one(sql, &of_session)?.is_none() {
-                return Ok(false);
-            }
-            let [session, _] = &of_session;
-            let sql = "INSERT INTO session_waiting_messages (session, turn, request, at_ms) \
+        self.0
+            .write_again("sessions.keep_waiting", move |it| {
+                let sql = "SELECT 1 FROM sessions WHERE id = $1 AND epoch = $2";
+                if it.query_one(sql, &of_session)?.is_none() {
+                    return Ok(false);
+                }
+                let [session, _] = &of_session;
+                let sql = "INSERT INTO session_waiting_messages (session, turn, request, at_ms) \
                 VALUES ($1, $2, $3, $4) ON CONFLICT (session, turn) DO NOTHING";
-            let row = [
-                session.clone(),
-                text(&message.turn),
-                json(&message.request)?,
-                number(message.at_ms),
-            ];
-            it.execute(sql, &row).map(|_| true)
-        })
-        .await
+                let row = [
+                    session.clone(),
+                    text(&message.turn),
+                    json(&message.request)?,
+                    number(message.at_ms),
+                ];
+                it.execute(sql, &row).map(|_| true)
+            })
+            .await
     }
 
     /// Removes messages of a session, by their turns: they wait no more.
-    pub(crate) async fn drop_waiting(
+    pub(crate) async fn remove(
         &self,
         session: &str,
         turns: Vec<String>,
     ) -> Result<(), SessionError> {
         let session = text(session);
-        self.write_again("sessions.drop_waiting", move |it| {
-            for turn in &turns {
-                let sql = "DELETE FROM session_waiting_messages WHERE session = $1 AND turn = $2";
-                it.execute(sql, &[session.clone(), text(turn)])?;
-            }
-            Ok(())
-        })
-        .await
+        self.0
+            .write_again("sessions.drop_waiting", move |it| {
+                for turn in &turns {
+                    let sql =
+                        "DELETE FROM session_waiting_messages WHERE session = $1 AND turn = $2";
+                    it.execute(sql, &[session.clone(), text(turn)])?;
+                }
+                Ok(())
+            })
+            .await
     }
 
     /// Returns those of some sessions that have messages kept.
-    pub(crate) async fn sessions_with_waiting(
+    pub(crate) async fn sessions_with(
         &self,
         sessions: Vec<String>,
     ) -> Result<HashSet<String>, SessionError> {
@@ -85,16 +92,19 @@ impl SessionStore {
         );
         let parameters = sessions.iter().map(|session| text(session)).collect();
         let ids = |rows: &[SqlRow]| rows.iter().map(|row| SessionColumns::of(row).text()).collect();
-        self.select("sessions.with_waiting", sql, parameters, ids).await
+        self.0.select("sessions.with_waiting", sql, parameters, ids).await
     }
 
     /// Messages of a session that wait, in the order in which they came.
-    pub(crate) async fn waiting(&self, session: &str) -> Result<Vec<WaitingMessage>, SessionError> {
+    pub(crate) async fn of_session(
+        &self,
+        session: &str,
+    ) -> Result<Vec<WaitingMessage>, SessionError> {
         let sql = "SELECT turn, request, at_ms FROM session_waiting_messages AS waiting \
             WHERE session = $1 AND NOT EXISTS (SELECT 1 FROM session_events WHERE session = $1 \
             AND kind = 'turn_start' AND turn = waiting.turn) ORDER BY turn";
         let messages = |rows: &[SqlRow]| rows.iter().map(message).collect();
-        self.select("sessions.waiting", sql.to_owned(), vec![text(session)], messages).await
+        self.0.select("sessions.waiting", sql.to_owned(), vec![text(session)], messages).await
     }
 }
 

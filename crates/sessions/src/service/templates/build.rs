@@ -95,7 +95,7 @@ impl SessionsInner {
         let row = build.row.lock().clone();
         let steps = plan.steps.iter().take_while(|step| !step.is_forced);
         let keys = steps.map(|step| step.key.clone()).collect();
-        let found = self.store.find_steps(&row.tenant, &row.id, keys).await?;
+        let found = self.store.templates.find_steps(&row.tenant, &row.id, keys).await?;
         for step in plan.steps.iter().take(found.len()) {
             build.log.note(
                 BuildLogLevel::Info,
@@ -139,7 +139,7 @@ impl SessionsInner {
             row.updated_ms = self.store.now_ms();
             row.clone()
         };
-        match self.store.write_build(row, build.log.stored(), Vec::new()).await {
+        match self.store.templates.write_build(row, build.log.stored(), Vec::new()).await {
             Ok(true) => {}
             // Its template was deleted, by whichever server.
             Ok(false) => build.cancel(),
@@ -232,7 +232,7 @@ impl SessionsInner {
             // the object store with the first session that does.
             self.workspaces.publish_all(std::slice::from_ref(&layer)).await?;
         }
-        self.store.insert_step(&row.id, run.step.key.clone(), known).await?;
+        self.store.templates.insert_step(&row.id, run.step.key.clone(), known).await?;
         Ok(layer)
     }
 
@@ -264,7 +264,7 @@ impl SessionsInner {
         tenant: &str,
         name: &str,
     ) -> Result<TemplateArchiveRow, TemplateStepFailure> {
-        let found = self.store.use_archive(tenant, name, self.store.now_ms()).await?;
+        let found = self.store.archives.touch(tenant, name, self.store.now_ms()).await?;
         found.ok_or_else(|| {
             TemplateStepFailure::Failed("its archive was not uploaded, or too long ago".to_owned())
         })
@@ -279,7 +279,7 @@ impl SessionsInner {
     ) {
         let failure = result.err().map(|(step, failure)| self.failure(plan, step, failure));
         let chain = build.row.lock().chain.clone();
-        let bytes = self.store.layers_bytes(chain).await.unwrap_or(0);
+        let bytes = self.store.layers.bytes(chain).await.unwrap_or(0);
         if let Some(failure) = &failure {
             build.log.note(BuildLogLevel::Error, failure.step, &failure.message);
         } else {
@@ -300,7 +300,7 @@ impl SessionsInner {
             (row.clone(), tags)
         };
         let id = row.id.clone();
-        match self.store.write_build(row, build.log.stored(), tags).await {
+        match self.store.templates.write_build(row, build.log.stored(), tags).await {
             Ok(true) => {}
             // Its template was deleted: what it has made since then is for nobody.
             Ok(false) => self.forget_build(&id).await,
@@ -315,7 +315,7 @@ impl SessionsInner {
     }
 
     async fn forget_build(&self, id: &str) {
-        match self.store.release_build(id).await {
+        match self.store.templates.release_build(id).await {
             Ok(released) => {
                 for layer in &released.layers {
                     self.workspaces.remove_layer(layer).await;
@@ -396,19 +396,19 @@ impl SessionsInner {
         of_this_server: bool,
     ) -> Result<(), SessionError> {
         if of_this_server {
-            self.store.forget_uses_of_builds().await?;
+            self.store.templates.forget_uses().await?;
         }
         let server = if of_this_server { self.run.id.as_str() } else { "" };
         let now_ms = self.store.now_ms();
         let lost_ms = now_ms.saturating_sub(LOST_AFTER.as_millis().try_into().unwrap_or(u64::MAX));
-        for row in self.store.builds_left(server, lost_ms).await? {
+        for row in self.store.templates.builds_left(server, lost_ms).await? {
             if self.template_builds.lock().contains_key(&row.id) {
                 continue;
             }
             let row =
                 TemplateBuildRow { updated_ms: now_ms, finished_ms: Some(now_ms), ..lost(row) };
-            let log = self.store.build_log(&row.id).await?.unwrap_or_default();
-            self.store.write_build(row, log, Vec::new()).await?;
+            let log = self.store.templates.build_log(&row.id).await?.unwrap_or_default();
+            self.store.templates.write_build(row, log, Vec::new()).await?;
         }
         Ok(())
     }

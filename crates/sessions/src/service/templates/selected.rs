@@ -82,7 +82,7 @@ impl SessionsInner {
         tenant: &str,
         kept: &SessionTemplate,
     ) -> Result<BTreeMap<String, String>, SessionError> {
-        match self.store.template_build(tenant, &kept.build).await? {
+        match self.store.templates.build(tenant, &kept.build).await? {
             Some(build) => self.secrets.open_env(tenant, &build.id, build.env.as_ref()),
             None => Ok(BTreeMap::new()),
         }
@@ -90,7 +90,7 @@ impl SessionsInner {
 
     /// A layer that is not there is missing only while its build is.
     async fn why_no_layers(&self, tenant: &str, build: &str, error: SessionError) -> SessionError {
-        match self.store.template_build(tenant, build).await {
+        match self.store.templates.build(tenant, build).await {
             Ok(None) => SessionError::NotFound("template"),
             Ok(Some(_)) | Err(_) => error,
         }

@@ -78,7 +78,7 @@ impl SessionsInner {
         let stored = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.check_storage(&entry.tenant, StorageRequest { stored, declared: 0 }).await?;
         let epoch = entry.state.lock().row.epoch;
-        self.store.keep_waiting(&entry.id, epoch, message).await
+        self.store.waiting.keep(&entry.id, epoch, message).await
     }
 
     /// Goes on with the messages that were waiting when the session came to this server, if there
@@ -142,7 +142,7 @@ impl SessionsInner {
             return false;
         }
         let turns = turns.iter().map(|turn| turn.id.to_string()).collect();
-        if let Err(error) = self.store.drop_waiting(&entry.id, turns).await {
+        if let Err(error) = self.store.waiting.remove(&entry.id, turns).await {
             // It has begun, which is what counts.
             let error = &error as &dyn std::error::Error;
             tracing::warn!(session = %entry.id, error, "a message that has begun is still kept");

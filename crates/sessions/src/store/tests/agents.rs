@@ -7,7 +7,7 @@ async fn every_deployment_is_a_version_and_the_active_one() {
     check(async |store| {
         layer(store, "l_1").await;
         let (first, version) = agent("writer", "a");
-        let deployed = store.deploy(first.clone(), version.clone(), 2).await.unwrap();
+        let deployed = store.agents.deploy(first.clone(), version.clone(), 2).await.unwrap();
         assert!(deployed.is_new);
         let expected = AgentRow { active_version: 1, last_version: 1, ..first.clone() };
         assert_eq!(deployed.agent, expected);
@@ -32,10 +32,10 @@ async fn every_deployment_is_a_version_and_the_active_one() {
             ..version.clone()
         };
         // Its environment could not be opened.
-        let refused = store.deploy(second.clone(), full.clone(), 2).await;
+        let refused = store.agents.deploy(second.clone(), full.clone(), 2).await;
         assert!(matches!(refused, Err(SessionError::Conflict(_))), "{refused:?}");
         let second = AgentRow { id: first.id.clone(), ..second };
-        let deployed = store.deploy(second.clone(), full.clone(), 2).await.unwrap();
+        let deployed = store.agents.deploy(second.clone(), full.clone(), 2).await.unwrap();
         assert!(!deployed.is_new);
         let expected = AgentRow {
             id: first.id.clone(),
@@ -45,30 +45,33 @@ async fn every_deployment_is_a_version_and_the_active_one() {
             ..second
         };
         assert_eq!(deployed.agent, expected);
-        assert_eq!(store.agent("a", "writer").await.unwrap().unwrap(), expected);
-        assert_eq!(store.agent_by_id(&first.id).await.unwrap().unwrap(), expected);
+        assert_eq!(store.agents.find("a", "writer").await.unwrap().unwrap(), expected);
+        assert_eq!(store.agents.by_id(&first.id).await.unwrap().unwrap(), expected);
         let mine = |number: u32, row: VersionRow| VersionRow {
             agent_id: first.id.clone(),
             version: number,
             ..row
         };
-        let versions = store.versions(&first.id).await.unwrap();
+        let versions = store.agents.versions(&first.id).await.unwrap();
         assert_eq!(versions, [mine(2, full), mine(1, version.clone())]);
-        assert_eq!(store.version(&first.id, 1).await.unwrap().unwrap(), mine(1, version.clone()));
-        assert_eq!(store.version(&first.id, 3).await.unwrap(), None);
+        assert_eq!(
+            store.agents.version(&first.id, 1).await.unwrap().unwrap(),
+            mine(1, version.clone())
+        );
+        assert_eq!(store.agents.version(&first.id, 3).await.unwrap(), None);
 
         let (other, version) = agent("Z", "a");
-        store.deploy(other, version.clone(), 2).await.unwrap();
+        store.agents.deploy(other, version.clone(), 2).await.unwrap();
         let names: Vec<String> =
-            store.agents("a").await.unwrap().into_iter().map(|it| it.name).collect();
+            store.agents.list("a").await.unwrap().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["Z", "writer"]);
         let (third, version) = agent("third", "a");
-        let refused = store.deploy(third, version, 2).await;
+        let refused = store.agents.deploy(third, version, 2).await;
         assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
         let (theirs, version) = agent("writer", "b");
-        store.deploy(theirs, version, 2).await.unwrap();
-        assert_eq!(store.agents("b").await.unwrap().len(), 1);
-        assert_eq!(store.agents_of_all().await.unwrap().len(), 3);
+        store.agents.deploy(theirs, version, 2).await.unwrap();
+        assert_eq!(store.agents.list("b").await.unwrap().len(), 1);
+        assert_eq!(store.agents.all().await.unwrap().len(), 3);
     })
     .await;
 }
@@ -84,8 +87,8 @@ async fn an_agent_is_changed_and_removed_by_its_tenant_alone() {
             ..version.clone()
         };
         let id = row.id.clone();
-        store.deploy(row.clone(), based, 9).await.unwrap();
-        store.deploy(row, version, 9).await.unwrap();
+        store.agents.deploy(row.clone(), based, 9).await.unwrap();
+        store.agents.deploy(row, version, 9).await.unwrap();
         let choose = |version: u32| {
             move |row: &mut AgentRow| {
                 row.active_version = version;
@@ -93,25 +96,25 @@ async fn an_agent_is_changed_and_removed_by_its_tenant_alone() {
                 Ok(())
             }
         };
-        let refused = store.update_agent("b", "writer", choose(1)).await;
+        let refused = store.agents.update("b", "writer", choose(1)).await;
         assert!(matches!(refused, Err(SessionError::NotFound("agent"))), "{refused:?}");
-        let refused = store.update_agent("a", "writer", choose(3)).await;
+        let refused = store.agents.update("a", "writer", choose(3)).await;
         assert!(matches!(refused, Err(SessionError::NotFound("version"))), "{refused:?}");
-        let changed = store.update_agent("a", "writer", choose(1)).await.unwrap();
+        let changed = store.agents.update("a", "writer", choose(1)).await.unwrap();
         assert_eq!(changed.active_version, 1);
-        assert_eq!(store.agent("a", "writer").await.unwrap().unwrap(), changed);
-        let refused = store.delete_version(&id, 1).await;
+        assert_eq!(store.agents.find("a", "writer").await.unwrap().unwrap(), changed);
+        let refused = store.agents.delete_version(&id, 1).await;
         assert!(matches!(refused, Err(SessionError::Conflict(_))), "{refused:?}");
-        assert_eq!(store.delete_version(&id, 2).await.unwrap().unwrap().version, 2);
-        assert_eq!(store.delete_version(&id, 2).await.unwrap(), None);
+        assert_eq!(store.agents.delete_version(&id, 2).await.unwrap().unwrap().version, 2);
+        assert_eq!(store.agents.delete_version(&id, 2).await.unwrap(), None);
 
-        assert_eq!(store.delete_agent("b", "writer").await.unwrap(), None);
-        assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), [""; 0]);
-        let (gone, folders) = store.delete_agent("a", "writer").await.unwrap().unwrap();
+        assert_eq!(store.agents.delete("b", "writer").await.unwrap(), None);
+        assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), [""; 0]);
+        let (gone, folders) = store.agents.delete("a", "writer").await.unwrap().unwrap();
         assert_eq!((gone, folders), (changed, vec!["agents/1".to_owned()]));
-        assert_eq!(store.agent("a", "writer").await.unwrap(), None);
-        assert_eq!(store.versions(&id).await.unwrap(), []);
-        assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_1"]);
+        assert_eq!(store.agents.find("a", "writer").await.unwrap(), None);
+        assert_eq!(store.agents.versions(&id).await.unwrap(), []);
+        assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), ["l_1"]);
     })
     .await;
 }

@@ -43,7 +43,7 @@ async fn collide<A: Send + 'static, B>(
     let free = open(StoreUrl::Postgres(url.clone())).await;
     prepare(&free).await;
     let sql = gate(table);
-    free.write("test.gate", move |it| it.batch(&sql)).await.unwrap();
+    free.access.write("test.gate", move |it| it.batch(&sql)).await.unwrap();
 
     let mut registry = Registry::default();
     let config = StoreConfig::new(StoreUrl::Postgres(format!("{url}&application_name=gated")));
@@ -57,6 +57,7 @@ async fn collide<A: Send + 'static, B>(
     let holder = free.clone();
     let holder = tokio::spawn(async move {
         holder
+            .access
             .write("test.hold", move |it| {
                 it.batch("SELECT pg_advisory_xact_lock(42)")?;
                 locked.take().unwrap().send(()).unwrap();
@@ -73,8 +74,11 @@ async fn collide<A: Send + 'static, B>(
         let waits = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
         loop {
-            let count: i64 =
-                free.read("test.look", move |it| it.query(waits, &[])?[0].get(0)).await.unwrap();
+            let count: i64 = free
+                .access
+                .read("test.look", move |it| it.query(waits, &[])?[0].get(0))
+                .await
+                .unwrap();
             if count == 1 {
                 break;
             }
@@ -145,19 +149,19 @@ async fn two_deployments_at_once_are_two_versions() {
         let prepare = async |store: &SessionStore| {
             if existed {
                 let (row, version) = agent("writer", "a");
-                store.deploy(row, version, 9).await.unwrap();
+                store.agents.deploy(row, version, 9).await.unwrap();
             }
         };
         let deploy = async |store: &SessionStore| {
             let (row, version) = agent("writer", "a");
-            store.deploy(row, version, 9).await.map(|it| it.agent.last_version)
+            store.agents.deploy(row, version, 9).await.map(|it| it.agent.last_version)
         };
         let (late, first, store, _server) =
             collide("agents", prepare, async move |store| deploy(&store).await, deploy).await;
         let before = u32::from(existed);
         assert_eq!((late.unwrap(), first.unwrap()), (before + 2, before + 1));
         let id = agent("writer", "a").0.id;
-        assert_eq!(store.versions(&id).await.unwrap().len(), 2 + usize::from(existed));
+        assert_eq!(store.agents.versions(&id).await.unwrap().len(), 2 + usize::from(existed));
     }
 }
 
@@ -168,7 +172,7 @@ async fn nobody_begins_to_stand_on_a_layer_that_is_being_removed() {
         "session_layer_uses",
         async |store| layer(store, "l_1").await,
         async move |store| store.insert_session(on_layer(), 9).await,
-        async |store| store.take_unused_layers(NOW + 1, 9).await.unwrap(),
+        async |store| store.layers.take_unused(NOW + 1, 9).await.unwrap(),
     )
     .await;
     assert!(matches!(late, Err(SessionError::NotFound("layer"))), "{late:?}");
@@ -178,13 +182,13 @@ async fn nobody_begins_to_stand_on_a_layer_that_is_being_removed() {
     let (late, first, store, _server) = collide(
         "session_layers",
         async |store| layer(store, "l_1").await,
-        async |store| store.take_unused_layers(NOW + 1, 9).await.unwrap(),
+        async |store| store.layers.take_unused(NOW + 1, 9).await.unwrap(),
         async move |store| store.insert_session(on_layer(), 9).await.unwrap(),
     )
     .await;
     assert_eq!(late, [""; 0]);
     assert_eq!(store.session("a", "ses_1").await.unwrap(), Some(first));
-    assert_eq!(store.layers("", 9).await.unwrap(), ["l_1"]);
+    assert_eq!(store.layers.list("", 9).await.unwrap(), ["l_1"]);
 }
 
 #[tokio::test]
@@ -220,14 +224,14 @@ async fn an_agent_that_is_removed_is_not_changed() {
         "agents",
         async |store| {
             let (row, version) = agent("writer", "a");
-            store.deploy(row, version, 9).await.unwrap();
+            store.agents.deploy(row, version, 9).await.unwrap();
         },
-        async move |store| store.update_agent("a", "writer", change).await,
-        async |store| store.delete_agent("a", "writer").await.unwrap().unwrap(),
+        async move |store| store.agents.update("a", "writer", change).await,
+        async |store| store.agents.delete("a", "writer").await.unwrap().unwrap(),
     )
     .await;
     assert!(matches!(late, Err(SessionError::NotFound("agent"))), "{late:?}");
-    assert_eq!(store.agent("a", "writer").await.unwrap(), None);
+    assert_eq!(store.agents.find("a", "writer").await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -245,10 +249,10 @@ async fn a_limit_holds_for_two_at_once() {
     let (late, _, store, _server) = collide(
         "session_attachments",
         with_session,
-        async move |store| store.insert_attachment(row("att_2"), 1).await,
-        async |store| store.insert_attachment(row("att_1"), 1).await.unwrap(),
+        async move |store| store.attachments.insert(row("att_2"), 1).await,
+        async |store| store.attachments.insert(row("att_1"), 1).await.unwrap(),
     )
     .await;
     assert!(matches!(late, Err(SessionError::TooMany(_))), "{late:?}");
-    assert_eq!(store.attachments("a", "ses_1").await.unwrap().len(), 1);
+    assert_eq!(store.attachments.of_session("a", "ses_1").await.unwrap().len(), 1);
 }

@@ -164,7 +164,7 @@ async fn who_lost_a_session_writes_nothing_of_it_and_all_of_the_others() {
         assert_eq!(write(store, parts).await, [0, 2, 3, 4]);
         assert_eq!(last(store, "ses_1").await, 0);
         assert_eq!(store.messages("ses_1", 0, 9).await.unwrap(), []);
-        assert_eq!(store.usage("a", UsageFilter::default(), 9).await.unwrap(), []);
+        assert_eq!(store.usage.list("a", UsageFilter::default(), 9).await.unwrap(), []);
         assert_eq!(last(store, "ses_2").await, 1);
         assert_eq!(last(store, "ses_3").await, 0);
         assert_eq!(store.session("a", "ses_1").await.unwrap().unwrap(), taken);

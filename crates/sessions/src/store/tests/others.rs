@@ -25,38 +25,38 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
             template: Some(SessionTemplate { name: "web".to_owned(), ..Default::default() }),
             created_ms: NOW,
         };
-        store.insert_snapshot(snapshot.clone(), 1).await.unwrap();
+        store.snapshots.insert(snapshot.clone(), 1).await.unwrap();
         let more = SnapshotRow { id: "snap_more".to_owned(), ..snapshot.clone() };
-        let refused = store.insert_snapshot(more, 1).await;
+        let refused = store.snapshots.insert(more, 1).await;
         assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
-        assert_eq!(store.layers("l_1", 1).await.unwrap(), ["l_2"]);
-        assert_eq!(store.take_unused_layers(NOW, 9).await.unwrap(), [""; 0], "too young");
-        assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_3"]);
-        assert_eq!(store.layers("", 9).await.unwrap(), ["l_1", "l_2"]);
+        assert_eq!(store.layers.list("l_1", 1).await.unwrap(), ["l_2"]);
+        assert_eq!(store.layers.take_unused(NOW, 9).await.unwrap(), [""; 0], "too young");
+        assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), ["l_3"]);
+        assert_eq!(store.layers.list("", 9).await.unwrap(), ["l_1", "l_2"]);
         // What is gone is stood on no more.
         let row = SessionRow { chain: chain(&["l_1", "l_3"]), ..session("ses_2", "a") };
         let refused = store.insert_session(row, 9).await;
         assert!(matches!(refused, Err(SessionError::NotFound("layer"))), "{refused:?}");
         assert_eq!(store.session("a", "ses_2").await.unwrap(), None);
 
-        assert_eq!(store.snapshot("a", "snap_1").await.unwrap().unwrap(), snapshot);
-        assert_eq!(store.snapshot("b", "snap_1").await.unwrap(), None);
-        assert!(!store.delete_snapshot("b", "snap_1").await.unwrap());
-        let list = store.snapshots("a", Some("ses_1"), Some("snap_2"), 9).await.unwrap();
+        assert_eq!(store.snapshots.find("a", "snap_1").await.unwrap().unwrap(), snapshot);
+        assert_eq!(store.snapshots.find("b", "snap_1").await.unwrap(), None);
+        assert!(!store.snapshots.delete("b", "snap_1").await.unwrap());
+        let list = store.snapshots.list("a", Some("ses_1"), Some("snap_2"), 9).await.unwrap();
         assert_eq!(list, [snapshot]);
-        assert_eq!(store.snapshots("a", Some("ses_2"), None, 9).await.unwrap(), []);
-        assert_eq!(store.snapshots("a", None, Some("snap_1"), 9).await.unwrap(), []);
-        assert_eq!(store.snapshots("b", None, None, 9).await.unwrap(), []);
+        assert_eq!(store.snapshots.list("a", Some("ses_2"), None, 9).await.unwrap(), []);
+        assert_eq!(store.snapshots.list("a", None, Some("snap_1"), 9).await.unwrap(), []);
+        assert_eq!(store.snapshots.list("b", None, None, 9).await.unwrap(), []);
 
         let leave = |row: &mut SessionRow| {
             row.chain = vec!["l_2".to_owned()];
             Ok(())
         };
         store.modify("a", "ses_1", leave).await.unwrap();
-        assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), [""; 0]);
-        assert!(store.delete_snapshot("a", "snap_1").await.unwrap());
-        assert!(!store.delete_snapshot("a", "snap_1").await.unwrap());
-        assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_1"]);
+        assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), [""; 0]);
+        assert!(store.snapshots.delete("a", "snap_1").await.unwrap());
+        assert!(!store.snapshots.delete("a", "snap_1").await.unwrap());
+        assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), ["l_1"]);
     })
     .await;
 }
@@ -89,23 +89,23 @@ async fn secrets_open_for_their_own_row_alone() {
             last_used_ms: None,
         };
         let (one, two) = (row("cred_1", "a"), row("cred_2", "a"));
-        store.insert_credential(one.clone(), 2).await.unwrap();
-        store.insert_credential(two.clone(), 2).await.unwrap();
-        let refused = store.insert_credential(row("cred_3", "a"), 2).await;
+        store.credentials.insert(one.clone(), 2).await.unwrap();
+        store.credentials.insert(two.clone(), 2).await.unwrap();
+        let refused = store.credentials.insert(row("cred_3", "a"), 2).await;
         assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
-        store.touch_credential("b", "cred_1", NOW + 1).await.unwrap();
-        store.touch_credential("a", "cred_2", NOW + 2).await.unwrap();
+        store.credentials.touch("b", "cred_1", NOW + 1).await.unwrap();
+        store.credentials.touch("a", "cred_2", NOW + 2).await.unwrap();
         let two = CredentialRow { last_used_ms: Some(NOW + 2), ..two };
-        assert_eq!(store.credentials("a").await.unwrap(), [one.clone(), two]);
-        assert_eq!(store.credentials("b").await.unwrap(), []);
-        assert_eq!(store.credential("b", "cred_1").await.unwrap(), None);
-        let found = store.credential("a", "cred_1").await.unwrap().unwrap();
+        assert_eq!(store.credentials.list("a").await.unwrap(), [one.clone(), two]);
+        assert_eq!(store.credentials.list("b").await.unwrap(), []);
+        assert_eq!(store.credentials.find("b", "cred_1").await.unwrap(), None);
+        let found = store.credentials.find("a", "cred_1").await.unwrap().unwrap();
         assert_eq!(secrets.open_credential(&found).unwrap().expose(), b"sk-1");
         let stolen = CredentialRow { tenant: "b".to_owned(), ..found };
         assert!(secrets.open_credential(&stolen).is_err());
-        assert!(!store.delete_credential("b", "cred_1").await.unwrap());
-        assert!(store.delete_credential("a", "cred_1").await.unwrap());
-        assert_eq!(store.credential("a", "cred_1").await.unwrap(), None);
+        assert!(!store.credentials.delete("b", "cred_1").await.unwrap());
+        assert!(store.credentials.delete("a", "cred_1").await.unwrap());
+        assert_eq!(store.credentials.find("a", "cred_1").await.unwrap(), None);
     })
     .await;
 }
@@ -123,17 +123,17 @@ async fn attachments_are_counted_and_their_tenants() {
             object: format!("attachments/{id}"),
             created_ms: NOW,
         };
-        store.insert_attachment(row("att_1"), 2).await.unwrap();
-        store.insert_attachment(row("att_2"), 2).await.unwrap();
-        let refused = store.insert_attachment(row("att_3"), 2).await;
+        store.attachments.insert(row("att_1"), 2).await.unwrap();
+        store.attachments.insert(row("att_2"), 2).await.unwrap();
+        let refused = store.attachments.insert(row("att_3"), 2).await;
         assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
         let both = [row("att_1"), row("att_2")];
-        assert_eq!(store.attachments("a", "ses_1").await.unwrap(), both);
-        assert_eq!(store.attachments("b", "ses_1").await.unwrap(), []);
-        assert_eq!(store.attachment("b", "att_1").await.unwrap(), None);
-        assert_eq!(store.delete_attachment("b", "att_1").await.unwrap(), None);
-        assert_eq!(store.delete_attachment("a", "att_1").await.unwrap(), Some(row("att_1")));
-        assert_eq!(store.attachment("a", "att_1").await.unwrap(), None);
+        assert_eq!(store.attachments.of_session("a", "ses_1").await.unwrap(), both);
+        assert_eq!(store.attachments.of_session("b", "ses_1").await.unwrap(), []);
+        assert_eq!(store.attachments.find("b", "att_1").await.unwrap(), None);
+        assert_eq!(store.attachments.delete("b", "att_1").await.unwrap(), None);
+        assert_eq!(store.attachments.delete("a", "att_1").await.unwrap(), Some(row("att_1")));
+        assert_eq!(store.attachments.find("a", "att_1").await.unwrap(), None);
     })
     .await;
 }
@@ -181,7 +181,7 @@ async fn usage_is_summed_and_no_agent_can_spoil_the_sum() {
             store.write_batch(Arc::new(WriteBatch { parts: vec![part] })).await.unwrap();
         }
         let one = UsageFilter { session: Some("ses_1".to_owned()), ..UsageFilter::default() };
-        let sum = store.usage_sum("a", one.clone()).await.unwrap();
+        let sum = store.usage.sum("a", one.clone()).await.unwrap();
         let expected = UsageSum {
             turns: 2,
             input_tokens: 20,
@@ -194,12 +194,12 @@ async fn usage_is_summed_and_no_agent_can_spoil_the_sum() {
         };
         assert_eq!(sum, expected);
         let later = UsageFilter { from_ms: Some(NOW + 10), to_ms: Some(NOW + 20), ..one };
-        assert_eq!(store.usage("a", later, 9).await.unwrap(), [two]);
-        let all = store.usage_sum("a", UsageFilter::default()).await.unwrap();
+        assert_eq!(store.usage.list("a", later, 9).await.unwrap(), [two]);
+        let all = store.usage.sum("a", UsageFilter::default()).await.unwrap();
         assert_eq!((all.turns, all.cost_usd, all.input_tokens), (3, 1.0, 20 + (1 << 32)));
         let of = UsageFilter { agent: Some("writer".to_owned()), ..UsageFilter::default() };
-        assert_eq!(store.usage_sum("a", of).await.unwrap(), expected);
-        let nothing = store.usage_sum("b", UsageFilter::default()).await.unwrap();
+        assert_eq!(store.usage.sum("a", of).await.unwrap(), expected);
+        let nothing = store.usage.sum("b", UsageFilter::default()).await.unwrap();
         assert_eq!(nothing, UsageSum::default());
     })
     .await;
@@ -224,7 +224,7 @@ async fn documents_are_kept_by_tenant_and_kind() {
             ("a", "run", "1", None),
             ("b", "case", "1", Some("p")),
         ] {
-            store.put_document(row(tenant, kind, id, parent)).await.unwrap();
+            store.documents.put(row(tenant, kind, id, parent)).await.unwrap();
         }
         let cases =
             DocumentFilter { kind: "case".to_owned(), limit: 9, ..DocumentFilter::default() };
@@ -232,26 +232,26 @@ async fn documents_are_kept_by_tenant_and_kind() {
             assert!(rows.iter().all(|row| row.tenant == "a"));
             rows.into_iter().map(|row| row.id).collect()
         };
-        assert_eq!(found(store.documents("a", cases.clone()).await.unwrap()), ["1", "2", "3"]);
+        assert_eq!(found(store.documents.list("a", cases.clone()).await.unwrap()), ["1", "2", "3"]);
         let of = DocumentFilter { parent: Some("p".to_owned()), ..cases.clone() };
-        assert_eq!(found(store.documents("a", of).await.unwrap()), ["1", "3"]);
+        assert_eq!(found(store.documents.list("a", of).await.unwrap()), ["1", "3"]);
         let next = DocumentFilter { after: Some("1".to_owned()), limit: 1, ..cases };
-        assert_eq!(found(store.documents("a", next).await.unwrap()), ["2"]);
+        assert_eq!(found(store.documents.list("a", next).await.unwrap()), ["2"]);
         let changed = DocumentRow {
             body: json!("new"),
             created_ms: NOW + 5,
             updated_ms: NOW + 5,
             ..row("a", "case", "1", None)
         };
-        store.put_document(changed.clone()).await.unwrap();
+        store.documents.put(changed.clone()).await.unwrap();
         let expected = DocumentRow { created_ms: NOW, ..changed };
-        assert_eq!(store.document("a", "case", "1").await.unwrap().unwrap(), expected);
+        assert_eq!(store.documents.find("a", "case", "1").await.unwrap().unwrap(), expected);
         let theirs = row("b", "case", "1", Some("p"));
-        assert_eq!(store.document("b", "case", "1").await.unwrap().unwrap(), theirs);
-        assert!(!store.delete_document("c", "case", "1").await.unwrap());
-        assert!(store.delete_document("a", "case", "1").await.unwrap());
-        assert_eq!(store.document("a", "case", "1").await.unwrap(), None);
-        assert_eq!(store.document("b", "case", "1").await.unwrap().unwrap(), theirs);
+        assert_eq!(store.documents.find("b", "case", "1").await.unwrap().unwrap(), theirs);
+        assert!(!store.documents.delete("c", "case", "1").await.unwrap());
+        assert!(store.documents.delete("a", "case", "1").await.unwrap());
+        assert_eq!(store.documents.find("a", "case", "1").await.unwrap(), None);
+        assert_eq!(store.documents.find("b", "case", "1").await.unwrap().unwrap(), theirs);
     })
     .await;
 }

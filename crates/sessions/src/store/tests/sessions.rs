@@ -158,7 +158,7 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
 #[tokio::test]
 async fn sessions_of_a_lost_node_are_claimed_together() {
     check(async |store| {
-        let nodes = NodeRegistry::open(&store.store).await.unwrap();
+        let nodes = NodeRegistry::open(&store.access.store).await.unwrap();
         register(store, "here", NOW).await;
         let mut row = session("ses_0", "a");
         row.disk_server = Some("here".to_owned());
@@ -257,7 +257,12 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
         assert!(store.claim("ses_1", &node_of("there"), 4, at(NOW)).await.unwrap().is_some());
         register(store, "there", NOW).await;
         assert_eq!(store.claim("ses_1", &node_of("here"), 5, at(NOW)).await.unwrap(), None);
-        NodeRegistry::open(&store.store).await.unwrap().leave(&node_of("there")).await.unwrap();
+        NodeRegistry::open(&store.access.store)
+            .await
+            .unwrap()
+            .leave(&node_of("there"))
+            .await
+            .unwrap();
         assert!(store.claim("ses_1", &node_of("here"), 5, at(NOW)).await.unwrap().is_some());
         let gone = store.claim("ses_2", &node_of("here"), 1, at(NOW)).await;
         assert!(matches!(gone, Err(SessionError::NotFound("session"))), "{gone:?}");
@@ -277,7 +282,7 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
 #[tokio::test]
 async fn a_run_that_was_replaced_claims_nothing() {
     check(async |store| {
-        let nodes = NodeRegistry::open(&store.store).await.unwrap();
+        let nodes = NodeRegistry::open(&store.access.store).await.unwrap();
         let (first, copy) = (
             node_of("here"),
             NodeIdentity { incarnation: "another".to_owned(), ..node_of("here") },
@@ -386,13 +391,13 @@ async fn a_removed_session_leaves_nothing_but_what_it_used() {
             object: "attachments/1".to_owned(),
             created_ms: NOW,
         };
-        store.insert_attachment(attachment, 9).await.unwrap();
+        store.attachments.insert(attachment, 9).await.unwrap();
         assert_eq!(store.remove_session("a", "ses_1").await.unwrap(), ["attachments/1"]);
         assert_eq!(store.session("a", "ses_1").await.unwrap(), None);
         assert_eq!(super::events::last(store, "ses_1").await, 0);
-        assert_eq!(store.attachment("a", "att_1").await.unwrap(), None);
-        assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_1"]);
-        assert_eq!(store.usage("a", UsageFilter::default(), 9).await.unwrap().len(), 2);
+        assert_eq!(store.attachments.find("a", "att_1").await.unwrap(), None);
+        assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), ["l_1"]);
+        assert_eq!(store.usage.list("a", UsageFilter::default(), 9).await.unwrap().len(), 2);
         assert_eq!(super::events::last(store, "ses_2").await, 12_000);
         // Removing it again changes nothing.
         assert_eq!(store.remove_session("a", "ses_1").await.unwrap(), [""; 0]);

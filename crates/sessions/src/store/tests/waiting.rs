@@ -17,7 +17,7 @@ fn message(turn: &str) -> WaitingMessage {
 }
 
 async fn turns(store: &SessionStore, session: &str) -> Vec<String> {
-    let waiting = store.waiting(session).await.unwrap();
+    let waiting = store.waiting.of_session(session).await.unwrap();
     waiting.into_iter().map(|message| message.turn).collect()
 }
 
@@ -29,13 +29,13 @@ async fn messages_wait_in_their_order_until_their_turns_begin() {
         }
         let claimed = store.claim("ses_1", &node_of("here"), 1, at(NOW)).await.unwrap().unwrap();
         for turn in ["turn_2", "turn_1", "turn_3", "turn_1"] {
-            assert!(store.keep_waiting("ses_1", claimed.epoch, message(turn)).await.unwrap());
+            assert!(store.waiting.keep("ses_1", claimed.epoch, message(turn)).await.unwrap());
         }
-        assert!(store.keep_waiting("ses_2", 1, message("turn_1")).await.unwrap());
+        assert!(store.waiting.keep("ses_2", 1, message("turn_1")).await.unwrap());
         // Whoever has lost the session keeps nothing for it.
-        assert!(!store.keep_waiting("ses_1", 1, message("turn_0")).await.unwrap());
-        assert!(!store.keep_waiting("ses_9", 0, message("turn_0")).await.unwrap());
-        let waiting = store.waiting("ses_1").await.unwrap();
+        assert!(!store.waiting.keep("ses_1", 1, message("turn_0")).await.unwrap());
+        assert!(!store.waiting.keep("ses_9", 0, message("turn_0")).await.unwrap());
+        let waiting = store.waiting.of_session("ses_1").await.unwrap();
         assert_eq!(waiting, ["turn_1", "turn_2", "turn_3"].map(message));
         // One has begun, and its row is still there.
         let mut begun = row("ses_1", 1);
@@ -54,12 +54,12 @@ async fn messages_wait_in_their_order_until_their_turns_begin() {
         let bytes = serde_json::to_vec(&message("turn_1").request).unwrap().len();
         let stored = store.stored_by("a", "here").await.unwrap().bytes;
         assert_eq!(stored, 4 * u64::try_from(bytes).unwrap());
-        store.drop_waiting("ses_1", vec!["turn_2".to_owned(), "none".to_owned()]).await.unwrap();
+        store.waiting.remove("ses_1", vec!["turn_2".to_owned(), "none".to_owned()]).await.unwrap();
         assert_eq!(turns(store, "ses_1").await, ["turn_3"]);
         let some = ["ses_1", "ses_2", "ses_3"].map(str::to_owned).to_vec();
-        let found = store.sessions_with_waiting(some).await.unwrap();
+        let found = store.waiting.sessions_with(some).await.unwrap();
         assert_eq!(found, ["ses_1", "ses_2"].map(str::to_owned).into());
-        assert_eq!(store.sessions_with_waiting(Vec::new()).await.unwrap().len(), 0);
+        assert_eq!(store.waiting.sessions_with(Vec::new()).await.unwrap().len(), 0);
     })
     .await;
 }
