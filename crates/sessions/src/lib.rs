@@ -30,6 +30,7 @@
 //! | `model.rs` | the relay to the model; `model/door.rs` is the one of a grant, with budgets |
 //! | `workspace.rs` | disks and layers, here and in the object store |
 //! | `store.rs` | the only SQL of this crate |
+//! | `other_nodes.rs`, `everywhere.rs` | other nodes with sessions, and figures of all |
 //! | `routing.rs` | which session a request is about, and which server has it |
 //! | `config.rs`, `error.rs`, `metrics.rs` | the `[sessions]` table, failures, figures |
 //! | `traces.rs` | spans of turns, tools and requests to the model |
@@ -45,6 +46,7 @@ pub mod http;
 mod interpreter;
 mod metrics;
 mod model;
+mod other_nodes;
 mod routing;
 pub mod service;
 mod store;

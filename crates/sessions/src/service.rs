@@ -19,8 +19,10 @@ mod books;
 pub(crate) mod contexts;
 mod create;
 mod deployed;
+mod detached;
 mod drain;
 mod entry;
+mod environment;
 mod exec;
 mod fence;
 mod files;
@@ -30,13 +32,17 @@ mod launch;
 mod lifecycle;
 mod limits;
 mod logs;
+mod open_turns;
 #[cfg(test)]
 mod overhead;
+mod parts;
 mod prefetch;
 mod prewarm;
+mod program_end;
 mod programs;
 mod records;
 mod recover;
+mod requests;
 mod snapshots;
 mod starts;
 mod storage;
@@ -45,33 +51,30 @@ mod takeover;
 pub(crate) mod templates;
 mod terminals;
 mod turns;
+mod views;
 
 use node::task::Boxed;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use api::{SandboxCounts, SandboxState, SessionList, SessionState, SessionView};
+use api::{SandboxCounts, SandboxState, SessionList, SessionView};
 use node::auth::{TokenPrincipal, TokenRegistry};
 use node::changes::RecordFeed;
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
 use node::cluster::{LeaseVerifier, NodeIdentity, NodeMembership, PeerForwarder};
 use node::current::CurrentSettings;
-use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::http::Shares;
 use node::objects::ObjectStore;
-use node::sealed::Sealer;
-use node::store::SqlStore;
 use node::telemetry::Registry;
 use node::traces::Tracer;
 use parking_lot::Mutex;
-use pool::residents::{ResidentStats, State};
+use pool::residents::State;
 use sandbox::Engine;
 use tokio::sync::mpsc;
 
@@ -81,34 +84,35 @@ pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
 pub use self::backup::SessionFileNames;
 use self::books::ResidentLedger;
-pub use self::create::CreateExtras;
-pub use self::drain::HandoverTerms;
 use self::drain::SessionDrain;
 use self::entry::SessionEntry;
 pub use self::exec::{ExecEvent, ExecStream};
-pub(crate) use self::exec::{exec_result, signal_name};
 pub(crate) use self::fence::SessionFence;
 pub use self::files::{SandboxGuard, SessionFiles};
-pub use self::lifecycle::{DeadlineAction, SessionUpdate};
 pub use self::logs::{AgentLogLine, LogLevel};
+pub use self::parts::{HandoverTerms, ReadyNodes, SessionParts};
 use self::prefetch::PrefetchQueue;
 use self::prewarm::PrewarmPool;
+pub(crate) use self::program_end::{exec_result, signal_name};
 pub use self::records::{
     ATTACHMENT_BYTES_MAX, FaceDocument, StoredAttachment, TurnUsageRecord, UsageQuery, UsageTotal,
 };
+pub use self::requests::{CreateExtras, DeadlineAction, ListQuery, SessionUpdate};
 use self::starts::StartLimiter;
 use self::storage::{FreeSpace, StorageCount};
 use self::sweeps::timers::SweepTimers;
 use self::templates::RunningBuilds;
 pub use self::templates::SelectedTemplate;
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
+pub use self::views::{KeptExtras, ListedPage, ListedSession};
+use self::views::{counted, shown};
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::{EventWriter, LostSession};
-use crate::everywhere::OtherNodes;
 use crate::interpreter::LONG_FRAMES_MAX;
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
+use crate::other_nodes::OtherNodes;
 use crate::store::rows::{SessionFilter, SessionRow};
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
 use crate::terminals::KEPT_IN_ALL_MAX;
@@ -119,53 +123,6 @@ const LOADING_SHARDS: usize = 16;
 
 /// Longest that a list waits for rows to be written.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
-
-/// Dependencies of the service.
-#[derive(Debug)]
-pub struct SessionParts {
-    /// The `[sessions]` table.
-    pub config: SessionsConfig,
-    /// Engine that makes sandboxes.
-    pub engine: Engine,
-    /// Store of rows.
-    pub store: SqlStore,
-    /// Store of snapshots, folders and attachments.
-    pub objects: ObjectStore,
-    /// Sealer of secrets.
-    pub sealer: Sealer,
-    /// The server's directory; disks and layers are in `sessions` there.
-    pub data_dir: PathBuf,
-    /// Place of this node among those of its store, in which it has registered already.
-    pub membership: NodeMembership,
-    /// Lets requests to the model go outside while the node's lease holds.
-    pub fence: EffectFence,
-    /// Nodes that keep sandboxes ready for agents: none where this one does it for itself.
-    pub ready_nodes: Option<Arc<dyn ReadyNodes>>,
-    /// Key of the model's endpoint, for sessions without a credential.
-    pub model_key: Option<String>,
-    /// Path of Claude's program in a sandbox.
-    pub claude: Option<String>,
-    /// True if other servers have the same store: then they find everything in the object store
-    /// that this one has had when it stops.
-    pub is_shared: bool,
-    /// Terms on which sessions go to other servers while this one drains.
-    pub handover: HandoverTerms,
-    /// Gateway that serves the sockets of grants; without it nothing can be granted.
-    pub gateway: Option<Arc<dyn GrantGateway>>,
-    /// Tokens of the server: places are kept for other tenants where there are others.
-    pub tokens: Option<TokenRegistry>,
-    /// Makes spans of requests to the model; none where nothing is traced.
-    pub tracer: Option<Tracer>,
-}
-
-/// Knows which nodes keep sandboxes ready for an agent.
-pub trait ReadyNodes: fmt::Debug + Send + Sync {
-    /// Returns whether this one does.
-    fn is_ready_here(&self, agent: &str) -> bool;
-
-    /// Returns all that there are: when they are others it is asked again.
-    fn all(&self) -> Vec<String>;
-}
 
 /// Agents and sessions. Cheap to clone.
 #[derive(Clone)]
@@ -532,71 +489,6 @@ impl Sessions {
     }
 }
 
-/// Filter of a list of sessions.
-#[derive(Clone, Debug, Default)]
-pub struct ListQuery {
-    /// In one of these states; any when empty.
-    pub states: Vec<SessionState>,
-    /// Name of the agent.
-    pub agent: Option<String>,
-    /// With all of these.
-    pub metadata: BTreeMap<String, String>,
-    /// Made by this face; `Some(None)` is the native one.
-    pub face: Option<Option<String>>,
-    /// End of the page before.
-    pub cursor: Option<String>,
-    /// At most so many.
-    pub limit: usize,
-}
-
-/// Data that is stored with a session beside what callers see.
-#[derive(Clone, Debug)]
-pub struct KeptExtras {
-    /// The face that it was made by; none for the native one.
-    pub face: Option<String>,
-    /// When something happens by itself.
-    pub deadline_ms: Option<u64>,
-    /// Action at the deadline.
-    pub on_deadline: DeadlineAction,
-    /// Id of its credential.
-    pub credential: Option<String>,
-    /// Turns that ended.
-    pub turns: u64,
-    /// Data of its face.
-    pub extra: serde_json::Value,
-}
-
-impl From<&SessionRow> for KeptExtras {
-    fn from(row: &SessionRow) -> KeptExtras {
-        KeptExtras {
-            face: row.face.clone(),
-            deadline_ms: row.deadline_ms,
-            on_deadline: row.on_deadline.into(),
-            credential: row.credential.clone(),
-            turns: row.turns,
-            extra: row.extra.clone(),
-        }
-    }
-}
-
-/// A session of a list, with what its face keeps.
-#[derive(Clone, Debug)]
-pub struct ListedSession {
-    /// The session.
-    pub session: SessionView,
-    /// Fields that its face keeps.
-    pub extras: KeptExtras,
-}
-
-/// A page of a list.
-#[derive(Clone, Debug)]
-pub struct ListedPage {
-    /// The sessions.
-    pub sessions: Vec<ListedSession>,
-    /// Start of the next page, if there is one.
-    pub next_cursor: Option<String>,
-}
-
 impl SessionsInner {
     fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
         let hash = self.hasher.hash_one(id);
@@ -709,42 +601,4 @@ fn model_key(key: &str) -> Result<ModelKey, SessionError> {
     ModelKey::new(key).ok_or_else(|| {
         SessionError::invalid("sessions.model.api_key", "has characters that no key has")
     })
-}
-
-/// Figures of the books, as callers see them.
-fn counted(stats: ResidentStats) -> SandboxCounts {
-    SandboxCounts {
-        total: stats.total,
-        warming: stats.warming,
-        warm: stats.warm,
-        running: stats.running,
-        waiting: stats.waiting,
-        cold: stats.cold,
-        capacity: stats.capacity,
-        nodes: 1,
-        ..SandboxCounts::default()
-    }
-}
-
-/// Returns what callers see of a row.
-fn shown(row: SessionRow) -> SessionView {
-    SessionView {
-        id: row.id,
-        tenant: row.tenant,
-        agent: row.agent_name,
-        agent_version: row.agent_version,
-        template: row.template.map(|template| template.name),
-        state: row.state,
-        sandbox: SandboxState::Cold,
-        parent: row.parent,
-        options: row.options,
-        limits: row.limits,
-        metadata: row.metadata,
-        on_disconnect: row.on_disconnect,
-        grants: row.grants,
-        created_at: time(row.created_ms),
-        last_active_at: time(row.last_active_ms),
-        last_seq: row.last_seq,
-        message: row.message,
-    }
 }

@@ -10,7 +10,7 @@ use tokio::time;
 use super::entry::SessionEntry;
 use super::{SessionsInner, fence, takeover};
 use crate::error::SessionError;
-use crate::everywhere::OtherNodes;
+use crate::other_nodes::OtherNodes;
 use crate::store::rows::SessionRow;
 
 /// Pause before room for a session is asked for again that has messages waiting.

@@ -21,9 +21,9 @@ use tokio::time;
 
 use self::folder::FolderEntry;
 use super::books::ResidentKey;
+use super::detached::detached;
 use super::entry::SessionSandbox;
-use super::launch::{LaunchEnvironment, environment};
-use super::lifecycle::detached;
+use super::environment::{LaunchEnvironment, environment};
 use super::prewarm::READY_MAX;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits, records};
@@ -571,7 +571,7 @@ async fn install(
         Ok(Ok(end)) => match (end.code, end.signal) {
             (Some(code), _) => Err(failed(&format!("exited with code {code}"))),
             (None, Some(signal)) => {
-                Err(failed(&format!("was killed by {}", super::exec::signal_name(signal))))
+                Err(failed(&format!("was killed by {}", super::program_end::signal_name(signal))))
             }
             (None, None) => Err(failed("could not be started")),
         },

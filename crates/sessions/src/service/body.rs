@@ -10,8 +10,8 @@ use sandbox::SessionSetup;
 use tokio::time;
 
 use super::books::{CapacityRefusal, EvictionDuty, PlaceRequest, ResidentKey};
+use super::detached::detached;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
-use super::lifecycle::detached;
 use super::{SessionsInner, limits};
 use crate::agent::Later;
 use crate::error::SessionError;

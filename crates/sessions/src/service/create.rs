@@ -11,35 +11,21 @@ use std::time::Instant;
 
 use api::{AgentOptions, AgentRuntime, CreateSession, Grant, SessionLimits, SessionState};
 use node::clock;
-use serde_json::Value;
 
 use super::books::ResidentKey;
+use super::detached::detached;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
+use super::environment::LaunchEnvironment;
 use super::files::SandboxGuard;
-use super::launch::{LaunchEnvironment, SessionSink};
-use super::lifecycle::{DeadlineAction, detached};
+use super::launch::SessionSink;
 use super::logs::LogLevel;
 use super::prewarm::{ClaimedSandbox, SessionOverrides, park_ahead};
+use super::requests::CreateExtras;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits};
 use crate::error::SessionError;
 use crate::metrics::TimedOperation;
 use crate::store::rows::{AgentRow, SessionRow, SessionTemplate, VersionRow};
-
-/// Properties of a session that faces set beside those of callers.
-#[derive(Clone, Debug, Default)]
-pub struct CreateExtras {
-    /// The face that it is made by; none for the native one.
-    pub face: Option<&'static str>,
-    /// An id in the face's own form.
-    pub id: Option<String>,
-    /// When something happens by itself (milliseconds since 1970).
-    pub deadline_ms: Option<u64>,
-    /// Action at the deadline.
-    pub on_deadline: DeadlineAction,
-    /// Data that the face keeps with the session.
-    pub extra: Value,
-}
 
 /// Parts that a session is made from.
 pub(super) struct SessionBase {

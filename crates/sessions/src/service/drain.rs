@@ -22,8 +22,9 @@ use pool::residents::State;
 use tokio::time;
 
 use self::plan::{HandoverCandidate, HandoverPlan, RestSchedules};
+use super::detached::detached;
 use super::entry::{SessionEntry, SessionSandbox};
-use super::lifecycle::detached;
+use super::parts::HandoverTerms;
 use super::{SessionUse, Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
@@ -38,15 +39,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Reason of a session's change of node, for those who listen.
 const HANDED_OVER: &str = "its node drains, and another one goes on with it";
-
-/// Terms on which sessions go to other servers while this one drains.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HandoverTerms {
-    /// True if other servers reach the object store: else their files are on this one alone.
-    pub has_shared_objects: bool,
-    /// Time that terminals may go on for.
-    pub terminals: Duration,
-}
 
 /// State of a drain.
 #[derive(Debug)]

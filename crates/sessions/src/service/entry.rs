@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 
 use super::SessionsInner;
 use super::books::{ResidentKey, UseCount};
-use super::launch::LaunchEnvironment;
+use super::environment::LaunchEnvironment;
 use super::logs::LatestLines;
-use super::turns::OpenTurns;
+use super::open_turns::OpenTurns;
 use crate::agent::{AgentHandle, LaunchPlan};
 use crate::error::SessionError;
 use crate::events::SessionLog;

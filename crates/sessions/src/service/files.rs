@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::entry::SandboxUse;
-use super::{Sessions, SessionsInner, launch};
+use super::{Sessions, SessionsInner, environment};
 use crate::error::SessionError;
 use crate::interpreter::{FrameMemory, SandboxContexts};
 
@@ -76,7 +76,7 @@ impl SandboxGuard {
     ) -> Result<Vec<Vec<u8>>, SessionError> {
         let mut env = self.variables().await?;
         env.extend(own.clone());
-        Ok(launch::environment(&env))
+        Ok(environment::environment(&env))
     }
 
     /// The environment of [`SandboxGuard::environment`] by the names of its variables.

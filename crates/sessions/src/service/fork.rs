@@ -10,9 +10,9 @@ use node::clock;
 
 use super::books::ResidentKey;
 use super::create::FirstUse;
+use super::detached::detached;
 use super::entry::{SandboxUse, SessionEntry};
 use super::files::SandboxGuard;
-use super::lifecycle::detached;
 use super::limits::disk_size;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, time};

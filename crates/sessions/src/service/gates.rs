@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::MutexGuard;
 
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
-use super::launch::LaunchEnvironment;
+use super::environment::LaunchEnvironment;
 use super::programs::SessionPrograms;
 use super::{Sessions, SessionsInner};
 use crate::agent::MODEL_PORT;

@@ -16,60 +16,28 @@
 //! Whoever makes or ends a sandbox holds the session's `transition`; and since a client that goes
 //! away must not leave a session half way, what takes long runs in a task of its own.
 
-use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{AgentOptions, Grant, OnDisconnect, SessionEventKind, SessionState};
+use api::{SessionEventKind, SessionState};
 use node::clock;
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time;
 
 use super::books::ResidentKey;
+use super::detached::detached;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::files::SandboxGuard;
-use super::{SessionUse, Sessions, SessionsInner, limits};
+use super::requests::{DeadlineAction, SessionUpdate};
+use super::{SessionUse, Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::metrics::{SandboxEvent, TimedOperation};
-use crate::store::rows::{OnDeadline, SessionRow};
+use crate::store::rows::SessionRow;
 use crate::workspace::{DiskSource, StoredDisk, disk_of};
 
 /// Time that a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
-
-/// Action on a session when its deadline comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeadlineAction {
-    /// Ended.
-    #[default]
-    End,
-    /// Paused. Its programs stand still, for as long as there is room.
-    Pause,
-    /// Paused, and gives up its sandbox.
-    Rest,
-}
-
-impl From<DeadlineAction> for OnDeadline {
-    fn from(action: DeadlineAction) -> OnDeadline {
-        match action {
-            DeadlineAction::End => OnDeadline::Kill,
-            DeadlineAction::Pause => OnDeadline::Pause,
-            DeadlineAction::Rest => OnDeadline::Rest,
-        }
-    }
-}
-
-impl From<OnDeadline> for DeadlineAction {
-    fn from(action: OnDeadline) -> DeadlineAction {
-        match action {
-            OnDeadline::Kill => DeadlineAction::End,
-            OnDeadline::Pause => DeadlineAction::Pause,
-            OnDeadline::Rest => DeadlineAction::Rest,
-        }
-    }
-}
 
 impl Sessions {
     /// Stops taking messages. The turn that runs goes on to its end; the sandbox stays for as long
@@ -295,60 +263,6 @@ impl Sessions {
             inner.mark(&entry);
         }
         inner.sweeps.deadline(&entry.id, at_ms);
-        Ok(())
-    }
-}
-
-/// Changes of a session without a change of its state; what is left out stays.
-#[derive(Clone, Debug, Default)]
-pub struct SessionUpdate {
-    /// In place of all of its metadata.
-    pub metadata: Option<BTreeMap<String, String>>,
-    /// Options in place of those that it has; the agent is told before its next message, or
-    /// started again where that is what it takes.
-    pub options: Option<AgentOptions>,
-    /// Treatment of turns when their listeners go away.
-    pub on_disconnect: Option<OnDisconnect>,
-    /// Seconds without a message after which it gives up its sandbox.
-    pub idle_s: Option<u32>,
-    /// Grants of its sandbox, in place of those that it has now.
-    pub grants: Option<Vec<Grant>>,
-    /// Data that its face keeps with it.
-    pub extra: Option<serde_json::Value>,
-}
-
-impl SessionUpdate {
-    fn check(&self) -> Result<(), SessionError> {
-        if let Some(metadata) = &self.metadata {
-            limits::check_metadata(metadata)?;
-        }
-        if let Some(options) = &self.options {
-            limits::check_options(options, "options")?;
-        }
-        if self.idle_s == Some(0) {
-            return Err(SessionError::invalid("idle_s", "must be at least 1"));
-        }
-        Ok(())
-    }
-
-    fn apply(&self, row: &mut SessionRow) -> Result<(), SessionError> {
-        if row.state == SessionState::Ended {
-            return Err(SessionError::Ended);
-        }
-        if let Some(metadata) = &self.metadata {
-            row.metadata.clone_from(metadata);
-        }
-        if let Some(options) = &self.options {
-            row.options = limits::options(&row.options, options);
-        }
-        row.on_disconnect = self.on_disconnect.unwrap_or(row.on_disconnect);
-        row.idle_s = self.idle_s.or(row.idle_s);
-        if let Some(grants) = &self.grants {
-            row.grants.clone_from(grants);
-        }
-        if let Some(extra) = &self.extra {
-            row.extra.clone_from(extra);
-        }
         Ok(())
     }
 }
@@ -751,11 +665,4 @@ impl SessionsInner {
         self.sweeps.layers();
         Ok(())
     }
-}
-
-/// Runs to its end, whether or not the caller stays.
-pub(super) async fn detached<T: Send + 'static>(
-    work: impl Future<Output = Result<T, SessionError>> + Send + 'static,
-) -> Result<T, SessionError> {
-    node::task::to_the_end(work).await.map_err(SessionError::internal)?
 }

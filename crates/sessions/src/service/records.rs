@@ -5,7 +5,7 @@ use bytes::Bytes;
 use node::clock;
 use serde_json::Value;
 
-use super::launch::LaunchEnvironment;
+use super::environment::LaunchEnvironment;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, time};
 use crate::error::SessionError;

@@ -20,7 +20,7 @@ use self::build::{LOST_AFTER, RunningBuild};
 pub(crate) use self::plan::{ArchiveHash, BuildSpec, check_run, check_user};
 use self::plan::{TemplateBase, TemplatePlan};
 pub use self::selected::SelectedTemplate;
-use super::lifecycle::detached;
+use super::detached::detached;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits, records};
 use crate::error::SessionError;

@@ -7,32 +7,26 @@
 //! whoever has the session next, because this server is lost, goes on with it. What has begun is
 //! durable before the agent is told, so that nothing is told twice.
 
+mod streams;
 mod waiting;
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use api::{
-    MessageContent, MessageRequest, OnDisconnect, SessionEvent, SessionEventKind, SessionState,
-};
+use api::{MessageContent, MessageRequest, SessionEvent, SessionEventKind, SessionState};
 use node::clock;
-use node::cluster::SubjectMoved;
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
 
-use self::waiting::MessageKeeping;
+pub use self::streams::{EventStream, MessageStream};
 use super::entry::{SandboxUse, SessionEntry};
 use super::logs::AgentLogLine;
+use super::open_turns::{MessageKeeping, OpenTurn, QueuedMessage};
 use super::{Sessions, SessionsInner};
-use crate::agent::{AgentHandle, TurnId, TurnInput, TurnOutcome};
+use crate::agent::{TurnId, TurnInput, TurnOutcome};
 use crate::config::SnapshotPolicy;
 use crate::error::SessionError;
-use crate::events::{SessionLog, SessionSubscription};
 use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::rows::{MessageRow, UsageRow};
 use crate::store::{PAGE_MAX, WaitingMessage};
@@ -44,123 +38,6 @@ const BLOCKS_MAX: usize = 1000;
 const TRIES_MAX: u32 = 3;
 /// Error of a turn that somebody stopped before it could begin.
 const INTERRUPTED: &str = "the turn was interrupted";
-
-/// The turns of a session that are not over.
-#[derive(Debug, Default)]
-pub(crate) struct OpenTurns {
-    waiting: VecDeque<QueuedMessage>,
-    current: Option<Arc<OpenTurn>>,
-    /// A task takes them one after the other.
-    is_worked: bool,
-}
-
-/// A turn that is not over.
-#[derive(Debug)]
-pub(crate) struct OpenTurn {
-    id: TurnId,
-    policy: OnDisconnect,
-    /// Number of its listeners.
-    listeners: AtomicUsize,
-    arrived: Instant,
-    is_stopped: AtomicBool,
-    stop: Notify,
-    /// True if the agent has said something.
-    has_begun: AtomicBool,
-    tool_calls: AtomicU64,
-    trace: TurnTrace,
-    /// Agent to interrupt.
-    agent: Mutex<Option<AgentHandle>>,
-    over: watch::Sender<bool>,
-    keeping: watch::Sender<MessageKeeping>,
-}
-
-/// A message that waits for its turn.
-#[derive(Debug)]
-pub(crate) struct QueuedMessage {
-    turn: Arc<OpenTurn>,
-    request: MessageRequest,
-}
-
-impl OpenTurns {
-    /// Takes away what waits.
-    pub(super) fn take_waiting(&mut self) -> Vec<QueuedMessage> {
-        self.waiting.drain(..).collect()
-    }
-
-    /// Stops the turn that runs, and says which that is.
-    pub(super) fn stop_current(&self) -> Option<Arc<OpenTurn>> {
-        let turn = self.current.clone()?;
-        turn.stop();
-        Some(turn)
-    }
-
-    /// The turn that runs.
-    pub(super) fn current(&self) -> Option<&Arc<OpenTurn>> {
-        self.current.as_ref()
-    }
-}
-
-impl QueuedMessage {
-    /// Ends a turn that never began.
-    pub(super) fn refuse(&self, log: &SessionLog, why: &str) {
-        let turn = Some(&*self.turn.id);
-        log.push(SessionEventKind::TurnStart, turn, json!({ "content": self.request.content }));
-        log.push(SessionEventKind::Error, turn, json!({ "error": why }));
-        log.push(SessionEventKind::Done, turn, json!({}));
-        self.turn.over.send_replace(true);
-    }
-}
-
-impl OpenTurn {
-    fn new(
-        id: TurnId,
-        policy: OnDisconnect,
-        listeners: usize,
-        keeping: MessageKeeping,
-    ) -> OpenTurn {
-        OpenTurn {
-            id,
-            policy,
-            listeners: AtomicUsize::new(listeners),
-            arrived: clock::now(),
-            is_stopped: AtomicBool::new(false),
-            stop: Notify::new(),
-            has_begun: AtomicBool::new(false),
-            tool_calls: AtomicU64::new(0),
-            trace: TurnTrace::default(),
-            agent: Mutex::default(),
-            over: watch::Sender::new(false),
-            keeping: watch::Sender::new(keeping),
-        }
-    }
-
-    /// Tells it to give way, whatever it is doing.
-    pub(super) fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Release);
-        self.stop.notify_one();
-        if let Some(agent) = &*self.agent.lock() {
-            agent.interrupt();
-        }
-    }
-
-    /// Resolves when it is over.
-    pub(super) async fn over(&self) {
-        let mut over = self.over.subscribe();
-        // Its sender is here.
-        drop(over.wait_for(|over| *over).await);
-    }
-
-    async fn stopped(&self) {
-        while !self.is_stopped.load(Ordering::Acquire) {
-            self.stop.notified().await;
-        }
-    }
-
-    /// Gives it the agent that works on it. From here on the agent is who is stopped.
-    fn begin(&self, agent: &AgentHandle) {
-        *self.agent.lock() = Some(agent.clone());
-    }
-}
 
 impl SessionEntry {
     /// Notes what an agent says in a turn: when it begins, and how often it uses tools.
@@ -203,121 +80,6 @@ struct TakenMessage {
     stream: MessageStream,
     /// To be kept, where it waits.
     waiting: Option<WaitingMessage>,
-}
-
-/// Stream of the events of one turn.
-pub struct MessageStream {
-    turn: Arc<OpenTurn>,
-    entry: Arc<SessionEntry>,
-    events: SessionSubscription,
-    is_over: bool,
-}
-
-impl fmt::Debug for MessageStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MessageStream").field("turn", &self.turn.id).finish_non_exhaustive()
-    }
-}
-
-impl MessageStream {
-    /// Names the turn.
-    pub fn turn(&self) -> &str {
-        &self.turn.id
-    }
-
-    /// The session's own id.
-    pub fn session(&self) -> &str {
-        &self.entry.id
-    }
-
-    /// Returns what comes next of this turn; none after `done`. Never empty.
-    pub async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
-        while !self.is_over {
-            let Some(events) = self.events.next().await else {
-                self.is_over = true;
-                return None;
-            };
-            let mut of_turn = Vec::with_capacity(events.len());
-            for event in events {
-                if event.turn.as_deref() != Some(&*self.turn.id) {
-                    continue;
-                }
-                self.is_over |= event.kind == SessionEventKind::Done;
-                of_turn.push(event);
-            }
-            if !of_turn.is_empty() {
-                return Some(of_turn);
-            }
-        }
-        None
-    }
-}
-
-impl Drop for MessageStream {
-    fn drop(&mut self) {
-        if self.turn.listeners.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.entry.unheard();
-        }
-    }
-}
-
-/// Stream of the events of a session as a whole.
-pub struct EventStream {
-    /// None of a session that this server does not work with: nobody can be listened to there.
-    entry: Option<Arc<SessionEntry>>,
-    events: SessionSubscription,
-}
-
-impl fmt::Debug for EventStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EventStream")
-    }
-}
-
-impl EventStream {
-    /// Returns what comes next; none when nothing ever will. Never empty.
-    ///
-    /// # Errors
-    /// When the session was handed over to another server, which has what comes next.
-    pub async fn next(&mut self) -> Result<Option<Vec<Arc<SessionEvent>>>, SubjectMoved> {
-        let Some(entry) = &self.entry else { return Ok(self.events.next().await) };
-        let mut handed_over = entry.handed_over.subscribe();
-        tokio::select! {
-            biased;
-            _ = handed_over.wait_for(|is_over| *is_over) => Err(SubjectMoved),
-            events = self.events.next() => Ok(events),
-        }
-    }
-}
-
-impl Drop for EventStream {
-    fn drop(&mut self) {
-        if let Some(entry) = &self.entry
-            && entry.listeners.fetch_sub(1, Ordering::AcqRel) == 1
-        {
-            entry.unheard();
-        }
-    }
-}
-
-impl SessionEntry {
-    /// Interrupts turns that want listeners and have none.
-    fn unheard(&self) {
-        let unwanted: Vec<Arc<OpenTurn>> = {
-            let state = self.state.lock();
-            let waiting = state.turns.waiting.iter().map(|queued| &queued.turn);
-            let all = waiting.chain(&state.turns.current);
-            let is_unwanted = |turn: &&Arc<OpenTurn>| {
-                turn.policy == OnDisconnect::Interrupt
-                    && turn.listeners.load(Ordering::Acquire) == 0
-                    && self.listeners.load(Ordering::Acquire) == 0
-            };
-            all.filter(is_unwanted).cloned().collect()
-        };
-        for turn in unwanted {
-            turn.stop();
-        }
-    }
 }
 
 impl Sessions {

@@ -21,7 +21,7 @@ use crate::error::SessionError;
 use crate::service::agents::BUILDS_FROM;
 use crate::service::books::ResidentKey;
 use crate::service::entry::SessionSandbox;
-use crate::service::launch::LaunchEnvironment;
+use crate::service::environment::LaunchEnvironment;
 use crate::service::{SessionsInner, limits};
 use crate::store::rows::{LayerRow, TemplateArchiveRow, TemplateBuildRow};
 

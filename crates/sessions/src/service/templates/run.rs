@@ -13,8 +13,8 @@ use tokio::time;
 use super::log::BuildLog;
 use super::plan::{LayerStep, PIP_INSTALL, StepAction};
 use crate::error::SessionError;
-use crate::service::exec::signal_name;
-use crate::service::launch::environment;
+use crate::service::environment::environment;
+use crate::service::program_end::signal_name;
 use crate::store::rows::TemplateArchiveRow;
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use tokio::time;
 use crate::error::SessionError;
 use crate::service::SessionsInner;
 use crate::service::entry::{SandboxUse, SessionEntry, SessionSandbox};
-use crate::service::launch::environment;
+use crate::service::environment::environment;
 use crate::service::logs::LogLevel;
 use crate::store::rows::SessionTemplate;
 

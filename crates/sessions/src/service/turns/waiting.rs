@@ -4,45 +4,14 @@ use std::sync::Arc;
 
 use api::{OnDisconnect, SessionState};
 
-use super::{INTERRUPTED, MessageStream, OpenTurn, QueuedMessage};
+use super::{INTERRUPTED, MessageStream};
 use crate::error::SessionError;
 use crate::service::SessionsInner;
+use crate::service::detached::detached;
 use crate::service::entry::{SandboxUse, SessionEntry};
-use crate::service::lifecycle::detached;
+use crate::service::open_turns::{MessageKeeping, OpenTurn, QueuedMessage};
 use crate::service::storage::StorageRequest;
 use crate::store::WaitingMessage;
-
-/// State of a message in the store while it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MessageKeeping {
-    /// It did not have to wait.
-    NotNeeded,
-    /// It is being written.
-    Writing,
-    /// It is there.
-    Kept,
-    /// It could not be written, and its sender was told so.
-    Failed,
-}
-
-impl QueuedMessage {
-    /// A message that was kept by whoever had the session before.
-    fn restored(message: WaitingMessage) -> QueuedMessage {
-        let policy = message.request.on_disconnect.unwrap_or_default();
-        let turn = OpenTurn::new(message.turn.into(), policy, 0, MessageKeeping::Kept);
-        QueuedMessage { turn: Arc::new(turn), request: message.request }
-    }
-}
-
-impl OpenTurn {
-    /// Returns what became of the message in the store, once that is known.
-    pub(super) async fn kept(&self) -> MessageKeeping {
-        let mut keeping = self.keeping.subscribe();
-        let known = keeping.wait_for(|keeping| *keeping != MessageKeeping::Writing).await;
-        // The sender is here.
-        known.map_or(MessageKeeping::Failed, |keeping| *keeping)
-    }
-}
 
 impl SessionsInner {
     /// Keeps a message that waits; whoever sent it may go away meanwhile.
