@@ -16,10 +16,12 @@ mod archives;
 mod backup;
 mod body;
 mod books;
+mod cluster;
 pub(crate) mod contexts;
 mod create;
 mod deployed;
 mod detached;
+mod directory;
 mod drain;
 mod entry;
 mod environment;
@@ -56,17 +58,15 @@ mod views;
 use node::task::Boxed;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use api::{SandboxCounts, SandboxState, SessionList, SessionView};
+use api::{SandboxCounts, SessionList};
 use node::auth::{TokenPrincipal, TokenRegistry};
 use node::changes::RecordFeed;
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
-use node::cluster::{LeaseVerifier, NodeIdentity, NodeMembership, PeerForwarder};
+use node::cluster::{LeaseVerifier, PeerForwarder};
 use node::current::CurrentSettings;
 use node::gateway::GrantGateway;
 use node::http::Shares;
@@ -74,7 +74,6 @@ use node::objects::ObjectStore;
 use node::telemetry::Registry;
 use node::traces::Tracer;
 use parking_lot::Mutex;
-use pool::residents::State;
 use sandbox::Engine;
 use tokio::sync::mpsc;
 
@@ -84,8 +83,9 @@ pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
 pub use self::backup::SessionFileNames;
 use self::books::ResidentLedger;
+use self::cluster::ClusterPlace;
+use self::directory::SessionDirectory;
 use self::drain::SessionDrain;
-use self::entry::SessionEntry;
 pub use self::exec::{ExecEvent, ExecStream};
 pub(crate) use self::fence::SessionFence;
 pub use self::files::{SandboxGuard, SessionFiles};
@@ -113,16 +113,10 @@ use crate::interpreter::LONG_FRAMES_MAX;
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
 use crate::other_nodes::OtherNodes;
-use crate::store::rows::{SessionFilter, SessionRow};
+use crate::store::rows::SessionFilter;
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
 use crate::terminals::KEPT_IN_ALL_MAX;
 use crate::workspace::WorkspaceStore;
-
-/// Sessions that are loaded at the same time, at most; by the hash of their ids.
-const LOADING_SHARDS: usize = 16;
-
-/// Longest that a list waits for rows to be written.
-const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// Agents and sessions. Cheap to clone.
 #[derive(Clone)]
@@ -138,10 +132,8 @@ enum ServerSupport {
 
 pub(crate) struct SessionsInner {
     config: CurrentSettings<SessionsConfig>,
-    run: NodeIdentity,
-    /// Other nodes, where they are reached.
-    nodes: OnceLock<OtherNodes>,
-    membership: NodeMembership,
+    cluster: Arc<ClusterPlace>,
+    directory: Arc<SessionDirectory>,
     /// Comparison with the store after a lapse of the lease.
     verifier: Mutex<Option<LeaseVerifier>>,
     ready_nodes: Option<Arc<dyn ReadyNodes>>,
@@ -162,21 +154,16 @@ pub(crate) struct SessionsInner {
     tokens: Option<TokenRegistry>,
     tracer: Option<Tracer>,
     ids: IdGenerator,
-    books: ResidentLedger,
-    metrics: SessionCounters,
+    books: Arc<ResidentLedger>,
+    metrics: Arc<SessionCounters>,
     /// Model usage of all agents together.
     model_use: Arc<UsageTotals>,
-    /// Sessions that this server works with. Guards the map alone.
-    entries: Mutex<HashMap<Arc<str>, Arc<SessionEntry>>>,
-    /// Locks by id for bringing a session into the map or taking it out.
-    loading: [tokio::sync::Mutex<()>; LOADING_SHARDS],
-    hasher: RandomState,
     prewarm: PrewarmPool,
     /// Numbers the sandboxes in which versions of agents and layers of templates are made.
     builds: AtomicU64,
     /// Builds of templates that are under way here.
     template_builds: RunningBuilds,
-    sweeps: SweepTimers,
+    sweeps: Arc<SweepTimers>,
     /// Cold disks on their way to the object store.
     archives: ArchiveQueue,
     starts: StartLimiter,
@@ -215,7 +202,7 @@ impl Sessions {
         registry: &'a mut Registry,
     ) -> Boxed<'a, Result<Sessions, SessionError>> {
         Box::pin(async move {
-            let metrics = SessionCounters::new(registry);
+            let metrics = Arc::new(SessionCounters::new(registry));
             let SessionParts { config, engine, store, objects, sealer, .. } = parts;
             limits::check_config(&config)?;
             let store = SessionStore::open(store).await?;
@@ -245,11 +232,21 @@ impl Sessions {
             };
             let (writer, lost) = EventWriter::start(store.clone());
             let books = ResidentLedger::new(config.resident_max, config.capacity, clock::now());
+            let (books, sweeps) = (Arc::new(books), Arc::new(SweepTimers::default()));
+            let config = CurrentSettings::new(config);
+            let cluster = ClusterPlace::new(config.clone(), parts.membership);
+            let directory = SessionDirectory::new(
+                store.clone(),
+                writer.clone(),
+                Arc::clone(&cluster),
+                Arc::clone(&books),
+                Arc::clone(&sweeps),
+            );
             let model_use = Arc::new(UsageTotals::default());
             let inner = Arc::new(SessionsInner {
-                run: parts.membership.identity().clone(),
-                verifier: Mutex::new(Some(parts.membership.serving().verify())),
-                membership: parts.membership,
+                verifier: Mutex::new(Some(cluster.membership().serving().verify())),
+                cluster,
+                directory,
                 ready_nodes: parts.ready_nodes,
                 engine,
                 store,
@@ -270,22 +267,18 @@ impl Sessions {
                 books,
                 metrics,
                 model_use: Arc::clone(&model_use),
-                entries: Mutex::default(),
-                loading: Default::default(),
-                hasher: RandomState::new(),
                 prewarm: PrewarmPool::default(),
                 builds: AtomicU64::new(0),
                 template_builds: RunningBuilds::default(),
-                sweeps: SweepTimers::default(),
+                sweeps,
                 archives: ArchiveQueue::new(),
                 starts: StartLimiter::new(),
                 long_frames: Shares::new(LONG_FRAMES_MAX, 1),
                 terminal_places: Shares::new(KEPT_IN_ALL_MAX, 1),
                 storage: Mutex::default(),
                 free: Mutex::default(),
-                nodes: OnceLock::new(),
                 lost: Mutex::new(Some(lost)),
-                config: CurrentSettings::new(config),
+                config,
             });
             registry.register_collector(Box::new(ModelUse::of_agents(model_use)));
             let resident_max = inner.config.now().resident_max;
@@ -321,7 +314,7 @@ impl Sessions {
 
     fn ready(&self) -> Result<&Arc<SessionsInner>, SessionError> {
         match &self.0 {
-            ServerSupport::Ready(inner) => inner.check_lease().map(|()| inner),
+            ServerSupport::Ready(inner) => inner.cluster.check_lease().map(|()| inner),
             ServerSupport::Unavailable(why) => Err(SessionError::NotHere(why.to_string())),
         }
     }
@@ -341,9 +334,9 @@ impl Sessions {
     /// When there is no such session.
     pub async fn get(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = self.ready()?;
-        match inner.here(tenant, id) {
-            Some(entry) => Ok(inner.view(&entry)),
-            None => Ok(inner.view_of(&inner.row(tenant, id).await?)),
+        match inner.directory.here(tenant, id) {
+            Some(entry) => Ok(inner.directory.view(&entry)),
+            None => Ok(shown(inner.directory.row(tenant, id).await?)),
         }
     }
 
@@ -368,7 +361,7 @@ impl Sessions {
     ) -> Result<ListedPage, SessionError> {
         let inner = self.ready()?;
         if !query.states.is_empty() {
-            inner.settle_rows(tenant).await;
+            inner.directory.settle_rows(tenant).await;
         }
         let limit = query.limit.clamp(1, PAGE_MAX - 1);
         let filter = SessionFilter {
@@ -387,10 +380,10 @@ impl Sessions {
         let mut sessions = Vec::with_capacity(rows.len());
         for row in rows {
             // What is worked with here is newer in memory than in its row.
-            let listed = match inner.here(tenant, &row.id) {
+            let listed = match inner.directory.here(tenant, &row.id) {
                 Some(entry) => {
                     let extras = KeptExtras::from(&entry.state.lock().row);
-                    ListedSession { session: inner.view(&entry), extras }
+                    ListedSession { session: inner.directory.view(&entry), extras }
                 }
                 None => ListedSession { extras: KeptExtras::from(&row), session: shown(row) },
             };
@@ -408,9 +401,9 @@ impl Sessions {
     /// When there is no such session.
     pub async fn extras(&self, tenant: &str, id: &str) -> Result<KeptExtras, SessionError> {
         let inner = self.ready()?;
-        match inner.here(tenant, id) {
+        match inner.directory.here(tenant, id) {
             Some(entry) => Ok(KeptExtras::from(&entry.state.lock().row)),
-            None => Ok(KeptExtras::from(&inner.row(tenant, id).await?)),
+            None => Ok(KeptExtras::from(&inner.directory.row(tenant, id).await?)),
         }
     }
 
@@ -434,15 +427,14 @@ impl Sessions {
     /// Has figures of all nodes shown.
     pub fn join(&self, nodes: PeerForwarder) {
         if let ServerSupport::Ready(inner) = &self.0 {
-            // There is one cluster.
-            drop(inner.nodes.set(OtherNodes::new(nodes)));
+            inner.cluster.join(nodes);
         }
     }
 
     /// Other nodes, where they are reached.
     pub(crate) fn other_nodes(&self) -> Option<&OtherNodes> {
         match &self.0 {
-            ServerSupport::Ready(inner) => inner.nodes.get(),
+            ServerSupport::Ready(inner) => inner.cluster.nodes(),
             ServerSupport::Unavailable(_) => None,
         }
     }
@@ -475,7 +467,7 @@ impl Sessions {
     /// Returns whether this server works with a session, whosever it is.
     pub(crate) fn has_here(&self, id: &str) -> bool {
         match &self.0 {
-            ServerSupport::Ready(inner) => inner.known(id).is_some(),
+            ServerSupport::Ready(inner) => inner.directory.known(id).is_some(),
             ServerSupport::Unavailable(_) => false,
         }
     }
@@ -483,112 +475,17 @@ impl Sessions {
     /// Name of this server among those that share the store.
     pub fn server(&self) -> &str {
         match &self.0 {
-            ServerSupport::Ready(inner) => &inner.run.id,
+            ServerSupport::Ready(inner) => inner.cluster.server(),
             ServerSupport::Unavailable(_) => "",
         }
     }
 }
 
 impl SessionsInner {
-    fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
-        let hash = self.hasher.hash_one(id);
-        let shard = usize::try_from(hash % LOADING_SHARDS as u64).unwrap_or(0);
-        &self.loading[shard]
-    }
-
-    /// A session that this server works with, whosever it is.
-    fn known(&self, id: &str) -> Option<Arc<SessionEntry>> {
-        self.entries.lock().get(id).cloned()
-    }
-
-    /// A session of a tenant that this server works with.
-    fn here(&self, tenant: &str, id: &str) -> Option<Arc<SessionEntry>> {
-        self.known(id).filter(|entry| &*entry.tenant == tenant)
-    }
-
-    /// The row of a session that this server does not work with.
-    async fn row(&self, tenant: &str, id: &str) -> Result<SessionRow, SessionError> {
-        self.store.session(tenant, id).await?.ok_or(SessionError::NotFound("session"))
-    }
-
-    /// The row of a session, to be written; none when it is another entry's by now.
-    fn to_write(entry: &SessionEntry) -> Option<Arc<SessionRow>> {
-        let state = entry.state.lock();
-        (!state.left).then(|| Arc::new(state.row.clone()))
-    }
-
-    /// Has a session's row written soon.
-    fn mark(&self, entry: &SessionEntry) {
-        if let Some(row) = Self::to_write(entry) {
-            entry.log.mark(row);
-            self.books.changes().publish(&entry.id);
-        }
-    }
-
-    /// Has all of a session's row written, and waits for that.
-    async fn save(&self, entry: &SessionEntry) -> Result<(), SessionError> {
-        let Some(row) = Self::to_write(entry) else { return Err(self.on_another_server()) };
-        self.books.changes().publish(&entry.id);
-        let saved = entry.log.save(row).await;
-        // It may have gone to another server meanwhile, which is asked then.
-        saved.or_else(|error| self.check_left(entry).and(Err(error)))
-    }
-
-    /// Has what changes while a session lives written, and waits for that.
-    async fn save_life(&self, entry: &SessionEntry) -> Result<(), SessionError> {
-        let Some(row) = Self::to_write(entry) else { return Err(self.on_another_server()) };
-        self.books.changes().publish(&entry.id);
-        let saved = entry.log.save_life(row).await;
-        saved.or_else(|error| self.check_left(entry).and(Err(error)))
-    }
-
-    /// Waits until the rows of a tenant's sessions say what callers were told of them. A store that
-    /// takes nothing at present is not waited for: the list shows what it has.
-    async fn settle_rows(&self, tenant: &str) {
-        let changed: Vec<Arc<SessionEntry>> = {
-            let entries = self.entries.lock();
-            let own = entries.values().filter(|entry| *entry.tenant == *tenant);
-            own.filter(|entry| entry.log.has_row_to_write()).cloned().collect()
-        };
-        let settled = async {
-            for entry in changed {
-                // One that was let go meanwhile is written.
-                let _written = entry.log.settle_row().await;
-            }
-        };
-        if tokio::time::timeout(SETTLE_MAX, settled).await.is_err() {
-            tracing::debug!(tenant, "a list did not wait for rows any longer");
-        }
-    }
-
-    /// Records that a session was used.
-    fn touch(&self, entry: &SessionEntry) {
-        entry.state.lock().row.last_active_ms = self.store.now_ms();
-        self.mark(entry);
-    }
-
     fn counts(&self) -> SandboxCounts {
         let mut counts = counted(self.books.stats());
         self.metrics.fill(&mut counts);
         counts
-    }
-
-    /// A session that this server works with, as callers see it.
-    fn view(&self, entry: &SessionEntry) -> SessionView {
-        let row = entry.state.lock().row.clone();
-        let sandbox = match self.books.state(&entry.key) {
-            Some(State::Warming) => SandboxState::Warming,
-            Some(State::Warm) => SandboxState::Warm,
-            Some(State::Running) => SandboxState::Running,
-            Some(State::Waiting) => SandboxState::Waiting,
-            Some(State::Cold) | None => SandboxState::Cold,
-        };
-        SessionView { sandbox, last_seq: entry.log.last_seq(), ..shown(row) }
-    }
-
-    /// Another one.
-    fn view_of(&self, row: &SessionRow) -> SessionView {
-        shown(row.clone())
     }
 }
 

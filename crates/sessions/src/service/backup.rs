@@ -37,7 +37,7 @@ impl Sessions {
         copy: &mut dyn StoreTransaction,
     ) -> Result<Option<SessionFileNames>, SqlStoreError> {
         let Some(inner) = self.supported() else { return Ok(None) };
-        let SessionFileIds { disks, layers } = file_ids(copy, &inner.run.id)?;
+        let SessionFileIds { disks, layers } = file_ids(copy, inner.cluster.server())?;
         let disks = disks.into_iter().map(|id| (workspace::image_name(&id), id));
         let layers = layers.iter().map(|id| workspace::image_name(id));
         Ok(Some(SessionFileNames { disks: disks.collect(), layers: layers.collect() }))
@@ -95,7 +95,7 @@ impl Sessions {
 impl SessionsInner {
     /// The sandbox that has a disk.
     fn body_with(&self, disk: &str) -> Option<std::sync::Arc<SessionSandbox>> {
-        let entries: Vec<_> = self.entries.lock().values().cloned().collect();
+        let entries = self.directory.all();
         let mut bodies = entries.iter().filter_map(|entry| entry.body());
         bodies.find(|body| body.disk().is_some_and(|attached| attached.id == disk))
     }

@@ -185,11 +185,11 @@ impl SessionsInner {
         if is_new {
             let mut state = entry.state.lock();
             state.row.disk = Some(id);
-            state.row.disk_server = Some(self.run.id.clone());
+            state.row.disk_server = Some(self.cluster.run().id.clone());
         }
         if is_new {
             // What is written to this disk must not be lost for another one that the row names.
-            self.save_life(entry).await?;
+            self.directory.save_life(entry).await?;
         }
         let body = Arc::new(body);
         let at_work = self.install_at_work(entry, body)?;
@@ -202,7 +202,7 @@ impl SessionsInner {
         entry: &Arc<SessionEntry>,
         body: Arc<SessionSandbox>,
     ) -> Result<SandboxUse, SessionError> {
-        let at_work = SandboxUse::of(self, entry, Arc::clone(&body), clock::now());
+        let at_work = SandboxUse::of(&self.books, entry, Arc::clone(&body), clock::now());
         let at_work =
             at_work.ok_or_else(|| SessionError::internal("what is being made has a place"))?;
         self.install(entry, body);
@@ -264,7 +264,7 @@ impl SessionsInner {
     pub(super) async fn end_body(&self, body: &Arc<SessionSandbox>) -> Option<String> {
         // What stands still cannot end by itself; what is gone already needs no help.
         let _gone = body.thaw().await;
-        if !self.membership.serving().holds() {
+        if !self.cluster.membership().serving().holds() {
             // It stands still, and may do nothing any more.
             self.kill(body).await;
         }
@@ -297,7 +297,7 @@ impl SessionsInner {
         entry: &Arc<SessionEntry>,
     ) -> Result<SandboxUse, SessionError> {
         if !entry.comes_to_rest.load(Ordering::Relaxed)
-            && let Some(at_work) = SandboxUse::begin(self, entry, clock::now())
+            && let Some(at_work) = SandboxUse::begin(&self.books, entry, clock::now())
         {
             return Ok(at_work);
         }
@@ -305,7 +305,7 @@ impl SessionsInner {
         let (tenant, id) = (Arc::clone(&entry.tenant), Arc::clone(&entry.id));
         detached(async move {
             let (entry, _transition) = inner.hold(&tenant, &id).await?;
-            if let Some(at_work) = SandboxUse::begin(&inner, &entry, clock::now()) {
+            if let Some(at_work) = SandboxUse::begin(&inner.books, &entry, clock::now()) {
                 return Ok(at_work);
             }
             if entry.session_state() == SessionState::Ended {

@@ -82,8 +82,9 @@ impl Sessions {
     ) -> Result<SandboxGuard, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let new = NewSession::of(tenant, request, extras, FirstUse::Caller);
-        let created = detached(async move { inner.create_new(new).await }).await?;
-        let guard = created.1.map(SandboxGuard::new);
+        let creating = Arc::clone(&inner);
+        let created = detached(async move { creating.create_new(new).await }).await?;
+        let guard = created.1.map(|at_work| SandboxGuard::new(&inner, at_work));
         guard.ok_or_else(|| SessionError::internal("who creates it has it"))
     }
 }
@@ -136,7 +137,7 @@ impl SessionsInner {
             self.finish(&entry, "its start command failed").await?;
             return Err(error);
         }
-        Ok((self.view(&entry), at_work))
+        Ok((self.directory.view(&entry), at_work))
     }
 
     /// Gives a new session its sandbox, and says that it is there.
@@ -253,7 +254,7 @@ impl SessionsInner {
             None => Err(SessionError::SandboxEnded("it died before it was used".to_owned())),
         };
         let entry = match inserted {
-            Ok(row) => self.enlist(row, base.launch),
+            Ok(row) => self.directory.enlist(row, base.launch),
             Err(error) => {
                 self.books.remove(&key);
                 self.discard_body(&body).await;
@@ -305,7 +306,7 @@ impl SessionsInner {
         if parks {
             park_ahead(&body, &base.launch);
         }
-        let entry = self.enlist(row, base.launch);
+        let entry = self.directory.enlist(row, base.launch);
         let at_work = self.give_body(&entry, Arc::clone(&body), first_use)?;
         self.start_in_background(&entry, &body);
         if let Some((agent, _)) = base.agent {
@@ -376,7 +377,7 @@ impl SessionsInner {
             state: SessionState::Active,
             chain: base.chain.clone(),
             disk: Some(disk),
-            disk_server: Some(self.run.id.clone()),
+            disk_server: Some(self.cluster.run().id.clone()),
             manifest: None,
             agent_session: None,
             turns: 0,
@@ -384,7 +385,7 @@ impl SessionsInner {
             last_active_ms: now_ms,
             deadline_ms: extras.deadline_ms,
             message: None,
-            owner: Some(self.run.id.clone()),
+            owner: Some(self.cluster.run().id.clone()),
             epoch: 0,
             seq_start: 0,
             seq_ceiling: 0,
@@ -394,17 +395,6 @@ impl SessionsInner {
         };
         let max = u64::try_from(self.config.now().sessions_max_per_tenant).unwrap_or(u64::MAX);
         self.store.insert_session(row, max).await
-    }
-
-    /// Makes a session of a row that this server has just written.
-    pub(super) fn enlist(&self, row: SessionRow, launch: LaunchEnvironment) -> Arc<SessionEntry> {
-        let log = self.writer.log(&row);
-        let deadline = row.deadline_ms;
-        let entry = Arc::new(SessionEntry::new(row, log));
-        entry.state.lock().launch = Some(Arc::new(launch));
-        self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
-        self.sweeps.deadline(&entry.id, deadline);
-        entry
     }
 
     fn settle_in(&self, entry: &Arc<SessionEntry>, path: TimedOperation, began: Instant) {

@@ -134,7 +134,7 @@ impl Sessions {
 impl SessionsInner {
     /// Hands sessions over for as long as an operator wants this server to drain.
     pub(super) async fn hand_over_while_draining(self: &Arc<Self>) {
-        let mut takes_work = self.membership.takes_work();
+        let mut takes_work = self.cluster.membership().takes_work();
         loop {
             if takes_work.wait_for(|takes| !*takes).await.is_err() {
                 return std::future::pending().await;
@@ -183,7 +183,7 @@ impl SessionsInner {
         failures: &mut HandoverFailures,
         rests: &mut RestSchedules,
     ) -> Result<(), SessionError> {
-        self.check_lease()?;
+        self.cluster.check_lease()?;
         let (count, candidates) = self.handover_candidates(failures).await?;
         failures.keep_only(|failed| candidates.iter().any(|session| session.id == failed));
         let plan = HandoverPlan::new(candidates);
@@ -195,7 +195,7 @@ impl SessionsInner {
                 keeps_files: !self.drain.terms.has_shared_objects,
             };
         });
-        if !self.drain.terms.has_shared_objects || !self.has_taker() {
+        if !self.drain.terms.has_shared_objects || !self.cluster.has_taker() {
             return Ok(());
         }
         let chosen = rests.choose(plan, HANDOVERS_MAX, clock::now());
@@ -229,9 +229,9 @@ impl SessionsInner {
         &self,
         failures: &HandoverFailures,
     ) -> Result<(u64, Vec<HandoverCandidate>), SessionError> {
-        let here: Vec<Arc<SessionEntry>> = self.entries.lock().values().cloned().collect();
+        let here = self.directory.all();
         let limit = LOOKED_MAX.saturating_add(here.len());
-        let held = self.store.sessions_held(&self.run.id, limit).await?;
+        let held = self.store.sessions_held(self.cluster.server(), limit).await?;
         let mut candidates: Vec<_> =
             here.iter().filter_map(|entry| self.handover_candidate(entry, failures)).collect();
         let known: HashSet<&str> = here.iter().map(|entry| &*entry.id).collect();
@@ -285,7 +285,7 @@ impl SessionsInner {
         let inner = Arc::clone(self);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         let handing = detached(async move {
-            if *inner.membership.takes_work().borrow() {
+            if *inner.cluster.membership().takes_work().borrow() {
                 return Ok(HandoverOutcome::Undrained);
             }
             match inner.store_ahead(&id).await {
@@ -310,7 +310,7 @@ impl SessionsInner {
                 ) => return Ok(HandoverOutcome::Gone),
                 Err(error) => return Err(error),
             };
-            if *inner.membership.takes_work().borrow() {
+            if *inner.cluster.membership().takes_work().borrow() {
                 return Ok(HandoverOutcome::Undrained);
             }
             inner.give_away(&entry, patience).await
@@ -322,7 +322,7 @@ impl SessionsInner {
     /// with: so little is left to do when it is given away, and where the object store is away it
     /// keeps its sandbox.
     async fn store_ahead(&self, session: &str) -> Result<(), SessionError> {
-        let Some(entry) = self.known(session) else { return Ok(()) };
+        let Some(entry) = self.directory.known(session) else { return Ok(()) };
         let _storing = entry.storing.lock().await;
         match entry.body() {
             // Who has ended it already stores what there is later than this.
@@ -353,7 +353,7 @@ impl SessionsInner {
         }
         let with_files = {
             let row = &entry.state.lock().row;
-            self.has_files_elsewhere(row).map(str::to_owned)
+            self.cluster.has_files_elsewhere(row).map(str::to_owned)
         };
         if with_files.is_none() {
             self.store_files(entry).await?;
@@ -361,8 +361,8 @@ impl SessionsInner {
         if entry.session_state() == SessionState::Active {
             self.tell(entry, SessionState::Active, HANDED_OVER);
         }
-        let taker = with_files.or_else(|| self.taker(&entry.id));
-        self.let_go_to(entry, taker.as_deref()).await?;
+        let taker = with_files.or_else(|| self.cluster.taker(&entry.id));
+        self.directory.let_go(entry, taker.as_deref()).await?;
         self.metrics.count(SandboxEvent::HandedOver);
         entry.handed_over.send_replace(true);
         tracing::debug!(session = %entry.id, taker, "a session was handed over");
@@ -383,25 +383,9 @@ impl SessionsInner {
         self.books.take_rested(&entry.key, &body.uses, patience).await
     }
 
-    /// The node that goes on with a session; none where requests are not passed on, or no other
-    /// node takes sessions: then whichever is asked does.
-    pub(super) fn taker(&self, session: &str) -> Option<String> {
-        let taker = self.is_in_cluster().then(|| self.membership.taker_of(session));
-        taker.flatten()
-    }
-
-    /// Returns whether anybody goes on with sessions that are given away. Nodes that all
-    /// drain would hand them round, where they reach each other.
-    fn has_taker(&self) -> bool {
-        let nodes = self.membership.session_nodes();
-        !self.is_in_cluster() || nodes.iter().any(|node| *node != self.run.id)
-    }
-
     fn hang_up_terminals(&self, hangs_up: bool) {
-        for entry in self.entries.lock().values() {
-            if let Some(body) = entry.body() {
-                body.terminals.hang_up(hangs_up);
-            }
+        for body in self.directory.choose(|entry| entry.body()) {
+            body.terminals.hang_up(hangs_up);
         }
     }
 }

@@ -14,8 +14,7 @@ use sandbox::AttachedLayer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::SessionsInner;
-use super::books::{ResidentKey, UseCount};
+use super::books::{ResidentKey, ResidentLedger, UseCount};
 use super::environment::LaunchEnvironment;
 use super::logs::LatestLines;
 use super::open_turns::OpenTurns;
@@ -307,7 +306,7 @@ impl SessionSandbox {
 
 /// Use of a session's sandbox: while this exists, the sandbox is neither swept nor evicted.
 pub(crate) struct SandboxUse {
-    inner: Arc<SessionsInner>,
+    books: Arc<ResidentLedger>,
     pub(crate) entry: Arc<SessionEntry>,
     pub(crate) body: Arc<SessionSandbox>,
 }
@@ -321,23 +320,23 @@ impl fmt::Debug for SandboxUse {
 impl SandboxUse {
     /// Begins to work with the sandbox that is there; none when there is none.
     pub(crate) fn begin(
-        inner: &Arc<SessionsInner>,
+        books: &Arc<ResidentLedger>,
         entry: &Arc<SessionEntry>,
         now: Instant,
     ) -> Option<SandboxUse> {
-        SandboxUse::of(inner, entry, entry.body()?, now)
+        SandboxUse::of(books, entry, entry.body()?, now)
     }
 
     /// Begins to work with this sandbox of a session; none when it is on its way out.
     pub(crate) fn of(
-        inner: &Arc<SessionsInner>,
+        books: &Arc<ResidentLedger>,
         entry: &Arc<SessionEntry>,
         body: Arc<SessionSandbox>,
         now: Instant,
     ) -> Option<SandboxUse> {
-        let at_work = inner.books.begin(&entry.key, &entry.tenant, &body.uses, now)?;
+        let at_work = books.begin(&entry.key, &entry.tenant, &body.uses, now)?;
         body.share_cpu(at_work);
-        Some(SandboxUse { inner: Arc::clone(inner), entry: Arc::clone(entry), body })
+        Some(SandboxUse { books: Arc::clone(books), entry: Arc::clone(entry), body })
     }
 }
 
@@ -348,25 +347,16 @@ impl SandboxUse {
         let template = state.row.template.as_ref();
         template.and_then(|template| template.workdir.clone()).map(String::into_bytes)
     }
-
-    /// The service that it is of.
-    pub(crate) fn inner(&self) -> &Arc<SessionsInner> {
-        &self.inner
-    }
 }
 
 impl Clone for SandboxUse {
     fn clone(&self) -> SandboxUse {
         // Whoever has one knows that the sandbox is at work; when it has gone meanwhile, the books
         // ignore the end of both.
-        let _at_work = self.inner.books.begin(
-            &self.entry.key,
-            &self.entry.tenant,
-            &self.body.uses,
-            clock::now(),
-        );
+        let _at_work =
+            self.books.begin(&self.entry.key, &self.entry.tenant, &self.body.uses, clock::now());
         SandboxUse {
-            inner: Arc::clone(&self.inner),
+            books: Arc::clone(&self.books),
             entry: Arc::clone(&self.entry),
             body: Arc::clone(&self.body),
         }
@@ -376,6 +366,6 @@ impl Clone for SandboxUse {
 impl Drop for SandboxUse {
     fn drop(&mut self) {
         self.body.used_ms.store(clock::wall_ms(), Ordering::Relaxed);
-        self.inner.books.end(&self.entry.key, &self.entry.tenant, &self.body.uses, clock::now());
+        self.books.end(&self.entry.key, &self.entry.tenant, &self.body.uses, clock::now());
     }
 }

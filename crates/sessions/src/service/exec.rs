@@ -155,7 +155,7 @@ impl SessionsInner {
         let at_work = self.with_body(&entry).await?;
         // It may have been paused while its sandbox was looked for.
         at_work.entry.state.lock().active()?;
-        self.touch(&at_work.entry);
+        self.directory.touch(&at_work.entry);
         Ok(at_work)
     }
 }

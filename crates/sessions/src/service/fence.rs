@@ -13,6 +13,7 @@ use api::SessionState;
 use node::cluster::{LeaseVerifier, ServingLease};
 use tokio::time;
 
+use super::directory::SessionDirectory;
 use super::entry::{SessionEntry, SessionSandbox};
 use super::{SandboxGuard, Sessions, SessionsInner};
 use crate::error::SessionError;
@@ -25,15 +26,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 /// Time that the sockets of a lost session's grants may take to be closed.
 const GATE_MAX: Duration = Duration::from_secs(1);
-/// Message of what is refused while the lease is over.
-pub(super) const OVER: &str = "this server has not reached the store for so long that others may take its \
-                    sessions over; it goes on when it has";
 
 /// Right to answer for one session: asked at the entrance of a request, and for each piece of what
 /// is answered. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct SessionFence {
-    inner: Arc<SessionsInner>,
+    directory: Arc<SessionDirectory>,
     serving: ServingLease,
     session: Option<Arc<str>>,
     /// Epoch at which this server had the session; none where it had not.
@@ -54,7 +52,7 @@ impl SessionFence {
             return true;
         }
         let Some(session) = &self.session else { return true };
-        let epoch = self.inner.known(session).map(|entry| entry.state.lock().row.epoch);
+        let epoch = self.directory.known(session).map(|entry| entry.state.lock().row.epoch);
         epoch.is_some() && epoch == self.epoch
     }
 
@@ -77,16 +75,17 @@ impl SessionFence {
     /// The right to answer for a session, or for none, from now on. None where nobody can take
     /// anything over.
     fn new(inner: &Arc<SessionsInner>, session: Option<&str>) -> Option<SessionFence> {
-        let serving = inner.membership.serving().clone();
+        let serving = inner.cluster.membership().serving().clone();
         if serving.is_unlimited() {
             return None;
         }
         // Before the look: a lapse in between is seen later.
         let lapses = serving.lapses();
-        let epoch = session.and_then(|id| inner.known(id));
+        let epoch = session.and_then(|id| inner.directory.known(id));
         let epoch = epoch.map(|entry| entry.state.lock().row.epoch);
         let session = session.map(Arc::from);
-        Some(SessionFence { inner: Arc::clone(inner), serving, session, epoch, lapses })
+        let directory = Arc::clone(&inner.directory);
+        Some(SessionFence { directory, serving, session, epoch, lapses })
     }
 }
 
@@ -100,7 +99,7 @@ impl Sessions {
         session: Option<&str>,
     ) -> Result<Option<SessionFence>, SessionError> {
         let Some(inner) = self.supported() else { return Ok(None) };
-        inner.check_lease()?;
+        inner.cluster.check_lease()?;
         Ok(SessionFence::new(inner, session))
     }
 }
@@ -108,23 +107,15 @@ impl Sessions {
 impl SandboxGuard {
     /// The right to answer for its session. None where nobody can take it over.
     pub(crate) fn fence(&self) -> Option<SessionFence> {
-        SessionFence::new(self.at_work().inner(), Some(self.session()))
+        SessionFence::new(self.inner(), Some(self.session()))
     }
 }
 
 impl SessionsInner {
-    /// Refuses what a server may not do whose lease is over.
-    pub(super) fn check_lease(&self) -> Result<(), SessionError> {
-        match self.membership.serving().holds() {
-            true => Ok(()),
-            false => Err(SessionError::Away(OVER.to_owned())),
-        }
-    }
-
     /// Has sandboxes stand still while the lease is over.
     pub(super) async fn keep_fence(self: &Arc<Self>, verifier: Option<LeaseVerifier>) {
         let Some(mut verifier) = verifier else { return std::future::pending().await };
-        let serving = self.membership.serving().clone();
+        let serving = self.cluster.membership().serving().clone();
         loop {
             serving.ended().await;
             tracing::warn!(
@@ -148,7 +139,7 @@ impl SessionsInner {
 
     /// Stops all sandboxes that do not stand still already.
     async fn freeze_all(&self, still: &mut Vec<Arc<SessionSandbox>>) {
-        let bodies: Vec<_> = self.entries.lock().values().filter_map(|it| it.body()).collect();
+        let bodies = self.directory.choose(|entry| entry.body());
         let is_new = |body: &Arc<SessionSandbox>| {
             !*body.frozen().borrow() && !still.iter().any(|it| Arc::ptr_eq(it, body))
         };
@@ -171,7 +162,7 @@ impl SessionsInner {
 
     /// Lets those go on that are still sandboxes of this server's sessions.
     async fn thaw_all(&self, still: &[Arc<SessionSandbox>]) {
-        let bodies: Vec<_> = self.entries.lock().values().filter_map(|it| it.body()).collect();
+        let bodies = self.directory.choose(|entry| entry.body());
         let goes_on = |body: &&Arc<SessionSandbox>| {
             // Not one that somebody has paused meanwhile.
             !*body.frozen().borrow() && still.iter().any(|it| Arc::ptr_eq(it, body))
@@ -205,8 +196,9 @@ impl SessionsInner {
 
     /// Returns the sessions that are here and another server's by now.
     async fn taken_sessions(&self) -> Result<Vec<Arc<SessionEntry>>, SessionError> {
-        let owned: HashMap<String, u64> = self.store.epochs_of_server(&self.run.id).await?;
-        let here: Vec<_> = self.entries.lock().values().cloned().collect();
+        let owned: HashMap<String, u64> =
+            self.store.epochs_of_server(self.cluster.server()).await?;
+        let here = self.directory.all();
         let mut taken = Vec::new();
         for entry in here {
             let epoch = entry.state.lock().row.epoch;
@@ -216,7 +208,7 @@ impl SessionsInner {
             // It may have ended, or be removed. A store that has forgotten a claim gives its epoch
             // to the next one.
             let row = self.store.session_of_anybody(&entry.id).await?;
-            let is_others = |owner: &str| owner != self.run.id;
+            let is_others = |owner: &str| owner != self.cluster.run().id;
             let is_taken =
                 |row: SessionRow| row.epoch != epoch || row.owner.as_deref().is_some_and(is_others);
             if row.is_some_and(is_taken) {
@@ -235,7 +227,7 @@ impl SessionsInner {
             state.left = true;
             state.body.clone()
         };
-        self.entries.lock().remove(&entry.id);
+        self.directory.remove(entry);
         // Who listens here is told what happens there.
         entry.log.leave();
         self.leave(entry, SessionState::Paused, "it is on another server");

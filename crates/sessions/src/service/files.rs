@@ -34,6 +34,7 @@ impl std::ops::Deref for SessionFiles {
 /// evicted, though it may be stopped, paused by its deadline, or die.
 #[derive(Clone)]
 pub struct SandboxGuard {
+    inner: Arc<SessionsInner>,
     pub(super) at_work: SandboxUse,
 }
 
@@ -44,12 +45,13 @@ impl fmt::Debug for SandboxGuard {
 }
 
 impl SandboxGuard {
-    pub(super) fn new(at_work: SandboxUse) -> SandboxGuard {
-        SandboxGuard { at_work }
+    pub(super) fn new(inner: &Arc<SessionsInner>, at_work: SandboxUse) -> SandboxGuard {
+        SandboxGuard { inner: Arc::clone(inner), at_work }
     }
 
-    pub(super) fn at_work(&self) -> &SandboxUse {
-        &self.at_work
+    /// The service that it is of.
+    pub(super) fn inner(&self) -> &Arc<SessionsInner> {
+        &self.inner
     }
 
     /// The session's own id.
@@ -84,7 +86,7 @@ impl SandboxGuard {
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn variables(&self) -> Result<BTreeMap<String, String>, SessionError> {
-        let inner = self.at_work.inner();
+        let inner = self.inner();
         let launch = inner.launch(&self.at_work.entry).await?;
         // Who asks for it starts a program.
         inner.open_gate(&self.at_work.entry, &self.at_work.body).await?;
@@ -106,7 +108,7 @@ impl SandboxGuard {
 
     /// The tenant's places for long lines of its contexts.
     pub(crate) fn frame_memory(&self) -> FrameMemory {
-        let places = Arc::clone(&self.at_work.inner().long_frames);
+        let places = Arc::clone(&self.inner().long_frames);
         FrameMemory {
             places,
             owner: http::ShareOwner::Tenant(Arc::clone(&self.at_work.entry.tenant)),
@@ -115,7 +117,7 @@ impl SandboxGuard {
 
     /// A new id for one.
     pub(crate) fn new_context_id(&self) -> String {
-        self.at_work.inner().ids.next("ctx_")
+        self.inner().ids.next("ctx_")
     }
 
     /// Returns how many processes were killed in it for want of memory.
@@ -216,8 +218,9 @@ impl Sessions {
     /// # Errors
     /// When there is no such session, it is not active, or there is no room.
     pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, SessionError> {
-        let at_work = self.ready()?.active(tenant, id).await?;
-        Ok(SandboxGuard { at_work })
+        let inner = self.ready()?;
+        let at_work = inner.active(tenant, id).await?;
+        Ok(SandboxGuard::new(inner, at_work))
     }
 
     /// Returns whose session it is: for whoever has proved otherwise that it may be used.
@@ -226,7 +229,7 @@ impl Sessions {
     /// When there is no such session.
     pub async fn tenant_of(&self, id: &str) -> Result<String, SessionError> {
         let inner = self.ready()?;
-        match inner.known(id) {
+        match inner.directory.known(id) {
             Some(entry) => Ok(entry.tenant.to_string()),
             None => {
                 let row = inner.store.session_of_anybody(id).await?;
@@ -250,8 +253,8 @@ impl Sessions {
         id: &str,
     ) -> Result<Option<SessionMetrics>, SessionError> {
         let inner = self.ready()?;
-        let Some(entry) = inner.here(tenant, id) else {
-            return inner.row(tenant, id).await.map(|_| None);
+        let Some(entry) = inner.directory.here(tenant, id) else {
+            return inner.directory.row(tenant, id).await.map(|_| None);
         };
         // To look at it is not to use it.
         let Some(body) = entry.body() else { return Ok(None) };

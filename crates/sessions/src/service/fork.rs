@@ -69,8 +69,10 @@ impl Sessions {
         id: &str,
         extras: Vec<super::CreateExtras>,
     ) -> Result<Vec<SandboxGuard>, SessionError> {
+        let inner = self.ready()?;
         let made = self.fork_each(tenant, id, extras, FirstUse::Caller).await?;
-        Ok(made.into_iter().filter_map(|(_, at_work)| at_work).map(SandboxGuard::new).collect())
+        let at_work = made.into_iter().filter_map(|(_, at_work)| at_work);
+        Ok(at_work.map(|at_work| SandboxGuard::new(inner, at_work)).collect())
     }
 
     async fn fork_each(
@@ -108,7 +110,10 @@ impl Sessions {
                     }
                 }
             }
-            Ok(made.into_iter().map(|(child, at_work)| (inner.view(&child), at_work)).collect())
+            Ok(made
+                .into_iter()
+                .map(|(child, at_work)| (inner.directory.view(&child), at_work))
+                .collect())
         })
         .await
     }
@@ -194,9 +199,9 @@ impl Sessions {
 impl SessionsInner {
     /// Refuses copies for which the tenant has no room.
     async fn check_forks(&self, tenant: &str, id: &str, count: usize) -> Result<(), SessionError> {
-        let limits = match self.here(tenant, id) {
+        let limits = match self.directory.here(tenant, id) {
             Some(entry) => entry.state.lock().row.limits,
-            None => self.row(tenant, id).await?.limits,
+            None => self.directory.row(tenant, id).await?.limits,
         };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let declared = disk_size(&self.config.now(), &limits).bytes.saturating_mul(count);
@@ -223,7 +228,7 @@ impl SessionsInner {
         }
         let mut chain = row.chain.clone();
         // While it is copied it stays; a sandbox that is on its way out is left to go.
-        let at_work = body.and_then(|body| SandboxUse::of(self, &entry, body, clock::now()));
+        let at_work = body.and_then(|body| SandboxUse::of(&self.books, &entry, body, clock::now()));
         if let Some(at_work) = at_work
             && let Some(disk) = at_work.body.disk()
         {
@@ -243,9 +248,9 @@ impl SessionsInner {
             {
                 let mut state = entry.state.lock();
                 state.row.disk = Some(attached.id.clone());
-                state.row.disk_server = Some(self.run.id.clone());
+                state.row.disk_server = Some(self.cluster.run().id.clone());
             }
-            self.save(&entry).await?;
+            self.directory.save(&entry).await?;
             self.books.keep_cold(&entry.id, &entry.tenant, clock::now());
         }
         let layer = self.workspaces.freeze_copy(&attached, None).await;
@@ -295,9 +300,9 @@ impl SessionsInner {
             state: SessionState::Active,
             chain,
             disk: None,
-            disk_server: Some(self.run.id.clone()),
+            disk_server: Some(self.cluster.run().id.clone()),
             manifest: None,
-            owner: Some(self.run.id.clone()),
+            owner: Some(self.cluster.run().id.clone()),
             last_seq: 0,
             history_bytes: 0,
             message: None,
@@ -312,7 +317,7 @@ impl SessionsInner {
                 return Err(error);
             }
         };
-        let child = self.enlist(row, (*launch).clone());
+        let child = self.directory.enlist(row, (*launch).clone());
         let body = Arc::new(body);
         let at_work = self.give_body(&child, Arc::clone(&body), first_use)?;
         if let Err(error) = self.copy_conversation(parent, &child).await {

@@ -337,7 +337,7 @@ impl AgentSink for SessionSink {
             }
             state.row.agent_session = Some(id.to_owned());
         }
-        self.inner.mark(&entry);
+        self.inner.directory.mark(&entry);
     }
 
     fn stderr(&self, line: &str) {

@@ -30,6 +30,7 @@ use super::detached::detached;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::files::SandboxGuard;
 use super::requests::{DeadlineAction, SessionUpdate};
+use super::views::shown;
 use super::{SessionUse, Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::metrics::{SandboxEvent, TimedOperation};
@@ -52,7 +53,7 @@ impl Sessions {
             SessionState::Ended => return Err(SessionError::Ended),
             SessionState::Active => {
                 inner.leave(&entry, SessionState::Paused, "paused");
-                inner.check_left(&entry)?;
+                inner.directory.check_left(&entry)?;
                 if let Some(body) = entry.body()
                     && let Some(gate) = body.gate.lock().await.as_ref()
                 {
@@ -65,7 +66,7 @@ impl Sessions {
             | SessionState::Stopped
             | SessionState::Error => {}
         }
-        Ok(inner.view(&entry))
+        Ok(inner.directory.view(&entry))
     }
 
     /// Stops taking messages, gives up the turn that runs, and ends the sandbox. The files go to
@@ -88,8 +89,8 @@ impl Sessions {
                 inner.put_down(&entry, &body).await;
             }
             inner.store_files(&entry).await?;
-            let view = inner.view(&entry);
-            inner.let_go(&entry).await?;
+            let view = inner.directory.view(&entry);
+            inner.directory.let_go(&entry, None).await?;
             Ok(view)
         })
         .await
@@ -123,7 +124,7 @@ impl Sessions {
         if entry.transition.try_lock().is_ok()
             && let Some(at_work) = inner.resume_warm(&entry, began).await?
         {
-            return Ok((inner.view(&entry), SandboxGuard::new(at_work)));
+            return Ok((inner.directory.view(&entry), SandboxGuard::new(inner, at_work)));
         }
         let inner = Arc::clone(inner);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
@@ -135,7 +136,7 @@ impl Sessions {
             // Whoever had the transition may have left the sandbox as it was: who pauses it, or
             // copies its files.
             if let Some(at_work) = inner.resume_warm(&entry, began).await? {
-                return Ok((inner.view(&entry), SandboxGuard::new(at_work)));
+                return Ok((inner.directory.view(&entry), SandboxGuard::new(&inner, at_work)));
             }
             // What it is started with, too: a session whose credential is gone cannot come back.
             let made = tokio::join!(inner.bring_up(&entry), inner.launch(&entry));
@@ -161,7 +162,7 @@ impl Sessions {
                 DiskSource::Remote => TimedOperation::ResumeRemote,
             };
             inner.metrics.took(path, clock::now().duration_since(began));
-            Ok((inner.view(&entry), SandboxGuard::new(at_work)))
+            Ok((inner.directory.view(&entry), SandboxGuard::new(&inner, at_work)))
         })
         .await
     }
@@ -176,7 +177,7 @@ impl Sessions {
         let ended = detached(async move {
             let (entry, _transition) = inner.hold_for(&of, &which, SessionUse::End).await?;
             inner.finish(&entry, "ended").await?;
-            Ok(inner.view(&entry))
+            Ok(inner.directory.view(&entry))
         });
         match ended.await {
             Err(SessionError::Ended) => self.get(tenant, id).await,
@@ -196,13 +197,14 @@ impl Sessions {
     ) -> Result<api::SessionView, SessionError> {
         let inner = self.ready()?;
         update.check()?;
-        if inner.here(tenant, id).is_none() {
-            let _loading = inner.loading(id).lock().await;
-            let row = inner.row(tenant, id).await?;
+        if inner.directory.here(tenant, id).is_none() {
+            let _loading = inner.directory.loading(id).lock().await;
+            let row = inner.directory.row(tenant, id).await?;
             // Whoever owns it elsewhere has the truth of it in memory.
-            let is_ours = row.owner.is_none_or(|owner| owner == inner.run.id);
-            if inner.here(tenant, id).is_none() && is_ours {
-                let (server, is_node) = (inner.run.id.clone(), inner.is_in_cluster());
+            let is_ours = row.owner.is_none_or(|owner| owner == inner.cluster.run().id);
+            if inner.directory.here(tenant, id).is_none() && is_ours {
+                let (server, is_node) =
+                    (inner.cluster.run().id.clone(), inner.cluster.is_in_cluster());
                 let change = move |row: &mut SessionRow| match &row.owner {
                     // Just now.
                     Some(owner) if *owner != server => {
@@ -212,7 +214,7 @@ impl Sessions {
                 };
                 let row = inner.store.modify(tenant, id, change).await?;
                 inner.books.changes().publish(id);
-                return Ok(inner.view_of(&row));
+                return Ok(shown(row));
             }
         }
         if let Some(grants) = &update.grants {
@@ -224,7 +226,7 @@ impl Sessions {
             loop {
                 let entry = inner.acquire(&tenant, &id).await?;
                 if inner.change(&entry, &update).await? {
-                    return Ok(inner.view(&entry));
+                    return Ok(inner.directory.view(&entry));
                 }
             }
         })
@@ -247,7 +249,7 @@ impl Sessions {
         let changes_action = {
             let mut state = entry.state.lock();
             if state.left {
-                return Err(inner.on_another_server());
+                return Err(inner.cluster.on_another_server());
             }
             if state.row.state == SessionState::Ended {
                 return Err(SessionError::Ended);
@@ -258,9 +260,9 @@ impl Sessions {
             changes
         };
         if changes_action {
-            inner.save(&entry).await?;
+            inner.directory.save(&entry).await?;
         } else {
-            inner.mark(&entry);
+            inner.directory.mark(&entry);
         }
         inner.sweeps.deadline(&entry.id, at_ms);
         Ok(())
@@ -293,7 +295,7 @@ impl SessionsInner {
                 state.launch = None;
             }
         }
-        let saved = self.save(entry).await;
+        let saved = self.directory.save(entry).await;
         let Some(grants) = &update.grants else { return saved.map(|()| true) };
         // Also when it is not durable: it is what this server says of the session.
         if let Some(gate) = gate {
@@ -348,7 +350,7 @@ impl SessionsInner {
         };
         self.refuse_all(entry, waiting, &format!("the session was {}: {reason}", to.as_str()));
         self.tell(entry, to, reason);
-        self.mark(entry);
+        self.directory.mark(entry);
     }
 
     /// A session takes messages.
@@ -360,7 +362,7 @@ impl SessionsInner {
             state.row.last_active_ms = self.store.now_ms();
         }
         self.tell(entry, SessionState::Active, reason);
-        self.mark(entry);
+        self.directory.mark(entry);
     }
 
     fn fail(self: &Arc<Self>, entry: &Arc<SessionEntry>, error: &SessionError) {
@@ -388,7 +390,7 @@ impl SessionsInner {
 
     /// Ends the sandbox of a session that nobody works with: it is paused, and its disk stays here.
     pub(super) async fn rest(self: &Arc<Self>, id: &str, reason: &str) {
-        let Some(entry) = self.known(id) else { return };
+        let Some(entry) = self.directory.known(id) else { return };
         let Some(chosen) = entry.body() else { return };
         let _transition = tokio::select! {
             transition = entry.transition.lock() => transition,
@@ -449,7 +451,7 @@ impl SessionsInner {
         entry: &Arc<SessionEntry>,
         began: Instant,
     ) -> Result<Option<SandboxUse>, SessionError> {
-        let Some(at_work) = SandboxUse::begin(self, entry, began) else { return Ok(None) };
+        let Some(at_work) = SandboxUse::begin(&self.books, entry, began) else { return Ok(None) };
         match entry.session_state() {
             SessionState::Ended => return Err(SessionError::Ended),
             SessionState::Active => return Ok(Some(at_work)),
@@ -491,7 +493,7 @@ impl SessionsInner {
         let (disk, chain, before) = {
             let row = &entry.state.lock().row;
             // One that was taken over and has not been used since is in the object store alone.
-            let is_here = row.disk_server.as_deref() == Some(&*self.run.id);
+            let is_here = row.disk_server.as_deref() == Some(&*self.cluster.run().id);
             let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
             (disk, row.chain.clone(), row.manifest.clone())
         };
@@ -513,46 +515,16 @@ impl SessionsInner {
         StoredDisk { manifest, replaced }: StoredDisk,
     ) -> Result<(), SessionError> {
         let before = entry.state.lock().row.manifest.replace(manifest.clone());
-        if let Err(error) = self.save(entry).await {
+        if let Err(error) = self.directory.save(entry).await {
             // Nothing of it is removed, so it is right whether or not the row was written.
             entry.state.lock().row.manifest = before;
             return Err(error);
         }
-        self.announce_stored(&entry.id, &manifest);
+        self.cluster.announce_stored(&entry.id, &manifest);
         self.workspaces.remove_replaced(&replaced).await;
         if let Some(before) = before.filter(|before| disk_of(before) != disk_of(&manifest)) {
             self.workspaces.remove_stored(&before).await;
         }
-        Ok(())
-    }
-
-    /// Leaves a session to whoever wants it next. The caller holds its transition, and has stored
-    /// its files.
-    pub(super) async fn let_go(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
-        self.let_go_to(entry, None).await
-    }
-
-    /// Leaves a session to another server, or to whoever wants it next. The caller holds its
-    /// transition, and has stored its files.
-    pub(super) async fn let_go_to(
-        &self,
-        entry: &Arc<SessionEntry>,
-        server: Option<&str>,
-    ) -> Result<(), SessionError> {
-        let _loading = self.loading(&entry.id).lock().await;
-        entry.log.settle().await?;
-        let epoch = {
-            let mut state = entry.state.lock();
-            state.left = true;
-            state.row.epoch
-        };
-        // Who listens here is told what happens elsewhere from now on.
-        entry.log.leave();
-        self.entries.lock().remove(&entry.id);
-        match server {
-            Some(server) => self.store.give_back(&entry.id, epoch, server).await?,
-            None => self.store.release(&entry.id, epoch).await?,
-        };
         Ok(())
     }
 
@@ -565,7 +537,7 @@ impl SessionsInner {
                 "a cold session could not be moved to the object store"
             );
             // It is kept, and tried again.
-            let tenant = self.known(id).map(|entry| Arc::clone(&entry.tenant));
+            let tenant = self.directory.known(id).map(|entry| Arc::clone(&entry.tenant));
             self.books.keep_cold(&id.into(), &tenant.unwrap_or_default(), clock::now());
         }
     }
@@ -599,12 +571,12 @@ impl SessionsInner {
             state.row.disk_server = None;
             state.row.disk.clone()
         };
-        self.save(&entry).await?;
+        self.directory.save(&entry).await?;
         if let Some(disk) = disk {
             // Before anybody can bring it up again: he would lose it from under him.
             self.workspaces.remove_local(&disk).await;
         }
-        self.let_go(&entry).await?;
+        self.directory.let_go(&entry, None).await?;
         self.metrics.count(SandboxEvent::SweptCold);
         Ok(())
     }
@@ -652,13 +624,13 @@ impl SessionsInner {
             (row.disk.take(), row.manifest.take())
         };
         self.sweeps.deadline(&entry.id, None);
-        self.save(entry).await?;
+        self.directory.save(entry).await?;
         // Who listens is told that nothing more comes.
         entry.log.close();
         self.books.remove(&ResidentKey::Session(Arc::clone(&entry.id)));
         self.remove_disks(disk.as_deref(), manifest.as_deref()).await;
         if let Some(manifest) = &manifest {
-            self.announce_stored(&entry.id, manifest);
+            self.cluster.announce_stored(&entry.id, manifest);
         }
         self.remove_attachments(&entry.tenant, &entry.id).await?;
         // The layers that it stood on may be nobody's now.

@@ -50,16 +50,6 @@ impl Sessions {
 }
 
 impl SessionsInner {
-    /// Tells the node that would go on with a session where its files are, or were: it removes what
-    /// it has of those that are not there any more.
-    pub(super) fn announce_stored(&self, session: &str, manifest: &str) {
-        let Some(nodes) = self.nodes.get().filter(|it| it.are_reached()) else { return };
-        if let Some(node) = self.membership.taker_of(session) {
-            // Nobody waits for that.
-            node::task::spawn(nodes.tell_stored(node, manifest.to_owned()));
-        }
-    }
-
     /// Fetches what other nodes have stored.
     pub(super) async fn prefetch_all(&self) {
         let Some(mut receiver) = self.prefetch.receiver.lock().take() else { return };

@@ -279,8 +279,8 @@ impl Sessions {
         content: Bytes,
     ) -> Result<StoredAttachment, SessionError> {
         let inner = self.ready()?;
-        if inner.here(tenant, session).is_none() {
-            inner.row(tenant, session).await?;
+        if inner.directory.here(tenant, session).is_none() {
+            inner.directory.row(tenant, session).await?;
         }
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
             let message = format!("must have 1 to {NAME_BYTES_MAX} bytes, and no NUL");

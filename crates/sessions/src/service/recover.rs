@@ -23,12 +23,12 @@ const DIED: &str = "the server stopped while it worked on this turn";
 impl SessionsInner {
     /// Brings rows and files to what is true.
     pub(super) async fn recover(self: &Arc<Self>) -> Result<(), SessionError> {
-        for row in self.store.sessions_of_server(&self.run.id).await? {
+        for row in self.store.sessions_of_server(self.cluster.server()).await? {
             self.recover_session(row).await?;
         }
         let mut disks = HashSet::new();
         let now = clock::now();
-        for row in self.store.sessions_on_disks_of(&self.run.id).await? {
+        for row in self.store.sessions_on_disks_of(self.cluster.server()).await? {
             if row.state == SessionState::Ended {
                 continue;
             }
@@ -52,7 +52,10 @@ impl SessionsInner {
         if !was_live && self.store.open_turns(&row.id).await?.is_empty() {
             return Ok(());
         }
-        let claimed = self.store.claim(&row.id, &self.run, row.epoch, self.claim_terms()).await?;
+        let claimed = self
+            .store
+            .claim(&row.id, self.cluster.run(), row.epoch, self.cluster.claim_terms())
+            .await?;
         // Another server was faster: it recovers it.
         let Some(mut row) = claimed else { return Ok(()) };
         self.metrics.count(SandboxEvent::Recovered);

@@ -100,14 +100,10 @@ impl SessionsInner {
             }
             let every = Duration::from_secs(config.snapshot_every_s.into());
             drop(config);
-            let due: Vec<_> = {
-                let entries = self.entries.lock();
-                let living = entries.values().filter_map(|entry| {
-                    let body = entry.body().filter(|body| body.is_snapshot_due(every))?;
-                    Some((Arc::clone(entry), body))
-                });
-                living.collect()
-            };
+            let due = self.directory.choose(|entry| {
+                let body = entry.body().filter(|body| body.is_snapshot_due(every))?;
+                Some((Arc::clone(entry), body))
+            });
             let stored = due.into_iter().map(|(entry, body)| {
                 let inner = Arc::clone(self);
                 async move { inner.try_snapshot(&entry, &body).await }

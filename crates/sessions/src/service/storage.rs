@@ -132,7 +132,7 @@ impl SessionsInner {
         {
             return Ok(known);
         }
-        let rows = self.store.stored_by(tenant, &self.run.id).await?;
+        let rows = self.store.stored_by(tenant, self.cluster.server()).await?;
         let on_disks = self.workspaces.disks_bytes(rows.disks).await?;
         let declared = rows.limits.iter().map(|it| limits::disk_size(&self.config.now(), it).bytes);
         let count = StorageCount {

@@ -96,7 +96,7 @@ impl SessionsInner {
     }
 
     async fn deadline_came(self: &Arc<Self>, session: &str) {
-        let Some(entry) = self.known(session) else { return };
+        let Some(entry) = self.directory.known(session) else { return };
         let action = {
             let mut state = entry.state.lock();
             // Moved meanwhile.
@@ -124,11 +124,11 @@ impl SessionsInner {
             }
             OnDeadline::Pause => {
                 // Also when it is paused already: else it would be found due again and again.
-                self.mark(&entry);
+                self.directory.mark(&entry);
                 self.freeze_now(&entry, "its time was up").await;
             }
             OnDeadline::Rest => {
-                self.mark(&entry);
+                self.directory.mark(&entry);
                 self.rest_now(&entry, "its time was up").await;
             }
         }
@@ -201,18 +201,17 @@ impl SessionsInner {
     /// Sessions with a time of their own that is longer than usual: the books do not know of it.
     fn patient(&self, usual: Duration) -> HashSet<Arc<str>> {
         let usual_s = usual.as_secs();
-        let entries = self.entries.lock();
-        let may_wait = |entry: &&Arc<SessionEntry>| {
-            entry.state.lock().row.idle_s.is_some_and(|own| u64::from(own) > usual_s)
-        };
-        entries.values().filter(may_wait).map(|entry| Arc::clone(&entry.id)).collect()
+        let patient = self.directory.choose(|entry| {
+            let own = entry.state.lock().row.idle_s;
+            own.is_some_and(|own| u64::from(own) > usual_s).then(|| Arc::clone(&entry.id))
+        });
+        patient.into_iter().collect()
     }
 
     /// Sessions with whose sandboxes nobody has worked for as long as they may wait, also those
     /// that nobody has used at all. Some may be at work by now: the books decide.
     fn idle(&self, usual: Duration) -> Vec<Arc<SessionEntry>> {
-        let entries = self.entries.lock();
-        entries.values().filter(|entry| entry.is_idle(usual)).cloned().collect()
+        self.directory.choose(|entry| entry.is_idle(usual).then(|| Arc::clone(entry)))
     }
 
     /// Moves the disks of sessions that have been cold for long to the object store.
@@ -244,7 +243,7 @@ impl SessionsInner {
             }
         };
         for row in due {
-            if row.state == SessionState::Ended || self.known(&row.id).is_some() {
+            if row.state == SessionState::Ended || self.directory.known(&row.id).is_some() {
                 continue;
             }
             let purpose = match row.on_deadline {
@@ -260,24 +259,13 @@ impl SessionsInner {
 
     /// Lets sessions out of memory that nobody works with: their rows say it all.
     async fn forget_cold(&self) {
-        let cold: Vec<Arc<SessionEntry>> = {
-            let entries = self.entries.lock();
-            let is_cold = |entry: &&Arc<SessionEntry>| entry.body().is_none();
-            entries.values().filter(is_cold).cloned().collect()
-        };
+        let cold = self.directory.choose(|entry| entry.body().is_none().then(|| Arc::clone(entry)));
         for entry in cold {
-            let _loading = self.loading(&entry.id).lock().await;
+            let _loading = self.directory.loading(&entry.id).lock().await;
             if entry.transition.try_lock().is_err() || entry.log.settle().await.is_err() {
                 continue;
             }
-            let mut entries = self.entries.lock();
-            // The map's and this one: whoever else has it may be about to work with it.
-            if Arc::strong_count(&entry) > 2 || entry.body().is_some() {
-                continue;
-            }
-            entry.state.lock().left = true;
-            entries.remove(&entry.id);
-            entry.log.leave();
+            self.directory.forget(&entry);
         }
     }
 
@@ -288,7 +276,7 @@ impl SessionsInner {
         let before_ms = self.store.now_ms().saturating_sub(keep_ms);
         let removed = async {
             for row in self.store.sessions_ended(before_ms, REMOVED_MAX).await? {
-                if self.known(&row.id).is_some() {
+                if self.directory.known(&row.id).is_some() {
                     // Let out of memory first.
                     continue;
                 }
@@ -371,7 +359,7 @@ impl SessionsInner {
     async fn heed_losses(self: &Arc<Self>, lost: Option<mpsc::UnboundedReceiver<LostSession>>) {
         let Some(mut lost) = lost else { return };
         while let Some(LostSession { session, epoch, why }) = lost.recv().await {
-            let Some(entry) = self.known(&session) else { continue };
+            let Some(entry) = self.directory.known(&session) else { continue };
             if entry.state.lock().row.epoch != epoch {
                 continue;
             }
@@ -392,8 +380,8 @@ impl SessionsInner {
         let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
             self.store_files(&entry).await?;
-            let taker = self.taker(&entry.id);
-            self.let_go_to(&entry, taker.as_deref()).await?;
+            let taker = self.cluster.taker(&entry.id);
+            self.directory.let_go(&entry, taker.as_deref()).await?;
         }
         Ok(())
     }
@@ -402,7 +390,7 @@ impl SessionsInner {
     async fn shut_down(self: &Arc<Self>, patience: Duration) {
         self.close_ready().await;
         self.stop_builds().await;
-        let entries: Vec<Arc<SessionEntry>> = self.entries.lock().values().cloned().collect();
+        let entries = self.directory.all();
         let rest = |entry: Arc<SessionEntry>| async move {
             let turn = entry.state.lock().turns.current().cloned();
             if let Some(turn) = turn {

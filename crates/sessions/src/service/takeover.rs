@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use api::{SessionEventKind, SessionState};
 use futures_util::{StreamExt as _, stream};
@@ -19,11 +19,8 @@ use super::sweeps::SWEEPS_MAX;
 use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
 use crate::store::rows::SessionRow;
-use crate::store::{CLAIMED_MAX, ClaimTerms, LostSessions};
+use crate::store::{CLAIMED_MAX, LostSessions};
 
-/// Time that a lost node has to come back to the files on its disk, where the object store may have
-/// older ones. Where they are brought there all the time it is not waited for.
-const RETURN_MAX: Duration = Duration::from_secs(30);
 /// Error of a turn that was under way, for whoever waits for it.
 pub(super) const LOST: &str = "the node that worked on this was lost";
 
@@ -45,26 +42,17 @@ struct LossPass {
 }
 
 impl SessionsInner {
-    /// Terms on which a session of another node may be claimed.
-    pub(super) fn claim_terms(&self) -> ClaimTerms {
-        let patience = match self.config.now().snapshot_policy().moves_at_once() {
-            true => Duration::ZERO,
-            false => RETURN_MAX,
-        };
-        ClaimTerms { judge: self.membership.judge(), patience }
-    }
-
     /// Takes over the sessions of nodes that are lost.
     pub(super) async fn take_over_lost(self: &Arc<Self>) {
-        let mut renewals = self.membership.renewals();
+        let mut renewals = self.cluster.membership().renewals();
         let mut losses: HashMap<String, LossProgress> = HashMap::new();
         while renewals.changed().await.is_ok() {
-            let lost = self.membership.lost();
+            let lost = self.cluster.membership().lost();
             losses.retain(|run, _| lost.iter().any(|node| node.incarnation == *run));
             for node in lost {
                 let run = node.incarnation.clone();
                 let loss = losses.entry(run).or_insert_with(|| {
-                    let (node, lease) = (&node.id, self.membership.lease());
+                    let (node, lease) = (&node.id, self.cluster.membership().lease());
                     tracing::info!(node, ?lease, "a node is lost; its sessions are taken over");
                     LossProgress { since: clock::now(), done: HashSet::new() }
                 });
@@ -82,8 +70,8 @@ impl SessionsInner {
         node: &LostNode,
         loss: &mut LossProgress,
     ) -> Result<(), SessionError> {
-        let (nodes, own) = (self.membership.session_nodes(), &self.run.id);
-        let terms = self.claim_terms();
+        let (nodes, own) = (self.cluster.membership().session_nodes(), &self.cluster.run().id);
+        let terms = self.cluster.claim_terms();
         let lost_for = clock::now().duration_since(loss.since);
         let pass = LossPass {
             moves_files: terms.may_move_files(node.seen_ms),
@@ -99,8 +87,9 @@ impl SessionsInner {
         let mine = found.into_iter().filter(|id| takeover::is_own_turn(id, own, &nodes, lost_for));
         let mine: Vec<String> = mine.collect();
         for some in mine.chunks(CLAIMED_MAX) {
-            self.check_lease()?;
-            let taken = self.store.claim_lost(&wanted, &self.run, some.to_vec(), terms).await?;
+            self.cluster.check_lease()?;
+            let taken =
+                self.store.claim_lost(&wanted, self.cluster.run(), some.to_vec(), terms).await?;
             let ids = taken.iter().map(|row| row.id.clone()).collect();
             let with_messages = self.store.waiting.sessions_with(ids).await?;
             let recovering = taken.into_iter().map(|row| {
@@ -142,8 +131,8 @@ impl SessionsInner {
     /// Ends what was under way in a session that was just claimed. Nobody works with it here yet.
     /// False when its files are on another server alone, which has it again.
     async fn recover_lost(&self, mut row: SessionRow) -> Result<bool, SessionError> {
-        let _loading = self.loading(&row.id).lock().await;
-        if self.known(&row.id).is_some() {
+        let _loading = self.directory.loading(&row.id).lock().await;
+        if self.directory.known(&row.id).is_some() {
             // Somebody has asked for it, and claimed it once more.
             return Ok(true);
         }
@@ -151,7 +140,7 @@ impl SessionsInner {
         let log = self.writer.log(&row);
         let ended = log.end_open_turns(LOST).await?;
         let was_live = matches!(row.state, SessionState::Active | SessionState::Starting);
-        let stays = self.has_files_elsewhere(&row).map(str::to_owned);
+        let stays = self.cluster.has_files_elsewhere(&row).map(str::to_owned);
         if was_live || !ended.is_empty() {
             // Who made it was never answered, or its files are not here.
             if row.state == SessionState::Starting || (was_live && stays.is_some()) {
@@ -167,11 +156,5 @@ impl SessionsInner {
             self.store.give_back(&row.id, row.epoch, server).await?;
         }
         Ok(stays.is_none())
-    }
-
-    /// The server that alone has the files of a session, when that is another one.
-    pub(super) fn has_files_elsewhere<'a>(&self, row: &'a SessionRow) -> Option<&'a str> {
-        let elsewhere = row.disk_server.as_deref().filter(|server| *server != self.run.id);
-        elsewhere.filter(|_| row.disk.is_some() && row.manifest.is_none())
     }
 }

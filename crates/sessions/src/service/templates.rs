@@ -548,7 +548,7 @@ impl SessionsInner {
             },
             env: self.secrets.seal_env(tenant, &row.id, &plan.env)?,
             chain,
-            owner: Some(self.run.id.clone()),
+            owner: Some(self.cluster.run().id.clone()),
             updated_ms: now_ms,
             ..row
         };

@@ -28,7 +28,7 @@ impl SandboxGuard {
         }
         self.at_work.body.terminals.check_room()?;
         let owner = ShareOwner::Tenant(Arc::clone(&self.at_work.entry.tenant));
-        let place = self.at_work.inner().terminal_places.take(owner, 1).map_err(|_| {
+        let place = self.inner().terminal_places.take(owner, 1).map_err(|_| {
             let message = "the tenant has as many terminals that can be detached as it may have at \
                            present; end one";
             SessionError::TooMany(message.to_owned())
@@ -48,7 +48,7 @@ impl SandboxGuard {
         window: Option<u32>,
         ties: TerminalTies,
     ) -> Result<TerminalAttachment, SessionError> {
-        let id = self.at_work.inner().ids.next("tm_");
+        let id = self.inner().ids.next("tm_");
         let detach = Duration::from_secs(detach_s.into());
         let new = NewTerminal { id, program, detach, place, window };
         let terminals = Arc::clone(&self.at_work.body.terminals);
@@ -116,10 +116,10 @@ impl SessionsInner {
         tenant: &str,
         id: &str,
     ) -> Result<Option<Arc<SandboxTerminals>>, SessionError> {
-        if let Some(entry) = self.here(tenant, id) {
+        if let Some(entry) = self.directory.here(tenant, id) {
             return Ok(entry.body().map(|body| Arc::clone(&body.terminals)));
         }
-        match self.row(tenant, id).await?.state {
+        match self.directory.row(tenant, id).await?.state {
             SessionState::Ended => Err(SessionError::Ended),
             SessionState::Starting
             | SessionState::Active

@@ -120,8 +120,8 @@ impl Sessions {
     /// When there is no such session.
     pub async fn interrupt(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
         let inner = self.ready()?;
-        let Some(entry) = inner.here(tenant, id) else {
-            return inner.row(tenant, id).await.map(|_| false);
+        let Some(entry) = inner.directory.here(tenant, id) else {
+            return inner.directory.row(tenant, id).await.map(|_| false);
         };
         let stopped = entry.state.lock().turns.stop_current();
         Ok(stopped.is_some())
@@ -138,12 +138,12 @@ impl Sessions {
         after: u64,
     ) -> Result<EventStream, SessionError> {
         let inner = self.ready()?;
-        if let Some(entry) = inner.here(tenant, id) {
+        if let Some(entry) = inner.directory.here(tenant, id) {
             entry.listeners.fetch_add(1, Ordering::AcqRel);
             let events = entry.log.subscribe(after);
             return Ok(EventStream { entry: Some(entry), events });
         }
-        let row = inner.row(tenant, id).await?;
+        let row = inner.directory.row(tenant, id).await?;
         let log = inner.writer.follow(id);
         if row.state == SessionState::Ended {
             // Who listens is told what there is, and does not wait for more.
@@ -158,9 +158,9 @@ impl Sessions {
     /// When there is no such session.
     pub async fn last_seq(&self, tenant: &str, id: &str) -> Result<u64, SessionError> {
         let inner = self.ready()?;
-        match inner.here(tenant, id) {
+        match inner.directory.here(tenant, id) {
             Some(entry) => Ok(entry.log.last_seq()),
-            None => Ok(inner.row(tenant, id).await?.last_seq),
+            None => Ok(inner.directory.row(tenant, id).await?.last_seq),
         }
     }
 
@@ -177,7 +177,7 @@ impl Sessions {
         kinds: Vec<SessionEventKind>,
     ) -> Result<Vec<SessionEvent>, SessionError> {
         let inner = self.ready()?;
-        inner.settled(tenant, id).await?;
+        inner.directory.settled(tenant, id).await?;
         inner.store.event_page(id, after, u64::MAX, limit.clamp(1, PAGE_MAX), kinds).await
     }
 
@@ -193,7 +193,7 @@ impl Sessions {
         limit: usize,
     ) -> Result<Vec<ConversationMessage>, SessionError> {
         let inner = self.ready()?;
-        inner.settled(tenant, id).await?;
+        inner.directory.settled(tenant, id).await?;
         let rows = inner.store.messages(id, after, limit.clamp(1, PAGE_MAX)).await?;
         let message = |row: MessageRow| ConversationMessage {
             seq: row.seq,
@@ -217,9 +217,9 @@ impl Sessions {
         from: u64,
     ) -> Result<Vec<AgentLogLine>, SessionError> {
         let inner = self.ready()?;
-        match inner.here(tenant, id) {
+        match inner.directory.here(tenant, id) {
             Some(entry) => Ok(entry.lines.lock().from(from)),
-            None => inner.row(tenant, id).await.map(|_| Vec::new()),
+            None => inner.directory.row(tenant, id).await.map(|_| Vec::new()),
         }
     }
 }
@@ -278,7 +278,9 @@ impl SessionsInner {
             return Err(SessionError::Conflict(message));
         }
         let Some(body) = state.body.clone() else { return Ok(None) };
-        let Some(at_work) = SandboxUse::of(self, entry, body, arrived) else { return Ok(None) };
+        let Some(at_work) = SandboxUse::of(&self.books, entry, body, arrived) else {
+            return Ok(None);
+        };
         let Some(request) = request.take() else { return Ok(None) };
         let policy = request.on_disconnect.unwrap_or(state.row.on_disconnect);
         let has_to_wait = state.turns.is_worked || !state.turns.waiting.is_empty();
@@ -393,7 +395,7 @@ impl SessionsInner {
             state.row.turns += 1;
             state.row.last_active_ms = clock::wall_ms();
         }
-        self.mark(entry);
+        self.directory.mark(entry);
         // The log tells of it when all of the turn is durable, and not before.
         entry.log.push(SessionEventKind::Done, id, json!({}));
         turn.over.send_replace(true);
@@ -430,7 +432,7 @@ impl SessionsInner {
             if outcome.conversation_lost {
                 // The agent does not know the conversation, so that it has said nothing in it.
                 entry.state.lock().row.agent_session = None;
-                self.mark(entry);
+                self.directory.mark(entry);
             }
             // Nothing was told of the message in either case, so that another process may be.
             if tries == 0 || !(outcome.conversation_lost || outcome.is_untold) {
@@ -450,7 +452,7 @@ impl SessionsInner {
             }
             is_new
         };
-        if is_new && let Err(error) = self.save(entry).await {
+        if is_new && let Err(error) = self.directory.save(entry).await {
             tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
                 "the model of a session could not be stored");
         }
@@ -497,14 +499,5 @@ impl SessionsInner {
             tool_calls: turn.tool_calls.load(Ordering::Relaxed),
             duration_ms: now_ms.saturating_sub(began_ms),
         });
-    }
-
-    /// Finds a session, with everything that was told of it in the store.
-    async fn settled(self: &Arc<Self>, tenant: &str, id: &str) -> Result<(), SessionError> {
-        match self.here(tenant, id) {
-            Some(entry) if entry.session_state() != SessionState::Ended => entry.log.settle().await,
-            Some(_) => Ok(()),
-            None => self.row(tenant, id).await.map(drop),
-        }
     }
 }

@@ -398,7 +398,7 @@ impl SessionsInner {
         if of_this_server {
             self.store.templates.forget_uses().await?;
         }
-        let server = if of_this_server { self.run.id.as_str() } else { "" };
+        let server = if of_this_server { self.cluster.run().id.as_str() } else { "" };
         let now_ms = self.store.now_ms();
         let lost_ms = now_ms.saturating_sub(LOST_AFTER.as_millis().try_into().unwrap_or(u64::MAX));
         for row in self.store.templates.builds_left(server, lost_ms).await? {

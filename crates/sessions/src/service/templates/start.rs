@@ -33,7 +33,7 @@ impl SessionsInner {
         if !has_commands(entry) {
             return Ok(());
         }
-        let at_work = SandboxUse::begin(self, entry, clock::now());
+        let at_work = SandboxUse::begin(&self.books, entry, clock::now());
         let gone = || SessionError::SandboxEnded("before its start command ran".to_owned());
         let at_work = at_work.ok_or_else(gone)?;
         self.start_template_in(entry, &at_work.body).await

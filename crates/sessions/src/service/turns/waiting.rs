@@ -29,7 +29,7 @@ impl SessionsInner {
             let kept = inner.write_waiting(&entry, message).await;
             let (keeping, outcome) = match kept {
                 Ok(true) => (MessageKeeping::Kept, Ok(())),
-                Ok(false) => (MessageKeeping::Failed, Err(inner.on_another_server())),
+                Ok(false) => (MessageKeeping::Failed, Err(inner.cluster.on_another_server())),
                 Err(error) => (MessageKeeping::Failed, Err(error)),
             };
             turn.keeping.send_replace(keeping);

@@ -1,0 +1,265 @@
+//! Directory of the sessions that this server works with.
+//!
+//! While a session is in it, its entry is the truth of it, and its row is written behind by its
+//! log. Sessions that nobody works with are rows alone.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{SandboxState, SessionState, SessionView};
+use parking_lot::Mutex;
+use pool::residents::State;
+
+use super::books::ResidentLedger;
+use super::cluster::ClusterPlace;
+use super::entry::SessionEntry;
+use super::environment::LaunchEnvironment;
+use super::sweeps::timers::SweepTimers;
+use super::views::shown;
+use crate::error::SessionError;
+use crate::events::EventWriter;
+use crate::store::SessionStore;
+use crate::store::rows::SessionRow;
+
+/// Sessions that are loaded at the same time, at most; by the hash of their ids.
+const LOADING_SHARDS: usize = 16;
+
+/// Longest that a list waits for rows to be written.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
+
+/// Sessions that this server works with.
+pub(crate) struct SessionDirectory {
+    /// Guards the map alone.
+    entries: Mutex<HashMap<Arc<str>, Arc<SessionEntry>>>,
+    /// Locks by id for bringing a session into the map or taking it out.
+    loading: [tokio::sync::Mutex<()>; LOADING_SHARDS],
+    hasher: RandomState,
+    store: SessionStore,
+    writer: EventWriter,
+    cluster: Arc<ClusterPlace>,
+    books: Arc<ResidentLedger>,
+    sweeps: Arc<SweepTimers>,
+}
+
+impl SessionDirectory {
+    pub(super) fn new(
+        store: SessionStore,
+        writer: EventWriter,
+        cluster: Arc<ClusterPlace>,
+        books: Arc<ResidentLedger>,
+        sweeps: Arc<SweepTimers>,
+    ) -> Arc<SessionDirectory> {
+        Arc::new(SessionDirectory {
+            entries: Mutex::default(),
+            loading: Default::default(),
+            hasher: RandomState::new(),
+            store,
+            writer,
+            cluster,
+            books,
+            sweeps,
+        })
+    }
+
+    /// Lock for bringing a session into the directory or taking it out.
+    pub(super) fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
+        let hash = self.hasher.hash_one(id);
+        let shard = usize::try_from(hash % LOADING_SHARDS as u64).unwrap_or(0);
+        &self.loading[shard]
+    }
+
+    /// A session that this server works with, whosever it is.
+    pub(super) fn known(&self, id: &str) -> Option<Arc<SessionEntry>> {
+        self.entries.lock().get(id).cloned()
+    }
+
+    /// A session of a tenant that this server works with.
+    pub(super) fn here(&self, tenant: &str, id: &str) -> Option<Arc<SessionEntry>> {
+        self.known(id).filter(|entry| &*entry.tenant == tenant)
+    }
+
+    /// All sessions that this server works with.
+    pub(super) fn all(&self) -> Vec<Arc<SessionEntry>> {
+        self.entries.lock().values().cloned().collect()
+    }
+
+    /// Chooses some of them. The directory is locked meanwhile.
+    pub(super) fn choose<T>(&self, choose: impl FnMut(&Arc<SessionEntry>) -> Option<T>) -> Vec<T> {
+        self.entries.lock().values().filter_map(choose).collect()
+    }
+
+    /// Adds a session. The caller holds its loading lock, or has just made it.
+    pub(super) fn insert(&self, entry: &Arc<SessionEntry>) {
+        self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(entry));
+    }
+
+    /// Takes a session out.
+    pub(super) fn remove(&self, entry: &SessionEntry) {
+        self.entries.lock().remove(&entry.id);
+    }
+
+    /// Takes a session out that nobody else has: its row says it all.
+    pub(super) fn forget(&self, entry: &Arc<SessionEntry>) {
+        let mut entries = self.entries.lock();
+        // The map's and this one: whoever else has it may be about to work with it.
+        if Arc::strong_count(entry) > 2 || entry.body().is_some() {
+            return;
+        }
+        entry.state.lock().left = true;
+        entries.remove(&entry.id);
+        entry.log.leave();
+    }
+
+    /// Makes a session of a row that this server has just written.
+    pub(super) fn enlist(&self, row: SessionRow, launch: LaunchEnvironment) -> Arc<SessionEntry> {
+        let log = self.writer.log(&row);
+        let deadline = row.deadline_ms;
+        let entry = Arc::new(SessionEntry::new(row, log));
+        entry.state.lock().launch = Some(Arc::new(launch));
+        self.insert(&entry);
+        self.sweeps.deadline(&entry.id, deadline);
+        entry
+    }
+
+    /// The row of a session that this server does not work with.
+    pub(super) async fn row(&self, tenant: &str, id: &str) -> Result<SessionRow, SessionError> {
+        self.store.session(tenant, id).await?.ok_or(SessionError::NotFound("session"))
+    }
+
+    /// Checks that a tenant has a session.
+    pub(super) async fn check_exists(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
+        match self.here(tenant, id) {
+            Some(_) => Ok(()),
+            None => self.row(tenant, id).await.map(drop),
+        }
+    }
+
+    /// Refuses to work with an entry that is not this server's any more: what was changed there is
+    /// nowhere.
+    pub(super) fn check_left(&self, entry: &SessionEntry) -> Result<(), SessionError> {
+        match entry.is_left() {
+            true => Err(self.cluster.on_another_server()),
+            false => Ok(()),
+        }
+    }
+
+    /// The row of a session, to be written; none when it is another entry's by now.
+    fn to_write(entry: &SessionEntry) -> Option<Arc<SessionRow>> {
+        let state = entry.state.lock();
+        (!state.left).then(|| Arc::new(state.row.clone()))
+    }
+
+    /// Has a session's row written soon.
+    pub(super) fn mark(&self, entry: &SessionEntry) {
+        if let Some(row) = Self::to_write(entry) {
+            entry.log.mark(row);
+            self.books.changes().publish(&entry.id);
+        }
+    }
+
+    /// Has all of a session's row written, and waits for that.
+    pub(super) async fn save(&self, entry: &SessionEntry) -> Result<(), SessionError> {
+        let Some(row) = Self::to_write(entry) else { return Err(self.cluster.on_another_server()) };
+        self.books.changes().publish(&entry.id);
+        let saved = entry.log.save(row).await;
+        // It may have gone to another server meanwhile, which is asked then.
+        saved.or_else(|error| self.check_left(entry).and(Err(error)))
+    }
+
+    /// Has what changes while a session lives written, and waits for that.
+    pub(super) async fn save_life(&self, entry: &SessionEntry) -> Result<(), SessionError> {
+        let Some(row) = Self::to_write(entry) else { return Err(self.cluster.on_another_server()) };
+        self.books.changes().publish(&entry.id);
+        let saved = entry.log.save_life(row).await;
+        saved.or_else(|error| self.check_left(entry).and(Err(error)))
+    }
+
+    /// Waits until the rows of a tenant's sessions say what callers were told of them. A store that
+    /// takes nothing at present is not waited for: the list shows what it has.
+    pub(super) async fn settle_rows(&self, tenant: &str) {
+        let changed: Vec<Arc<SessionEntry>> = self.choose(|entry| {
+            let is_changed = *entry.tenant == *tenant && entry.log.has_row_to_write();
+            is_changed.then(|| Arc::clone(entry))
+        });
+        let settled = async {
+            for entry in changed {
+                // One that was let go meanwhile is written.
+                let _written = entry.log.settle_row().await;
+            }
+        };
+        if tokio::time::timeout(SETTLE_MAX, settled).await.is_err() {
+            tracing::debug!(tenant, "a list did not wait for rows any longer");
+        }
+    }
+
+    /// Finds a session, with everything that was told of it in the store.
+    pub(super) async fn settled(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
+        match self.here(tenant, id) {
+            Some(entry) if entry.session_state() != SessionState::Ended => entry.log.settle().await,
+            Some(_) => Ok(()),
+            None => self.row(tenant, id).await.map(drop),
+        }
+    }
+
+    /// Records that a session was used.
+    pub(super) fn touch(&self, entry: &SessionEntry) {
+        entry.state.lock().row.last_active_ms = self.store.now_ms();
+        self.mark(entry);
+    }
+
+    /// Leaves a session to another server, or to whoever wants it next. The caller holds its
+    /// transition, and has stored its files.
+    pub(super) async fn let_go(
+        &self,
+        entry: &Arc<SessionEntry>,
+        server: Option<&str>,
+    ) -> Result<(), SessionError> {
+        let _loading = self.loading(&entry.id).lock().await;
+        entry.log.settle().await?;
+        let epoch = {
+            let mut state = entry.state.lock();
+            state.left = true;
+            state.row.epoch
+        };
+        // Who listens here is told what happens elsewhere from now on.
+        entry.log.leave();
+        self.remove(entry);
+        match server {
+            Some(server) => self.store.give_back(&entry.id, epoch, server).await?,
+            None => self.store.release(&entry.id, epoch).await?,
+        };
+        Ok(())
+    }
+
+    /// Gives up what was claimed before the lease of this server had ended: another one may have
+    /// claimed it since, and it was not there yet when what is here was compared with the store.
+    /// A lapse that comes after this look compares it.
+    pub(super) fn check_claim_is_new(
+        &self,
+        entry: &Arc<SessionEntry>,
+        lapses: u64,
+    ) -> Result<(), SessionError> {
+        if self.cluster.membership().serving().lapses() == lapses {
+            return Ok(());
+        }
+        entry.state.lock().left = true;
+        self.remove(entry);
+        entry.log.leave();
+        Err(self.cluster.lease_is_over())
+    }
+
+    /// A session that this server works with, as callers see it.
+    pub(super) fn view(&self, entry: &SessionEntry) -> SessionView {
+        let row = entry.state.lock().row.clone();
+        let sandbox = match self.books.state(&entry.key) {
+            Some(State::Warming) => SandboxState::Warming,
+            Some(State::Warm) => SandboxState::Warm,
+            Some(State::Running) => SandboxState::Running,
+            Some(State::Waiting) => SandboxState::Waiting,
+            Some(State::Cold) | None => SandboxState::Cold,
+        };
+        SessionView { sandbox, last_seq: entry.log.last_seq(), ..shown(row) }
+    }
+}
