@@ -13,15 +13,18 @@ mod acquire;
 mod activity;
 mod agents;
 mod archives;
+mod attachments;
 mod backup;
 mod body;
 mod books;
 mod cluster;
 pub(crate) mod contexts;
 mod create;
+mod credentials;
 mod deployed;
 mod detached;
 mod directory;
+mod documents;
 mod drain;
 mod entry;
 mod environment;
@@ -34,6 +37,7 @@ mod launch;
 mod lifecycle;
 mod limits;
 mod logs;
+mod objects;
 mod open_turns;
 #[cfg(test)]
 mod overhead;
@@ -42,7 +46,6 @@ mod prefetch;
 mod prewarm;
 mod program_end;
 mod programs;
-mod records;
 mod recover;
 mod requests;
 mod snapshots;
@@ -53,10 +56,10 @@ mod takeover;
 pub(crate) mod templates;
 mod terminals;
 mod turns;
+mod usage;
 mod views;
 
 use node::task::Boxed;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -70,7 +73,6 @@ use node::cluster::{LeaseVerifier, PeerForwarder};
 use node::current::CurrentSettings;
 use node::gateway::GrantGateway;
 use node::http::Shares;
-use node::objects::ObjectStore;
 use node::telemetry::Registry;
 use node::traces::Tracer;
 use parking_lot::Mutex;
@@ -81,29 +83,31 @@ use self::acquire::SessionUse;
 pub use self::activity::SessionActivity;
 pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
+pub use self::attachments::{ATTACHMENT_BYTES_MAX, SessionAttachments, StoredAttachment};
 pub use self::backup::SessionFileNames;
 use self::books::ResidentLedger;
 use self::cluster::ClusterPlace;
+pub use self::credentials::CredentialVault;
 use self::directory::SessionDirectory;
+pub use self::documents::{FaceDocument, FaceDocuments};
 use self::drain::SessionDrain;
 pub use self::exec::{ExecEvent, ExecStream};
 pub(crate) use self::fence::SessionFence;
 pub use self::files::{SandboxGuard, SessionFiles};
 pub use self::logs::{AgentLogLine, LogLevel};
+use self::objects::SessionObjects;
 pub use self::parts::{HandoverTerms, ReadyNodes, SessionParts};
 use self::prefetch::PrefetchQueue;
 use self::prewarm::PrewarmPool;
 pub(crate) use self::program_end::{exec_result, signal_name};
-pub use self::records::{
-    ATTACHMENT_BYTES_MAX, FaceDocument, StoredAttachment, TurnUsageRecord, UsageQuery, UsageTotal,
-};
 pub use self::requests::{CreateExtras, DeadlineAction, ListQuery, SessionUpdate};
 use self::starts::StartLimiter;
-use self::storage::{FreeSpace, StorageCount};
+use self::storage::StorageQuota;
 use self::sweeps::timers::SweepTimers;
 use self::templates::RunningBuilds;
 pub use self::templates::SelectedTemplate;
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
+pub use self::usage::{TurnUsageRecord, UsageQuery, UsageReports, UsageTotal};
 pub use self::views::{KeptExtras, ListedPage, ListedSession};
 use self::views::{counted, shown};
 use crate::config::SessionsConfig;
@@ -139,7 +143,7 @@ pub(crate) struct SessionsInner {
     ready_nodes: Option<Arc<dyn ReadyNodes>>,
     engine: Engine,
     store: SessionStore,
-    objects: ObjectStore,
+    objects: SessionObjects,
     secrets: SecretStore,
     writer: EventWriter,
     workspaces: WorkspaceStore,
@@ -153,7 +157,7 @@ pub(crate) struct SessionsInner {
     gateway: Option<Arc<dyn GrantGateway>>,
     tokens: Option<TokenRegistry>,
     tracer: Option<Tracer>,
-    ids: IdGenerator,
+    ids: Arc<IdGenerator>,
     books: Arc<ResidentLedger>,
     metrics: Arc<SessionCounters>,
     /// Model usage of all agents together.
@@ -171,10 +175,11 @@ pub(crate) struct SessionsInner {
     long_frames: Arc<Shares>,
     /// Places for terminals that outlive their clients.
     terminal_places: Arc<Shares>,
-    /// Storage of tenants, as it was counted last.
-    storage: Mutex<HashMap<String, StorageCount>>,
-    /// Free space of this server's disk when somebody looked last.
-    free: Mutex<Option<FreeSpace>>,
+    storage: Arc<StorageQuota>,
+    credentials: Arc<CredentialVault>,
+    attachments: SessionAttachments,
+    documents: FaceDocuments,
+    usage: UsageReports,
     /// Sessions whose rows another server has written meanwhile.
     lost: Mutex<Option<mpsc::UnboundedReceiver<LostSession>>>,
 }
@@ -207,7 +212,7 @@ impl Sessions {
             limits::check_config(&config)?;
             let store = SessionStore::open(store).await?;
             let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
-            let ids = IdGenerator::new().map_err(SessionError::internal)?;
+            let ids = Arc::new(IdGenerator::new().map_err(SessionError::internal)?);
             let (data_dir, ready) = (parts.data_dir, config.ready);
             let opened = {
                 let objects = objects.clone();
@@ -242,6 +247,25 @@ impl Sessions {
                 Arc::clone(&books),
                 Arc::clone(&sweeps),
             );
+            let storage = StorageQuota::new(
+                config.clone(),
+                Arc::clone(&cluster),
+                store.clone(),
+                workspaces.clone(),
+            );
+            let objects = SessionObjects::new(objects);
+            let secrets = SecretStore::new(sealer);
+            let credentials =
+                CredentialVault::new(store.credentials.clone(), secrets.clone(), Arc::clone(&ids));
+            let credentials = Arc::new(credentials);
+            let attachments = SessionAttachments::new(
+                store.attachments.clone(),
+                objects.clone(),
+                Arc::clone(&ids),
+                Arc::clone(&directory),
+                Arc::clone(&storage),
+            );
+            let (documents, usage) = (store.documents.clone(), store.usage.clone());
             let model_use = Arc::new(UsageTotals::default());
             let inner = Arc::new(SessionsInner {
                 verifier: Mutex::new(Some(cluster.membership().serving().verify())),
@@ -251,7 +275,7 @@ impl Sessions {
                 engine,
                 store,
                 objects,
-                secrets: SecretStore::new(sealer),
+                secrets,
                 writer,
                 workspaces,
                 relay,
@@ -275,8 +299,11 @@ impl Sessions {
                 starts: StartLimiter::new(),
                 long_frames: Shares::new(LONG_FRAMES_MAX, 1),
                 terminal_places: Shares::new(KEPT_IN_ALL_MAX, 1),
-                storage: Mutex::default(),
-                free: Mutex::default(),
+                credentials,
+                attachments,
+                storage,
+                documents: FaceDocuments::new(documents),
+                usage: UsageReports::new(usage),
                 lost: Mutex::new(Some(lost)),
                 config,
             });
@@ -317,6 +344,38 @@ impl Sessions {
             ServerSupport::Ready(inner) => inner.cluster.check_lease().map(|()| inner),
             ServerSupport::Unavailable(why) => Err(SessionError::NotHere(why.to_string())),
         }
+    }
+
+    /// Credentials of tenants.
+    ///
+    /// # Errors
+    /// When there are no sessions here, or the lease of this server is over.
+    pub fn credentials(&self) -> Result<&CredentialVault, SessionError> {
+        self.ready().map(|inner| &*inner.credentials)
+    }
+
+    /// Attachments of sessions.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn attachments(&self) -> Result<&SessionAttachments, SessionError> {
+        self.ready().map(|inner| &inner.attachments)
+    }
+
+    /// Documents of faces.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn documents(&self) -> Result<&FaceDocuments, SessionError> {
+        self.ready().map(|inner| &inner.documents)
+    }
+
+    /// Usage of turns.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn usage(&self) -> Result<&UsageReports, SessionError> {
+        self.ready().map(|inner| &inner.usage)
     }
 
     /// The feed of sessions that this server creates, changes or ends; none where it has no

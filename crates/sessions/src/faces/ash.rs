@@ -263,8 +263,10 @@ impl AshCaller {
         loop {
             let after = all.last().map(|last| last.id.clone());
             let sessions = &self.face.sessions;
-            let page =
-                sessions.documents(&self.tenant, kind, parent, after.as_deref(), PAGE).await?;
+            let page = sessions
+                .documents()?
+                .list(&self.tenant, kind, parent, after.as_deref(), PAGE)
+                .await?;
             let is_last = page.len() < PAGE;
             all.extend(page);
             if is_last {
@@ -276,7 +278,7 @@ impl AshCaller {
     /// Removes everything of a kind that belongs to one parent.
     async fn forget(&self, kind: &str, parent: &str) -> Result<(), AshFailure> {
         for kept in self.documents(kind, Some(parent)).await? {
-            self.face.sessions.delete_document(&self.tenant, kind, &kept.id).await?;
+            self.face.sessions.documents()?.delete(&self.tenant, kind, &kept.id).await?;
         }
         Ok(())
     }

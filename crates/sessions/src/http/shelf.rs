@@ -92,7 +92,7 @@ pub(super) async fn create_credential(
     JsonBody(request): JsonBody<CreateCredential>,
 ) -> Result<(StatusCode, axum::Json<CredentialView>), http::HttpError> {
     let CreateCredential { kind, label, secret } = request;
-    let credential = sessions.create_credential(&who.tenant, &kind, &label, &secret).await?;
+    let credential = sessions.credentials()?.create(&who.tenant, &kind, &label, &secret).await?;
     Ok((StatusCode::CREATED, axum::Json(credential)))
 }
 
@@ -100,7 +100,7 @@ pub(super) async fn credentials(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,
 ) -> Result<axum::Json<CredentialList>, http::HttpError> {
-    Ok(axum::Json(CredentialList { credentials: sessions.credentials(&who.tenant).await? }))
+    Ok(axum::Json(CredentialList { credentials: sessions.credentials()?.list(&who.tenant).await? }))
 }
 
 pub(super) async fn delete_credential(
@@ -108,7 +108,7 @@ pub(super) async fn delete_credential(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<StatusCode, http::HttpError> {
-    sessions.delete_credential(&who.tenant, &id).await?;
+    sessions.credentials()?.delete(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -136,7 +136,7 @@ pub(super) async fn attach(
     // Before anything of it is read.
     sessions.get(&who.tenant, &id).await?;
     let content = upload.all(u64::try_from(ATTACHMENT_BYTES_MAX).unwrap_or(u64::MAX)).await?;
-    let added = sessions.add_attachment(&who.tenant, &id, &name, media_type, content).await?;
+    let added = sessions.attachments()?.add(&who.tenant, &id, &name, media_type, content).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(added))))
 }
 
@@ -146,7 +146,7 @@ pub(super) async fn attachments(
     SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<SessionAttachmentList>, http::HttpError> {
     sessions.get(&who.tenant, &id).await?;
-    let attachments = sessions.attachments(&who.tenant, &id).await?;
+    let attachments = sessions.attachments()?.list(&who.tenant, &id).await?;
     let attachments = attachments.into_iter().map(shown).collect();
     Ok(axum::Json(SessionAttachmentList { attachments }))
 }
@@ -156,7 +156,7 @@ pub(super) async fn attachment(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<Response, http::HttpError> {
-    let (attachment, content) = sessions.attachment(&who.tenant, &id).await?;
+    let (attachment, content) = sessions.attachments()?.read(&who.tenant, &id).await?;
     let mut answer = content.into_response();
     let headers = answer.headers_mut();
     let given = attachment.media_type.and_then(|it| HeaderValue::try_from(it).ok());
@@ -173,7 +173,7 @@ pub(super) async fn delete_attachment(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<StatusCode, http::HttpError> {
-    sessions.delete_attachment(&who.tenant, &id).await?;
+    sessions.attachments()?.delete(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -207,12 +207,12 @@ pub(super) async fn usage(
 ) -> Result<axum::Json<UsageReport>, http::HttpError> {
     let UsageListQuery { session, agent, from_ms, to_ms, limit } = query(&uri)?;
     let asked = UsageQuery { session, agent, from_ms, to_ms };
-    let total = used(sessions.usage_total(&who.tenant, asked.clone()).await?);
+    let total = used(sessions.usage()?.total(&who.tenant, asked.clone()).await?);
     let turns = match limit {
         None => Vec::new(),
         Some(_) => {
             let limit = page_size(limit, TURNS_MAX, TURNS_MAX)?;
-            sessions.usage(&who.tenant, asked, limit).await?
+            sessions.usage()?.turns(&who.tenant, asked, limit).await?
         }
     };
     let turn = |it: service::TurnUsageRecord| TurnUsage {

@@ -26,7 +26,7 @@ use super::entry::SessionSandbox;
 use super::environment::{LaunchEnvironment, environment};
 use super::prewarm::READY_MAX;
 use super::storage::StorageRequest;
-use super::{Sessions, SessionsInner, limits, records};
+use super::{Sessions, SessionsInner, limits};
 use crate::error::SessionError;
 use crate::store::rows::{AgentRow, LayerRow, VersionRow};
 
@@ -195,7 +195,7 @@ impl Sessions {
         let deleted = inner.store.agents.delete(tenant, name).await?;
         let (row, folders) = deleted.ok_or(SessionError::NotFound("agent"))?;
         for folder in folders {
-            inner.remove_object(&folder).await;
+            inner.objects.remove(&folder).await;
         }
         inner.replenish(row);
         inner.sweeps.layers();
@@ -218,7 +218,7 @@ impl Sessions {
         let deleted = inner.store.agents.delete_version(&agent.id, version).await?;
         let row = deleted.ok_or(SessionError::NotFound("agent version"))?;
         if let Some(folder) = &row.folder {
-            inner.remove_object(folder).await;
+            inner.objects.remove(folder).await;
         }
         inner.sweeps.layers();
         Ok(())
@@ -293,7 +293,7 @@ impl Sessions {
         let inner = self.ready()?;
         let row = inner.version_of(tenant, name, version).await?;
         let Some(folder) = &row.folder else { return Ok(Vec::new()) };
-        let bytes = inner.objects.get(folder).await.map_err(records::objects)?;
+        let bytes = inner.objects.get(folder).await?;
         let bytes = bytes.ok_or(SessionError::NotFound("folder"))?;
         let kept: Vec<StoredAgentFile> =
             serde_json::from_slice(&bytes).map_err(SessionError::internal)?;
@@ -349,7 +349,7 @@ impl SessionsInner {
         let bytes = files.iter().map(|file| len(&file.content)).sum();
         let listing: Vec<FolderEntry> = files.iter().map(folder_entry).collect();
         let more = StorageRequest { stored: bytes, declared: 0 };
-        self.check_storage(tenant, more).await?;
+        self.storage.check(tenant, more).await?;
         // The template's environment is the agent's own from now on: the template may go.
         let (below, of_template) = match &request.template {
             Some(name) => {
@@ -366,7 +366,7 @@ impl SessionsInner {
         };
         let folder = format!("agents/{id}/{}", self.ids.next("f_"));
         let content = serde_json::to_vec(&files).map_err(SessionError::internal)?;
-        self.objects.put(&folder, Bytes::from(content)).await.map_err(records::objects)?;
+        self.objects.put(&folder, Bytes::from(content)).await?;
         let agent = AgentRow {
             env: self.secrets.seal_env(tenant, &id, &request.env)?,
             env_names: request.env.keys().cloned().collect(),
@@ -399,7 +399,7 @@ impl SessionsInner {
         match self.store.agents.deploy(agent, version, max).await {
             Ok(deployed) => Ok(deployed.agent),
             Err(error) => {
-                self.remove_object(&folder).await;
+                self.objects.remove(&folder).await;
                 self.sweeps.layers();
                 Err(error)
             }

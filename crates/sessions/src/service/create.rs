@@ -126,7 +126,7 @@ impl SessionsInner {
         limits::check_create(&self.config.now(), &new.request)?;
         let base = self.base(&new.tenant, &new.request, new.extras.id.as_deref()).await?;
         let declared = limits::disk_size(&self.config.now(), &base.limits).bytes;
-        self.check_storage(&new.tenant, StorageRequest { stored: 0, declared }).await?;
+        self.storage.check(&new.tenant, StorageRequest { stored: 0, declared }).await?;
         let (entry, at_work) = match self.claim_ready(&new, &base) {
             Some(claimed) => self.create_claimed(new, base, claimed).await?,
             None => self.create_fresh(new, base).await?,
@@ -207,7 +207,7 @@ impl SessionsInner {
             launch.env.extend(env.clone());
         }
         if let Some(credential) = &request.credential {
-            self.add_credential(tenant, credential, &mut launch).await?;
+            self.credentials.add_to(tenant, credential, &mut launch).await?;
         }
         launch.env.extend(request.env.clone());
         Ok(SessionBase {

@@ -134,7 +134,7 @@ impl Sessions {
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            inner.check_storage(&tenant, StorageRequest::default()).await?;
+            inner.storage.check(&tenant, StorageRequest::default()).await?;
             let (entry, chain) = inner.freeze(&tenant, &id).await?;
             // Another server may want to start from it, when this one is gone.
             inner.workspaces.publish_all(&chain).await?;
@@ -205,7 +205,7 @@ impl SessionsInner {
         };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let declared = disk_size(&self.config.now(), &limits).bytes.saturating_mul(count);
-        self.check_storage(tenant, StorageRequest { stored: 0, declared }).await
+        self.storage.check(tenant, StorageRequest { stored: 0, declared }).await
     }
 
     /// A session, and the chain that has all of its files as they are now.

@@ -64,7 +64,7 @@ impl SessionsInner {
             }
         }
         if let Some(credential) = &row.credential {
-            self.add_credential(&row.tenant, credential, &mut launch).await?;
+            self.credentials.add_to(&row.tenant, credential, &mut launch).await?;
         }
         launch.env.extend(self.secrets.open_env(&row.tenant, &row.id, row.env.as_ref())?);
         Ok(launch)

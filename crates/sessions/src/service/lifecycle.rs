@@ -632,7 +632,7 @@ impl SessionsInner {
         if let Some(manifest) = &manifest {
             self.cluster.announce_stored(&entry.id, manifest);
         }
-        self.remove_attachments(&entry.tenant, &entry.id).await?;
+        self.attachments.remove_all(&entry.tenant, &entry.id).await?;
         // The layers that it stood on may be nobody's now.
         self.sweeps.layers();
         Ok(())

@@ -91,7 +91,7 @@ impl SessionsInner {
     async fn prefetch_one(&self, manifest: &str) -> Result<(), SessionError> {
         let bytes_max = self.config.now().prefetch_bytes_max;
         // Room is for this node's own sessions first.
-        self.check_free().await?;
+        self.storage.check_free().await?;
         self.workspaces.prefetch(manifest, bytes_max).await
     }
 }

@@ -4,12 +4,20 @@
 //! that has as much as it may gets nothing new, and what it has can grow to the size of its disks,
 //! whose sum is bounded as well. What was counted is remembered for some seconds.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node::clock;
+use node::current::CurrentSettings;
+use parking_lot::Mutex;
 
-use super::{SessionsInner, limits};
+use super::cluster::ClusterPlace;
+use super::limits;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
+use crate::store::SessionStore;
+use crate::workspace::WorkspaceStore;
 
 /// Age up to which a count is good.
 const COUNT_AGE: Duration = Duration::from_secs(10);
@@ -22,7 +30,7 @@ const COUNTED_TENANTS_MAX: usize = 10_000;
 
 /// Storage of a tenant, as it was counted last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StorageCount {
+struct StorageCount {
     /// Bytes that it takes.
     stored: u64,
     /// Sizes of its disks.
@@ -32,7 +40,7 @@ pub(super) struct StorageCount {
 
 /// Free space of the disk when somebody looked last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FreeSpace {
+struct FreeSpace {
     bytes: u64,
     at: Instant,
 }
@@ -46,24 +54,46 @@ pub(super) struct StorageRequest {
     pub(super) declared: u64,
 }
 
-impl SessionsInner {
+/// Bounds of what tenants keep, and of this server's disk.
+pub(crate) struct StorageQuota {
+    config: CurrentSettings<SessionsConfig>,
+    cluster: Arc<ClusterPlace>,
+    store: SessionStore,
+    workspaces: WorkspaceStore,
+    /// Storage of tenants, as it was counted last.
+    counts: Mutex<HashMap<String, StorageCount>>,
+    /// Free space of this server's disk when somebody looked last.
+    free: Mutex<Option<FreeSpace>>,
+}
+
+impl StorageQuota {
+    pub(super) fn new(
+        config: CurrentSettings<SessionsConfig>,
+        cluster: Arc<ClusterPlace>,
+        store: SessionStore,
+        workspaces: WorkspaceStore,
+    ) -> Arc<StorageQuota> {
+        let (counts, free) = (Mutex::default(), Mutex::default());
+        Arc::new(StorageQuota { config, cluster, store, workspaces, counts, free })
+    }
+
     /// Refuses to keep more for a tenant that has as much as it may, and anything new on a disk
     /// that is almost full.
     ///
     /// # Errors
     /// `TooMany` and `DiskFull`, each with the setting that says so.
-    pub(super) async fn check_storage(
+    pub(super) async fn check(
         &self,
         tenant: &str,
         more: StorageRequest,
     ) -> Result<(), SessionError> {
         self.check_free().await?;
-        let mut count = self.storage_count(tenant, COUNT_AGE).await?;
-        if self.refuse_storage(&count, more).is_err() {
-            count = self.storage_count(tenant, RECOUNT_AGE).await?;
+        let mut count = self.count(tenant, COUNT_AGE).await?;
+        if self.refuse(&count, more).is_err() {
+            count = self.count(tenant, RECOUNT_AGE).await?;
         }
-        self.refuse_storage(&count, more)?;
-        if let Some(count) = self.storage.lock().get_mut(tenant) {
+        self.refuse(&count, more)?;
+        if let Some(count) = self.counts.lock().get_mut(tenant) {
             count.stored = count.stored.saturating_add(more.stored);
             count.declared = count.declared.saturating_add(more.declared);
         }
@@ -95,11 +125,7 @@ impl SessionsInner {
         }
     }
 
-    fn refuse_storage(
-        &self,
-        count: &StorageCount,
-        more: StorageRequest,
-    ) -> Result<(), SessionError> {
+    fn refuse(&self, count: &StorageCount, more: StorageRequest) -> Result<(), SessionError> {
         let most = self.config.now().stored_bytes_max_per_tenant;
         // Also without a byte more: what is asked for will have some.
         if count.stored >= most || count.stored.saturating_add(more.stored) > most {
@@ -120,13 +146,9 @@ impl SessionsInner {
         Ok(())
     }
 
-    async fn storage_count(
-        &self,
-        tenant: &str,
-        age_max: Duration,
-    ) -> Result<StorageCount, SessionError> {
+    async fn count(&self, tenant: &str, age_max: Duration) -> Result<StorageCount, SessionError> {
         let now = clock::now();
-        let known = self.storage.lock().get(tenant).copied();
+        let known = self.counts.lock().get(tenant).copied();
         if let Some(known) = known
             && now.saturating_duration_since(known.at) < age_max
         {
@@ -140,7 +162,7 @@ impl SessionsInner {
             declared: declared.fold(0, u64::saturating_add),
             at: now,
         };
-        let mut counts = self.storage.lock();
+        let mut counts = self.counts.lock();
         if counts.len() >= COUNTED_TENANTS_MAX {
             counts.clear();
         }

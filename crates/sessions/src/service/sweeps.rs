@@ -282,7 +282,7 @@ impl SessionsInner {
                 }
                 self.remove_disks(row.disk.as_deref(), row.manifest.as_deref()).await;
                 for object in self.store.remove_session(&row.tenant, &row.id).await? {
-                    self.remove_object(&object).await;
+                    self.objects.remove(&object).await;
                 }
                 self.sweeps.layers();
             }

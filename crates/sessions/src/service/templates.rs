@@ -22,7 +22,7 @@ use self::plan::{TemplateBase, TemplatePlan};
 pub use self::selected::SelectedTemplate;
 use super::detached::detached;
 use super::storage::StorageRequest;
-use super::{Sessions, SessionsInner, limits, records};
+use super::{Sessions, SessionsInner, limits};
 use crate::error::SessionError;
 use crate::store::rows::{
     SessionTemplate, TemplateArchiveRow, TemplateBuildDetail, TemplateBuildRow, TemplateRow,
@@ -342,7 +342,7 @@ impl Sessions {
         let inner = self.ready()?;
         let name = upload.kind.name(upload.hash)?;
         let stored = body.declared().unwrap_or(0);
-        inner.check_storage(upload.tenant, StorageRequest { stored, declared: 0 }).await?;
+        inner.storage.check(upload.tenant, StorageRequest { stored, declared: 0 }).await?;
         let mut row = TemplateArchiveRow {
             tenant: upload.tenant.to_owned(),
             name,
@@ -420,12 +420,12 @@ impl SessionsInner {
     ) -> Result<(), SessionError> {
         let key = run::piece_key(row, row.pieces);
         row.pieces += 1;
-        self.objects.put(&key, piece).await.map_err(records::objects)
+        self.objects.put(&key, piece).await
     }
 
     async fn remove_archive(&self, row: &TemplateArchiveRow) {
         for piece in 0..row.pieces {
-            self.remove_object(&run::piece_key(row, piece)).await;
+            self.objects.remove(&run::piece_key(row, piece)).await;
         }
     }
 
@@ -449,7 +449,7 @@ impl SessionsInner {
         tags: Vec<String>,
         memory_bytes: Option<u64>,
     ) -> Result<(TemplateRow, TemplateBuildRow), SessionError> {
-        self.check_storage(tenant, StorageRequest::default()).await?;
+        self.storage.check(tenant, StorageRequest::default()).await?;
         let now_ms = self.store.now_ms();
         let template = TemplateRow {
             id: self.ids.next("tpl_"),

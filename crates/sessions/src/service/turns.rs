@@ -97,7 +97,7 @@ impl Sessions {
         let inner = self.ready()?;
         let arrived = clock::now();
         check(&request)?;
-        inner.check_free().await?;
+        inner.storage.check_free().await?;
         let mut entry = inner.acquire(tenant, id).await?;
         let turn: TurnId = inner.ids.next("turn_").into();
         let mut request = Some(request);

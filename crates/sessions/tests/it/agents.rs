@@ -78,7 +78,7 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     }
     let heard: Vec<_> = heard.iter().map(|event| (**event).clone()).collect();
     assert_eq!(heard, events);
-    let usage = server.usage_total(TENANT, UsageQuery::default()).await.unwrap();
+    let usage = server.usage().unwrap().total(TENANT, UsageQuery::default()).await.unwrap();
     assert_eq!(usage.turns, 4);
     drop(stream);
     server.stop().await;
@@ -296,7 +296,8 @@ async fn a_fork_goes_on_with_the_conversation(engine: Engine) {
 async fn credentials_come_into_the_environment_and_are_not_shown(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
-    let made = server.create_credential(TENANT, "openai", "mine", "sk-secret").await.unwrap();
+    let made =
+        server.credentials().unwrap().create(TENANT, "openai", "mine", "sk-secret").await.unwrap();
     let request = CreateSession { credential: Some(made.id.clone()), ..CreateSession::default() };
     assert!(matches!(
         server.create("tenant-b", request.clone()).await,
@@ -304,11 +305,11 @@ async fn credentials_come_into_the_environment_and_are_not_shown(engine: Engine)
     ));
     let id = server.create(TENANT, request).await.unwrap().id;
     assert_eq!(server.out(&id, "echo $OPENAI_API_KEY").await, "sk-secret\n");
-    let listed = server.credentials(TENANT).await.unwrap();
+    let listed = server.credentials().unwrap().list(TENANT).await.unwrap();
     assert!(listed[0].last_used_at.is_some());
-    server.delete_credential(TENANT, &made.id).await.unwrap();
+    server.credentials().unwrap().delete(TENANT, &made.id).await.unwrap();
     assert!(matches!(
-        server.delete_credential(TENANT, &made.id).await,
+        server.credentials().unwrap().delete(TENANT, &made.id).await,
         Err(SessionError::NotFound("credential"))
     ));
     server.stop().await;

@@ -263,7 +263,7 @@ async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&Session
         server.create(TENANT, CreateSession::default()).await.map(drop),
         server.fork(TENANT, id, 1).await.map(drop),
         server.snapshot(TENANT, id, None).await.map(drop),
-        server.add_attachment(TENANT, id, "a", None, content).await.map(drop),
+        server.attachments().unwrap().add(TENANT, id, "a", None, content).await.map(drop),
         server.deploy(TENANT, agent("late", &[("a", "a")])).await.map(drop),
     ] {
         assert!(refused.as_ref().is_err_and(&is_right), "{refused:?}");
@@ -303,11 +303,12 @@ async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
     assert!(refused.as_ref().is_err_and(is_of("snapshots_max_per_tenant")), "{refused:?}");
     // What it takes.
     let much = Bytes::from(vec![1; 9 << 20]);
-    let refused = server.add_attachment(TENANT, &id, "a", None, much).await.map(drop);
+    let refused = server.attachments().unwrap().add(TENANT, &id, "a", None, much).await.map(drop);
     assert!(refused.as_ref().is_err_and(is_of("stored_bytes_max_per_tenant")), "{refused:?}");
     server.out(&id, "head -c 9000000 /dev/urandom > much; sync").await;
     let until_counted = async {
-        let add = || server.add_attachment(TENANT, &id, "a", None, Bytes::from_static(b"x"));
+        let add =
+            || server.attachments().unwrap().add(TENANT, &id, "a", None, Bytes::from_static(b"x"));
         while add().await.is_ok() {
             time::sleep(LOOK_AGAIN).await;
         }

@@ -137,7 +137,7 @@ impl AshCaller {
     }
 
     pub(super) async fn extra(&self, agent: &AgentView) -> Result<AshAgentExtra, AshFailure> {
-        let kept = self.sessions().document(&self.tenant, KIND, &agent.id).await?;
+        let kept = self.sessions().documents()?.find(&self.tenant, KIND, &agent.id).await?;
         Ok(kept.and_then(|kept| serde_json::from_value(kept.body).ok()).unwrap_or_default())
     }
 
@@ -147,7 +147,7 @@ impl AshCaller {
         extra: &AshAgentExtra,
     ) -> Result<(), AshFailure> {
         let body = serde_json::to_value(extra).map_err(AshFailure::internal)?;
-        Ok(self.sessions().put_document(&self.tenant, KIND, &agent.id, None, body).await?)
+        Ok(self.sessions().documents()?.put(&self.tenant, KIND, &agent.id, None, body).await?)
     }
 
     pub(super) async fn agent(&self, name: &str) -> Result<AgentView, AshFailure> {
@@ -304,7 +304,7 @@ pub(super) async fn remove(caller: AshCaller, Path(name): Path<String>) -> Answe
     caller.sessions().delete_agent(&caller.tenant, &name).await?;
     caller.forget(versions::KIND, &agent.id).await?;
     evals::forget(&caller, &agent.id).await?;
-    caller.sessions().delete_document(&caller.tenant, KIND, &agent.id).await?;
+    caller.sessions().documents()?.delete(&caller.tenant, KIND, &agent.id).await?;
     Ok(removed())
 }
 

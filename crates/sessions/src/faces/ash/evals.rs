@@ -129,7 +129,7 @@ pub(super) async fn start(
         })?;
     }
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
-    if sessions.count_documents(tenant, RUN, Some(&agent.id)).await? >= RUNS_MAX {
+    if sessions.documents()?.count(tenant, RUN, Some(&agent.id)).await? >= RUNS_MAX {
         return Err(AshFailure::bad(format!("an agent has at most {RUNS_MAX} runs")));
     }
     let wanted = |case: &EvalCase| {
@@ -153,7 +153,7 @@ pub(super) async fn start(
             ..EvalOutcome::default()
         };
         let body = serde_json::to_value(outcome).map_err(AshFailure::internal)?;
-        sessions.put_document(tenant, RESULT, &caller.new_id(), Some(&id), body).await?;
+        sessions.documents()?.put(tenant, RESULT, &caller.new_id(), Some(&id), body).await?;
     }
     let run = EvalRun {
         version: start.version_number,
@@ -162,9 +162,9 @@ pub(super) async fn start(
         ..EvalRun::default()
     };
     let body = serde_json::to_value(run).map_err(AshFailure::internal)?;
-    sessions.put_document(tenant, RUN, &id, Some(&agent.id), body).await?;
+    sessions.documents()?.put(tenant, RUN, &id, Some(&agent.id), body).await?;
     let open = json!({ "agent": agent.name, "server": sessions.server() });
-    sessions.put_document(tenant, OPEN, &id, Some(OPEN_RUNS), open).await?;
+    sessions.documents()?.put(tenant, OPEN, &id, Some(OPEN_RUNS), open).await?;
     let document = find(&caller, RUN, &agent.id, &id, "Eval run").await?;
     let shown = run_shape(&agent.name, &document);
     caller.face.shared.runs.work(&caller.face.sessions, &caller.tenant, &id, &agent.name);
@@ -215,7 +215,7 @@ pub(super) async fn compare(
     }
     let mut results = Vec::with_capacity(pairs.len());
     for (case, [result_a, result_b]) in pairs {
-        let known = caller.sessions().document(&caller.tenant, CASE, &case).await?;
+        let known = caller.sessions().documents()?.find(&caller.tenant, CASE, &case).await?;
         let question = known.map(|known| cases::case_of(&known).question).unwrap_or_default();
         results.push(json!({
             "caseId": case, "question": question, "resultA": result_a, "resultB": result_b,
@@ -261,7 +261,7 @@ pub(super) async fn score_result(
     score.check()?;
     let agent = caller.agent(&name).await?;
     let missing = || AshFailure::not_found("Eval result not found");
-    let known = caller.sessions().document(&caller.tenant, RESULT, &id).await?;
+    let known = caller.sessions().documents()?.find(&caller.tenant, RESULT, &id).await?;
     let run = known.ok_or_else(missing)?.parent.ok_or_else(missing)?;
     find(&caller, RUN, &agent.id, &run, "Eval result").await?;
     let changed = judge(&caller, &id, &score).await?;
@@ -276,14 +276,14 @@ async fn judge(
 ) -> Result<FaceDocument, AshFailure> {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     loop {
-        let known = sessions.document(tenant, RESULT, id).await?;
+        let known = sessions.documents()?.find(tenant, RESULT, id).await?;
         let known = known.ok_or_else(|| AshFailure::not_found("Eval result not found"))?;
         let mut outcome = outcome_of(&known);
         outcome.human_score = score.human_score.or(outcome.human_score);
         outcome.human_notes = score.human_notes.clone().or(outcome.human_notes);
         let body = serde_json::to_value(outcome).map_err(AshFailure::internal)?;
         let parent = known.parent.as_deref();
-        if let Some(done) = sessions.replace_document(tenant, &known, parent, body).await? {
+        if let Some(done) = sessions.documents()?.replace(tenant, &known, parent, body).await? {
             return Ok(done);
         }
     }
@@ -297,7 +297,7 @@ async fn find(
     id: &str,
     what: &str,
 ) -> Result<FaceDocument, AshFailure> {
-    let found = caller.sessions().document(&caller.tenant, kind, id).await?;
+    let found = caller.sessions().documents()?.find(&caller.tenant, kind, id).await?;
     let found = found.filter(|document| document.parent.as_deref() == Some(parent));
     found.ok_or_else(|| AshFailure::not_found(format!("{what} not found")))
 }

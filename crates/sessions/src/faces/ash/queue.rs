@@ -127,7 +127,7 @@ pub(super) async fn enqueue(
     };
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     let pending = Some(QueueItemStatus::Pending.as_str());
-    if sessions.count_documents(tenant, KIND, pending).await? >= PENDING_MAX {
+    if sessions.documents()?.count(tenant, KIND, pending).await? >= PENDING_MAX {
         let message = format!("{PENDING_MAX} items are waiting already");
         return Err(AshFailure::new(StatusCode::TOO_MANY_REQUESTS, message));
     }
@@ -142,7 +142,7 @@ pub(super) async fn enqueue(
     };
     let id = caller.new_id();
     let body = serde_json::to_value(&item).map_err(AshFailure::internal)?;
-    sessions.put_document(tenant, KIND, &id, pending, body).await?;
+    sessions.documents()?.put(tenant, KIND, &id, pending, body).await?;
     let kept = find(&caller, &id).await?;
     caller.face.shared.queue.wake(&caller.face.sessions, &caller.tenant);
     Ok(created(json!({ "item": shape(&caller, &kept) })))
@@ -151,16 +151,16 @@ pub(super) async fn enqueue(
 /// Forgets the oldest items that are over when there are too many.
 async fn make_room(caller: &AshCaller) -> Result<(), AshFailure> {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
-    if sessions.count_documents(tenant, KIND, None).await? < ITEMS_MAX {
+    if sessions.documents()?.count(tenant, KIND, None).await? < ITEMS_MAX {
         return Ok(());
     }
     for status in [QueueItemStatus::Completed, QueueItemStatus::Cancelled, QueueItemStatus::Failed]
     {
         let parent = Some(status.as_str());
-        let oldest = sessions.documents(tenant, KIND, parent, None, LIST).await?;
+        let oldest = sessions.documents()?.list(tenant, KIND, parent, None, LIST).await?;
         if !oldest.is_empty() {
             for item in oldest {
-                sessions.delete_document(tenant, KIND, &item.id).await?;
+                sessions.documents()?.delete(tenant, KIND, &item.id).await?;
             }
             return Ok(());
         }
@@ -183,7 +183,10 @@ pub(super) async fn list(caller: AshCaller, AshQuery(listing): AshQuery<QueueLis
     let mut after: Option<String> = None;
     loop {
         let sessions = caller.sessions();
-        let page = sessions.documents(&caller.tenant, KIND, status, after.as_deref(), LIST).await?;
+        let page = sessions
+            .documents()?
+            .list(&caller.tenant, KIND, status, after.as_deref(), LIST)
+            .await?;
         for item in &page {
             items.truncate(limit - 1);
             items.push_front(shape(&caller, item));
@@ -200,7 +203,7 @@ pub(super) async fn stats(caller: AshCaller) -> Answer {
     let mut stats = serde_json::Map::new();
     for status in QueueItemStatus::ALL {
         let name = status.as_str();
-        let count = caller.sessions().count_documents(&caller.tenant, KIND, Some(name)).await?;
+        let count = caller.sessions().documents()?.count(&caller.tenant, KIND, Some(name)).await?;
         stats.insert(name.to_owned(), json!(count));
     }
     Ok(Json(json!({ "stats": stats })))
@@ -220,7 +223,7 @@ pub(super) async fn cancel(caller: AshCaller, Path(id): Path<String>) -> Answer 
     let is_pending = item.parent.as_deref() == Some(QueueItemStatus::Pending.as_str());
     if is_pending {
         let body = item.body.clone();
-        let changed = sessions.replace_document(tenant, &item, cancelled, body).await?;
+        let changed = sessions.documents()?.replace(tenant, &item, cancelled, body).await?;
         if let Some(changed) = changed {
             return Ok(Json(json!({ "item": shape(&caller, &changed) })));
         }
@@ -230,7 +233,8 @@ pub(super) async fn cancel(caller: AshCaller, Path(id): Path<String>) -> Answer 
 }
 
 async fn find(caller: &AshCaller, id: &str) -> Result<FaceDocument, AshFailure> {
-    let found = caller.sessions().document(&caller.tenant, KIND, &id.to_lowercase()).await?;
+    let found =
+        caller.sessions().documents()?.find(&caller.tenant, KIND, &id.to_lowercase()).await?;
     found.ok_or_else(|| AshFailure::not_found("Queue item not found"))
 }
 

@@ -75,7 +75,8 @@ pub(super) async fn create_credential(
         )));
     }
     let sessions = caller.sessions();
-    let made = sessions.create_credential(&caller.tenant, &body.kind, &label, &body.key).await?;
+    let made =
+        sessions.credentials()?.create(&caller.tenant, &body.kind, &label, &body.key).await?;
     Ok(created(json!({ "credential": credential(&caller, &made) })))
 }
 
@@ -86,7 +87,7 @@ fn is_bedrock(key: &str) -> bool {
 
 /// `GET /api/credentials`.
 pub(super) async fn credentials(caller: AshCaller) -> Answer {
-    let all = caller.sessions().credentials(&caller.tenant).await?;
+    let all = caller.sessions().credentials()?.list(&caller.tenant).await?;
     let shown: Vec<Value> = all.iter().map(|one| credential(&caller, one)).collect();
     Ok(Json(json!({ "credentials": shown })))
 }
@@ -94,7 +95,7 @@ pub(super) async fn credentials(caller: AshCaller) -> Answer {
 /// `DELETE /api/credentials/{id}`.
 pub(super) async fn remove_credential(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let id = ids::ours(ids::CREDENTIAL, &uuid).ok_or(SessionError::NotFound("credential"))?;
-    caller.sessions().delete_credential(&caller.tenant, &id).await?;
+    caller.sessions().credentials()?.delete(&caller.tenant, &id).await?;
     Ok(removed())
 }
 
@@ -145,11 +146,11 @@ pub(super) async fn attach(
         put(&files, &format!("attachments/{name}"), &content).await?;
     }
     let content = Bytes::from(content);
-    let kept = sessions.add_attachment(tenant, &session.id, &name, Some(&media_type), content);
+    let kept = sessions.attachments()?.add(tenant, &session.id, &name, Some(&media_type), content);
     let kept = kept.await?;
     if let Some(message) = &message {
         let body = json!(message);
-        sessions.put_document(tenant, LINK, &kept.id, Some(&session.id), body).await?;
+        sessions.documents()?.put(tenant, LINK, &kept.id, Some(&session.id), body).await?;
     }
     let message = message.as_deref().unwrap_or(UNLINKED);
     Ok(created(json!({ "attachment": attachment(&caller, &kept, message) })))
@@ -158,7 +159,7 @@ pub(super) async fn attach(
 /// `GET /api/sessions/{id}/attachments`.
 pub(super) async fn attachments(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let session = caller.session(&uuid).await?;
-    let all = caller.sessions().attachments(&caller.tenant, &session.id).await?;
+    let all = caller.sessions().attachments()?.list(&caller.tenant, &session.id).await?;
     let links = caller.documents(LINK, Some(&session.id)).await?;
     let links: HashMap<String, Value> =
         links.into_iter().map(|link| (link.id, link.body)).collect();
@@ -178,7 +179,7 @@ pub(super) async fn download_attachment(
     Path(uuid): Path<String>,
 ) -> Result<Response, AshFailure> {
     let id = attachment_id(&uuid)?;
-    let (kept, content) = caller.sessions().attachment(&caller.tenant, &id).await?;
+    let (kept, content) = caller.sessions().attachments()?.read(&caller.tenant, &id).await?;
     let media_type = kept.media_type.as_deref().unwrap_or(media::UNKNOWN);
     Ok((download(media_type, &kept.name), content).into_response())
 }
@@ -186,8 +187,8 @@ pub(super) async fn download_attachment(
 /// `DELETE /api/attachments/{id}`.
 pub(super) async fn remove_attachment(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
     let id = attachment_id(&uuid)?;
-    caller.sessions().delete_attachment(&caller.tenant, &id).await?;
-    caller.sessions().delete_document(&caller.tenant, LINK, &id).await?;
+    caller.sessions().attachments()?.delete(&caller.tenant, &id).await?;
+    caller.sessions().documents()?.delete(&caller.tenant, LINK, &id).await?;
     Ok(removed())
 }
 
@@ -249,7 +250,7 @@ impl AshUsage {
 /// `GET /api/usage`.
 pub(super) async fn usage(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>) -> Answer {
     let limit = used.limit.unwrap_or(USAGE).clamp(1, USAGE_MAX);
-    let turns = caller.sessions().usage(&caller.tenant, used.query()?, limit).await?;
+    let turns = caller.sessions().usage()?.turns(&caller.tenant, used.query()?, limit).await?;
     let all = turns.iter().flat_map(|turn| entries(&caller, turn)).take(limit);
     Ok(Json(json!({ "events": all.collect::<Vec<Value>>() })))
 }
@@ -286,7 +287,7 @@ fn seconds(used: &UsageTotal) -> f64 {
 
 /// `GET /api/usage/stats`.
 pub(super) async fn usage_stats(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>) -> Answer {
-    let total = caller.sessions().usage_total(&caller.tenant, used.query()?).await?;
+    let total = caller.sessions().usage()?.total(&caller.tenant, used.query()?).await?;
     Ok(Json(json!({ "stats": stats(&total) })))
 }
 
@@ -306,7 +307,7 @@ fn stats(total: &UsageTotal) -> Value {
 pub(super) async fn analytics(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>) -> Answer {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     let agents = sessions.agents(tenant).await?;
-    let usage = sessions.usage_total(tenant, used.query()?).await?;
+    let usage = sessions.usage()?.total(tenant, used.query()?).await?;
     let mut by_status: BTreeMap<&str, u64> = BTreeMap::new();
     let mut filter = ListQuery { limit: USAGE_MAX, ..ListQuery::default() };
     loop {

@@ -102,7 +102,7 @@ impl AshCaller {
     ) -> Result<(), AshFailure> {
         let body = serde_json::to_value(version).map_err(AshFailure::internal)?;
         let parent = Some(&*agent.id);
-        Ok(self.sessions().put_document(&self.tenant, KIND, id, parent, body).await?)
+        Ok(self.sessions().documents()?.put(&self.tenant, KIND, id, parent, body).await?)
     }
 
     /// Gives new sessions this prompt.
@@ -124,7 +124,8 @@ pub(super) async fn prompt(
     agent: &str,
     number: u32,
 ) -> Result<Option<String>, SessionError> {
-    let versions = sessions.documents(tenant, KIND, Some(agent), None, VERSIONS_MAX).await?;
+    let versions =
+        sessions.documents()?.list(tenant, KIND, Some(agent), None, VERSIONS_MAX).await?;
     let mut versions = versions
         .into_iter()
         .filter_map(|kept| serde_json::from_value::<AshVersion>(kept.body).ok());
@@ -234,7 +235,7 @@ pub(super) async fn remove(
         caller.keep_extra(&agent, &extra).await?;
         caller.prompt(&agent, None).await?;
     }
-    caller.sessions().delete_document(&caller.tenant, KIND, &kept.document.id).await?;
+    caller.sessions().documents()?.delete(&caller.tenant, KIND, &kept.document.id).await?;
     Ok(removed())
 }
 

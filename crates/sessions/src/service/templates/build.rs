@@ -183,7 +183,7 @@ impl SessionsInner {
         deadline: Instant,
     ) -> Result<String, TemplateStepFailure> {
         let row = build.row.lock().clone();
-        self.check_free().await?;
+        self.storage.check_free().await?;
         let archive = match &step.action {
             StepAction::Copy { archive, .. } => {
                 Some(self.archive_of_step(&row.tenant, archive).await?)

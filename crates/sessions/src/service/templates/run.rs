@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use node::objects::ObjectStore;
 use sandbox::{ProcessEnd, ProcessHandle, ProcessStreams, SandboxedSession, SessionProgram};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
@@ -14,6 +13,7 @@ use super::log::BuildLog;
 use super::plan::{LayerStep, PIP_INSTALL, StepAction};
 use crate::error::SessionError;
 use crate::service::environment::environment;
+use crate::service::objects::SessionObjects;
 use crate::service::program_end::signal_name;
 use crate::store::rows::TemplateArchiveRow;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub(super) struct StepContext<'a> {
     /// Log that its output goes to.
     pub(super) log: &'a BuildLog,
     /// Archive that it copies from, and where its pieces are.
-    pub(super) archive: Option<(&'a TemplateArchiveRow, &'a ObjectStore)>,
+    pub(super) archive: Option<(&'a TemplateArchiveRow, &'a SessionObjects)>,
     /// When the build has to be over.
     pub(super) deadline: Instant,
     /// True when the build is cancelled.
@@ -209,17 +209,16 @@ pub(super) fn piece_key(archive: &TemplateArchiveRow, piece: u64) -> String {
 
 async fn piece(
     archive: &TemplateArchiveRow,
-    objects: &ObjectStore,
+    objects: &SessionObjects,
     number: u64,
 ) -> Result<bytes::Bytes, SessionError> {
-    let found = objects.get(&piece_key(archive, number)).await;
-    let found = found.map_err(crate::service::records::objects)?;
+    let found = objects.get(&piece_key(archive, number)).await?;
     found.ok_or_else(|| SessionError::internal("a piece of an archive is missing"))
 }
 
 async fn first_bytes(
     archive: &TemplateArchiveRow,
-    objects: &ObjectStore,
+    objects: &SessionObjects,
 ) -> Result<Vec<u8>, SessionError> {
     Ok(piece(archive, objects, 0).await?.iter().take(2).copied().collect())
 }
@@ -227,7 +226,7 @@ async fn first_bytes(
 /// Writes an archive to the input of its step, and closes it.
 async fn feed(
     input: Option<pipe::Sender>,
-    archive: Option<(&TemplateArchiveRow, &ObjectStore)>,
+    archive: Option<(&TemplateArchiveRow, &SessionObjects)>,
 ) -> Result<(), SessionError> {
     let (Some(mut input), Some((archive, objects))) = (input, archive) else { return Ok(()) };
     for number in 0..archive.pieces {

@@ -45,7 +45,7 @@ impl SessionsInner {
     ) -> Result<bool, SessionError> {
         let bytes = serde_json::to_vec(&message.request).map_err(SessionError::internal)?.len();
         let stored = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.check_storage(&entry.tenant, StorageRequest { stored, declared: 0 }).await?;
+        self.storage.check(&entry.tenant, StorageRequest { stored, declared: 0 }).await?;
         let epoch = entry.state.lock().row.epoch;
         self.store.waiting.keep(&entry.id, epoch, message).await
     }

@@ -94,7 +94,7 @@ pub(super) fn case_of(document: &FaceDocument) -> EvalCase {
 
 async fn room(caller: &AshCaller, agent: &AgentView, more: usize) -> Result<(), AshFailure> {
     let sessions = caller.sessions();
-    let known = sessions.count_documents(&caller.tenant, CASE, Some(&agent.id)).await?;
+    let known = sessions.documents()?.count(&caller.tenant, CASE, Some(&agent.id)).await?;
     let more = u64::try_from(more).unwrap_or(u64::MAX);
     match known.saturating_add(more) > CASES_MAX {
         true => Err(AshFailure::bad(format!("an agent has at most {CASES_MAX} cases"))),
@@ -112,7 +112,7 @@ pub(in super::super) async fn create(
     let body = case.check()?;
     room(&caller, &agent, 1).await?;
     let id = caller.new_id();
-    caller.sessions().put_document(&caller.tenant, CASE, &id, Some(&agent.id), body).await?;
+    caller.sessions().documents()?.put(&caller.tenant, CASE, &id, Some(&agent.id), body).await?;
     let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
     Ok(created(flat_and_named("case", shape(&name, &kept))))
 }
@@ -158,7 +158,7 @@ pub(in super::super) async fn import(
     let imported = bodies.len();
     for body in bodies {
         let (id, parent) = (caller.new_id(), Some(&*agent.id));
-        caller.sessions().put_document(&caller.tenant, CASE, &id, parent, body).await?;
+        caller.sessions().documents()?.put(&caller.tenant, CASE, &id, parent, body).await?;
     }
     Ok(Json(json!({ "imported": imported })))
 }
@@ -189,7 +189,7 @@ pub(in super::super) async fn update(
     let case: EvalCase = serde_json::from_value(fields)
         .map_err(|error| AshFailure::bad(format!("body: {error}")))?;
     let body = case.check()?;
-    caller.sessions().put_document(&caller.tenant, CASE, &id, Some(&agent.id), body).await?;
+    caller.sessions().documents()?.put(&caller.tenant, CASE, &id, Some(&agent.id), body).await?;
     let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
     Ok(Json(flat_and_named("case", shape(&name, &kept))))
 }
@@ -201,7 +201,7 @@ pub(in super::super) async fn remove(
 ) -> Answer {
     let agent = caller.agent(&name).await?;
     let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
-    caller.sessions().delete_document(&caller.tenant, CASE, &kept.id).await?;
+    caller.sessions().documents()?.delete(&caller.tenant, CASE, &kept.id).await?;
     Ok(removed())
 }
 

@@ -55,8 +55,9 @@ impl EvalRuns {
     }
 
     async fn find(&self, sessions: &Sessions) -> Result<(), SessionError> {
-        for tenant in sessions.tenants_of_documents(OPEN, OPEN_RUNS).await? {
-            let open = sessions.documents(&tenant, OPEN, Some(OPEN_RUNS), None, PAGE).await?;
+        for tenant in sessions.documents()?.tenants(OPEN, OPEN_RUNS).await? {
+            let open =
+                sessions.documents()?.list(&tenant, OPEN, Some(OPEN_RUNS), None, PAGE).await?;
             let tenant: Arc<str> = tenant.into();
             for run in open {
                 if run.body["server"].as_str() == Some(sessions.server()) {
@@ -132,14 +133,14 @@ impl RunningEval {
             run.summary.clone_from(&summary);
         })
         .await?;
-        self.sessions.delete_document(&self.tenant, OPEN, &self.run).await?;
+        self.sessions.documents()?.delete(&self.tenant, OPEN, &self.run).await?;
         Ok(())
     }
 
     /// Asks all questions that have not been answered.
     async fn all(&self) -> Result<(), SessionError> {
         let agent = self.sessions.agent(&self.tenant, &self.agent).await?;
-        let run = self.sessions.document(&self.tenant, RUN, &self.run).await?;
+        let run = self.sessions.documents()?.find(&self.tenant, RUN, &self.run).await?;
         let run = run.map(|run| run_of(&run)).ok_or(SessionError::NotFound("run"))?;
         let prompt = match run.version {
             Some(number) => {
@@ -150,8 +151,13 @@ impl RunningEval {
         let (mut done, mut after) = (0_usize, None::<String>);
         loop {
             let parent = Some(&*self.run);
-            let page =
-                self.sessions.documents(&self.tenant, RESULT, parent, after.as_deref(), PAGE);
+            let page = self.sessions.documents()?.list(
+                &self.tenant,
+                RESULT,
+                parent,
+                after.as_deref(),
+                PAGE,
+            );
             let page = page.await?;
             after = page.last().map(|last| last.id.clone());
             for result in &page {
@@ -174,7 +180,7 @@ impl RunningEval {
     /// Asks one question.
     async fn one(&self, id: &str, prompt: Option<String>) -> Result<(), SessionError> {
         let outcome = self.settle(id, |outcome| outcome.status = "running".to_owned()).await?;
-        let case = self.sessions.document(&self.tenant, CASE, &outcome.case).await?;
+        let case = self.sessions.documents()?.find(&self.tenant, CASE, &outcome.case).await?;
         let began = clock::now();
         let (answer, case) = match case.map(|case| case_of(&case)) {
             None => (Err(format!("Eval case {} not found", outcome.case)), None),
@@ -235,8 +241,13 @@ impl RunningEval {
         let mut after: Option<String> = None;
         loop {
             let parent = Some(&*self.run);
-            let page =
-                self.sessions.documents(&self.tenant, RESULT, parent, after.as_deref(), PAGE);
+            let page = self.sessions.documents()?.list(
+                &self.tenant,
+                RESULT,
+                parent,
+                after.as_deref(),
+                PAGE,
+            );
             let page = page.await?;
             after = page.last().map(|last| last.id.clone());
             all.extend(page.iter().map(outcome_of));
@@ -276,12 +287,12 @@ impl RunningEval {
         apply: impl Fn(&FaceDocument) -> Result<Value, SessionError>,
     ) -> Result<FaceDocument, SessionError> {
         loop {
-            let known = self.sessions.document(&self.tenant, kind, id).await?;
+            let known = self.sessions.documents()?.find(&self.tenant, kind, id).await?;
             let known = known.ok_or(SessionError::NotFound("run"))?;
             let (body, parent) = (apply(&known)?, known.parent.clone());
             let tenant = &*self.tenant;
             let replaced =
-                self.sessions.replace_document(tenant, &known, parent.as_deref(), body).await?;
+                self.sessions.documents()?.replace(tenant, &known, parent.as_deref(), body).await?;
             if let Some(replaced) = replaced {
                 return Ok(replaced);
             }

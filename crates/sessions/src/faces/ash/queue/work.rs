@@ -68,11 +68,11 @@ impl QueueTenants {
 
     async fn sweep(&self, sessions: &Sessions, is_first: bool) -> Result<(), SessionError> {
         let processing = QueueItemStatus::Processing.as_str();
-        for tenant in sessions.tenants_of_documents(KIND, processing).await? {
+        for tenant in sessions.documents()?.tenants(KIND, processing).await? {
             self.free(sessions, &tenant, is_first).await?;
         }
         let pending = QueueItemStatus::Pending.as_str();
-        for tenant in sessions.tenants_of_documents(KIND, pending).await? {
+        for tenant in sessions.documents()?.tenants(KIND, pending).await? {
             self.wake(sessions, &tenant.into());
         }
         Ok(())
@@ -86,7 +86,7 @@ impl QueueTenants {
         is_first: bool,
     ) -> Result<(), SessionError> {
         let processing = Some(QueueItemStatus::Processing.as_str());
-        for document in sessions.documents(tenant, KIND, processing, None, PAGE).await? {
+        for document in sessions.documents()?.list(tenant, KIND, processing, None, PAGE).await? {
             let item = item_of(&document);
             // What this server had before it was started, nobody has.
             let is_ours = item.server.as_deref() == Some(sessions.server());
@@ -237,7 +237,8 @@ async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, Sessio
     let mut after: Option<String> = None;
     loop {
         let pending = Some(QueueItemStatus::Pending.as_str());
-        let page = sessions.documents(tenant, KIND, pending, after.as_deref(), PAGE).await?;
+        let page =
+            sessions.documents()?.list(tenant, KIND, pending, after.as_deref(), PAGE).await?;
         after = page.last().map(|last| last.id.clone());
         let is_last = page.len() < PAGE;
         for document in page {
@@ -283,7 +284,7 @@ async fn put(
     item: &QueueItem,
 ) -> Result<Option<FaceDocument>, SessionError> {
     let body = serde_json::to_value(item).map_err(SessionError::internal)?;
-    sessions.replace_document(tenant, known, Some(status.as_str()), body).await
+    sessions.documents()?.replace(tenant, known, Some(status.as_str()), body).await
 }
 
 fn item_of(document: &FaceDocument) -> QueueItem {

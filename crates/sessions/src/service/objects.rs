@@ -1,0 +1,47 @@
+//! Folders, attachments and archives in the object store.
+
+use bytes::Bytes;
+use node::objects::{ObjectStore, ObjectsError};
+
+use crate::error::SessionError;
+
+/// Objects that belong to agents, sessions and templates. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SessionObjects(ObjectStore);
+
+impl SessionObjects {
+    pub(super) fn new(store: ObjectStore) -> SessionObjects {
+        SessionObjects(store)
+    }
+
+    /// Stores an object.
+    ///
+    /// # Errors
+    /// When the object store cannot be reached.
+    pub(super) async fn put(&self, key: &str, content: Bytes) -> Result<(), SessionError> {
+        self.0.put(key, content).await.map_err(unavailable)
+    }
+
+    /// An object; none when there is none.
+    ///
+    /// # Errors
+    /// When the object store cannot be reached.
+    pub(super) async fn get(&self, key: &str) -> Result<Option<Bytes>, SessionError> {
+        self.0.get(key).await.map_err(unavailable)
+    }
+
+    /// Removes an object that nobody needs. One that cannot be removed stays.
+    pub(super) async fn remove(&self, key: &str) {
+        if let Err(error) = self.0.delete(key).await {
+            tracing::warn!(
+                key,
+                error = &error as &dyn std::error::Error,
+                "an object that nobody needs could not be removed"
+            );
+        }
+    }
+}
+
+fn unavailable(error: ObjectsError) -> SessionError {
+    SessionError::Unavailable(Box::new(error))
+}
