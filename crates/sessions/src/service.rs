@@ -11,13 +11,16 @@
 
 mod acquire;
 mod activity;
+mod admission;
 mod agents;
 mod archives;
 mod attachments;
 mod backup;
+mod base;
 mod body;
 mod books;
 mod cluster;
+mod compose;
 pub(crate) mod contexts;
 mod create;
 mod credentials;
@@ -29,10 +32,12 @@ mod drain;
 mod entry;
 mod environment;
 mod exec;
+mod factory;
 mod fence;
 mod files;
 mod fork;
 mod gates;
+mod grants;
 mod launch;
 mod lifecycle;
 mod limits;
@@ -48,7 +53,9 @@ mod program_end;
 mod programs;
 mod recover;
 mod requests;
+mod shared;
 mod snapshots;
+mod start_command;
 mod starts;
 mod storage;
 mod sweeps;
@@ -59,41 +66,41 @@ mod turns;
 mod usage;
 mod views;
 
-use node::task::Boxed;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use api::{SandboxCounts, SessionList};
-use node::auth::{TokenPrincipal, TokenRegistry};
+use api::{SandboxCounts, SessionLimits, SessionList};
+use node::auth::TokenPrincipal;
 use node::changes::RecordFeed;
-use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
 use node::cluster::{LeaseVerifier, PeerForwarder};
 use node::current::CurrentSettings;
-use node::gateway::GrantGateway;
 use node::http::Shares;
+use node::task::Boxed;
 use node::telemetry::Registry;
-use node::traces::Tracer;
 use parking_lot::Mutex;
-use sandbox::Engine;
 use tokio::sync::mpsc;
 
 use self::acquire::SessionUse;
 pub use self::activity::SessionActivity;
+use self::admission::SandboxAdmission;
 pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
 pub use self::attachments::{ATTACHMENT_BYTES_MAX, SessionAttachments, StoredAttachment};
 pub use self::backup::SessionFileNames;
 use self::books::ResidentLedger;
 use self::cluster::ClusterPlace;
+use self::compose::OpenedStores;
 pub use self::credentials::CredentialVault;
 use self::directory::SessionDirectory;
 pub use self::documents::{FaceDocument, FaceDocuments};
 use self::drain::SessionDrain;
 pub use self::exec::{ExecEvent, ExecStream};
+use self::factory::SandboxFactory;
 pub(crate) use self::fence::SessionFence;
 pub use self::files::{SandboxGuard, SessionFiles};
+use self::gates::GrantGates;
+use self::launch::ProgramLauncher;
 pub use self::logs::{AgentLogLine, LogLevel};
 use self::objects::SessionObjects;
 pub use self::parts::{HandoverTerms, ReadyNodes, SessionParts};
@@ -101,7 +108,6 @@ use self::prefetch::PrefetchQueue;
 use self::prewarm::PrewarmPool;
 pub(crate) use self::program_end::{exec_result, signal_name};
 pub use self::requests::{CreateExtras, DeadlineAction, ListQuery, SessionUpdate};
-use self::starts::StartLimiter;
 use self::storage::StorageQuota;
 use self::sweeps::timers::SweepTimers;
 use self::templates::RunningBuilds;
@@ -113,13 +119,11 @@ use self::views::{counted, shown};
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::{EventWriter, LostSession};
-use crate::interpreter::LONG_FRAMES_MAX;
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
-use crate::model::{ModelKey, ModelRelay, UsageTotals};
+use crate::model::UsageTotals;
 use crate::other_nodes::OtherNodes;
 use crate::store::rows::SessionFilter;
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
-use crate::terminals::KEPT_IN_ALL_MAX;
 use crate::workspace::WorkspaceStore;
 
 /// Agents and sessions. Cheap to clone.
@@ -134,43 +138,34 @@ enum ServerSupport {
     Unavailable(Arc<str>),
 }
 
+/// Owners of the service's state, and the lives of sessions.
 pub(crate) struct SessionsInner {
     config: CurrentSettings<SessionsConfig>,
     cluster: Arc<ClusterPlace>,
     directory: Arc<SessionDirectory>,
     /// Comparison with the store after a lapse of the lease.
     verifier: Mutex<Option<LeaseVerifier>>,
-    ready_nodes: Option<Arc<dyn ReadyNodes>>,
-    engine: Engine,
     store: SessionStore,
     objects: SessionObjects,
     secrets: SecretStore,
     writer: EventWriter,
     workspaces: WorkspaceStore,
-    /// The way to the model, where there is one, and the server's key for it.
-    relay: Option<ModelRelay>,
-    model_key: Option<ModelKey>,
-    claude: Option<String>,
     is_shared: bool,
     drain: SessionDrain,
     prefetch: PrefetchQueue,
-    gateway: Option<Arc<dyn GrantGateway>>,
-    tokens: Option<TokenRegistry>,
-    tracer: Option<Tracer>,
     ids: Arc<IdGenerator>,
     books: Arc<ResidentLedger>,
     metrics: Arc<SessionCounters>,
-    /// Model usage of all agents together.
-    model_use: Arc<UsageTotals>,
-    prewarm: PrewarmPool,
-    /// Numbers the sandboxes in which versions of agents and layers of templates are made.
-    builds: AtomicU64,
+    admission: Arc<SandboxAdmission>,
+    sandboxes: Arc<SandboxFactory>,
+    gates: Arc<GrantGates>,
+    launcher: Arc<ProgramLauncher>,
+    prewarm: Arc<PrewarmPool>,
     /// Builds of templates that are under way here.
     template_builds: RunningBuilds,
     sweeps: Arc<SweepTimers>,
     /// Cold disks on their way to the object store.
     archives: ArchiveQueue,
-    starts: StartLimiter,
     /// Places for long lines of contexts.
     long_frames: Arc<Shares>,
     /// Places for terminals that outlive their clients.
@@ -208,15 +203,12 @@ impl Sessions {
     ) -> Boxed<'a, Result<Sessions, SessionError>> {
         Box::pin(async move {
             let metrics = Arc::new(SessionCounters::new(registry));
-            let SessionParts { config, engine, store, objects, sealer, .. } = parts;
-            limits::check_config(&config)?;
-            let store = SessionStore::open(store).await?;
-            let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
-            let ids = Arc::new(IdGenerator::new().map_err(SessionError::internal)?);
-            let (data_dir, ready) = (parts.data_dir, config.ready);
+            limits::check_config(&parts.config)?;
+            let store = SessionStore::open(parts.store.clone()).await?;
             let opened = {
-                let objects = objects.clone();
-                let restores = metrics.restores.clone();
+                let (data_dir, ready) = (parts.data_dir.clone(), parts.config.ready);
+                let ready_size = limits::disk_size(&parts.config, &SessionLimits::default());
+                let (objects, restores) = (parts.objects.clone(), metrics.restores.clone());
                 let open =
                     move || WorkspaceStore::open(&data_dir, objects, ready_size, ready, restores);
                 node::task::blocking(open).await.map_err(SessionError::internal)?
@@ -227,86 +219,10 @@ impl Sessions {
                     return Ok(Sessions::unavailable(&node::telemetry::error_chain(&error)));
                 }
             };
-            let relay = match &config.model.url {
-                Some(url) => Some(model_relay(url)?.fenced_by(parts.fence)),
-                None => None,
-            };
-            let model_key = match &parts.model_key {
-                Some(key) => Some(model_key(key)?),
-                None => None,
-            };
-            let (writer, lost) = EventWriter::start(store.clone());
-            let books = ResidentLedger::new(config.resident_max, config.capacity, clock::now());
-            let (books, sweeps) = (Arc::new(books), Arc::new(SweepTimers::default()));
-            let config = CurrentSettings::new(config);
-            let cluster = ClusterPlace::new(config.clone(), parts.membership);
-            let directory = SessionDirectory::new(
-                store.clone(),
-                writer.clone(),
-                Arc::clone(&cluster),
-                Arc::clone(&books),
-                Arc::clone(&sweeps),
-            );
-            let storage = StorageQuota::new(
-                config.clone(),
-                Arc::clone(&cluster),
-                store.clone(),
-                workspaces.clone(),
-            );
-            let objects = SessionObjects::new(objects);
-            let secrets = SecretStore::new(sealer);
-            let credentials =
-                CredentialVault::new(store.credentials.clone(), secrets.clone(), Arc::clone(&ids));
-            let credentials = Arc::new(credentials);
-            let attachments = SessionAttachments::new(
-                store.attachments.clone(),
-                objects.clone(),
-                Arc::clone(&ids),
-                Arc::clone(&directory),
-                Arc::clone(&storage),
-            );
-            let (documents, usage) = (store.documents.clone(), store.usage.clone());
             let model_use = Arc::new(UsageTotals::default());
-            let inner = Arc::new(SessionsInner {
-                verifier: Mutex::new(Some(cluster.membership().serving().verify())),
-                cluster,
-                directory,
-                ready_nodes: parts.ready_nodes,
-                engine,
-                store,
-                objects,
-                secrets,
-                writer,
-                workspaces,
-                relay,
-                model_key,
-                claude: parts.claude,
-                is_shared: parts.is_shared,
-                drain: SessionDrain::new(parts.handover),
-                prefetch: PrefetchQueue::default(),
-                gateway: parts.gateway,
-                tokens: parts.tokens,
-                tracer: parts.tracer,
-                ids,
-                books,
-                metrics,
-                model_use: Arc::clone(&model_use),
-                prewarm: PrewarmPool::default(),
-                builds: AtomicU64::new(0),
-                template_builds: RunningBuilds::default(),
-                sweeps,
-                archives: ArchiveQueue::new(),
-                starts: StartLimiter::new(),
-                long_frames: Shares::new(LONG_FRAMES_MAX, 1),
-                terminal_places: Shares::new(KEPT_IN_ALL_MAX, 1),
-                credentials,
-                attachments,
-                storage,
-                documents: FaceDocuments::new(documents),
-                usage: UsageReports::new(usage),
-                lost: Mutex::new(Some(lost)),
-                config,
-            });
+            let opened =
+                OpenedStores { store, workspaces, metrics, model_use: Arc::clone(&model_use) };
+            let inner = SessionsInner::compose(parts, opened)?;
             registry.register_collector(Box::new(ModelUse::of_agents(model_use)));
             let resident_max = inner.config.now().resident_max;
             inner.recover().await?;
@@ -546,15 +462,4 @@ impl SessionsInner {
         self.metrics.fill(&mut counts);
         counts
     }
-}
-
-fn model_relay(url: &str) -> Result<ModelRelay, SessionError> {
-    ModelRelay::new(url, TlsRoots::Machine)
-        .map_err(|what| SessionError::invalid("sessions.model.url", what))
-}
-
-fn model_key(key: &str) -> Result<ModelKey, SessionError> {
-    ModelKey::new(key).ok_or_else(|| {
-        SessionError::invalid("sessions.model.api_key", "has characters that no key has")
-    })
 }

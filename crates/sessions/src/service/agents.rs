@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::{AgentFile, AgentRuntime, AgentUpdate, AgentVersion, AgentView, DeployRequest};
@@ -20,7 +19,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
 use self::folder::FolderEntry;
-use super::books::ResidentKey;
 use super::detached::detached;
 use super::entry::SessionSandbox;
 use super::environment::{LaunchEnvironment, environment};
@@ -52,9 +50,6 @@ const INSTALL_LAST_WORDS: Duration = Duration::from_secs(1);
 const INSTALL: &str = "install.sh";
 /// The file that makes an agent Claude's.
 const CLAUDE_MD: &str = "CLAUDE.md";
-/// First of the numbers of sandboxes in which versions and layers are made, apart from those that
-/// are ready.
-pub(super) const BUILDS_FROM: u64 = 1 << 62;
 /// The signal that nobody ignores.
 const SIGKILL: i32 = 9;
 
@@ -100,7 +95,7 @@ impl Sessions {
         detached(async move {
             let row = Box::pin(inner.deploy(&tenant, request, files, &runtime)).await?;
             let version = row.active_version;
-            inner.replenish(row.clone());
+            inner.prewarm.replenish(row.clone());
             inner.shown_agent(row, version, runtime)
         })
         .await
@@ -147,7 +142,7 @@ impl Sessions {
     ) -> Result<AgentView, SessionError> {
         let inner = self.ready()?;
         check_settings(inner, &update)?;
-        inner.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
+        inner.gates.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
         let id =
             inner.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?.id;
         let env = match &update.env {
@@ -181,7 +176,7 @@ impl Sessions {
         let row = row.await?;
         let version = inner.store.agents.version(&row.id, row.active_version).await?;
         let version = version.ok_or(SessionError::NotFound("agent version"))?;
-        inner.replenish(row.clone());
+        inner.prewarm.replenish(row.clone());
         inner.shown_agent(row, version.version, version.runtime)
     }
 
@@ -197,7 +192,7 @@ impl Sessions {
         for folder in folders {
             inner.objects.remove(&folder).await;
         }
-        inner.replenish(row);
+        inner.prewarm.replenish(row);
         inner.sweeps.layers();
         Ok(())
     }
@@ -344,7 +339,7 @@ impl SessionsInner {
         let known = self.store.agents.find(tenant, &request.name).await?;
         let id = known.map_or_else(|| self.ids.next("ag_"), |row| row.id);
         let grants = request.grants.clone().unwrap_or_default();
-        self.opening(&id, tenant, &grants)?;
+        self.gates.opening(&id, tenant, &grants)?;
         let now_ms = clock::wall_ms();
         let bytes = files.iter().map(|file| len(&file.content)).sum();
         let listing: Vec<FolderEntry> = files.iter().map(folder_entry).collect();
@@ -414,13 +409,8 @@ impl SessionsInner {
         files: &[StoredAgentFile],
         below: Vec<String>,
     ) -> Result<(Vec<String>, Option<String>), SessionError> {
-        let key = ResidentKey::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
-        self.admit(&key, &tenant.into()).await?;
-        // An install script may run for minutes; nobody waits for that to be over.
-        self.books.build(&key, clock::now());
-        let built = self.build_admitted(tenant, request, files, below).await;
-        self.books.remove(&key);
-        built
+        let _place = self.admission.admit_build(tenant).await?;
+        self.build_admitted(tenant, request, files, below).await
     }
 
     async fn build_admitted(
@@ -431,11 +421,11 @@ impl SessionsInner {
         below: Vec<String>,
     ) -> Result<(Vec<String>, Option<String>), SessionError> {
         let complete = limits::limits(&self.config.now(), &request.limits, &request.limits)?;
-        let disk = self.blank(&complete).await?;
-        let body = Arc::new(self.make_body(tenant, disk, &below, &complete).await?);
+        let disk = self.sandboxes.blank_disk(&complete).await?;
+        let body = Arc::new(self.sandboxes.make(tenant, disk, &below, &complete).await?);
         let filled = self.fill_folder(&body, request, files).await;
         // Whatever it left running ends here.
-        let disk = self.end_body(&body).await;
+        let disk = self.sandboxes.end(&body).await;
         let Some(disk) = disk else { return Err(SessionError::internal("a build has a disk")) };
         let output = match filled {
             Ok(output) => output,

@@ -8,6 +8,7 @@ use node::clock::{self, IdGenerator};
 
 use super::directory::SessionDirectory;
 use super::objects::SessionObjects;
+use super::shared::SharedParts;
 use super::storage::{StorageQuota, StorageRequest};
 use crate::error::SessionError;
 use crate::store::AttachmentTable;
@@ -53,14 +54,14 @@ impl fmt::Debug for SessionAttachments {
 }
 
 impl SessionAttachments {
-    pub(super) fn new(
-        table: AttachmentTable,
-        objects: SessionObjects,
-        ids: Arc<IdGenerator>,
-        directory: Arc<SessionDirectory>,
-        storage: Arc<StorageQuota>,
-    ) -> SessionAttachments {
-        SessionAttachments { table, objects, ids, directory, storage }
+    pub(super) fn new(shared: &SharedParts) -> SessionAttachments {
+        SessionAttachments {
+            table: shared.store.attachments.clone(),
+            objects: shared.objects.clone(),
+            ids: Arc::clone(&shared.ids),
+            directory: Arc::clone(&shared.directory),
+            storage: Arc::clone(&shared.storage),
+        }
     }
 
     /// Keeps a file with a session.

@@ -2,142 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use api::{SessionLimits, SessionState};
+use api::SessionState;
 use node::clock;
-use sandbox::SessionSetup;
-use tokio::time;
+use node::task::Boxed;
 
-use super::books::{CapacityRefusal, EvictionDuty, PlaceRequest, ResidentKey};
+use super::SessionsInner;
+use super::admission::SandboxEviction;
+use super::books::EvictionDuty;
 use super::detached::detached;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
-use super::{SessionsInner, limits};
-use crate::agent::Later;
 use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
-use crate::workspace::{AttachedDisk, DiskSource};
-
-/// Time that a sandbox that is being ended waits for an agent that is just being started. The agent
-/// has done nothing yet that could be lost.
-const AGENT_START_GRACE: Duration = Duration::from_millis(200);
-/// Longest that a request for a sandbox waits for those that are just being made: some of them may
-/// be brought from the object store, which takes longer than a caller is to wait for an answer.
-const ADMISSION_MAX: Duration = Duration::from_secs(5);
-/// Time that the kernel may take to end all processes of a sandbox before its disk is taken for
-/// stuck. Attaching it again waits longer than that.
-const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
+use crate::workspace::DiskSource;
 
 impl SessionsInner {
-    /// Makes a sandbox over a disk. When that fails, a disk that is a new one is removed again: no
-    /// row names it.
-    pub(super) async fn make_body(
-        &self,
-        tenant: &str,
-        disk: AttachedDisk,
-        chain: &[String],
-        complete: &SessionLimits,
-    ) -> Result<SessionSandbox, SessionError> {
-        let new = match disk.source {
-            DiskSource::Fresh | DiskSource::Remote => Some(disk.id.clone()),
-            DiskSource::Local => None,
-        };
-        let _started = self.starts.enter(tenant).await;
-        let made = self.make_body_over(disk, chain, complete).await;
-        if let (Err(_), Some(id)) = (&made, new) {
-            self.workspaces.remove_local(&id).await;
-        }
-        made
-    }
-
-    async fn make_body_over(
-        &self,
-        disk: AttachedDisk,
-        chain: &[String],
-        complete: &SessionLimits,
-    ) -> Result<SessionSandbox, SessionError> {
-        let sandbox = async { self.engine.session_sandbox().await.map_err(SessionError::internal) };
-        let (layers, sandbox) = tokio::try_join!(self.workspaces.layers(chain), sandbox)?;
-        let limits = limits::sandbox_limits(&self.config.now(), complete);
-        // A chain has the oldest first, as it grew; the kernel looks into the newest first.
-        let newest_first: Vec<_> = layers.into_iter().rev().collect();
-        let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
-        // One that dies while it is made is this server's fault, and no session's end.
-        let session = sandbox.into_session(setup).await.map_err(SessionError::internal)?;
-        let metrics = Arc::clone(&self.metrics.interpreter);
-        Ok(SessionSandbox::new(session, disk, newest_first, metrics))
-    }
-
-    /// A fresh disk for complete limits.
-    pub(super) async fn blank(
-        &self,
-        complete: &SessionLimits,
-    ) -> Result<AttachedDisk, SessionError> {
-        let disk = self.workspaces.blank(limits::disk_size(&self.config.now(), complete)).await;
-        // One that was ready may have been taken.
-        self.sweeps.disks.notify_one();
-        disk
-    }
-
-    /// Takes a place for a tenant's sandbox, and does what has to be done for it to be free. Who
-    /// finds all places taken by those that are just being made waits, in line, until one of them
-    /// is.
-    pub(super) async fn admit(
-        self: &Arc<Self>,
-        key: &ResidentKey,
-        tenant: &Arc<str>,
-    ) -> Result<(), SessionError> {
-        let request = self.place(key, tenant);
-        let mut duties = match self.books.is_awaited() {
-            true => Err(CapacityRefusal::Soon),
-            false => self.books.admit(&request, clock::now()),
-        };
-        if let Err(CapacityRefusal::Soon) = duties {
-            let in_line = self.books.admit_in_line(&request, clock::now);
-            duties =
-                time::timeout(ADMISSION_MAX, in_line).await.unwrap_or(Err(CapacityRefusal::Soon));
-        }
-        let duties = duties.map_err(|full| match full {
-            CapacityRefusal::Soon | CapacityRefusal::Server => SessionError::Capacity,
-            CapacityRefusal::Share => SessionError::TooMany(format!(
-                "the tenant has {} sandboxes at work, which is its share of this server \
-                 (sessions.resident_max_per_tenant); end or pause one first",
-                request.tenant_max
-            )),
-        })?;
-        for duty in duties {
-            self.metrics.count(SandboxEvent::Evicted);
-            self.perform(duty).await;
-        }
-        Ok(())
-    }
-
-    /// A place for a sandbox of a tenant, within the tenant's share.
-    pub(super) fn place<'a>(&self, key: &'a ResidentKey, tenant: &'a Arc<str>) -> PlaceRequest<'a> {
-        let tenant_max = match self.config.now().resident_max_per_tenant {
-            // Half of a server would be wasted that has one tenant.
-            0 if !self.has_tenants_beside(tenant) => usize::MAX,
-            0 => self.config.now().resident_max.div_ceil(2),
-            most => most,
-        };
-        PlaceRequest { key, tenant, tenant_max }
-    }
-
-    fn has_tenants_beside(&self, tenant: &str) -> bool {
-        self.tokens.as_ref().is_some_and(|tokens| tokens.has_tenants_beside(tenant))
-    }
-
-    /// Boxed, because it is large and rare.
-    fn perform<'a>(self: &'a Arc<Self>, duty: EvictionDuty) -> Later<'a, ()> {
-        Box::pin(async move {
-            match duty {
-                EvictionDuty::Stop(id) => self.rest(&id, "evicted").await,
-                EvictionDuty::Archive(id) => self.archive_later(id).await,
-                EvictionDuty::Discard(number) => self.discard_ready(number).await,
-            }
-        })
-    }
-
     /// Makes the sandbox of a session that has none, for its caller to work with: nobody takes it
     /// away in between. What its template starts has been started then. The caller holds its
     /// transition.
@@ -149,12 +28,12 @@ impl SessionsInner {
             // The books have struck it off, and whoever is to end it has not come to that yet.
             self.put_down(entry, &old).await;
         }
-        self.admit(&entry.key, &entry.tenant).await?;
+        self.admission.admit(&entry.key, &entry.tenant).await?;
         let made = Box::pin(self.bring_up_admitted(entry)).await;
         let (source, at_work) =
             made.inspect_err(|_| self.books.give_up(&entry.key, clock::now()))?;
         let body = Arc::clone(&at_work.body);
-        if let Err(error) = Box::pin(self.start_template_in(entry, &body)).await {
+        if let Err(error) = Box::pin(self.launcher.start_template_in(entry, &body)).await {
             drop(at_work);
             self.put_down(entry, &body).await;
             return Err(error);
@@ -176,12 +55,12 @@ impl SessionsInner {
                 let (disk, layers) = tokio::join!(disk, self.workspaces.layers(&row.chain));
                 (disk?, layers.unwrap_or_default())
             }
-            None => (self.blank(&row.limits).await?, Vec::new()),
+            None => (self.sandboxes.blank_disk(&row.limits).await?, Vec::new()),
         };
         let source = disk.source;
         let is_new = row.disk.as_deref() != Some(disk.id.as_str());
         let id = disk.id.clone();
-        let body = self.make_body(&entry.tenant, disk, &row.chain, &row.limits).await?;
+        let body = self.sandboxes.make(&entry.tenant, disk, &row.chain, &row.limits).await?;
         if is_new {
             let mut state = entry.state.lock();
             state.row.disk = Some(id);
@@ -245,49 +124,11 @@ impl SessionsInner {
     /// its transition, and what is in its way of work is over or may be lost.
     pub(super) async fn put_down(&self, entry: &Arc<SessionEntry>, body: &Arc<SessionSandbox>) {
         self.books.cold(&entry.key, &body.uses, clock::now());
-        self.end_body(body).await;
+        self.sandboxes.end(body).await;
         let mut state = entry.state.lock();
         if state.body.as_ref().is_some_and(|it| Arc::ptr_eq(it, body)) {
             state.body = None;
         }
-    }
-
-    /// Ends what runs in a sandbox without waiting for anything it might want to say.
-    pub(super) async fn kill(&self, body: &Arc<SessionSandbox>) {
-        let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
-        if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {
-            agent.handle.kill();
-        }
-    }
-
-    /// Ends a sandbox and detaches its disk, which is complete on this machine then.
-    pub(super) async fn end_body(&self, body: &Arc<SessionSandbox>) -> Option<String> {
-        // What stands still cannot end by itself; what is gone already needs no help.
-        let _gone = body.thaw().await;
-        if !self.cluster.membership().serving().holds() {
-            // It stands still, and may do nothing any more.
-            self.kill(body).await;
-        }
-        let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
-        if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {
-            agent.handle.close().await;
-        }
-        drop(body.relay.lock().take());
-        // First of all: what a transaction holds is given back while its client is still there.
-        drop(body.gate.lock().await.take());
-        let ended = body.ended();
-        drop(body.take_sandbox());
-        if time::timeout(SANDBOX_END_MAX, ended).await.is_err() {
-            tracing::error!("a sandbox did not end in time");
-        }
-        let disk = body.take_disk()?;
-        let id = disk.id.clone();
-        // Detaching writes what is left, so that it may take a moment.
-        let detached = node::task::blocking(move || drop(disk)).await;
-        if detached.is_err() {
-            tracing::error!(disk = id, "detaching a disk failed");
-        }
-        Some(id)
     }
 
     /// Works with a session's sandbox, which is made when there is none. Does not change where the
@@ -314,5 +155,17 @@ impl SessionsInner {
             inner.bring_up(&entry).await.map(|(_, at_work)| at_work)
         })
         .await
+    }
+}
+
+impl SandboxEviction for SessionsInner {
+    fn perform(self: Arc<Self>, duty: EvictionDuty) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            match duty {
+                EvictionDuty::Stop(id) => self.rest(&id, "evicted").await,
+                EvictionDuty::Archive(id) => self.archive_later(id).await,
+                EvictionDuty::Discard(number) => self.prewarm.discard(number).await,
+            }
+        })
     }
 }

@@ -5,13 +5,13 @@
 //! one part fails, the other one is undone: no way out of here leaves a sandbox, a disk or a row
 //! that nobody has.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{AgentOptions, AgentRuntime, CreateSession, Grant, SessionLimits, SessionState};
+use api::{AgentOptions, CreateSession, SessionLimits, SessionState};
 use node::clock;
 
+use super::base::SessionBase;
 use super::books::ResidentKey;
 use super::detached::detached;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
@@ -19,26 +19,13 @@ use super::environment::LaunchEnvironment;
 use super::files::SandboxGuard;
 use super::launch::SessionSink;
 use super::logs::LogLevel;
-use super::prewarm::{ClaimedSandbox, SessionOverrides, park_ahead};
+use super::prewarm::{self, ClaimedSandbox, SessionOverrides, park_ahead};
 use super::requests::CreateExtras;
 use super::storage::StorageRequest;
-use super::{Sessions, SessionsInner, limits};
+use super::{Sessions, SessionsInner, limits, start_command};
 use crate::error::SessionError;
 use crate::metrics::TimedOperation;
-use crate::store::rows::{AgentRow, SessionRow, SessionTemplate, VersionRow};
-
-/// Parts that a session is made from.
-pub(super) struct SessionBase {
-    pub(super) agent: Option<(AgentRow, VersionRow)>,
-    pub(super) chain: Vec<String>,
-    pub(super) limits: SessionLimits,
-    pub(super) options: AgentOptions,
-    pub(super) launch: LaunchEnvironment,
-    /// Grants of its sandbox.
-    pub(super) grants: Vec<Grant>,
-    /// Template that it starts from, and the environment that this adds to its own.
-    pub(super) template: Option<(SessionTemplate, BTreeMap<String, String>)>,
-}
+use crate::store::rows::SessionRow;
 
 impl Sessions {
     /// A new session.
@@ -140,6 +127,20 @@ impl SessionsInner {
         Ok((self.directory.view(&entry), at_work))
     }
 
+    /// Runs the start command of a new session's template, and waits until it is ready.
+    pub(super) async fn run_start_command(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+    ) -> Result<(), SessionError> {
+        if !start_command::has_commands(entry) {
+            return Ok(());
+        }
+        let at_work = SandboxUse::begin(&self.books, entry, clock::now());
+        let gone = || SessionError::SandboxEnded("before its start command ran".to_owned());
+        let at_work = at_work.ok_or_else(gone)?;
+        self.launcher.start_template_in(entry, &at_work.body).await
+    }
+
     /// Gives a new session its sandbox, and says that it is there.
     pub(super) fn give_body(
         self: &Arc<Self>,
@@ -173,7 +174,7 @@ impl SessionsInner {
         let of = agent.as_ref().map(|(agent, _)| &agent.grants);
         let grants = request.grants.clone().or_else(|| of.cloned()).unwrap_or_default();
         // Nothing of what is looked at here depends on the id.
-        self.add_grants(id.unwrap_or_default(), tenant, &grants, &mut launch)?;
+        self.gates.add_grants(id.unwrap_or_default(), tenant, &grants, &mut launch)?;
         let mut of_agent = (SessionLimits::default(), AgentOptions::default());
         if let Some((agent, version)) = &agent {
             chain.clone_from(&version.chain);
@@ -230,7 +231,7 @@ impl SessionsInner {
         }
         let has_credential = new.request.credential.is_some();
         let own = SessionOverrides { env: &new.request.env, has_credential };
-        self.prewarm.claim(&self.books, agent, version, base, &own)
+        self.prewarm.claim(agent, version, base, &own)
     }
 
     /// Makes a session of a sandbox that was made ahead.
@@ -257,24 +258,24 @@ impl SessionsInner {
             Ok(row) => self.directory.enlist(row, base.launch),
             Err(error) => {
                 self.books.remove(&key);
-                self.discard_body(&body).await;
+                self.sandboxes.discard(&body).await;
                 return Err(error);
             }
         };
         let at_work = if let Some((running, requests)) = agent {
-            if let Err(error) = self.open_gate(&entry, &body).await {
+            if let Err(error) = self.gates.open(&entry, &body).await {
                 entry.lines.lock().push(LogLevel::System, &format!("no grants: {error}"));
             }
-            running.handle.adopt(SessionSink::new(self, &entry));
-            self.tune(&entry, &body, running, requests);
+            running.handle.adopt(SessionSink::new(&self.launcher, &entry));
+            prewarm::tune(&entry, &body, running, requests);
             self.give_body(&entry, body, first_use)?
         } else {
             let at_work = self.give_body(&entry, Arc::clone(&body), first_use)?;
-            self.start_in_background(&entry, &body);
+            self.launcher.start_in_background(&entry, &body);
             at_work
         };
         if let Some((agent, _)) = base.agent {
-            self.replenish(agent);
+            self.prewarm.replenish(agent);
         }
         self.settle_in(&entry, path, began);
         Ok((entry, at_work))
@@ -289,7 +290,7 @@ impl SessionsInner {
         let (began, first_use) = (new.began, new.first_use);
         let id = new.extras.id.clone().unwrap_or_else(|| self.ids.next("ses_"));
         let key = ResidentKey::Session(id.as_str().into());
-        self.admit(&key, &new.tenant.as_str().into()).await?;
+        self.admission.admit(&key, &new.tenant.as_str().into()).await?;
         let made = Box::pin(self.make_fresh(&new, &base, id)).await;
         let (row, body) = match made {
             Ok(made) => made,
@@ -308,9 +309,9 @@ impl SessionsInner {
         }
         let entry = self.directory.enlist(row, base.launch);
         let at_work = self.give_body(&entry, Arc::clone(&body), first_use)?;
-        self.start_in_background(&entry, &body);
+        self.launcher.start_in_background(&entry, &body);
         if let Some((agent, _)) = base.agent {
-            self.replenish(agent);
+            self.prewarm.replenish(agent);
         }
         self.settle_in(&entry, TimedOperation::CreateFresh, began);
         Ok((entry, at_work))
@@ -323,9 +324,9 @@ impl SessionsInner {
         base: &SessionBase,
         id: String,
     ) -> Result<(SessionRow, SessionSandbox), SessionError> {
-        let disk = self.blank(&base.limits).await?;
+        let disk = self.sandboxes.blank_disk(&base.limits).await?;
         let disk_id = disk.id.clone();
-        let body = self.make_body(&new.tenant, disk, &base.chain, &base.limits);
+        let body = self.sandboxes.make(&new.tenant, disk, &base.chain, &base.limits);
         let row = self.insert(new, base, id.clone(), disk_id);
         match tokio::join!(row, body) {
             (Ok(row), Ok(body)) => Ok((row, body)),
@@ -334,7 +335,7 @@ impl SessionsInner {
                 Err(error)
             }
             (Err(error), Ok(body)) => {
-                self.discard_body(&Arc::new(body)).await;
+                self.sandboxes.discard(&Arc::new(body)).await;
                 Err(error)
             }
             (Err(error), Err(_)) => Err(error),
@@ -400,20 +401,5 @@ impl SessionsInner {
     fn settle_in(&self, entry: &Arc<SessionEntry>, path: TimedOperation, began: Instant) {
         self.enter(entry, "created");
         self.metrics.took(path, clock::now().duration_since(began));
-    }
-
-    /// Ends a sandbox that nobody has, and removes its disk.
-    pub(super) async fn discard_body(&self, body: &Arc<SessionSandbox>) {
-        if let Some(disk) = self.end_body(body).await {
-            self.workspaces.remove_local(&disk).await;
-        }
-    }
-}
-
-/// Returns whether there is an agent to speak of.
-pub(super) fn has_agent(runtime: &AgentRuntime) -> bool {
-    match runtime {
-        AgentRuntime::Claude | AgentRuntime::Command { .. } => true,
-        AgentRuntime::None => false,
     }
 }

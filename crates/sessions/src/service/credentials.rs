@@ -7,6 +7,7 @@ use node::clock::{self, IdGenerator};
 use serde_json::Value;
 
 use super::environment::LaunchEnvironment;
+use super::shared::SharedParts;
 use super::time;
 use crate::error::SessionError;
 use crate::store::rows::CredentialRow;
@@ -46,12 +47,12 @@ pub struct CredentialVault {
 }
 
 impl CredentialVault {
-    pub(super) fn new(
-        table: CredentialTable,
-        secrets: SecretStore,
-        ids: Arc<IdGenerator>,
-    ) -> CredentialVault {
-        CredentialVault { table, secrets, ids }
+    pub(super) fn new(shared: &SharedParts) -> Arc<CredentialVault> {
+        Arc::new(CredentialVault {
+            table: shared.store.credentials.clone(),
+            secrets: shared.secrets.clone(),
+            ids: Arc::clone(&shared.ids),
+        })
     }
 
     /// Keeps a secret for agents.

@@ -176,6 +176,19 @@ impl SessionEntry {
         self.state.lock().left
     }
 
+    /// Why the session may say no more, if its events and messages take as much as they may.
+    pub(crate) fn history_is_full(&self, bytes_max: u64) -> Option<String> {
+        let bytes = self.log.history_bytes();
+        (bytes >= bytes_max).then(|| {
+            format!(
+                "the events and messages of session `{}` take {bytes} bytes, and at most \
+                 {bytes_max} are kept (sessions.history_bytes_max); go on in a fork of it, which \
+                 begins with none",
+                self.id
+            )
+        })
+    }
+
     /// Returns where the session is.
     pub(crate) fn session_state(&self) -> SessionState {
         self.state.lock().row.state

@@ -121,8 +121,8 @@ impl Sessions {
         let span = node::traces::span("exec");
         let at_work = inner.active(tenant, id).await?;
         let trace = CommandTrace::begin(span, &at_work.entry.id);
-        let launch = inner.launch(&at_work.entry).await?;
-        inner.open_gate(&at_work.entry, &at_work.body).await?;
+        let launch = inner.launcher.launch(&at_work.entry).await?;
+        inner.gates.open(&at_work.entry, &at_work.body).await?;
         let mut env = launch.env.clone();
         env.extend(request.env.clone());
         trace.pass_on(&mut env);

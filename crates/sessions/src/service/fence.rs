@@ -235,7 +235,7 @@ impl SessionsInner {
             drop(body.relay.lock().take());
             let gate = time::timeout(GATE_MAX, body.gate.lock()).await;
             drop(gate.ok().and_then(|mut gate| gate.take()));
-            self.kill(body).await;
+            self.sandboxes.kill(body).await;
         }
         let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
         node::task::spawn(async move {

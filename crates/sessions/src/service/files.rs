@@ -87,9 +87,9 @@ impl SandboxGuard {
     /// When the store cannot be read.
     pub(crate) async fn variables(&self) -> Result<BTreeMap<String, String>, SessionError> {
         let inner = self.inner();
-        let launch = inner.launch(&self.at_work.entry).await?;
+        let launch = inner.launcher.launch(&self.at_work.entry).await?;
         // Who asks for it starts a program.
-        inner.open_gate(&self.at_work.entry, &self.at_work.body).await?;
+        inner.gates.open(&self.at_work.entry, &self.at_work.body).await?;
         Ok(launch.env.clone())
     }
 

@@ -280,7 +280,7 @@ impl SessionsInner {
         extras: super::CreateExtras,
         first_use: FirstUse,
     ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), SessionError> {
-        let launch = self.launch(parent).await?;
+        let launch = self.launcher.launch(parent).await?;
         let of_parent = parent.state.lock().row.clone();
         let id = extras.id.unwrap_or_else(|| self.ids.next("ses_"));
         let key = ResidentKey::Session(id.as_str().into());
@@ -308,7 +308,7 @@ impl SessionsInner {
             message: None,
             ..of_parent
         };
-        self.admit(&key, &parent.tenant).await?;
+        self.admission.admit(&key, &parent.tenant).await?;
         let made = Box::pin(self.make_child(row)).await;
         let (row, body) = match made {
             Ok(made) => made,
@@ -333,7 +333,7 @@ impl SessionsInner {
             return Err(error);
         }
         self.enter(&child, "forked");
-        self.start_in_background(&child, &body);
+        self.launcher.start_in_background(&child, &body);
         Ok((child, at_work))
     }
 
@@ -341,14 +341,14 @@ impl SessionsInner {
         &self,
         mut row: SessionRow,
     ) -> Result<(SessionRow, super::entry::SessionSandbox), SessionError> {
-        let disk = self.blank(&row.limits).await?;
+        let disk = self.sandboxes.blank_disk(&row.limits).await?;
         row.disk = Some(disk.id.clone());
-        let body = self.make_body(&row.tenant, disk, &row.chain, &row.limits).await?;
+        let body = self.sandboxes.make(&row.tenant, disk, &row.chain, &row.limits).await?;
         let max = u64::try_from(self.config.now().sessions_max_per_tenant).unwrap_or(u64::MAX);
         match self.store.insert_session(row, max).await {
             Ok(row) => Ok((row, body)),
             Err(error) => {
-                self.discard_body(&Arc::new(body)).await;
+                self.sandboxes.discard(&Arc::new(body)).await;
                 Err(error)
             }
         }

@@ -6,180 +6,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{DeployRequest, ErrorCode, Grant, GrantDescription, GrantQuery, GrantQueryResult};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use node::auth::TokenPrincipal;
-use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening, GrantReader};
-use node::http::HttpError;
+use api::Grant;
+use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use tokio::net::TcpListener;
 use tokio::sync::MutexGuard;
 
-use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
+use super::entry::{SessionEntry, SessionSandbox};
 use super::environment::LaunchEnvironment;
-use super::programs::SessionPrograms;
-use super::{Sessions, SessionsInner};
 use crate::agent::MODEL_PORT;
 use crate::error::SessionError;
 
-/// File of an agent's folder with the grants of its sessions.
-const GRANTS_FILE: &str = "grants.json";
-
-impl Sessions {
-    /// Returns whether somebody may give these grants to sandboxes of his own.
-    ///
-    /// # Errors
-    /// The grant that is not his to give, or any when this server has no gateway.
-    pub fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), SessionError> {
-        if grants.is_empty() {
-            return Ok(());
-        }
-        self.ready()?.gateway()?.authorize(who, grants).map_err(SessionError::from)
-    }
-
-    /// Returns whether somebody may give these to a session of an agent: what the agent's sessions
-    /// have anyway is everybody's who may use the agent.
-    ///
-    /// # Errors
-    /// As above; when there is no such agent.
-    pub async fn authorize_for(
-        &self,
-        who: &TokenPrincipal,
-        agent: Option<&str>,
-        grants: &[Grant],
-    ) -> Result<(), SessionError> {
-        if grants.is_empty() {
-            return Ok(());
-        }
-        let inner = self.ready()?;
-        let of_agent = match agent {
-            Some(name) => {
-                inner.store.agents.find(&who.tenant, name).await?.map(|agent| agent.grants)
-            }
-            None => None,
-        };
-        let of_agent = of_agent.unwrap_or_default();
-        let beyond: Vec<Grant> =
-            grants.iter().filter(|grant| !of_agent.contains(grant)).cloned().collect();
-        self.authorize(who, &beyond)
-    }
-
-    /// Returns what an agent is deployed with: what the request says, else what its folder does.
-    ///
-    /// # Errors
-    /// When the folder's file is not a list of grants.
-    pub fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, SessionError> {
-        if let Some(grants) = &request.grants {
-            return Ok(grants.clone());
-        }
-        let Some(file) = request.files.iter().find(|file| file.path == GRANTS_FILE) else {
-            return Ok(Vec::new());
-        };
-        let decoded = match file.base64 {
-            true => BASE64.decode(&file.content).map_err(|error| error.to_string()),
-            false => Ok(file.content.clone().into_bytes()),
-        };
-        let grants = decoded.and_then(|content| {
-            serde_json::from_slice(&content).map_err(|error| error.to_string())
-        });
-        grants.map_err(|error| {
-            SessionError::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
-        })
-    }
+/// Gates of sandboxes.
+pub(crate) struct GrantGates {
+    /// Serves the sockets; without it nothing can be granted.
+    gateway: Option<Arc<dyn GrantGateway>>,
 }
 
-impl Sessions {
-    /// Runs one statement over a grant of a session, to read.
-    ///
-    /// # Errors
-    /// When the session is not active or has no such grant, and what the reader says.
-    pub async fn query_grant(
-        &self,
-        tenant: &str,
-        id: &str,
-        name: &str,
-        query: GrantQuery,
-    ) -> Result<GrantQueryResult, SessionError> {
-        let (reader, at_work) = self.grant_reader(tenant, id, name).await?;
-        // What the grant's door sees is a part of this request.
-        let _bound = node::traces::current().and_then(|scope| scope.bind(&at_work.entry.id));
-        let inside = SessionPrograms::new(self, &at_work);
-        Ok(reader.query(query, Box::new(inside)).await?)
+impl GrantGates {
+    pub(super) fn new(gateway: Option<Arc<dyn GrantGateway>>) -> GrantGates {
+        GrantGates { gateway }
     }
 
-    /// Returns what is behind a grant of a session, or one object there.
-    ///
-    /// # Errors
-    /// As above.
-    pub async fn describe_grant(
-        &self,
-        tenant: &str,
-        id: &str,
-        name: &str,
-        object: Option<String>,
-    ) -> Result<GrantDescription, SessionError> {
-        let (reader, at_work) = self.grant_reader(tenant, id, name).await?;
-        let _bound = node::traces::current().and_then(|scope| scope.bind(&at_work.entry.id));
-        Ok(reader.describe(object).await?)
-    }
-
-    /// A reader of a grant, and what keeps the sandbox meanwhile.
-    async fn grant_reader(
-        &self,
-        tenant: &str,
-        id: &str,
-        name: &str,
-    ) -> Result<(Box<dyn GrantReader>, SandboxUse), SessionError> {
-        let inner = self.ready()?;
-        let at_work = inner.active(tenant, id).await?;
-        let grant = named(&at_work.entry.state.lock().row.grants, name)?;
-        inner.open_gate(&at_work.entry, &at_work.body).await?;
-        let slot = at_work.body.gate.lock().await;
-        let reader = slot.as_ref().map(|gate| gate.reader(&grant));
-        drop(slot);
-        match reader {
-            Some(reader) => Ok((reader?, at_work)),
-            None => {
-                let message = "the session's grants are not served at present".to_owned();
-                Err(SessionError::Conflict(message))
-            }
-        }
-    }
-}
-
-/// Finds a grant by its label (`postgres:shop`) or its port inside.
-fn named(grants: &[Grant], name: &str) -> Result<Grant, HttpError> {
-    let port = name.parse::<u16>().ok();
-    let fits = |grant: &&Grant| match port {
-        Some(port) => grant.port() == port,
-        None => grant.label() == name,
-    };
-    let mut found = grants.iter().filter(fits);
-    match (found.next(), found.next()) {
-        (Some(grant), None) => Ok(grant.clone()),
-        (None, _) => {
-            let shown: String = name.chars().take(100).collect();
-            let known: Vec<String> = grants.iter().map(Grant::label).collect();
-            let known = match known.is_empty() {
-                true => "none".to_owned(),
-                false => known.join(", "),
-            };
-            let message = format!("the session has no grant `{shown}`; it has {known}");
-            Err(HttpError::new(ErrorCode::NotFound, message).at("name"))
-        }
-        (Some(_), Some(_)) => {
-            let same = grants.iter().filter(|grant| grant.label() == name);
-            let ports: Vec<String> = same.map(|grant| grant.port().to_string()).collect();
-            let message = format!(
-                "several grants are called `{name}`: say the port inside, {}",
-                ports.join(" or ")
-            );
-            Err(HttpError::invalid(message).at("name"))
-        }
-    }
-}
-
-impl SessionsInner {
     pub(super) fn gateway(&self) -> Result<&Arc<dyn GrantGateway>, SessionError> {
         let none = || SessionError::invalid("grants", "this server has no gateway to give them");
         self.gateway.as_ref().ok_or_else(none)
@@ -252,7 +99,7 @@ impl SessionsInner {
     }
 
     /// Sees to it that the sockets of a session's grants are there, before a program of it starts.
-    pub(super) async fn open_gate(
+    pub(super) async fn open(
         &self,
         entry: &SessionEntry,
         body: &SessionSandbox,
@@ -274,7 +121,7 @@ impl SessionsInner {
 
     /// Makes everything ready for other grants to hold in a sandbox that is there: only what
     /// cannot fail is left. Nobody else changes them until that is done.
-    pub(super) async fn prepare_gate<'a>(
+    pub(super) async fn prepare<'a>(
         &self,
         entry: &SessionEntry,
         body: &'a SessionSandbox,
@@ -310,13 +157,13 @@ impl SessionsInner {
     }
 
     /// Lets a sandbox that came while its session's grants were changed have those that hold now.
-    pub(super) async fn follow_gate(
+    pub(super) async fn follow(
         &self,
         entry: &SessionEntry,
         body: &SessionSandbox,
     ) -> Result<(), SessionError> {
         let grants = entry.state.lock().row.grants.clone();
-        match self.prepare_gate(entry, body, &grants).await {
+        match self.prepare(entry, body, &grants).await {
             Ok(change) => change.make(&grants),
             Err(error) => {
                 // Nothing is better than what was taken back; the next program tries again.
@@ -372,33 +219,4 @@ async fn listeners(body: &SessionSandbox, ports: &[u16]) -> Result<Vec<TcpListen
         })?);
     }
     Ok(listeners)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_grant_is_found_by_its_label_or_its_port() {
-        let grants: Vec<Grant> = [
-            r#"{"kind": "postgres", "tenant": "shop"}"#,
-            r#"{"kind": "mysql", "tenant": "shop"}"#,
-            r#"{"kind": "mysql", "tenant": "shop", "port": 3307}"#,
-        ]
-        .iter()
-        .map(|json| serde_json::from_str(json).unwrap())
-        .collect();
-        for (name, expected) in [
-            ("postgres:shop", Ok(5432)),
-            ("5432", Ok(5432)),
-            ("3307", Ok(3307)),
-            ("mysql:shop", Err(ErrorCode::InvalidRequest)),
-            ("postgres:other", Err(ErrorCode::NotFound)),
-            ("shop", Err(ErrorCode::NotFound)),
-            ("", Err(ErrorCode::NotFound)),
-        ] {
-            let found = named(&grants, name).map(|grant| grant.port());
-            assert_eq!(found.map_err(|error| error.detail().code), expected, "{name}");
-        }
-    }
 }

@@ -4,22 +4,30 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{AgentOptions, AgentRuntime, Grant, SessionEventKind};
+use node::current::CurrentSettings;
+use node::traces::Tracer;
 use sandbox::{ProcessStreams, SessionProgram};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::SessionsInner;
+use super::credentials::CredentialVault;
+use super::directory::SessionDirectory;
 use super::entry::{ModelRelayTask, RunningAgent, SessionEntry, SessionSandbox};
 use super::environment::{LaunchEnvironment, environment};
+use super::gates::GrantGates;
 use super::gates::has_model;
 use super::logs::LogLevel;
+use super::shared::SharedParts;
 use crate::agent::{
     AgentHandle, AgentLimits, AgentProcess, AgentSignal, AgentSink, Later, LaunchPlan, LaunchSpec,
     MODEL_PORT, OptionChange, TurnId,
 };
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
-use crate::model::{ModelKey, ModelKeyOwner};
+use crate::metrics::SessionCounters;
+use crate::model::{ModelKey, ModelKeyOwner, ModelRelay, UsageTotals};
 use crate::store::rows::SessionRow;
+use crate::store::{AgentTable, SecretStore};
 use crate::traces::ModelTracer;
 
 /// Time that an agent may take to obey, each time that it is told more strongly.
@@ -27,7 +35,50 @@ const AGENT_GRACE: Duration = Duration::from_secs(2);
 /// Default path of Claude's program in a sandbox.
 const CLAUDE: &str = "claude";
 
-impl SessionsInner {
+/// Starts what runs in a session's sandbox for the session itself: its agent, and what its template
+/// says.
+pub(crate) struct ProgramLauncher {
+    pub(super) config: CurrentSettings<SessionsConfig>,
+    agents: AgentTable,
+    secrets: SecretStore,
+    metrics: Arc<SessionCounters>,
+    directory: Arc<SessionDirectory>,
+    credentials: Arc<CredentialVault>,
+    pub(super) gates: Arc<GrantGates>,
+    model: ModelAccess,
+}
+
+/// The way of agents to the model, where they have no grant for it.
+pub(super) struct ModelAccess {
+    /// The relay, where there is one, and the server's key for it.
+    pub(super) relay: Option<ModelRelay>,
+    pub(super) key: Option<ModelKey>,
+    /// Model usage of all agents together.
+    pub(super) usage: Arc<UsageTotals>,
+    pub(super) tracer: Option<Tracer>,
+    /// Path of Claude's program in a sandbox.
+    pub(super) claude: Option<String>,
+}
+
+impl ProgramLauncher {
+    pub(super) fn new(
+        shared: &SharedParts,
+        credentials: Arc<CredentialVault>,
+        gates: Arc<GrantGates>,
+        model: ModelAccess,
+    ) -> Arc<ProgramLauncher> {
+        Arc::new(ProgramLauncher {
+            config: shared.config.clone(),
+            agents: shared.store.agents.clone(),
+            secrets: shared.secrets.clone(),
+            metrics: Arc::clone(&shared.metrics),
+            directory: Arc::clone(&shared.directory),
+            credentials,
+            gates,
+            model,
+        })
+    }
+
     /// Returns what the programs of a session are started with.
     pub(super) async fn launch(
         &self,
@@ -48,10 +99,10 @@ impl SessionsInner {
     /// Reads from the store what the programs of a session are started with.
     async fn launch_of(&self, row: &SessionRow) -> Result<LaunchEnvironment, SessionError> {
         let mut launch = LaunchEnvironment::bare();
-        self.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
+        self.gates.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
         if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
-            let agent = self.store.agents.by_id(agent_id);
-            let version = self.store.agents.version(agent_id, version);
+            let agent = self.agents.by_id(agent_id);
+            let version = self.agents.version(agent_id, version);
             // Of one that was removed, a session has its files and no agent any more.
             if let (Some(agent), Some(version)) = tokio::try_join!(agent, version)? {
                 launch.runtime = version.runtime;
@@ -86,7 +137,7 @@ impl SessionsInner {
             agent.handle.close().await;
         }
         let launch = self.launch(entry).await?;
-        self.open_gate(entry, body).await?;
+        self.gates.open(entry, body).await?;
         let row = entry.state.lock().row.clone();
         let spec = StartSpec {
             options: &row.options,
@@ -139,26 +190,26 @@ impl SessionsInner {
         let has_grant = has_model(spec.grants);
         let plan = LaunchPlan::new(&LaunchSpec {
             runtime: &launch.runtime,
-            claude: self.claude.as_deref().unwrap_or(CLAUDE),
+            claude: self.model.claude.as_deref().unwrap_or(CLAUDE),
             options: spec.options,
             session: spec.session,
             conversation: spec.conversation,
-            has_model: has_grant || self.relay.is_some(),
+            has_model: has_grant || self.model.relay.is_some(),
             is_ahead: spec.is_ahead,
         });
         let plan = plan.ok_or_else(|| {
             SessionError::Conflict("the session has no agent that could take messages".to_owned())
         })?;
         let sandbox = body.sandbox()?;
-        if let Some(relay) = &self.relay
+        if let Some(relay) = &self.model.relay
             && !has_grant
             && body.relay.lock().is_none()
         {
             let listener = sandbox.listen(MODEL_PORT).await?;
             let (relay, access) = (relay.clone(), self.access(launch)?);
-            let tally = Arc::clone(&self.model_use);
+            let tally = Arc::clone(&self.model.usage);
             let holder = spec.session.into();
-            let tracer = self.tracer.clone().map(|tracer| ModelTracer { tracer, holder });
+            let tracer = self.model.tracer.clone().map(|tracer| ModelTracer { tracer, holder });
             let serving = async move { relay.serve(listener, access, tally, tracer).await };
             *body.relay.lock() = Some(ModelRelayTask::new(serving));
         }
@@ -185,7 +236,7 @@ impl SessionsInner {
         let no_key = || SessionError::Agent("the credential is no key for the model".to_owned());
         match &launch.model_key {
             Some(own) => Ok(ModelKeyOwner::Own(ModelKey::new(own).ok_or_else(no_key)?)),
-            None => Ok(ModelKeyOwner::Shared(self.model_key.clone())),
+            None => Ok(ModelKeyOwner::Shared(self.model.key.clone())),
         }
     }
 
@@ -288,14 +339,17 @@ fn how(end: &sandbox::ProcessEnd) -> String {
 
 /// Sink of an agent's output: its session's log.
 pub(super) struct SessionSink {
-    inner: Arc<SessionsInner>,
+    launcher: Arc<ProgramLauncher>,
     /// Weak, because the session has the agent.
     entry: Weak<SessionEntry>,
 }
 
 impl SessionSink {
-    pub(super) fn new(inner: &Arc<SessionsInner>, entry: &Arc<SessionEntry>) -> Arc<SessionSink> {
-        Arc::new(SessionSink { inner: Arc::clone(inner), entry: Arc::downgrade(entry) })
+    pub(super) fn new(
+        launcher: &Arc<ProgramLauncher>,
+        entry: &Arc<SessionEntry>,
+    ) -> Arc<SessionSink> {
+        Arc::new(SessionSink { launcher: Arc::clone(launcher), entry: Arc::downgrade(entry) })
     }
 }
 
@@ -309,14 +363,14 @@ impl AgentSink for SessionSink {
             entry.log.message("assistant", turn.map(|turn| &**turn), content.clone());
         }
         if let Some(turn) = turn {
-            entry.note(turn, kind, &data, &self.inner.metrics);
+            entry.note(turn, kind, &data, &self.launcher.metrics);
         }
         entry.log.push(kind, turn.map(|turn| &**turn), data);
     }
 
     fn full(&self) -> Option<String> {
         let entry = self.entry.upgrade()?;
-        self.inner.history_is_full(&entry)
+        entry.history_is_full(self.launcher.config.now().history_bytes_max)
     }
 
     fn room(&self) -> Later<'_, ()> {
@@ -337,7 +391,7 @@ impl AgentSink for SessionSink {
             }
             state.row.agent_session = Some(id.to_owned());
         }
-        self.inner.directory.mark(&entry);
+        self.launcher.directory.mark(&entry);
     }
 
     fn stderr(&self, line: &str) {

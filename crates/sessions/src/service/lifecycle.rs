@@ -139,7 +139,7 @@ impl Sessions {
                 return Ok((inner.directory.view(&entry), SandboxGuard::new(&inner, at_work)));
             }
             // What it is started with, too: a session whose credential is gone cannot come back.
-            let made = tokio::join!(inner.bring_up(&entry), inner.launch(&entry));
+            let made = tokio::join!(inner.bring_up(&entry), inner.launcher.launch(&entry));
             let (source, at_work) = match made {
                 (Ok(made), Ok(_)) => made,
                 // There may be room in a moment, and nothing is wrong with the session.
@@ -156,7 +156,7 @@ impl Sessions {
             };
             inner.enter(&entry, "resumed");
             inner.go_on_waiting(&at_work);
-            inner.start_in_background(&entry, &at_work.body);
+            inner.launcher.start_in_background(&entry, &at_work.body);
             let path = match source {
                 DiskSource::Fresh | DiskSource::Local => TimedOperation::ResumeLocal,
                 DiskSource::Remote => TimedOperation::ResumeRemote,
@@ -218,7 +218,7 @@ impl Sessions {
             }
         }
         if let Some(grants) = &update.grants {
-            inner.opening(id, tenant, grants)?;
+            inner.gates.opening(id, tenant, grants)?;
         }
         let inner = Arc::clone(inner);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
@@ -281,7 +281,7 @@ impl SessionsInner {
     ) -> Result<bool, SessionError> {
         let body = entry.body();
         let gate = match (&update.grants, body.as_deref()) {
-            (Some(grants), Some(body)) => Some(self.prepare_gate(entry, body, grants).await?),
+            (Some(grants), Some(body)) => Some(self.gates.prepare(entry, body, grants).await?),
             _ => None,
         };
         {
@@ -304,7 +304,7 @@ impl SessionsInner {
         let is_new =
             |now: &Arc<SessionSandbox>| body.as_ref().is_none_or(|it| !Arc::ptr_eq(it, now));
         if let Some(new) = entry.body().filter(is_new) {
-            self.follow_gate(entry, &new).await?;
+            self.gates.follow(entry, &new).await?;
         }
         saved.map(|()| true)
     }
@@ -606,7 +606,7 @@ impl SessionsInner {
         // Nobody waits for what it does: a turn ends with its sandbox.
         let turn = entry.state.lock().turns.stop_current();
         if let Some(body) = entry.body() {
-            self.kill(&body).await;
+            self.sandboxes.kill(&body).await;
             self.put_down(entry, &body).await;
         }
         if let Some(turn) = turn

@@ -7,23 +7,37 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::SessionLimits;
 use node::clock;
+use node::clock::IdGenerator;
+use node::current::CurrentSettings;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
+use tokio::time;
 
+use super::admission::SandboxAdmission;
+use super::base::{SessionBase, has_agent};
 use super::books::{ResidentKey, ResidentLedger};
-use super::create::{SessionBase, has_agent};
 use super::entry::{RunningAgent, SessionEntry, SessionSandbox};
 use super::environment::{LaunchEnvironment, environment};
+use super::factory::SandboxFactory;
+use super::gates::GrantGates;
+use super::launch::ProgramLauncher;
 use super::launch::StartSpec;
+use super::limits;
 use super::logs::LogLevel;
-use super::{SessionsInner, limits};
+use super::parts::ReadyNodes;
+use super::shared::SharedParts;
 use crate::agent::OptionChange;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::store::rows::{AgentRow, VersionRow};
+use crate::store::{AgentTable, SecretStore};
 
+/// Interval at which a change of the nodes is looked for that keep sandboxes ready.
+const NODES_EVERY: Duration = Duration::from_secs(5);
 /// Parts of a whole share of the processor, of which a sandbox that is made ahead gets one.
 const PREWARM_PARTS: usize = 8;
 /// Most sandboxes that are kept ready for one agent, on both levels together.
@@ -32,8 +46,18 @@ pub(super) const READY_MAX: u32 = 64;
 const MADE_MAX: u32 = 2 * READY_MAX;
 
 /// Sandboxes that are ready.
-#[derive(Default)]
 pub(crate) struct PrewarmPool {
+    config: CurrentSettings<SessionsConfig>,
+    agents: AgentTable,
+    secrets: SecretStore,
+    ids: Arc<IdGenerator>,
+    books: Arc<ResidentLedger>,
+    admission: Arc<SandboxAdmission>,
+    sandboxes: Arc<SandboxFactory>,
+    gates: Arc<GrantGates>,
+    launcher: Arc<ProgramLauncher>,
+    /// Nodes that keep sandboxes ready for agents: none where this one does it for itself.
+    ready_nodes: Option<Arc<dyn ReadyNodes>>,
     /// Guards the map and the numbers.
     state: Mutex<PrewarmShelf>,
     /// Lock for making one at a time: whoever waits for a session comes first.
@@ -89,11 +113,36 @@ pub(super) struct ClaimedSandbox {
     pub(super) agent: Option<(RunningAgent, Vec<Map<String, Value>>)>,
 }
 
+/// Owners that the pool makes its sandboxes with.
+pub(super) struct PrewarmParts {
+    pub(super) admission: Arc<SandboxAdmission>,
+    pub(super) sandboxes: Arc<SandboxFactory>,
+    pub(super) gates: Arc<GrantGates>,
+    pub(super) launcher: Arc<ProgramLauncher>,
+    pub(super) ready_nodes: Option<Arc<dyn ReadyNodes>>,
+}
+
 impl PrewarmPool {
+    pub(super) fn new(shared: &SharedParts, parts: PrewarmParts) -> Arc<PrewarmPool> {
+        Arc::new(PrewarmPool {
+            config: shared.config.clone(),
+            agents: shared.store.agents.clone(),
+            secrets: shared.secrets.clone(),
+            ids: Arc::clone(&shared.ids),
+            books: Arc::clone(&shared.books),
+            admission: parts.admission,
+            sandboxes: parts.sandboxes,
+            gates: parts.gates,
+            launcher: parts.launcher,
+            ready_nodes: parts.ready_nodes,
+            state: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
+        })
+    }
+
     /// Takes a sandbox for a session, on the highest level that fits.
     pub(super) fn claim(
         &self,
-        books: &ResidentLedger,
         agent: &AgentRow,
         version: &VersionRow,
         base: &SessionBase,
@@ -124,7 +173,7 @@ impl PrewarmPool {
         }
         let (number, requests) = best?;
         let session = shelf.ready.get(&number)?.session.as_str().into();
-        if !books.claim(number, &session, clock::now()) {
+        if !self.books.claim(number, &session, clock::now()) {
             // It gives way to somebody, who takes it from the shelf and ends it.
             return None;
         }
@@ -136,9 +185,7 @@ impl PrewarmPool {
     fn take(&self, number: u64) -> Option<ReadySandbox> {
         self.state.lock().ready.remove(&number)
     }
-}
 
-impl SessionsInner {
     /// Sandboxes that this node keeps ready for an agent, on both levels: none where others do.
     fn wanted(&self, agent: &AgentRow) -> [usize; 2] {
         match &self.ready_nodes {
@@ -147,11 +194,36 @@ impl SessionsInner {
         }
     }
 
+    /// Makes ready what all agents want, and again when there are other nodes to share that with.
+    pub(super) async fn keep_ready(self: &Arc<Self>) {
+        self.replenish_all().await;
+        let Some(nodes) = &self.ready_nodes else { return std::future::pending().await };
+        let mut known = nodes.all();
+        loop {
+            time::sleep(NODES_EVERY).await;
+            let now = nodes.all();
+            if now != known {
+                known = now;
+                self.replenish_all().await;
+            }
+        }
+    }
+
+    async fn replenish_all(self: &Arc<Self>) {
+        match self.agents.all().await {
+            Ok(agents) => agents.into_iter().for_each(|agent| self.replenish(agent)),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "agents could not be looked up to make sandboxes ready"
+            ),
+        }
+    }
+
     /// Sees to it that as much is ready for an agent as it wants. Nobody waits for that.
     pub(super) fn replenish(self: &Arc<Self>, agent: AgentRow) {
         let wants = agent.settings.prewarm_agents + agent.settings.prewarm_sandboxes;
         let is_first = {
-            let mut shelf = self.prewarm.state.lock();
+            let mut shelf = self.state.lock();
             let has_some = shelf.ready.values().any(|ready| ready.agent_id == agent.id);
             (wants > 0 || has_some) && !shelf.is_closed && shelf.busy.insert(agent.id.clone())
         };
@@ -162,7 +234,7 @@ impl SessionsInner {
         node::task::spawn(async move {
             let id = agent.id;
             let made = inner.fill(&id).await;
-            inner.prewarm.state.lock().busy.remove(&id);
+            inner.state.lock().busy.remove(&id);
             if let Err(error) = made {
                 tracing::warn!(
                     agent = id,
@@ -177,18 +249,18 @@ impl SessionsInner {
     async fn fill(self: &Arc<Self>, agent_id: &str) -> Result<(), SessionError> {
         // An agent that ends as soon as it is ready must not keep this going for ever.
         for _ in 0..MADE_MAX {
-            let agent = self.store.agents.by_id(agent_id).await?;
+            let agent = self.agents.by_id(agent_id).await?;
             let stale = self.stale(agent_id, agent.as_ref());
             for number in stale {
                 self.books.remove(&ResidentKey::Ready(number));
-                self.discard_ready(number).await;
+                self.discard(number).await;
             }
             let Some(agent) = agent else { return Ok(()) };
             let Some(with_agent) = self.missing(&agent) else { return Ok(()) };
-            let version = self.store.agents.version(&agent.id, agent.active_version).await?;
+            let version = self.agents.version(&agent.id, agent.active_version).await?;
             let Some(version) = version else { return Ok(()) };
             let with_agent = with_agent && has_agent(&version.runtime);
-            let _one_at_a_time = self.prewarm.making.lock().await;
+            let _one_at_a_time = self.making.lock().await;
             if !Box::pin(self.make_ready(&agent, &version, with_agent)).await? {
                 return Ok(());
             }
@@ -198,7 +270,7 @@ impl SessionsInner {
 
     /// The sandboxes that were made for what an agent is no longer, or that are too many.
     fn stale(&self, agent_id: &str, agent: Option<&AgentRow>) -> Vec<u64> {
-        let shelf = self.prewarm.state.lock();
+        let shelf = self.state.lock();
         let mut left = agent.map_or([0, 0], |agent| self.wanted(agent));
         let mut stale = Vec::new();
         for (number, ready) in shelf.ready.iter().filter(|(_, it)| it.agent_id == agent_id) {
@@ -219,7 +291,7 @@ impl SessionsInner {
 
     /// Returns whether one is missing, and with its agent.
     fn missing(&self, agent: &AgentRow) -> Option<bool> {
-        let shelf = self.prewarm.state.lock();
+        let shelf = self.state.lock();
         if shelf.is_closed {
             return None;
         }
@@ -240,13 +312,13 @@ impl SessionsInner {
         with_agent: bool,
     ) -> Result<bool, SessionError> {
         let number = {
-            let mut shelf = self.prewarm.state.lock();
+            let mut shelf = self.state.lock();
             shelf.next += 1;
             shelf.next
         };
         let key = ResidentKey::Ready(number);
         let tenant = agent.tenant.as_str().into();
-        if !self.books.admit_if_free(&self.place(&key, &tenant), clock::now()) {
+        if !self.books.admit_if_free(&self.admission.place(&key, &tenant), clock::now()) {
             return Ok(false);
         }
         let made = self.prepare(agent, version, with_agent).await;
@@ -259,7 +331,7 @@ impl SessionsInner {
         };
         self.watch_ready(number, &ready.body);
         let is_closed = {
-            let mut shelf = self.prewarm.state.lock();
+            let mut shelf = self.state.lock();
             if !shelf.is_closed {
                 self.books.warm(&key, clock::now());
                 shelf.ready.insert(number, ready);
@@ -268,7 +340,7 @@ impl SessionsInner {
             ready
         };
         self.books.remove(&key);
-        self.discard_body(&is_closed.body).await;
+        self.sandboxes.discard(&is_closed.body).await;
         Ok(false)
     }
 
@@ -280,8 +352,8 @@ impl SessionsInner {
     ) -> Result<ReadySandbox, SessionError> {
         let own = SessionLimits::default();
         let limits = limits::limits(&self.config.now(), &agent.limits, &own)?;
-        let disk = self.blank(&limits).await?;
-        let body = self.make_body(&agent.tenant, disk, &version.chain, &limits).await?;
+        let disk = self.sandboxes.blank_disk(&limits).await?;
+        let body = self.sandboxes.make(&agent.tenant, disk, &version.chain, &limits).await?;
         let body = Arc::new(body);
         // Nobody waits for its agent, until a session has it and works.
         body.share_cpu(PREWARM_PARTS);
@@ -306,7 +378,7 @@ impl SessionsInner {
                     ready.agent = Some(running);
                 }
                 Err(error) => {
-                    self.discard_body(&ready.body).await;
+                    self.sandboxes.discard(&ready.body).await;
                     return Err(error);
                 }
             }
@@ -322,7 +394,7 @@ impl SessionsInner {
         ready: &ReadySandbox,
     ) -> Result<LaunchEnvironment, SessionError> {
         let mut launch = LaunchEnvironment::bare();
-        self.add_grants(&ready.session, &agent.tenant, &agent.grants, &mut launch)?;
+        self.gates.add_grants(&ready.session, &agent.tenant, &agent.grants, &mut launch)?;
         launch.runtime = version.runtime.clone();
         launch.env.extend(self.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?);
         Ok(launch)
@@ -344,7 +416,7 @@ impl SessionsInner {
             is_ahead: true,
             grants: &agent.grants,
         };
-        let running = self.start_agent(&ready.body, &launch, &spec, None).await?;
+        let running = self.launcher.start_agent(&ready.body, &launch, &spec, None).await?;
         match running.handle.ready().await {
             Ok(has_control) => Ok(RunningAgent { has_control, ..running }),
             Err(end) => Err(SessionError::Agent(format!("the agent {}", end.reason))),
@@ -357,59 +429,58 @@ impl SessionsInner {
         node::task::spawn(async move {
             ended.await;
             let Some(inner) = inner.upgrade() else { return };
-            let Some(ready) = inner.prewarm.take(number) else { return };
+            let Some(ready) = inner.take(number) else { return };
             inner.books.remove(&ResidentKey::Ready(number));
-            inner.discard_body(&ready.body).await;
+            inner.sandboxes.discard(&ready.body).await;
         });
     }
 
     /// Ends a sandbox that was ready. The books have struck it off.
-    pub(super) async fn discard_ready(&self, number: u64) {
-        if let Some(ready) = self.prewarm.take(number) {
-            self.discard_body(&ready.body).await;
+    pub(super) async fn discard(&self, number: u64) {
+        if let Some(ready) = self.take(number) {
+            self.sandboxes.discard(&ready.body).await;
         }
     }
 
     /// Ends all of them, and makes no more.
-    pub(super) async fn close_ready(&self) {
+    pub(super) async fn close(&self) {
         let numbers: Vec<u64> = {
-            let mut shelf = self.prewarm.state.lock();
+            let mut shelf = self.state.lock();
             shelf.is_closed = true;
             shelf.ready.keys().copied().collect()
         };
         for number in numbers {
             self.books.remove(&ResidentKey::Ready(number));
-            self.discard_ready(number).await;
+            self.discard(number).await;
         }
-        let _nobody_makes_one = self.prewarm.making.lock().await;
+        let _nobody_makes_one = self.making.lock().await;
     }
+}
 
-    /// Tells an agent that was started ahead what its session wants, before its first message.
-    pub(super) fn tune(
-        self: &Arc<Self>,
-        entry: &Arc<SessionEntry>,
-        body: &Arc<SessionSandbox>,
-        running: RunningAgent,
-        requests: Vec<Map<String, Value>>,
-    ) {
-        // Locked before anybody can ask for the agent: a message waits until it has been told.
-        let Ok(mut slot) = Arc::clone(&body.agent).try_lock_owned() else { return };
-        let (entry, options) = (Arc::clone(entry), entry.state.lock().row.options.clone());
-        if let Some(agent) = &mut *slot {
-            agent.plan = Arc::new((*agent.plan).clone().changed(&options));
-        }
-        if requests.is_empty() {
-            return;
-        }
-        node::task::spawn(async move {
-            if let Err(refusal) = running.handle.apply(requests).await {
-                let text = format!("the agent that was ready is replaced: {refusal}");
-                entry.lines.lock().push(LogLevel::System, &text);
-                *slot = None;
-                running.handle.close().await;
-            }
-        });
+/// Tells an agent that was started ahead what its session wants, before its first message.
+pub(super) fn tune(
+    entry: &Arc<SessionEntry>,
+    body: &Arc<SessionSandbox>,
+    running: RunningAgent,
+    requests: Vec<Map<String, Value>>,
+) {
+    // Locked before anybody can ask for the agent: a message waits until it has been told.
+    let Ok(mut slot) = Arc::clone(&body.agent).try_lock_owned() else { return };
+    let (entry, options) = (Arc::clone(entry), entry.state.lock().row.options.clone());
+    if let Some(agent) = &mut *slot {
+        agent.plan = Arc::new((*agent.plan).clone().changed(&options));
     }
+    if requests.is_empty() {
+        return;
+    }
+    node::task::spawn(async move {
+        if let Err(refusal) = running.handle.apply(requests).await {
+            let text = format!("the agent that was ready is replaced: {refusal}");
+            entry.lines.lock().push(LogLevel::System, &text);
+            *slot = None;
+            running.handle.close().await;
+        }
+    });
 }
 
 /// Parks an interpreter in a sandbox, in the background, before a context is asked for. A context

@@ -1,6 +1,5 @@
 //! Background work: deadlines, idleness, cold disks, layers that nobody needs.
 
-use node::task::Boxed;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use node::clock;
 use node::drain::DrainHandle;
+use node::task::Boxed;
 use tokio::sync::mpsc;
 use tokio::time;
 
@@ -27,8 +27,6 @@ pub(super) mod timers;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which sessions that nobody works with are let out of memory.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
-/// Interval at which a change of the nodes is looked for that keep sandboxes ready.
-const NODES_EVERY: Duration = Duration::from_secs(5);
 /// Sandboxes that are ended at the same time by a sweep.
 pub(super) const SWEEPS_MAX: usize = 16;
 /// Sessions whose deadlines are heeded at a time.
@@ -63,7 +61,7 @@ impl Sessions {
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),
-                    inner.prewarm_all(),
+                    inner.prewarm.keep_ready(),
                     inner.heed_losses(lost),
                     inner.snapshot_due(),
                 );
@@ -330,31 +328,6 @@ impl SessionsInner {
         }
     }
 
-    /// Makes ready what all agents want, and again when there are other nodes to share that with.
-    async fn prewarm_all(self: &Arc<Self>) {
-        self.prewarm_agents().await;
-        let Some(nodes) = &self.ready_nodes else { return std::future::pending().await };
-        let mut known = nodes.all();
-        loop {
-            time::sleep(NODES_EVERY).await;
-            let now = nodes.all();
-            if now != known {
-                known = now;
-                self.prewarm_agents().await;
-            }
-        }
-    }
-
-    async fn prewarm_agents(self: &Arc<Self>) {
-        match self.store.agents.all().await {
-            Ok(agents) => agents.into_iter().for_each(|agent| self.replenish(agent)),
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "agents could not be looked up to make sandboxes ready"
-            ),
-        }
-    }
-
     /// Ends what is left here of sessions that are another server's now.
     async fn heed_losses(self: &Arc<Self>, lost: Option<mpsc::UnboundedReceiver<LostSession>>) {
         let Some(mut lost) = lost else { return };
@@ -388,7 +361,7 @@ impl SessionsInner {
 
     /// Stores everything and ends every sandbox.
     async fn shut_down(self: &Arc<Self>, patience: Duration) {
-        self.close_ready().await;
+        self.prewarm.close().await;
         self.stop_builds().await;
         let entries = self.directory.all();
         let rest = |entry: Arc<SessionEntry>| async move {

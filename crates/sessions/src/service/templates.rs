@@ -36,7 +36,6 @@ pub(crate) mod network;
 mod plan;
 mod run;
 mod selected;
-mod start;
 
 /// The template with no files.
 pub(crate) const BASE: &str = "base";

@@ -245,18 +245,6 @@ fn check(request: &MessageRequest) -> Result<(), SessionError> {
 }
 
 impl SessionsInner {
-    /// Why a session may say no more, if its events and messages take as much as they may.
-    pub(super) fn history_is_full(&self, entry: &SessionEntry) -> Option<String> {
-        let (bytes, max) = (entry.log.history_bytes(), self.config.now().history_bytes_max);
-        (bytes >= max).then(|| {
-            format!(
-                "the events and messages of session `{}` take {bytes} bytes, and at most {max} are \
-                 kept (sessions.history_bytes_max); go on in a fork of it, which begins with none",
-                entry.id
-            )
-        })
-    }
-
     /// Puts a message in line; none when the session has no sandbox at the moment.
     fn take_message(
         self: &Arc<Self>,
@@ -274,7 +262,7 @@ impl SessionsInner {
             );
             return Err(SessionError::TooMany(message));
         }
-        if let Some(message) = self.history_is_full(entry) {
+        if let Some(message) = entry.history_is_full(self.config.now().history_bytes_max) {
             return Err(SessionError::Conflict(message));
         }
         let Some(body) = state.body.clone() else { return Ok(None) };
@@ -420,7 +408,7 @@ impl SessionsInner {
             let agent = tokio::select! {
                 biased;
                 () = turn.stopped() => return Err(SessionError::Agent(INTERRUPTED.to_owned())),
-                agent = started(self.agent(entry, &at_work.body)) => agent?.handle,
+                agent = started(self.launcher.agent(entry, &at_work.body)) => agent?.handle,
             };
             turn.begin(&agent);
             if turn.is_stopped.load(Ordering::Acquire) {

@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use api::{SessionLimits, TemplateBuildStatus, TemplateFailure, TemplateStepResult};
@@ -18,8 +17,6 @@ use super::network::BuildNetwork;
 use super::plan::{LayerStep, StepAction, TemplatePlan, is_install};
 use super::run::{StepContext, TemplateStepFailure, run_step};
 use crate::error::SessionError;
-use crate::service::agents::BUILDS_FROM;
-use crate::service::books::ResidentKey;
 use crate::service::entry::SessionSandbox;
 use crate::service::environment::LaunchEnvironment;
 use crate::service::{SessionsInner, limits};
@@ -190,13 +187,9 @@ impl SessionsInner {
             }
             StepAction::Run(_) | StepAction::PipInstall(_) | StepAction::MakeWorkdir => None,
         };
-        let key = ResidentKey::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
-        self.admit(&key, &row.tenant.as_str().into()).await?;
-        self.books.build(&key, clock::now());
+        let _place = self.admission.admit_build(&row.tenant).await?;
         let run = StepRun { build, step, network, archive, deadline };
-        let built = self.build_step_admitted(&row, run).await;
-        self.books.remove(&key);
-        built
+        self.build_step_admitted(&row, run).await
     }
 
     async fn build_step_admitted(
@@ -210,11 +203,11 @@ impl SessionsInner {
             ..SessionLimits::default()
         };
         let complete = limits::limits(&config, &SessionLimits::default(), &asked)?;
-        let disk = self.blank(&complete).await?;
-        let body = Arc::new(self.make_body(&row.tenant, disk, &row.chain, &complete).await?);
+        let disk = self.sandboxes.blank_disk(&complete).await?;
+        let body = Arc::new(self.sandboxes.make(&row.tenant, disk, &row.chain, &complete).await?);
         let ran = self.run_in_body(row, &body, &run).await;
         // Whatever it left running ends here.
-        let disk = self.end_body(&body).await;
+        let disk = self.sandboxes.end(&body).await;
         let disk = disk.ok_or_else(|| SessionError::internal("a build has a disk"))?;
         if let Err(failure) = ran {
             self.workspaces.remove_local(&disk).await;
@@ -242,7 +235,8 @@ impl SessionsInner {
         body: &SessionSandbox,
         run: &StepRun<'_>,
     ) -> Result<(), TemplateStepFailure> {
-        let granted = self.open_grants(&row.id, &row.tenant, &run.network.grants, body).await?;
+        let granted =
+            self.gates.open_grants(&row.id, &row.tenant, &run.network.grants, body).await?;
         let mut env = LaunchEnvironment::bare().env;
         env.extend(granted);
         env.extend(run.network.env.clone());

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::clock;
 use sandbox::{ProcessEnd, ProcessStreams, SandboxedSession, SessionProcess, SessionProgram};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time;
 
+use super::entry::{SessionEntry, SessionSandbox};
+use super::environment::environment;
+use super::launch::ProgramLauncher;
+use super::logs::LogLevel;
 use crate::error::SessionError;
-use crate::service::SessionsInner;
-use crate::service::entry::{SandboxUse, SessionEntry, SessionSandbox};
-use crate::service::environment::environment;
-use crate::service::logs::LogLevel;
 use crate::store::rows::SessionTemplate;
 
 /// Interval at which the ready command is repeated.
@@ -24,24 +23,10 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// The signal that nobody ignores.
 const SIGKILL: i32 = 9;
 
-impl SessionsInner {
-    /// Runs the start command of a new session's template, and waits until it is ready.
-    pub(in crate::service) async fn run_start_command(
-        self: &Arc<Self>,
-        entry: &Arc<SessionEntry>,
-    ) -> Result<(), SessionError> {
-        if !has_commands(entry) {
-            return Ok(());
-        }
-        let at_work = SandboxUse::begin(&self.books, entry, clock::now());
-        let gone = || SessionError::SandboxEnded("before its start command ran".to_owned());
-        let at_work = at_work.ok_or_else(gone)?;
-        self.start_template_in(entry, &at_work.body).await
-    }
-
+impl ProgramLauncher {
     /// Runs the start command of a session's template in a sandbox that was just made, where no
     /// program runs yet, and waits until it is ready. Its output is in the session's log.
-    pub(in crate::service) async fn start_template_in(
+    pub(super) async fn start_template_in(
         &self,
         entry: &Arc<SessionEntry>,
         body: &SessionSandbox,
@@ -49,7 +34,7 @@ impl SessionsInner {
         let template = entry.state.lock().row.template.clone();
         let Some(template) = template.filter(|_| has_commands(entry)) else { return Ok(()) };
         let launch = self.launch(entry).await?;
-        self.open_gate(entry, body).await?;
+        self.gates.open(entry, body).await?;
         let env = environment(&launch.env);
         let sandbox = body.sandbox()?;
         let mut ended = None;
@@ -71,7 +56,7 @@ impl SessionsInner {
 }
 
 /// Returns whether there is something to start, or to wait for.
-fn has_commands(entry: &SessionEntry) -> bool {
+pub(super) fn has_commands(entry: &SessionEntry) -> bool {
     let state = entry.state.lock();
     state.row.template.as_ref().is_some_and(|it| it.start.is_some() || it.ready.is_some())
 }
