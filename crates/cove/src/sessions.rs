@@ -64,7 +64,7 @@ impl TemplateSource for SessionTemplates {
         reference: &'a str,
     ) -> Boxed<'a, Result<ExecutionTemplate, HttpError>> {
         Box::pin(async move {
-            let template = self.0.select_template(tenant, reference).await?;
+            let template = self.0.templates()?.select(tenant, reference).await?;
             Ok(ExecutionTemplate {
                 reference: reference.to_owned(),
                 build: template.build,
@@ -81,7 +81,8 @@ impl TemplateSource for SessionTemplates {
         template: &'a ExecutionTemplate,
     ) -> Boxed<'a, Result<Vec<Arc<AttachedLayer>>, HttpError>> {
         Box::pin(async move {
-            Ok(self.0.template_layers(tenant, &template.build, &template.layers).await?)
+            let templates = self.0.templates()?;
+            Ok(templates.layers(tenant, &template.build, &template.layers).await?)
         })
     }
 }

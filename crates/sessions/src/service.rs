@@ -24,7 +24,6 @@ mod compose;
 pub(crate) mod contexts;
 mod create;
 mod credentials;
-mod deployed;
 mod detached;
 mod directory;
 mod documents;
@@ -84,6 +83,7 @@ use tokio::sync::mpsc;
 use self::acquire::SessionUse;
 pub use self::activity::SessionActivity;
 use self::admission::SandboxAdmission;
+pub use self::agents::AgentService;
 pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
 pub use self::attachments::{ATTACHMENT_BYTES_MAX, SessionAttachments, StoredAttachment};
@@ -110,8 +110,7 @@ pub(crate) use self::program_end::{exec_result, signal_name};
 pub use self::requests::{CreateExtras, DeadlineAction, ListQuery, SessionUpdate};
 use self::storage::StorageQuota;
 use self::sweeps::timers::SweepTimers;
-use self::templates::RunningBuilds;
-pub use self::templates::SelectedTemplate;
+pub use self::templates::{SelectedTemplate, TemplateService};
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
 pub use self::usage::{TurnUsageRecord, UsageQuery, UsageReports, UsageTotal};
 pub use self::views::{KeptExtras, ListedPage, ListedSession};
@@ -161,8 +160,8 @@ pub(crate) struct SessionsInner {
     gates: Arc<GrantGates>,
     launcher: Arc<ProgramLauncher>,
     prewarm: Arc<PrewarmPool>,
-    /// Builds of templates that are under way here.
-    template_builds: RunningBuilds,
+    templates: Arc<TemplateService>,
+    agents: Arc<AgentService>,
     sweeps: Arc<SweepTimers>,
     /// Cold disks on their way to the object store.
     archives: ArchiveQueue,
@@ -260,6 +259,36 @@ impl Sessions {
             ServerSupport::Ready(inner) => inner.cluster.check_lease().map(|()| inner),
             ServerSupport::Unavailable(why) => Err(SessionError::NotHere(why.to_string())),
         }
+    }
+
+    /// Templates of tenants.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn templates(&self) -> Result<&Arc<TemplateService>, SessionError> {
+        self.ready().map(|inner| &inner.templates)
+    }
+
+    /// Waits until a build of a template has more lines in its log than so many, or is over, or
+    /// some time has passed.
+    pub(crate) async fn template_log_grows(&self, build: &str, lines: u64) {
+        if let Some(inner) = self.supported() {
+            inner.templates.log_grows(build, lines).await;
+        }
+    }
+
+    /// Memory and disk of a sandbox that asks for nothing else, in bytes.
+    pub(crate) fn usual_sizes(&self) -> (u64, u64) {
+        let config = self.supported().map(|inner| inner.config.now());
+        config.map_or((0, 0), |config| (config.memory_bytes, config.disk_bytes))
+    }
+
+    /// Agents of tenants.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn agents(&self) -> Result<&Arc<AgentService>, SessionError> {
+        self.ready().map(|inner| &inner.agents)
     }
 
     /// Credentials of tenants.

@@ -31,7 +31,7 @@ pub(super) async fn deploy(
     sessions.authorize(&who, &grants)?;
     request.grants = Some(grants);
     // Boxed: it holds a whole folder.
-    let agent = Box::pin(sessions.deploy(&who.tenant, request)).await?;
+    let agent = Box::pin(sessions.agents()?.deploy(&who.tenant, request)).await?;
     Ok((StatusCode::CREATED, axum::Json(agent)))
 }
 
@@ -39,7 +39,7 @@ pub(super) async fn list(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,
 ) -> Result<axum::Json<AgentList>, http::HttpError> {
-    Ok(axum::Json(AgentList { agents: sessions.agents(&who.tenant).await? }))
+    Ok(axum::Json(AgentList { agents: sessions.agents()?.list(&who.tenant).await? }))
 }
 
 pub(super) async fn fetch(
@@ -47,7 +47,7 @@ pub(super) async fn fetch(
     who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
 ) -> Result<axum::Json<AgentView>, http::HttpError> {
-    Ok(axum::Json(sessions.agent(&who.tenant, &name).await?))
+    Ok(axum::Json(sessions.agents()?.get(&who.tenant, &name).await?))
 }
 
 pub(super) async fn update(
@@ -57,7 +57,7 @@ pub(super) async fn update(
     JsonBody(update): JsonBody<AgentUpdate>,
 ) -> Result<axum::Json<AgentView>, http::HttpError> {
     sessions.authorize(&who, update.grants.as_deref().unwrap_or_default())?;
-    Ok(axum::Json(sessions.update_agent(&who.tenant, &name, update).await?))
+    Ok(axum::Json(sessions.agents()?.update(&who.tenant, &name, update).await?))
 }
 
 pub(super) async fn remove(
@@ -65,7 +65,7 @@ pub(super) async fn remove(
     who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
 ) -> Result<StatusCode, http::HttpError> {
-    sessions.delete_agent(&who.tenant, &name).await?;
+    sessions.agents()?.delete(&who.tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn versions(
     who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
 ) -> Result<axum::Json<AgentVersionList>, http::HttpError> {
-    let versions = sessions.agent_versions(&who.tenant, &name).await?;
+    let versions = sessions.agents()?.versions(&who.tenant, &name).await?;
     Ok(axum::Json(AgentVersionList { versions }))
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn files(
     uri: Uri,
 ) -> Result<axum::Json<AgentFileList>, http::HttpError> {
     let AgentVersionQuery { version } = query(&uri)?;
-    let entries = sessions.agent_files(&who.tenant, &name, version).await?;
+    let entries = sessions.agents()?.files(&who.tenant, &name, version).await?;
     let entry = |it: FolderEntry| AgentFileEntry {
         path: it.path,
         size: it.size,
@@ -101,6 +101,6 @@ pub(super) async fn file(
     uri: Uri,
 ) -> Result<impl IntoResponse, http::HttpError> {
     let AgentVersionQuery { version } = query(&uri)?;
-    let content = sessions.agent_file(&who.tenant, &name, version, &path).await?;
+    let content = sessions.agents()?.file(&who.tenant, &name, version, &path).await?;
     Ok(([(header::CONTENT_TYPE, super::files::BYTES)], content))
 }

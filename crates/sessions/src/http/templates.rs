@@ -38,9 +38,9 @@ pub(super) async fn build(
 ) -> Result<(StatusCode, axum::Json<TemplateBuildView>), http::HttpError> {
     let BuildWaitQuery { wait } = query(&uri)?;
     // Boxed: it holds a whole plan.
-    let mut build = Box::pin(sessions.build_template(&who.tenant, request)).await?;
+    let mut build = Box::pin(sessions.templates()?.build_template(&who.tenant, request)).await?;
     if wait && build.finished_at.is_none() {
-        build = sessions.wait_template_build(&who.tenant, &build.template, &build.id).await?;
+        build = sessions.templates()?.wait(&who.tenant, &build.template, &build.id).await?;
     }
     let status = match build.finished_at {
         Some(_) => StatusCode::OK,
@@ -53,7 +53,7 @@ pub(super) async fn list(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,
 ) -> Result<axum::Json<TemplateList>, http::HttpError> {
-    Ok(axum::Json(TemplateList { templates: sessions.templates(&who.tenant).await? }))
+    Ok(axum::Json(TemplateList { templates: sessions.templates()?.list(&who.tenant).await? }))
 }
 
 pub(super) async fn fetch(
@@ -61,7 +61,7 @@ pub(super) async fn fetch(
     who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
 ) -> Result<axum::Json<TemplateView>, http::HttpError> {
-    Ok(axum::Json(sessions.template(&who.tenant, &name).await?))
+    Ok(axum::Json(sessions.templates()?.get(&who.tenant, &name).await?))
 }
 
 pub(super) async fn remove(
@@ -69,7 +69,7 @@ pub(super) async fn remove(
     who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
 ) -> Result<StatusCode, http::HttpError> {
-    sessions.delete_template(&who.tenant, &name).await?;
+    sessions.templates()?.delete(&who.tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn builds(
     who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
 ) -> Result<axum::Json<TemplateBuildList>, http::HttpError> {
-    let builds = sessions.template_builds(&who.tenant, &name).await?;
+    let builds = sessions.templates()?.builds(&who.tenant, &name).await?;
     Ok(axum::Json(TemplateBuildList { builds }))
 }
 
@@ -90,8 +90,8 @@ pub(super) async fn build_status(
 ) -> Result<axum::Json<TemplateBuildView>, http::HttpError> {
     let BuildWaitQuery { wait } = query(&uri)?;
     Ok(axum::Json(match wait {
-        true => sessions.wait_template_build(&who.tenant, &name, &build).await?,
-        false => sessions.template_build(&who.tenant, &name, &build).await?,
+        true => sessions.templates()?.wait(&who.tenant, &name, &build).await?,
+        false => sessions.templates()?.build(&who.tenant, &name, &build).await?,
     }))
 }
 
@@ -112,12 +112,12 @@ pub(super) async fn logs(
     drain: DrainHandle,
 ) -> Result<Response, http::HttpError> {
     let LogQuery { from } = query(&uri)?;
-    let first = sessions.template_log(&who.tenant, &name, &build, from).await?;
+    let first = sessions.templates()?.log(&who.tenant, &name, &build, from).await?;
     if !accepts(&headers, EVENT_STREAM) {
         return Ok(axum::Json(first).into_response());
     }
     // By its id: a tag may name another build before this one is over.
-    let id = sessions.template_build(&who.tenant, &name, &build).await?.id;
+    let id = sessions.templates()?.build(&who.tenant, &name, &build).await?.id;
     let state = LogFollower { sessions, tenant: who.tenant, name, id, next: from, is_over: false };
     let lines = stream::unfold((state, drain), |(mut state, drain)| async move {
         let page = tokio::select! {
@@ -145,8 +145,8 @@ impl LogFollower {
     /// one, or when the template is gone.
     async fn page(&mut self) -> Option<Vec<Result<sse::Event, Infallible>>> {
         while !self.is_over {
-            let read =
-                self.sessions.template_log(&self.tenant, &self.name, &self.id, self.next).await;
+            let templates = self.sessions.templates().ok()?;
+            let read = templates.log(&self.tenant, &self.name, &self.id, self.next).await;
             let TemplateLogList { lines, status } = read.ok()?;
             let is_running =
                 matches!(status, TemplateBuildStatus::Waiting | TemplateBuildStatus::Building);
@@ -162,8 +162,8 @@ impl LogFollower {
             self.next = lines.last().map_or(self.next, |line| line.index + 1);
             if lines.is_empty() {
                 self.is_over = true;
-                let build =
-                    self.sessions.template_build(&self.tenant, &self.name, &self.id).await.ok()?;
+                let templates = self.sessions.templates().ok()?;
+                let build = templates.build(&self.tenant, &self.name, &self.id).await.ok()?;
                 let text = serde_json::to_string(&build).unwrap_or_default();
                 events.push(Ok(sse::Event::default().event("build").data(text)));
             }
@@ -179,8 +179,8 @@ pub(super) async fn tag(
     SessionIdPath(name): SessionIdPath,
     JsonBody(request): JsonBody<TagTemplate>,
 ) -> Result<axum::Json<TemplateView>, http::HttpError> {
-    sessions.tag_template(&who.tenant, &name, &request.build, &request.tags).await?;
-    Ok(axum::Json(sessions.template(&who.tenant, &name).await?))
+    sessions.templates()?.tag(&who.tenant, &name, &request.build, &request.tags).await?;
+    Ok(axum::Json(sessions.templates()?.get(&who.tenant, &name).await?))
 }
 
 pub(super) async fn untag(
@@ -188,7 +188,7 @@ pub(super) async fn untag(
     who: TokenPrincipal,
     FilePath(name, tag): FilePath,
 ) -> Result<StatusCode, http::HttpError> {
-    sessions.untag_template(&who.tenant, &name, &[tag]).await?;
+    sessions.templates()?.untag(&who.tenant, &name, &[tag]).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -199,7 +199,7 @@ pub(super) async fn has_archive(
     SessionIdPath(hash): SessionIdPath,
 ) -> Result<StatusCode, http::HttpError> {
     let upload = ArchiveUpload { tenant: &who.tenant, kind: ArchiveHash::Content, hash: &hash };
-    match sessions.has_archive(upload).await? {
+    match sessions.templates()?.has_archive(upload).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(crate::error::SessionError::NotFound("archive").into()),
     }
@@ -212,6 +212,6 @@ pub(super) async fn put_archive(
     body: UploadBody,
 ) -> Result<axum::Json<TemplateArchive>, http::HttpError> {
     let upload = ArchiveUpload { tenant: &who.tenant, kind: ArchiveHash::Content, hash: &hash };
-    let bytes = sessions.put_archive(upload, body).await?;
+    let bytes = sessions.templates()?.put_archive(upload, body).await?;
     Ok(axum::Json(TemplateArchive { archive: hash, bytes }))
 }

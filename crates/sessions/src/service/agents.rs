@@ -5,6 +5,7 @@
 //! was given is kept as an object, to be shown again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,20 +14,32 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use node::clock;
+use node::clock::IdGenerator;
+use node::current::CurrentSettings;
 use sandbox::{MissingParents, ProcessStreams, SandboxFiles, SessionProgram, WriteMode};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
 use self::folder::FolderEntry;
+use super::admission::SandboxAdmission;
 use super::detached::detached;
 use super::entry::SessionSandbox;
 use super::environment::{LaunchEnvironment, environment};
-use super::prewarm::READY_MAX;
-use super::storage::StorageRequest;
-use super::{Sessions, SessionsInner, limits};
+use super::factory::SandboxFactory;
+use super::gates::GrantGates;
+use super::limits;
+use super::objects::SessionObjects;
+use super::prewarm::{PrewarmPool, READY_MAX};
+use super::shared::SharedParts;
+use super::storage::{StorageQuota, StorageRequest};
+use super::sweeps::timers::SweepTimers;
+use super::templates::TemplateService;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::store::rows::{AgentRow, LayerRow, VersionRow};
+use crate::store::{AgentTable, LayerTable, SecretStore};
+use crate::workspace::WorkspaceStore;
 
 pub(super) mod folder;
 
@@ -78,22 +91,74 @@ mod as_base64 {
     }
 }
 
-impl Sessions {
+/// Agents of tenants, with their versions.
+pub struct AgentService {
+    config: CurrentSettings<SessionsConfig>,
+    table: AgentTable,
+    layers: LayerTable,
+    objects: SessionObjects,
+    secrets: SecretStore,
+    ids: Arc<IdGenerator>,
+    workspaces: WorkspaceStore,
+    storage: Arc<StorageQuota>,
+    sweeps: Arc<SweepTimers>,
+    templates: Arc<TemplateService>,
+    admission: Arc<SandboxAdmission>,
+    sandboxes: Arc<SandboxFactory>,
+    gates: Arc<GrantGates>,
+    prewarm: Arc<PrewarmPool>,
+}
+
+impl fmt::Debug for AgentService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentService").finish_non_exhaustive()
+    }
+}
+
+/// Owners that versions of agents are made with.
+pub(super) struct AgentParts {
+    pub(super) templates: Arc<TemplateService>,
+    pub(super) admission: Arc<SandboxAdmission>,
+    pub(super) sandboxes: Arc<SandboxFactory>,
+    pub(super) gates: Arc<GrantGates>,
+    pub(super) prewarm: Arc<PrewarmPool>,
+}
+
+impl AgentService {
+    pub(super) fn new(shared: &SharedParts, parts: AgentParts) -> Arc<AgentService> {
+        Arc::new(AgentService {
+            config: shared.config.clone(),
+            table: shared.store.agents.clone(),
+            layers: shared.store.layers.clone(),
+            objects: shared.objects.clone(),
+            secrets: shared.secrets.clone(),
+            ids: Arc::clone(&shared.ids),
+            workspaces: shared.workspaces.clone(),
+            storage: Arc::clone(&shared.storage),
+            sweeps: Arc::clone(&shared.sweeps),
+            templates: parts.templates,
+            admission: parts.admission,
+            sandboxes: parts.sandboxes,
+            gates: parts.gates,
+            prewarm: parts.prewarm,
+        })
+    }
+
     /// Deploys an agent, or a new version of it, which new sessions get from then on.
     ///
     /// # Errors
     /// What is wrong with the request; `Agent` when `install.sh` fails, with the end of what it
     /// wrote; `Capacity` when there is no room to make it.
     pub async fn deploy(
-        &self,
+        self: &Arc<Self>,
         tenant: &str,
         request: DeployRequest,
     ) -> Result<AgentView, SessionError> {
-        let inner = Arc::clone(self.ready()?);
-        let (files, runtime) = check(&inner, &request)?;
+        let inner = Arc::clone(self);
+        let (files, runtime) = check(&inner.config.now(), &request)?;
         let tenant = tenant.to_owned();
         detached(async move {
-            let row = Box::pin(inner.deploy(&tenant, request, files, &runtime)).await?;
+            let row = Box::pin(inner.deploy_version(&tenant, request, files, &runtime)).await?;
             let version = row.active_version;
             inner.prewarm.replenish(row.clone());
             inner.shown_agent(row, version, runtime)
@@ -105,26 +170,23 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub async fn agent(&self, tenant: &str, name: &str) -> Result<AgentView, SessionError> {
-        let inner = self.ready()?;
-        let (row, version) = inner.agent_to_use(tenant, name).await?;
-        inner.shown_agent(row, version.version, version.runtime)
+    pub async fn get(&self, tenant: &str, name: &str) -> Result<AgentView, SessionError> {
+        let (row, version) = self.to_use(tenant, name).await?;
+        self.shown_agent(row, version.version, version.runtime)
     }
 
     /// The agents of a tenant, by name.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn agents(&self, tenant: &str) -> Result<Vec<AgentView>, SessionError> {
-        let inner = self.ready()?;
+    pub async fn list(&self, tenant: &str) -> Result<Vec<AgentView>, SessionError> {
         let mut agents = Vec::new();
-        for row in inner.store.agents.list(tenant).await? {
+        for row in self.table.list(tenant).await? {
             // Gone since the list was read.
-            let Some(version) = inner.store.agents.version(&row.id, row.active_version).await?
-            else {
+            let Some(version) = self.table.version(&row.id, row.active_version).await? else {
                 continue;
             };
-            agents.push(inner.shown_agent(row, version.version, version.runtime)?);
+            agents.push(self.shown_agent(row, version.version, version.runtime)?);
         }
         Ok(agents)
     }
@@ -134,25 +196,23 @@ impl Sessions {
     ///
     /// # Errors
     /// What is wrong with the request; `NotFound` when there is no such agent or version.
-    pub async fn update_agent(
+    pub async fn update(
         &self,
         tenant: &str,
         name: &str,
         update: AgentUpdate,
     ) -> Result<AgentView, SessionError> {
-        let inner = self.ready()?;
-        check_settings(inner, &update)?;
-        inner.gates.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
-        let id =
-            inner.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?.id;
+        check_settings(&self.config.now(), &update)?;
+        self.gates.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
+        let id = self.table.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?.id;
         let env = match &update.env {
             Some(env) => {
-                Some((inner.secrets.seal_env(tenant, &id, env)?, env.keys().cloned().collect()))
+                Some((self.secrets.seal_env(tenant, &id, env)?, env.keys().cloned().collect()))
             }
             None => None,
         };
         let now_ms = clock::wall_ms();
-        let row = inner.store.agents.update(tenant, name, move |row: &mut AgentRow| {
+        let row = self.table.update(tenant, name, move |row: &mut AgentRow| {
             if let Some(description) = &update.description {
                 row.description = Some(description.clone());
             }
@@ -174,10 +234,10 @@ impl Sessions {
             Ok(())
         });
         let row = row.await?;
-        let version = inner.store.agents.version(&row.id, row.active_version).await?;
+        let version = self.table.version(&row.id, row.active_version).await?;
         let version = version.ok_or(SessionError::NotFound("agent version"))?;
-        inner.prewarm.replenish(row.clone());
-        inner.shown_agent(row, version.version, version.runtime)
+        self.prewarm.replenish(row.clone());
+        self.shown_agent(row, version.version, version.runtime)
     }
 
     /// Removes an agent with its versions. Its sessions keep their files; those that are resumed
@@ -185,15 +245,14 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
-        let inner = self.ready()?;
-        let deleted = inner.store.agents.delete(tenant, name).await?;
+    pub async fn delete(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
+        let deleted = self.table.delete(tenant, name).await?;
         let (row, folders) = deleted.ok_or(SessionError::NotFound("agent"))?;
         for folder in folders {
-            inner.objects.remove(&folder).await;
+            self.objects.remove(&folder).await;
         }
-        inner.prewarm.replenish(row);
-        inner.sweeps.layers();
+        self.prewarm.replenish(row);
+        self.sweeps.layers();
         Ok(())
     }
 
@@ -201,21 +260,19 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such agent or version; `Conflict` for the active one.
-    pub async fn delete_agent_version(
+    pub async fn delete_version(
         &self,
         tenant: &str,
         name: &str,
         version: u32,
     ) -> Result<(), SessionError> {
-        let inner = self.ready()?;
-        let agent =
-            inner.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
-        let deleted = inner.store.agents.delete_version(&agent.id, version).await?;
+        let agent = self.table.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let deleted = self.table.delete_version(&agent.id, version).await?;
         let row = deleted.ok_or(SessionError::NotFound("agent version"))?;
         if let Some(folder) = &row.folder {
-            inner.objects.remove(folder).await;
+            self.objects.remove(folder).await;
         }
-        inner.sweeps.layers();
+        self.sweeps.layers();
         Ok(())
     }
 
@@ -223,15 +280,13 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such agent.
-    pub async fn agent_versions(
+    pub async fn versions(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<Vec<AgentVersion>, SessionError> {
-        let inner = self.ready()?;
-        let agent =
-            inner.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
-        let versions = inner.store.agents.versions(&agent.id).await?;
+        let agent = self.table.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let versions = self.table.versions(&agent.id).await?;
         let version = |row: VersionRow| AgentVersion {
             active: row.version == agent.active_version,
             version: row.version,
@@ -248,13 +303,13 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such agent or version.
-    pub async fn agent_files(
+    pub async fn files(
         &self,
         tenant: &str,
         name: &str,
         version: Option<u32>,
     ) -> Result<Vec<FolderEntry>, SessionError> {
-        let row = self.ready()?.version_of(tenant, name, version).await?;
+        let row = self.version_of(tenant, name, version).await?;
         serde_json::from_value(row.listing).map_err(SessionError::internal)
     }
 
@@ -262,14 +317,14 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such agent, version or file.
-    pub async fn agent_file(
+    pub async fn file(
         &self,
         tenant: &str,
         name: &str,
         version: Option<u32>,
         path: &str,
     ) -> Result<Vec<u8>, SessionError> {
-        let files = self.agent_folder(tenant, name, version).await?;
+        let files = self.folder(tenant, name, version).await?;
         let file = files.into_iter().find(|file| file.path == path);
         let file = file.ok_or(SessionError::NotFound("file"))?;
         BASE64.decode(file.content).map_err(SessionError::internal)
@@ -279,16 +334,15 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such agent or version.
-    pub async fn agent_folder(
+    pub async fn folder(
         &self,
         tenant: &str,
         name: &str,
         version: Option<u32>,
     ) -> Result<Vec<AgentFile>, SessionError> {
-        let inner = self.ready()?;
-        let row = inner.version_of(tenant, name, version).await?;
+        let row = self.version_of(tenant, name, version).await?;
         let Some(folder) = &row.folder else { return Ok(Vec::new()) };
-        let bytes = inner.objects.get(folder).await?;
+        let bytes = self.objects.get(folder).await?;
         let bytes = bytes.ok_or(SessionError::NotFound("folder"))?;
         let kept: Vec<StoredAgentFile> =
             serde_json::from_slice(&bytes).map_err(SessionError::internal)?;
@@ -300,18 +354,44 @@ impl Sessions {
         };
         Ok(kept.into_iter().map(file).collect())
     }
+
+    /// Returns what it takes to deploy an agent once more as it is: to be changed by a face, and
+    /// not shown to anybody, because the values of its environment are in it.
+    ///
+    /// # Errors
+    /// When there is no such agent.
+    pub(crate) async fn deployed(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<DeployRequest, SessionError> {
+        let (agent, version) = self.to_use(tenant, name).await?;
+        let env = self.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?;
+        Ok(DeployRequest {
+            files: self.folder(tenant, name, Some(version.version)).await?,
+            env,
+            // Its environment is in the agent's, and its files are below a version only.
+            template: None,
+            runtime: Some(version.runtime),
+            name: agent.name,
+            description: agent.description,
+            limits: agent.limits,
+            settings: agent.settings,
+            options: agent.options,
+            grants: Some(agent.grants),
+        })
+    }
 }
 
-impl SessionsInner {
+impl AgentService {
     /// An agent with its active version.
-    pub(super) async fn agent_to_use(
+    pub(super) async fn to_use(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<(AgentRow, VersionRow), SessionError> {
-        let row =
-            self.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
-        let version = self.store.agents.version(&row.id, row.active_version).await?;
+        let row = self.table.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let version = self.table.version(&row.id, row.active_version).await?;
         Ok((row, version.ok_or(SessionError::NotFound("agent"))?))
     }
 
@@ -321,14 +401,13 @@ impl SessionsInner {
         name: &str,
         version: Option<u32>,
     ) -> Result<VersionRow, SessionError> {
-        let agent =
-            self.store.agents.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
+        let agent = self.table.find(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
         let number = version.unwrap_or(agent.active_version);
-        let found = self.store.agents.version(&agent.id, number).await?;
+        let found = self.table.version(&agent.id, number).await?;
         found.ok_or(SessionError::NotFound("agent version"))
     }
 
-    async fn deploy(
+    async fn deploy_version(
         self: &Arc<Self>,
         tenant: &str,
         mut request: DeployRequest,
@@ -336,7 +415,7 @@ impl SessionsInner {
         runtime: &AgentRuntime,
     ) -> Result<AgentRow, SessionError> {
         // An environment is sealed for its agent, so that the id is needed before the row is there.
-        let known = self.store.agents.find(tenant, &request.name).await?;
+        let known = self.table.find(tenant, &request.name).await?;
         let id = known.map_or_else(|| self.ids.next("ag_"), |row| row.id);
         let grants = request.grants.clone().unwrap_or_default();
         self.gates.opening(&id, tenant, &grants)?;
@@ -348,7 +427,7 @@ impl SessionsInner {
         // The template's environment is the agent's own from now on: the template may go.
         let (below, of_template) = match &request.template {
             Some(name) => {
-                let start = self.template_for_session(tenant, name).await?;
+                let start = self.templates.for_session(tenant, name).await?;
                 (start.chain, start.env)
             }
             None => (Vec::new(), BTreeMap::new()),
@@ -391,7 +470,7 @@ impl SessionsInner {
             created_ms: now_ms,
         };
         let max = u64::try_from(self.config.now().agents_max_per_tenant).unwrap_or(u64::MAX);
-        match self.store.agents.deploy(agent, version, max).await {
+        match self.table.deploy(agent, version, max).await {
             Ok(deployed) => Ok(deployed.agent),
             Err(error) => {
                 self.objects.remove(&folder).await;
@@ -445,7 +524,7 @@ impl SessionsInner {
         chain.push(layer);
         // Another server may be asked for its sessions.
         self.workspaces.publish_all(&chain).await?;
-        self.store.layers.insert(known).await?;
+        self.layers.insert(known).await?;
         Ok((chain, output))
     }
 
@@ -583,7 +662,7 @@ fn len(bytes: &[u8]) -> u64 {
 
 /// Checks what is deployed, and decodes it.
 fn check(
-    inner: &SessionsInner,
+    config: &SessionsConfig,
     request: &DeployRequest,
 ) -> Result<(Vec<StoredAgentFile>, AgentRuntime), SessionError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
@@ -600,7 +679,7 @@ fn check(
         options: Some(request.options.clone()),
         ..AgentUpdate::default()
     };
-    check_settings(inner, &update)?;
+    check_settings(config, &update)?;
     let files = check_files(&request.files)?;
     let runtime = match &request.runtime {
         Some(AgentRuntime::Command { argv }) => {
@@ -629,7 +708,7 @@ fn check_argv(argv: &[String]) -> Result<(), SessionError> {
     Ok(())
 }
 
-fn check_settings(inner: &SessionsInner, update: &AgentUpdate) -> Result<(), SessionError> {
+fn check_settings(config: &SessionsConfig, update: &AgentUpdate) -> Result<(), SessionError> {
     if update.description.as_ref().is_some_and(|text| text.len() > DESCRIPTION_BYTES_MAX) {
         let message = format!("more than {DESCRIPTION_BYTES_MAX} bytes");
         return Err(SessionError::invalid("description", message));
@@ -638,7 +717,7 @@ fn check_settings(inner: &SessionsInner, update: &AgentUpdate) -> Result<(), Ses
         limits::check_env(env, "env")?;
     }
     if let Some(limits) = &update.limits {
-        limits::limits(&inner.config.now(), limits, limits)?;
+        limits::limits(config, limits, limits)?;
     }
     if let Some(options) = &update.options {
         limits::check_options(options, "options")?;

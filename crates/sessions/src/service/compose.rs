@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use super::SessionsInner;
 use super::admission::{SandboxAdmission, SandboxEviction};
+use super::agents::{AgentParts, AgentService};
 use super::archives::queue::ArchiveQueue;
 use super::attachments::SessionAttachments;
 use super::books::ResidentLedger;
@@ -32,7 +33,7 @@ use super::prewarm::{PrewarmParts, PrewarmPool};
 use super::shared::SharedParts;
 use super::storage::StorageQuota;
 use super::sweeps::timers::SweepTimers;
-use super::templates::RunningBuilds;
+use super::templates::TemplateService;
 use super::usage::UsageReports;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
@@ -99,6 +100,23 @@ impl SessionsInner {
                     ready_nodes: parts.ready_nodes,
                 },
             );
+            let templates = TemplateService::new(
+                &shared,
+                Arc::clone(&admission),
+                Arc::clone(&sandboxes),
+                Arc::clone(&gates),
+                parts.is_shared,
+            );
+            let agents = AgentService::new(
+                &shared,
+                AgentParts {
+                    templates: Arc::clone(&templates),
+                    admission: Arc::clone(&admission),
+                    sandboxes: Arc::clone(&sandboxes),
+                    gates: Arc::clone(&gates),
+                    prewarm: Arc::clone(&prewarm),
+                },
+            );
             SessionsInner {
                 verifier: Mutex::new(Some(shared.cluster.membership().serving().verify())),
                 attachments: SessionAttachments::new(&shared),
@@ -114,7 +132,8 @@ impl SessionsInner {
                 is_shared: parts.is_shared,
                 drain: SessionDrain::new(parts.handover),
                 prefetch: PrefetchQueue::default(),
-                template_builds: RunningBuilds::default(),
+                templates,
+                agents,
                 archives: ArchiveQueue::new(),
                 long_frames: Shares::new(LONG_FRAMES_MAX, 1),
                 terminal_places: Shares::new(KEPT_IN_ALL_MAX, 1),

@@ -166,7 +166,7 @@ impl SessionsInner {
         id: Option<&str>,
     ) -> Result<SessionBase, SessionError> {
         let agent = match &request.agent {
-            Some(name) => Some(self.agent_to_use(tenant, name).await?),
+            Some(name) => Some(self.agents.to_use(tenant, name).await?),
             None => None,
         };
         let mut chain = Vec::new();
@@ -194,12 +194,12 @@ impl SessionsInner {
             chain = found.chain;
             // Its files are as the template's start command left them, and want it again.
             if let Some(kept) = found.template.filter(|_| agent.is_none()) {
-                let env = self.template_env(tenant, &kept).await?;
+                let env = self.templates.env_of(tenant, &kept).await?;
                 template = Some((kept, env));
             }
         }
         if let Some(name) = &request.template {
-            let start = self.template_for_session(tenant, name).await?;
+            let start = self.templates.for_session(tenant, name).await?;
             chain = start.chain;
             of_agent.0.memory_bytes = start.memory_bytes;
             template = Some((start.kept, start.env));

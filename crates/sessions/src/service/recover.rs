@@ -41,7 +41,7 @@ impl SessionsInner {
         if removed > 0 {
             tracing::info!(removed, "removed disks and layers that nobody knows of");
         }
-        self.end_lost_builds(true).await?;
+        self.templates.end_lost_builds(true).await?;
         self.sweeps.layers();
         Ok(())
     }

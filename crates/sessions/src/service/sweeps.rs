@@ -167,8 +167,8 @@ impl SessionsInner {
     /// Ends builds of servers that are gone, and removes archives that nobody has used for long.
     async fn sweep_templates(&self) {
         let swept = async {
-            self.end_lost_builds(false).await?;
-            self.remove_old_archives().await
+            self.templates.end_lost_builds(false).await?;
+            self.templates.remove_old_archives().await
         };
         if let Err(error) = swept.await {
             tracing::warn!(
@@ -362,7 +362,7 @@ impl SessionsInner {
     /// Stores everything and ends every sandbox.
     async fn shut_down(self: &Arc<Self>, patience: Duration) {
         self.prewarm.close().await;
-        self.stop_builds().await;
+        self.templates.stop().await;
         let entries = self.directory.all();
         let rest = |entry: Arc<SessionEntry>| async move {
             let turn = entry.state.lock().turns.current().cloned();

@@ -4,6 +4,7 @@
 //! files, with an environment, a directory and a start command. Layers are found again by the hash
 //! of all that they come from, within one tenant: what another tenant's steps made is not trusted.
 
+use std::fmt;
 use std::sync::Arc;
 
 use api::{
@@ -12,6 +13,8 @@ use api::{
 };
 use bytes::{Bytes, BytesMut};
 use node::auth;
+use node::clock::IdGenerator;
+use node::current::CurrentSettings;
 use node::http::UploadBody;
 use sha2::{Digest as _, Sha256};
 
@@ -20,15 +23,26 @@ use self::build::{LOST_AFTER, RunningBuild};
 pub(crate) use self::plan::{ArchiveHash, BuildSpec, check_run, check_user};
 use self::plan::{TemplateBase, TemplatePlan};
 pub use self::selected::SelectedTemplate;
+use super::admission::SandboxAdmission;
+use super::cluster::ClusterPlace;
 use super::detached::detached;
-use super::storage::StorageRequest;
-use super::{Sessions, SessionsInner, limits};
+use super::factory::SandboxFactory;
+use super::gates::GrantGates;
+use super::limits;
+use super::objects::SessionObjects;
+use super::shared::SharedParts;
+use super::storage::{StorageQuota, StorageRequest};
+use super::sweeps::timers::SweepTimers;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::store::rows::{
     SessionTemplate, TemplateArchiveRow, TemplateBuildDetail, TemplateBuildRow, TemplateRow,
     TemplateTagRow,
 };
-use crate::store::{BuildBounds, ReleasedTemplates};
+use crate::store::{
+    BuildBounds, LayerTable, ReleasedTemplates, SecretStore, TemplateArchiveTable, TemplateTable,
+};
+use crate::workspace::WorkspaceStore;
 
 mod build;
 mod log;
@@ -73,18 +87,73 @@ pub(crate) struct ArchiveUpload<'a> {
     pub(crate) hash: &'a str,
 }
 
-impl Sessions {
+/// Templates of tenants, with their builds.
+pub struct TemplateService {
+    config: CurrentSettings<SessionsConfig>,
+    table: TemplateTable,
+    archives: TemplateArchiveTable,
+    layers: LayerTable,
+    objects: SessionObjects,
+    secrets: SecretStore,
+    ids: Arc<IdGenerator>,
+    cluster: Arc<ClusterPlace>,
+    workspaces: WorkspaceStore,
+    storage: Arc<StorageQuota>,
+    sweeps: Arc<SweepTimers>,
+    admission: Arc<SandboxAdmission>,
+    sandboxes: Arc<SandboxFactory>,
+    gates: Arc<GrantGates>,
+    /// True if other servers have the same store.
+    is_shared: bool,
+    /// Builds that are under way here.
+    running: RunningBuilds,
+}
+
+impl fmt::Debug for TemplateService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TemplateService").finish_non_exhaustive()
+    }
+}
+
+impl TemplateService {
+    pub(super) fn new(
+        shared: &SharedParts,
+        admission: Arc<SandboxAdmission>,
+        sandboxes: Arc<SandboxFactory>,
+        gates: Arc<GrantGates>,
+        is_shared: bool,
+    ) -> Arc<TemplateService> {
+        Arc::new(TemplateService {
+            config: shared.config.clone(),
+            table: shared.store.templates.clone(),
+            archives: shared.store.archives.clone(),
+            layers: shared.store.layers.clone(),
+            objects: shared.objects.clone(),
+            secrets: shared.secrets.clone(),
+            ids: Arc::clone(&shared.ids),
+            cluster: Arc::clone(&shared.cluster),
+            workspaces: shared.workspaces.clone(),
+            storage: Arc::clone(&shared.storage),
+            sweeps: Arc::clone(&shared.sweeps),
+            admission,
+            sandboxes,
+            gates,
+            is_shared,
+            running: RunningBuilds::default(),
+        })
+    }
+
     /// Builds a template. Answers when the build has begun, or is done because every layer is
     /// there.
     ///
     /// # Errors
     /// What is wrong with the request; `NotFound` for the template that it begins with; `TooMany`.
     pub async fn build_template(
-        &self,
+        self: &Arc<Self>,
         tenant: &str,
         request: BuildTemplate,
     ) -> Result<TemplateBuildView, SessionError> {
-        let inner = Arc::clone(self.ready()?);
+        let inner = Arc::clone(self);
         let tenant = tenant.to_owned();
         detached(async move {
             let (name, mut tags) = name_and_tags(&request.name, &request.tags)?;
@@ -92,7 +161,7 @@ impl Sessions {
             // Whatever is wrong with it is found before there is a row.
             inner.plan_build(&tenant, &spec).await?;
             tags.dedup();
-            let announced = inner.announce(&tenant, &name, tags, None).await?;
+            let announced = inner.announce_build(&tenant, &name, tags, None).await?;
             let (_, build) = announced;
             inner.start_build(&tenant, build, &spec).await.map(|row| view(&row))
         })
@@ -100,37 +169,30 @@ impl Sessions {
     }
 
     /// Announces a build whose steps come later.
-    pub(crate) async fn announce_template(
+    pub(crate) async fn announce(
         &self,
         tenant: &str,
         name: &str,
         tags: &[String],
         memory_bytes: Option<u64>,
     ) -> Result<(TemplateRow, TemplateBuildRow), SessionError> {
-        let inner = self.ready()?;
         let (name, tags) = name_and_tags(name, tags)?;
         let own = SessionLimits { memory_bytes, ..SessionLimits::default() };
-        limits::limits(&inner.config.now(), &own, &own)?;
-        inner.announce(tenant, &name, tags, memory_bytes).await
-    }
-
-    /// Memory and disk of a sandbox that asks for nothing else, in bytes.
-    pub(crate) fn usual_sizes(&self) -> (u64, u64) {
-        let config = self.supported().map(|inner| inner.config.now());
-        config.map_or((0, 0), |config| (config.memory_bytes, config.disk_bytes))
+        limits::limits(&self.config.now(), &own, &own)?;
+        self.announce_build(tenant, &name, tags, memory_bytes).await
     }
 
     /// Gives a build that was announced its steps.
-    pub(crate) async fn start_template(
-        &self,
+    pub(crate) async fn start(
+        self: &Arc<Self>,
         tenant: &str,
         build: &str,
         spec: BuildSpec,
     ) -> Result<(), SessionError> {
-        let inner = Arc::clone(self.ready()?);
+        let inner = Arc::clone(self);
         let (tenant, build) = (tenant.to_owned(), build.to_owned());
         detached(async move {
-            let row = inner.store.templates.build(&tenant, &build).await?;
+            let row = inner.table.build(&tenant, &build).await?;
             let row = row.ok_or(SessionError::NotFound("build"))?;
             inner.start_build(&tenant, row, &spec).await.map(drop)
         })
@@ -141,26 +203,25 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such template or build.
-    pub async fn wait_template_build(
+    pub async fn wait(
         &self,
         tenant: &str,
         name: &str,
         build: &str,
     ) -> Result<TemplateBuildView, SessionError> {
-        let inner = self.ready()?;
-        let row = inner.build_of(tenant, name, build).await?;
-        let running = inner.template_builds.lock().get(&row.id).cloned();
+        let row = self.build_of(tenant, name, build).await?;
+        let running = self.running.lock().get(&row.id).cloned();
         if let Some(running) = running {
             running.over().await;
         }
-        self.template_build(tenant, name, build).await
+        self.build(tenant, name, build).await
     }
 
     /// A template.
     ///
     /// # Errors
     /// When there is none of this name or id.
-    pub async fn template(&self, tenant: &str, name: &str) -> Result<TemplateView, SessionError> {
+    pub async fn get(&self, tenant: &str, name: &str) -> Result<TemplateView, SessionError> {
         Ok(shown(self.named_build(tenant, name).await?))
     }
 
@@ -170,25 +231,23 @@ impl Sessions {
         tenant: &str,
         name: &str,
     ) -> Result<NamedBuild, SessionError> {
-        let inner = self.ready()?;
-        let row = inner.template_row(tenant, name).await?;
-        inner.named(row).await
+        let row = self.row(tenant, name).await?;
+        self.named(row).await
     }
 
     /// The templates of a tenant, by name.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn templates(&self, tenant: &str) -> Result<Vec<TemplateView>, SessionError> {
+    pub async fn list(&self, tenant: &str) -> Result<Vec<TemplateView>, SessionError> {
         Ok(self.named_builds(tenant).await?.into_iter().map(shown).collect())
     }
 
     /// The templates of a tenant, each with its newest build.
     pub(crate) async fn named_builds(&self, tenant: &str) -> Result<Vec<NamedBuild>, SessionError> {
-        let inner = self.ready()?;
         let mut all = Vec::new();
-        for row in inner.store.templates.list(tenant).await? {
-            all.push(inner.named(row).await?);
+        for row in self.table.list(tenant).await? {
+            all.push(self.named(row).await?);
         }
         Ok(all)
     }
@@ -197,29 +256,27 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such template.
-    pub async fn template_builds(
+    pub async fn builds(
         &self,
         tenant: &str,
         name: &str,
     ) -> Result<Vec<TemplateBuildView>, SessionError> {
-        let inner = self.ready()?;
-        let template = inner.template_row(tenant, name).await?;
-        let rows = inner.store.templates.builds(&template.id, BUILDS_LISTED).await?;
-        Ok(rows.into_iter().map(|row| view(&inner.current(row))).collect())
+        let template = self.row(tenant, name).await?;
+        let rows = self.table.builds(&template.id, BUILDS_LISTED).await?;
+        Ok(rows.into_iter().map(|row| view(&self.current(row))).collect())
     }
 
     /// A build of a template, by its id or a tag.
     ///
     /// # Errors
     /// When there is no such template or build.
-    pub async fn template_build(
+    pub async fn build(
         &self,
         tenant: &str,
         name: &str,
         build: &str,
     ) -> Result<TemplateBuildView, SessionError> {
-        let inner = self.ready()?;
-        Ok(view(&inner.build_of(tenant, name, build).await?))
+        Ok(view(&self.build_of(tenant, name, build).await?))
     }
 
     /// Lines of the log of a build from an index on, with its state before they were read: when it
@@ -227,20 +284,19 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such template or build.
-    pub async fn template_log(
+    pub async fn log(
         &self,
         tenant: &str,
         name: &str,
         build: &str,
         from: u64,
     ) -> Result<TemplateLogList, SessionError> {
-        let inner = self.ready()?;
-        let row = inner.build_of(tenant, name, build).await?;
-        let running = inner.template_builds.lock().get(&row.id).cloned();
+        let row = self.build_of(tenant, name, build).await?;
+        let running = self.running.lock().get(&row.id).cloned();
         let lines = match running {
             Some(running) => running.log.lines(from, LOG_PAGE),
             None => {
-                let stored = inner.store.templates.build_log(&row.id).await?.unwrap_or_default();
+                let stored = self.table.build_log(&row.id).await?.unwrap_or_default();
                 log::stored_lines(&stored, from, LOG_PAGE)
             }
         };
@@ -248,11 +304,10 @@ impl Sessions {
     }
 
     /// Waits until a build has more lines than so many, or is over, or some time has passed.
-    pub(crate) async fn template_log_grows(&self, build: &str, lines: u64) {
+    pub(crate) async fn log_grows(&self, build: &str, lines: u64) {
         /// Interval at which the log of a build at another server is looked at.
         const ELSEWHERE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
-        let Some(inner) = self.supported() else { return };
-        let running = inner.template_builds.lock().get(build).cloned();
+        let running = self.running.lock().get(build).cloned();
         let Some(running) = running else {
             tokio::time::sleep(ELSEWHERE_EVERY).await;
             return;
@@ -269,11 +324,10 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is none of this name or id.
-    pub async fn delete_template(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
-        let inner = self.ready()?;
-        let released = inner.store.templates.delete(tenant, name).await?;
+    pub async fn delete(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
+        let released = self.table.delete(tenant, name).await?;
         let released = released.ok_or(SessionError::NotFound("template"))?;
-        inner.let_go_of(released).await;
+        self.let_go_of(released).await;
         Ok(())
     }
 
@@ -281,21 +335,20 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such template or build, or it is not ready; a tag that cannot be one.
-    pub async fn tag_template(
+    pub async fn tag(
         &self,
         tenant: &str,
         name: &str,
         build: &str,
         tags: &[String],
     ) -> Result<TemplateBuildView, SessionError> {
-        let inner = self.ready()?;
         check_tags(tags)?;
-        let row = inner.build_of(tenant, name, build).await?;
+        let row = self.build_of(tenant, name, build).await?;
         if row.status != TemplateBuildStatus::Ready {
             let message = format!("the build is `{}`, not `ready`", row.status.as_str());
             return Err(SessionError::Conflict(message));
         }
-        inner.store.templates.tag(&row, tags.to_vec(), inner.store.now_ms()).await?;
+        self.table.tag(&row, tags.to_vec(), self.table.now_ms()).await?;
         Ok(view(&row))
     }
 
@@ -303,16 +356,15 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such template, or it has none of the tags.
-    pub async fn untag_template(
+    pub async fn untag(
         &self,
         tenant: &str,
         name: &str,
         tags: &[String],
     ) -> Result<(), SessionError> {
-        let inner = self.ready()?;
         check_tags(tags)?;
-        let row = inner.template_row(tenant, name).await?;
-        match inner.store.templates.untag(&row.id, tags.to_vec()).await? {
+        let row = self.row(tenant, name).await?;
+        match self.table.untag(&row.id, tags.to_vec()).await? {
             0 => Err(SessionError::NotFound("tag")),
             _ => Ok(()),
         }
@@ -323,9 +375,8 @@ impl Sessions {
         &self,
         upload: ArchiveUpload<'_>,
     ) -> Result<bool, SessionError> {
-        let inner = self.ready()?;
         let name = upload.kind.name(upload.hash)?;
-        let found = inner.store.archives.touch(upload.tenant, &name, inner.store.now_ms()).await?;
+        let found = self.archives.touch(upload.tenant, &name, self.table.now_ms()).await?;
         Ok(found.is_some())
     }
 
@@ -338,35 +389,34 @@ impl Sessions {
         upload: ArchiveUpload<'_>,
         body: UploadBody,
     ) -> Result<u64, SessionError> {
-        let inner = self.ready()?;
         let name = upload.kind.name(upload.hash)?;
         let stored = body.declared().unwrap_or(0);
-        inner.storage.check(upload.tenant, StorageRequest { stored, declared: 0 }).await?;
+        self.storage.check(upload.tenant, StorageRequest { stored, declared: 0 }).await?;
         let mut row = TemplateArchiveRow {
             tenant: upload.tenant.to_owned(),
             name,
-            objects: format!("templates/{}", inner.ids.next("a_")),
+            objects: format!("templates/{}", self.ids.next("a_")),
             pieces: 0,
             bytes: 0,
-            used_ms: inner.store.now_ms(),
+            used_ms: self.table.now_ms(),
         };
         let expected = match upload.kind {
             ArchiveHash::Content => Some(upload.hash),
             ArchiveHash::Files => None,
         };
-        if let Err(error) = inner.receive_archive(&mut row, body, expected).await {
-            inner.remove_archive(&row).await;
+        if let Err(error) = self.receive_archive(&mut row, body, expected).await {
+            self.remove_archive(&row).await;
             return Err(error);
         }
         let bytes = row.bytes;
-        if let Some(before) = inner.store.archives.put(row).await? {
-            inner.remove_archive(&before).await;
+        if let Some(before) = self.archives.put(row).await? {
+            self.remove_archive(&before).await;
         }
         Ok(bytes)
     }
 }
 
-impl SessionsInner {
+impl TemplateService {
     /// Writes the pieces of an archive.
     async fn receive_archive(
         &self,
@@ -434,14 +484,14 @@ impl SessionsInner {
         const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
         /// Archives that are removed at a time.
         const REMOVED_MAX: usize = 100;
-        let before_ms = self.store.now_ms().saturating_sub(KEPT_MS);
-        for row in self.store.archives.take_unused(before_ms, REMOVED_MAX).await? {
+        let before_ms = self.table.now_ms().saturating_sub(KEPT_MS);
+        for row in self.archives.take_unused(before_ms, REMOVED_MAX).await? {
             self.remove_archive(&row).await;
         }
         Ok(())
     }
 
-    async fn announce(
+    async fn announce_build(
         &self,
         tenant: &str,
         name: &str,
@@ -449,7 +499,7 @@ impl SessionsInner {
         memory_bytes: Option<u64>,
     ) -> Result<(TemplateRow, TemplateBuildRow), SessionError> {
         self.storage.check(tenant, StorageRequest::default()).await?;
-        let now_ms = self.store.now_ms();
+        let now_ms = self.table.now_ms();
         let template = TemplateRow {
             id: self.ids.next("tpl_"),
             tenant: tenant.to_owned(),
@@ -474,7 +524,7 @@ impl SessionsInner {
             templates_max: self.config.now().templates.count_max_per_tenant,
             kept_max: BUILDS_KEPT,
         };
-        let announced = self.store.templates.announce(template, build.clone(), bounds).await?;
+        let announced = self.table.announce(template, build.clone(), bounds).await?;
         let (template, released) = announced;
         self.let_go_of(released).await;
         build.template.clone_from(&template.id);
@@ -484,7 +534,7 @@ impl SessionsInner {
     /// Cancels builds that are gone, and removes layers that nobody stands on any more.
     async fn let_go_of(&self, released: ReleasedTemplates) {
         for build in &released.builds {
-            let running = self.template_builds.lock().get(build).cloned();
+            let running = self.running.lock().get(build).cloned();
             if let Some(running) = running {
                 running.cancel();
             }
@@ -503,14 +553,14 @@ impl SessionsInner {
     ) -> Result<(TemplatePlan, Vec<String>), SessionError> {
         let base = match spec.request.from.as_deref() {
             None | Some(BASE) => TemplateBase::default(),
-            Some(name) => self.template_base(tenant, name).await?,
+            Some(name) => self.base(tenant, name).await?,
         };
         let chain = base.chain.clone();
         Ok((plan::plan(spec, base, &host().await)?, chain))
     }
 
-    async fn template_base(&self, tenant: &str, name: &str) -> Result<TemplateBase, SessionError> {
-        let found = self.template_to_use(tenant, name).await;
+    async fn base(&self, tenant: &str, name: &str) -> Result<TemplateBase, SessionError> {
+        let found = self.to_use(tenant, name).await;
         let (_, row) = found.map_err(|error| match error {
             SessionError::NotFound(_) => {
                 let message = format!("there is no template `{}`", shown_name(name));
@@ -534,7 +584,7 @@ impl SessionsInner {
         spec: &BuildSpec,
     ) -> Result<TemplateBuildRow, SessionError> {
         let (plan, chain) = self.plan_build(tenant, spec).await?;
-        let now_ms = self.store.now_ms();
+        let now_ms = self.table.now_ms();
         let row = TemplateBuildRow {
             status: TemplateBuildStatus::Building,
             detail: TemplateBuildDetail {
@@ -552,14 +602,13 @@ impl SessionsInner {
             ..row
         };
         let running_max = self.config.now().templates.builds_max_per_tenant;
-        let begun =
-            self.store.templates.begin_build(row.clone(), running_max, lost_before(now_ms)).await?;
+        let begun = self.table.begin_build(row.clone(), running_max, lost_before(now_ms)).await?;
         if !begun {
             let message = "the build has begun already, or was deleted".to_owned();
             return Err(SessionError::Conflict(message));
         }
         let build = RunningBuild::new(row.clone());
-        self.template_builds.lock().insert(row.id.clone(), Arc::clone(&build));
+        self.running.lock().insert(row.id.clone(), Arc::clone(&build));
         let done = match self.take_cached(&build, &plan).await {
             Ok(done) => done,
             Err(error) => {
@@ -575,14 +624,14 @@ impl SessionsInner {
         Ok(build.row.lock().clone())
     }
 
-    async fn template_row(&self, tenant: &str, name: &str) -> Result<TemplateRow, SessionError> {
-        let found = self.store.templates.find(tenant, name).await?;
+    async fn row(&self, tenant: &str, name: &str) -> Result<TemplateRow, SessionError> {
+        let found = self.table.find(tenant, name).await?;
         found.ok_or(SessionError::NotFound("template"))
     }
 
     async fn named(&self, template: TemplateRow) -> Result<NamedBuild, SessionError> {
-        let tags = self.store.templates.tags(&template.id).await?;
-        let rows = self.store.templates.builds(&template.id, BUILDS_LISTED).await?;
+        let tags = self.table.tags(&template.id).await?;
+        let rows = self.table.builds(&template.id, BUILDS_LISTED).await?;
         let builds = u64::try_from(rows.len()).unwrap_or(u64::MAX);
         let build = rows.into_iter().next().map(|row| self.current(row));
         Ok(NamedBuild { template, tags, build, builds })
@@ -595,11 +644,11 @@ impl SessionsInner {
         name: &str,
         build: &str,
     ) -> Result<TemplateBuildRow, SessionError> {
-        let template = self.template_row(tenant, name).await?;
-        let tags = self.store.templates.tags(&template.id).await?;
+        let template = self.row(tenant, name).await?;
+        let tags = self.table.tags(&template.id).await?;
         let tag = tags.into_iter().find(|tag| tag.tag == build);
         let id = tag.map_or_else(|| build.to_owned(), |tag| tag.build);
-        let row = self.store.templates.build(tenant, &id).await?;
+        let row = self.table.build(tenant, &id).await?;
         let row = row.filter(|row| row.template == template.id);
         Ok(self.current(row.ok_or(SessionError::NotFound("build"))?))
     }
@@ -607,22 +656,22 @@ impl SessionsInner {
     /// A build as it is now: what is under way here is newer in memory than in its row, and what is
     /// under way nowhere has failed.
     fn current(&self, row: TemplateBuildRow) -> TemplateBuildRow {
-        if let Some(running) = self.template_builds.lock().get(&row.id) {
+        if let Some(running) = self.running.lock().get(&row.id) {
             return running.row.lock().clone();
         }
         let is_lost = row.status == TemplateBuildStatus::Building
-            && row.updated_ms < lost_before(self.store.now_ms());
+            && row.updated_ms < lost_before(self.table.now_ms());
         if is_lost { build::lost(row) } else { row }
     }
 
     /// The build that a reference (`name`, `name:tag`, an id) names, which is ready.
-    async fn template_to_use(
+    async fn to_use(
         &self,
         tenant: &str,
         reference: &str,
     ) -> Result<(TemplateRow, TemplateBuildRow), SessionError> {
         let (name, tag) = reference.split_once(':').unwrap_or((reference, DEFAULT_TAG));
-        let template = self.template_row(tenant, name).await?;
+        let template = self.row(tenant, name).await?;
         let build = match self.build_of(tenant, &template.id, tag).await {
             Err(SessionError::NotFound(_)) => return Err(SessionError::NotFound("template")),
             other => other?,
@@ -637,12 +686,12 @@ impl SessionsInner {
     }
 
     /// What a session starts from: layers, environment, and what it keeps.
-    pub(super) async fn template_for_session(
+    pub(super) async fn for_session(
         &self,
         tenant: &str,
         reference: &str,
     ) -> Result<TemplateStart, SessionError> {
-        let (_, build) = self.template_to_use(tenant, reference).await?;
+        let (_, build) = self.to_use(tenant, reference).await?;
         let env = self.secrets.open_env(tenant, &build.id, build.env.as_ref())?;
         let kept = SessionTemplate {
             name: reference.to_owned(),

@@ -49,6 +49,11 @@ pub(crate) struct ReleasedTemplates {
 pub(crate) struct TemplateTable(pub(super) TableAccess);
 
 impl TemplateTable {
+    /// Returns the time by the store's clock, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.0.store.now_ms()
+    }
+
     /// Announces a build of the template with the name of `template`, which is made when there is
     /// none. Builds beyond those that are kept go.
     ///

@@ -43,7 +43,7 @@ async fn of(server: &Server, name: &str) -> String {
 async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
-    server.deploy(TENANT, agent("echo", &[("agent.py", ECHO)])).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, agent("echo", &[("agent.py", ECHO)])).await.unwrap();
     let id = of(&server, "echo").await;
     let turn = server.say(&id, "hello").await;
     assert_eq!(texts(&turn), "You said: hello [messages: 1]");
@@ -88,7 +88,7 @@ async fn messages_wait_for_their_turn_and_too_many_are_refused(engine: Engine) {
     let home = Home::new(engine, SessionsConfig { messages_waiting_max: 2, ..config() });
     let server = home.start().await;
     let slow = scripted("(time.sleep(0.3), text)[1]");
-    server.deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
     let id = of(&server, "slow").await;
     let first = server.message(TENANT, &id, message("one")).await.unwrap();
     let begun = || async {
@@ -109,7 +109,7 @@ async fn messages_wait_for_their_turn_and_too_many_are_refused(engine: Engine) {
 async fn commands_and_messages_at_once_are_not_mixed(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
-    server.deploy(TENANT, agent("echo", &[("agent.py", ECHO)])).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, agent("echo", &[("agent.py", ECHO)])).await.unwrap();
     let id = of(&server, "echo").await;
     let mut works = Vec::new();
     for number in 0..10 {
@@ -131,7 +131,7 @@ async fn an_agent_that_dies_ends_its_turn_and_is_started_again(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
     let dying = scripted("os._exit(7) if text == 'die' else len(conversation.messages)");
-    server.deploy(TENANT, agent("dying", &[("agent.py", &dying)])).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, agent("dying", &[("agent.py", &dying)])).await.unwrap();
     let id = of(&server, "dying").await;
     assert_eq!(texts(&server.say(&id, "x").await), "1");
     let turn = server.say(&id, "die").await;
@@ -146,7 +146,7 @@ async fn a_turn_can_be_interrupted(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
     let slow = scripted("(time.sleep(1000), text)[1] if text == 'slow' else text");
-    server.deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
     let id = of(&server, "slow").await;
     assert!(!server.interrupt(TENANT, &id).await.unwrap(), "nothing runs");
     assert_eq!(texts(&server.say(&id, "x").await), "x");
@@ -163,7 +163,7 @@ async fn a_turn_without_listeners_is_interrupted_if_it_wants_that(engine: Engine
     let home = Home::new(engine, config());
     let server = home.start().await;
     let slow = scripted("(time.sleep(1000), text)[1] if text == 'slow' else text");
-    server.deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
     let id = of(&server, "slow").await;
     let request =
         api::MessageRequest { on_disconnect: Some(OnDisconnect::Interrupt), ..message("slow") };
@@ -186,11 +186,11 @@ async fn install_runs_inside_and_its_failure_is_told(engine: Engine) {
     ];
     let env = [("KEY".to_owned(), "secret".to_owned())].into();
     let request = DeployRequest { env, ..agent("made", &files) };
-    let deployed = server.deploy(TENANT, request).await.unwrap();
+    let deployed = server.agents().unwrap().deploy(TENANT, request).await.unwrap();
     assert_eq!((deployed.version, deployed.env.as_slice()), (1, ["KEY".to_owned()].as_slice()));
     let id = of(&server, "made").await;
     assert_eq!(server.out(&id, "cat made ~/home; echo $KEY").await, "secret\nx\nsecret\n");
-    let versions = server.agent_versions(TENANT, "made").await.unwrap();
+    let versions = server.agents().unwrap().versions(TENANT, "made").await.unwrap();
     let output = versions[0].install_output.as_deref();
     assert_eq!(output, Some("installing as user in /workspace\n"));
     // What one session changes, no other one sees.
@@ -199,10 +199,13 @@ async fn install_runs_inside_and_its_failure_is_told(engine: Engine) {
     assert_eq!(server.out(&other, "cat made").await, "secret\n");
 
     let files = [("install.sh", "echo it is broken; exit 5\n")];
-    let failed = server.deploy(TENANT, agent("broken", &files)).await;
+    let failed = server.agents().unwrap().deploy(TENANT, agent("broken", &files)).await;
     let Err(SessionError::Agent(message)) = failed else { panic!("{failed:?}") };
     assert!(message.contains("code 5") && message.contains("it is broken"), "{message}");
-    assert!(matches!(server.agent(TENANT, "broken").await, Err(SessionError::NotFound("agent"))));
+    assert!(matches!(
+        server.agents().unwrap().get(TENANT, "broken").await,
+        Err(SessionError::NotFound("agent"))
+    ));
     assert_eq!(server.counts().warming, 0);
     server.stop().await;
 }
@@ -218,27 +221,35 @@ async fn versions_and_files_are_shown(engine: Engine) {
     };
     let mut request = agent("a", &[("agent.py", ECHO), ("notes/x.md", "one")]);
     request.files.push(binary);
-    server.deploy(TENANT, request).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, request).await.unwrap();
     let first = of(&server, "a").await;
-    server.deploy(TENANT, agent("a", &[("agent.py", ECHO), ("notes/x.md", "two")])).await.unwrap();
+    server
+        .agents()
+        .unwrap()
+        .deploy(TENANT, agent("a", &[("agent.py", ECHO), ("notes/x.md", "two")]))
+        .await
+        .unwrap();
     let second = of(&server, "a").await;
     assert_eq!(
         server.out(&first, "cat notes/x.md; test -x bin/tool && echo yes").await,
         "oneyes\n"
     );
     assert_eq!(server.out(&second, "cat notes/x.md; ls").await, "twoagent.py\nnotes\n");
-    let files = server.agent_files(TENANT, "a", Some(1)).await.unwrap();
+    let files = server.agents().unwrap().files(TENANT, "a", Some(1)).await.unwrap();
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, ["agent.py", "notes/x.md", "bin/tool"]);
-    let content = server.agent_file(TENANT, "a", Some(1), "bin/tool").await.unwrap();
+    let content = server.agents().unwrap().file(TENANT, "a", Some(1), "bin/tool").await.unwrap();
     assert_eq!(content, [0, 1, 2, 3]);
     let update = AgentUpdate { version: Some(1), ..AgentUpdate::default() };
-    assert_eq!(server.update_agent(TENANT, "a", update).await.unwrap().version, 1);
+    assert_eq!(server.agents().unwrap().update(TENANT, "a", update).await.unwrap().version, 1);
     let third = of(&server, "a").await;
     assert_eq!(server.out(&third, "cat notes/x.md").await, "one");
     assert_eq!(server.get(TENANT, &third).await.unwrap().agent_version, Some(1));
-    assert!(matches!(server.agent("tenant-b", "a").await, Err(SessionError::NotFound("agent"))));
-    server.delete_agent(TENANT, "a").await.unwrap();
+    assert!(matches!(
+        server.agents().unwrap().get("tenant-b", "a").await,
+        Err(SessionError::NotFound("agent"))
+    ));
+    server.agents().unwrap().delete(TENANT, "a").await.unwrap();
     assert_eq!(server.out(&first, "cat notes/x.md").await, "one");
     server.stop().await;
 }
@@ -250,7 +261,7 @@ async fn what_is_ready_has_everything_that_a_session_wants(engine: Engine) {
     let settings =
         AgentSettings { prewarm_sandboxes: 1, prewarm_agents: 1, ..AgentSettings::default() };
     let request = DeployRequest { settings, ..agent("ready", &[("agent.py", &shown)]) };
-    server.deploy(TENANT, request).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, request).await.unwrap();
     let two_are_ready = || async { server.counts().warm == 2 };
     server.until("two are ready", two_are_ready).await;
     let plain = of(&server, "ready").await;
@@ -273,7 +284,7 @@ async fn what_is_ready_has_everything_that_a_session_wants(engine: Engine) {
     // A new version replaces what is ready.
     server.until("they are replaced again", two_are_ready).await;
     let other = DeployRequest { settings, ..agent("ready", &[("agent.py", ECHO)]) };
-    server.deploy(TENANT, other).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, other).await.unwrap();
     let new = of(&server, "ready").await;
     assert_eq!(texts(&server.say(&new, "x").await), "You said: x [messages: 1]");
     server.stop().await;
@@ -282,7 +293,7 @@ async fn what_is_ready_has_everything_that_a_session_wants(engine: Engine) {
 async fn a_fork_goes_on_with_the_conversation(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
-    server.deploy(TENANT, agent("echo", &[("agent.py", ECHO)])).await.unwrap();
+    server.agents().unwrap().deploy(TENANT, agent("echo", &[("agent.py", ECHO)])).await.unwrap();
     let id = of(&server, "echo").await;
     server.say(&id, "one").await;
     let fork = server.fork(TENANT, &id, 1).await.unwrap().remove(0).id;

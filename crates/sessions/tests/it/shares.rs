@@ -264,7 +264,7 @@ async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&Session
         server.fork(TENANT, id, 1).await.map(drop),
         server.snapshot(TENANT, id, None).await.map(drop),
         server.attachments().unwrap().add(TENANT, id, "a", None, content).await.map(drop),
-        server.deploy(TENANT, agent("late", &[("a", "a")])).await.map(drop),
+        server.agents().unwrap().deploy(TENANT, agent("late", &[("a", "a")])).await.map(drop),
     ] {
         assert!(refused.as_ref().is_err_and(&is_right), "{refused:?}");
     }

@@ -151,7 +151,7 @@ impl AshCaller {
     }
 
     pub(super) async fn agent(&self, name: &str) -> Result<AgentView, AshFailure> {
-        Ok(self.sessions().agent(&self.tenant, name).await?)
+        Ok(self.sessions().agents()?.get(&self.tenant, name).await?)
     }
 
     /// Deploys an agent that is there with other files.
@@ -160,9 +160,9 @@ impl AshCaller {
         name: &str,
         change: impl FnOnce(&mut DeployRequest),
     ) -> Result<AgentView, AshFailure> {
-        let mut request = self.sessions().deployed(&self.tenant, name).await?;
+        let mut request = self.sessions().agents()?.deployed(&self.tenant, name).await?;
         change(&mut request);
-        Ok(self.sessions().deploy(&self.tenant, request).await?)
+        Ok(self.sessions().agents()?.deploy(&self.tenant, request).await?)
     }
 
     async fn answer(&self, agent: &AgentView, extra: &AshAgentExtra) -> Answer {
@@ -177,7 +177,7 @@ pub(super) async fn deploy(
 ) -> Result<Response, AshFailure> {
     let AshDeploy { name, path, files, update } = body;
     let _one_at_a_time = caller.lock_agent(&name).await;
-    let known = match caller.sessions().deployed(&caller.tenant, &name).await {
+    let known = match caller.sessions().agents()?.deployed(&caller.tenant, &name).await {
         Ok(request) => Some(request),
         Err(SessionError::NotFound(_)) => None,
         Err(error) => return Err(error.into()),
@@ -211,14 +211,14 @@ pub(super) async fn deploy(
             set(&mut request.files, text_file(CLAUDE_MD, format!("# {name}\n")));
         }
     }
-    let agent = caller.sessions().deploy(&caller.tenant, request).await?;
+    let agent = caller.sessions().agents()?.deploy(&caller.tenant, request).await?;
     caller.keep_extra(&agent, &extra).await?;
     Ok(created(json!({ "agent": shape(&agent, &extra) })))
 }
 
 /// `GET /api/agents`.
 pub(super) async fn list(caller: AshCaller) -> Answer {
-    let agents = caller.sessions().agents(&caller.tenant).await?;
+    let agents = caller.sessions().agents()?.list(&caller.tenant).await?;
     let mut extras: HashMap<String, AshAgentExtra> = HashMap::new();
     for kept in caller.documents(KIND, None).await? {
         if let Ok(extra) = serde_json::from_value(kept.body) {
@@ -291,7 +291,7 @@ async fn change(
         ..AgentUpdate::default()
     };
     if change != AgentUpdate::default() {
-        agent = caller.sessions().update_agent(&caller.tenant, name, change).await?;
+        agent = caller.sessions().agents()?.update(&caller.tenant, name, change).await?;
     }
     caller.keep_extra(&agent, &extra).await?;
     Ok((agent, extra))
@@ -301,7 +301,7 @@ async fn change(
 pub(super) async fn remove(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let _one_at_a_time = caller.lock_agent(&name).await;
     let agent = caller.agent(&name).await?;
-    caller.sessions().delete_agent(&caller.tenant, &name).await?;
+    caller.sessions().agents()?.delete(&caller.tenant, &name).await?;
     caller.forget(versions::KIND, &agent.id).await?;
     evals::forget(&caller, &agent.id).await?;
     caller.sessions().documents()?.delete(&caller.tenant, KIND, &agent.id).await?;
@@ -328,7 +328,7 @@ pub(super) async fn configure(
 /// `GET /api/agents/{name}/files`.
 pub(super) async fn files(caller: AshCaller, Path(name): Path<String>) -> Answer {
     let agent = caller.agent(&name).await?;
-    let files = caller.sessions().agent_files(&caller.tenant, &name, None).await?;
+    let files = caller.sessions().agents()?.files(&caller.tenant, &name, None).await?;
     let file = |file: &crate::service::FolderEntry| {
         // They came all at once, with the version.
         json!({ "path": file.path, "size": file.size, "modifiedAt": agent.updated_at })
@@ -346,7 +346,7 @@ pub(super) async fn file(
     if !super::files::is_inside(&path) {
         return Err(AshFailure::bad("Invalid file path"));
     }
-    let content = caller.sessions().agent_file(&caller.tenant, &name, None, &path).await?;
+    let content = caller.sessions().agents()?.file(&caller.tenant, &name, None, &path).await?;
     if format.as_deref() == Some("raw") {
         let mut headers = download(media::type_of(&path), &path);
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(content.len()));
@@ -390,7 +390,7 @@ pub(super) async fn remove_file(
         return Err(AshFailure::bad("Path escapes agent directory"));
     }
     let _one_at_a_time = caller.lock_agent(&name).await;
-    let files = caller.sessions().agent_files(&caller.tenant, &name, None).await?;
+    let files = caller.sessions().agents()?.files(&caller.tenant, &name, None).await?;
     if !files.iter().any(|file| file.path == path) {
         return Err(AshFailure::not_found("File not found"));
     }

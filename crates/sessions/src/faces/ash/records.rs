@@ -306,7 +306,7 @@ fn stats(total: &UsageTotal) -> Value {
 /// `GET /api/analytics`.
 pub(super) async fn analytics(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>) -> Answer {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
-    let agents = sessions.agents(tenant).await?;
+    let agents = sessions.agents()?.list(tenant).await?;
     let usage = sessions.usage()?.total(tenant, used.query()?).await?;
     let mut by_status: BTreeMap<&str, u64> = BTreeMap::new();
     let mut filter = ListQuery { limit: USAGE_MAX, ..ListQuery::default() };

@@ -112,7 +112,7 @@ impl AshCaller {
         }
         let options = api::AgentOptions { system_prompt: prompt, ..agent.options.clone() };
         let update = AgentUpdate { options: Some(options), ..AgentUpdate::default() };
-        self.sessions().update_agent(&self.tenant, &agent.name, update).await?;
+        self.sessions().agents()?.update(&self.tenant, &agent.name, update).await?;
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod list;
 mod shapes;
 
+use api::{CreateSession, Grant, SessionState, SessionView};
 use axum::Json;
 use axum::extract::{FromRequest as _, Request};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
@@ -25,7 +26,6 @@ use super::tokens::{is_id, new_id};
 use super::{E2bContext, discard, interpreter};
 use crate::error::SessionError;
 use crate::service::{CreateExtras, KeptExtras, SandboxGuard, SessionUpdate};
-use api::{CreateSession, Grant, SessionState, SessionView};
 
 /// Bytes of a request.
 const BODY_BYTES_MAX: u64 = 1 << 20;
@@ -265,7 +265,7 @@ impl AuthorizedRequest<'_> {
         match kept.template.as_str() {
             BASE => {}
             id if id.starts_with(SNAPSHOT_PREFIX) => request.snapshot = Some(id.to_owned()),
-            name => match self.face.sessions.agent(self.tenant, name).await {
+            name => match self.face.sessions.agents()?.get(self.tenant, name).await {
                 // A template never stands in for an agent, whose owner may need another scope.
                 Ok(_) => request.agent = Some(name.to_owned()),
                 Err(SessionError::NotFound(_)) if self.is_interpreter(name).await? => {}
@@ -302,7 +302,7 @@ impl AuthorizedRequest<'_> {
         if template != interpreter::TEMPLATE {
             return Ok(false);
         }
-        match self.face.sessions.template(self.tenant, template).await {
+        match self.face.sessions.templates()?.get(self.tenant, template).await {
             Err(SessionError::NotFound(_)) => Ok(true),
             other => Ok(other.map(|_| false)?),
         }
@@ -343,7 +343,7 @@ impl AuthorizedRequest<'_> {
         let of_template = match kept.template.as_str() {
             BASE => Vec::new(),
             id if id.starts_with(SNAPSHOT_PREFIX) => Vec::new(),
-            name => match self.face.sessions.agent(self.tenant, name).await {
+            name => match self.face.sessions.agents()?.get(self.tenant, name).await {
                 // Creating it says so.
                 Err(SessionError::NotFound(_)) => Vec::new(),
                 other => other?.grants,
@@ -565,7 +565,7 @@ impl AuthorizedRequest<'_> {
         let sessions = &self.face.sessions;
         let deleted = match id.starts_with(SNAPSHOT_PREFIX) {
             true => sessions.delete_snapshot(self.tenant, id).await,
-            false => sessions.delete_template(self.tenant, id).await,
+            false => sessions.templates()?.delete(self.tenant, id).await,
         };
         match deleted {
             Err(SessionError::NotFound(_)) => Err(missing()),

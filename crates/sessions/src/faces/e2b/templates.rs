@@ -100,7 +100,7 @@ impl AuthorizedRequest<'_> {
         let memory_bytes = body.memory_mb.map(|mebibytes| mebibytes.saturating_mul(1 << 20));
         let tags = body.tags.unwrap_or_default();
         let sessions = &self.face.sessions;
-        let announced = sessions.announce_template(self.tenant, &name, &tags, memory_bytes);
+        let announced = sessions.templates()?.announce(self.tenant, &name, &tags, memory_bytes);
         let (template, build) = announced.await?;
         let answer = json!({
             "templateID": template.id,
@@ -117,11 +117,12 @@ impl AuthorizedRequest<'_> {
     pub(super) async fn template_files(&self, template: &str, hash: &str) -> Answer {
         self.face
             .sessions
-            .template(self.tenant, template)
+            .templates()?
+            .get(self.tenant, template)
             .await
             .map_err(|it| missing(it, template))?;
         let upload = ArchiveUpload { tenant: self.tenant, kind: ArchiveHash::Files, hash };
-        let present = self.face.sessions.has_archive(upload).await?;
+        let present = self.face.sessions.templates()?.has_archive(upload).await?;
         let expires_s = clock::wall_ms() / 1000 + UPLOAD_S;
         let token = self.face.keys.upload(&signed_for(hash, expires_s), self.holder);
         let origin = self.face.origin(self.headers);
@@ -131,10 +132,10 @@ impl AuthorizedRequest<'_> {
 
     pub(super) async fn start_template(&self, id: &str, build: &str, body: StartBody) -> Answer {
         let sessions = &self.face.sessions;
-        sessions.template_build(self.tenant, id, build).await.map_err(|it| missing(it, id))?;
+        sessions.templates()?.build(self.tenant, id, build).await.map_err(|it| missing(it, id))?;
         let spec = spec(body)?;
         // Boxed: it holds a whole plan.
-        Box::pin(sessions.start_template(self.tenant, build, spec)).await?;
+        Box::pin(sessions.templates()?.start(self.tenant, build, spec)).await?;
         Ok(StatusCode::ACCEPTED.into_response())
     }
 
@@ -146,9 +147,9 @@ impl AuthorizedRequest<'_> {
             }
         }
         let sessions = &self.face.sessions;
-        let log = sessions.template_log(self.tenant, id, build, from).await;
+        let log = sessions.templates()?.log(self.tenant, id, build, from).await;
         let log = log.map_err(|it| missing(it, id))?;
-        let view = sessions.template_build(self.tenant, id, build).await?;
+        let view = sessions.templates()?.build(self.tenant, id, build).await?;
         // What is said of its end comes after the lines, so the state is that from before them.
         Ok(Json(status(&view, log.status, &log.lines)).into_response())
     }
@@ -156,16 +157,20 @@ impl AuthorizedRequest<'_> {
     pub(super) async fn templates(&self) -> Answer {
         let sessions = &self.face.sessions;
         let usual = sessions.usual_sizes();
-        let all = sessions.named_builds(self.tenant).await?;
+        let all = sessions.templates()?.named_builds(self.tenant).await?;
         let all: Vec<Value> = all.iter().map(|named| listed(named, usual)).collect();
         Ok(Json(all).into_response())
     }
 
     pub(super) async fn template(&self, id: &str) -> Answer {
         let sessions = &self.face.sessions;
-        let named = sessions.named_build(self.tenant, id).await.map_err(|it| missing(it, id))?;
+        let named = sessions
+            .templates()?
+            .named_build(self.tenant, id)
+            .await
+            .map_err(|it| missing(it, id))?;
         let usual = sessions.usual_sizes();
-        let builds = sessions.template_builds(self.tenant, id).await?;
+        let builds = sessions.templates()?.builds(self.tenant, id).await?;
         let build = |build: &TemplateBuildView| {
             json!({
                 "buildID": build.id,
@@ -185,13 +190,13 @@ impl AuthorizedRequest<'_> {
     }
 
     pub(super) async fn template_alias(&self, alias: &str) -> Answer {
-        let found = self.face.sessions.template(self.tenant, alias).await;
+        let found = self.face.sessions.templates()?.get(self.tenant, alias).await;
         let template = found.map_err(|it| missing(it, alias))?;
         Ok(Json(json!({ "templateID": template.id, "public": false })).into_response())
     }
 
     pub(super) async fn update_template(&self, id: &str, body: UpdateBody) -> Answer {
-        let template = self.face.sessions.template(self.tenant, id).await;
+        let template = self.face.sessions.templates()?.get(self.tenant, id).await;
         let template = template.map_err(|it| missing(it, id))?;
         if body.public == Some(true) {
             let message = "public: a template is its tenant's alone here";
@@ -204,7 +209,7 @@ impl AuthorizedRequest<'_> {
         let target = body.target.unwrap_or_default();
         let (name, tag) = target.split_once(':').unwrap_or((&target, DEFAULT_TAG));
         let sessions = &self.face.sessions;
-        let tagged = sessions.tag_template(self.tenant, name, tag, &body.tags).await;
+        let tagged = sessions.templates()?.tag(self.tenant, name, tag, &body.tags).await;
         let build = tagged.map_err(|it| missing(it, &target))?;
         let answer = json!({ "buildID": build.id, "tags": body.tags });
         Ok((StatusCode::CREATED, Json(answer)).into_response())
@@ -212,13 +217,13 @@ impl AuthorizedRequest<'_> {
 
     pub(super) async fn untag_template(&self, body: TagsBody) -> Answer {
         let name = body.name.unwrap_or_default();
-        let untagged = self.face.sessions.untag_template(self.tenant, &name, &body.tags).await;
+        let untagged = self.face.sessions.templates()?.untag(self.tenant, &name, &body.tags).await;
         untagged.map_err(|it| missing(it, &name))?;
         done()
     }
 
     pub(super) async fn template_tags(&self, id: &str) -> Answer {
-        let named = self.face.sessions.named_build(self.tenant, id).await;
+        let named = self.face.sessions.templates()?.named_build(self.tenant, id).await;
         let named = named.map_err(|it| missing(it, id))?;
         let tags: Vec<Value> = named
             .tags
@@ -261,7 +266,11 @@ pub(super) async fn upload(face: &Arc<E2bContext>, request: Request) -> Response
         return RestError::unauthenticated().into_response();
     };
     let upload = ArchiveUpload { tenant: &tenant, kind: ArchiveHash::Files, hash: &hash };
-    match face.sessions.put_archive(upload, body).await {
+    let kept = match face.sessions.templates() {
+        Ok(templates) => templates.put_archive(upload, body).await,
+        Err(error) => Err(error),
+    };
+    match kept {
         Ok(_bytes) => StatusCode::OK.into_response(),
         Err(error) => RestError::from(error).into_response(),
     }

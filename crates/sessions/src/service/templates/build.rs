@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time;
 
+use super::TemplateService;
 use super::log::{BuildLog, BuildLogLevel};
 use super::network::BuildNetwork;
 use super::plan::{LayerStep, StepAction, TemplatePlan, is_install};
@@ -19,7 +20,7 @@ use super::run::{StepContext, TemplateStepFailure, run_step};
 use crate::error::SessionError;
 use crate::service::entry::SessionSandbox;
 use crate::service::environment::LaunchEnvironment;
-use crate::service::{SessionsInner, limits};
+use crate::service::limits;
 use crate::store::rows::{LayerRow, TemplateArchiveRow, TemplateBuildRow};
 
 /// Interval at which a build that is under way is written to the store, with its log.
@@ -82,7 +83,7 @@ impl RunningBuild {
 /// A failure, and the step that failed.
 type BuildFailure = (Option<u32>, TemplateStepFailure);
 
-impl SessionsInner {
+impl TemplateService {
     /// Takes the layers that are there. Answers how many steps are done by that.
     pub(super) async fn take_cached(
         &self,
@@ -92,7 +93,7 @@ impl SessionsInner {
         let row = build.row.lock().clone();
         let steps = plan.steps.iter().take_while(|step| !step.is_forced);
         let keys = steps.map(|step| step.key.clone()).collect();
-        let found = self.store.templates.find_steps(&row.tenant, &row.id, keys).await?;
+        let found = self.table.find_steps(&row.tenant, &row.id, keys).await?;
         for step in plan.steps.iter().take(found.len()) {
             build.log.note(
                 BuildLogLevel::Info,
@@ -133,10 +134,10 @@ impl SessionsInner {
     async fn write_progress(&self, build: &RunningBuild) {
         let row = {
             let mut row = build.row.lock();
-            row.updated_ms = self.store.now_ms();
+            row.updated_ms = self.table.now_ms();
             row.clone()
         };
-        match self.store.templates.write_build(row, build.log.stored(), Vec::new()).await {
+        match self.table.write_build(row, build.log.stored(), Vec::new()).await {
             Ok(true) => {}
             // Its template was deleted, by whichever server.
             Ok(false) => build.cancel(),
@@ -225,7 +226,7 @@ impl SessionsInner {
             // the object store with the first session that does.
             self.workspaces.publish_all(std::slice::from_ref(&layer)).await?;
         }
-        self.store.templates.insert_step(&row.id, run.step.key.clone(), known).await?;
+        self.table.insert_step(&row.id, run.step.key.clone(), known).await?;
         Ok(layer)
     }
 
@@ -258,7 +259,7 @@ impl SessionsInner {
         tenant: &str,
         name: &str,
     ) -> Result<TemplateArchiveRow, TemplateStepFailure> {
-        let found = self.store.archives.touch(tenant, name, self.store.now_ms()).await?;
+        let found = self.archives.touch(tenant, name, self.table.now_ms()).await?;
         found.ok_or_else(|| {
             TemplateStepFailure::Failed("its archive was not uploaded, or too long ago".to_owned())
         })
@@ -273,7 +274,7 @@ impl SessionsInner {
     ) {
         let failure = result.err().map(|(step, failure)| self.failure(plan, step, failure));
         let chain = build.row.lock().chain.clone();
-        let bytes = self.store.layers.bytes(chain).await.unwrap_or(0);
+        let bytes = self.layers.bytes(chain).await.unwrap_or(0);
         if let Some(failure) = &failure {
             build.log.note(BuildLogLevel::Error, failure.step, &failure.message);
         } else {
@@ -281,7 +282,7 @@ impl SessionsInner {
         }
         let (row, tags) = {
             let mut row = build.row.lock();
-            let now_ms = self.store.now_ms();
+            let now_ms = self.table.now_ms();
             row.status = match &failure {
                 None => TemplateBuildStatus::Ready,
                 Some(_) => TemplateBuildStatus::Error,
@@ -294,7 +295,7 @@ impl SessionsInner {
             (row.clone(), tags)
         };
         let id = row.id.clone();
-        match self.store.templates.write_build(row, build.log.stored(), tags).await {
+        match self.table.write_build(row, build.log.stored(), tags).await {
             Ok(true) => {}
             // Its template was deleted: what it has made since then is for nobody.
             Ok(false) => self.forget_build(&id).await,
@@ -304,12 +305,12 @@ impl SessionsInner {
                 "the end of a build could not be written"
             ),
         }
-        self.template_builds.lock().remove(&id);
+        self.running.lock().remove(&id);
         build.is_over.send_replace(true);
     }
 
     async fn forget_build(&self, id: &str) {
-        match self.store.templates.release_build(id).await {
+        match self.table.release_build(id).await {
             Ok(released) => {
                 for layer in &released.layers {
                     self.workspaces.remove_layer(layer).await;
@@ -325,9 +326,8 @@ impl SessionsInner {
     }
 
     /// Cancels the builds of this server, and waits until they are over.
-    pub(in crate::service) async fn stop_builds(&self) {
-        let running: Vec<Arc<RunningBuild>> =
-            self.template_builds.lock().values().cloned().collect();
+    pub(in crate::service) async fn stop(&self) {
+        let running: Vec<Arc<RunningBuild>> = self.running.lock().values().cloned().collect();
         running.iter().for_each(|build| build.cancel());
         let all = running.iter().map(|build| build.over());
         if time::timeout(STOP_MAX, futures_util::future::join_all(all)).await.is_err() {
@@ -390,19 +390,19 @@ impl SessionsInner {
         of_this_server: bool,
     ) -> Result<(), SessionError> {
         if of_this_server {
-            self.store.templates.forget_uses().await?;
+            self.table.forget_uses().await?;
         }
         let server = if of_this_server { self.cluster.run().id.as_str() } else { "" };
-        let now_ms = self.store.now_ms();
+        let now_ms = self.table.now_ms();
         let lost_ms = now_ms.saturating_sub(LOST_AFTER.as_millis().try_into().unwrap_or(u64::MAX));
-        for row in self.store.templates.builds_left(server, lost_ms).await? {
-            if self.template_builds.lock().contains_key(&row.id) {
+        for row in self.table.builds_left(server, lost_ms).await? {
+            if self.running.lock().contains_key(&row.id) {
                 continue;
             }
             let row =
                 TemplateBuildRow { updated_ms: now_ms, finished_ms: Some(now_ms), ..lost(row) };
-            let log = self.store.templates.build_log(&row.id).await?.unwrap_or_default();
-            self.store.templates.write_build(row, log, Vec::new()).await?;
+            let log = self.table.build_log(&row.id).await?.unwrap_or_default();
+            self.table.write_build(row, log, Vec::new()).await?;
         }
         Ok(())
     }

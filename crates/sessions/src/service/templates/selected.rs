@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sandbox::AttachedLayer;
 
-use super::{Sessions, SessionsInner};
+use super::TemplateService;
 use crate::error::SessionError;
 use crate::store::rows::SessionTemplate;
 
@@ -30,24 +30,23 @@ impl fmt::Debug for SelectedTemplate {
     }
 }
 
-impl Sessions {
+impl TemplateService {
     /// Returns the template that a reference (`name`, `name:tag`, an id) stands for now.
     ///
     /// # Errors
     /// `NotFound` when the tenant has no such template, `Conflict` when the build is not ready,
     /// `NotHere` when this server has no sessions.
-    pub async fn select_template(
+    pub async fn select(
         &self,
         tenant: &str,
         reference: &str,
     ) -> Result<SelectedTemplate, SessionError> {
-        let inner = self.ready()?;
         if reference == super::BASE {
             let build = super::BASE.to_owned();
             let (layers, env, workdir) = (Vec::new(), BTreeMap::new(), None);
             return Ok(SelectedTemplate { build, layers, env, workdir });
         }
-        let start = inner.template_for_session(tenant, reference).await?;
+        let start = self.for_session(tenant, reference).await?;
         Ok(SelectedTemplate {
             build: start.kept.build,
             layers: start.chain,
@@ -61,28 +60,27 @@ impl Sessions {
     ///
     /// # Errors
     /// `NotFound` when the build was deleted.
-    pub async fn template_layers(
+    pub async fn layers(
         &self,
         tenant: &str,
         build: &str,
         layers: &[String],
     ) -> Result<Vec<Arc<AttachedLayer>>, SessionError> {
-        let inner = self.ready()?;
-        match inner.workspaces.recent_layers(layers).await {
+        match self.workspaces.recent_layers(layers).await {
             Ok(layers) => Ok(layers),
-            Err(error) => Err(inner.why_no_layers(tenant, build, error).await),
+            Err(error) => Err(self.why_no_layers(tenant, build, error).await),
         }
     }
 }
 
-impl SessionsInner {
+impl TemplateService {
     /// The environment that a session's template adds to its own; none when the build is gone.
-    pub(in crate::service) async fn template_env(
+    pub(in crate::service) async fn env_of(
         &self,
         tenant: &str,
         kept: &SessionTemplate,
     ) -> Result<BTreeMap<String, String>, SessionError> {
-        match self.store.templates.build(tenant, &kept.build).await? {
+        match self.table.build(tenant, &kept.build).await? {
             Some(build) => self.secrets.open_env(tenant, &build.id, build.env.as_ref()),
             None => Ok(BTreeMap::new()),
         }
@@ -90,7 +88,7 @@ impl SessionsInner {
 
     /// A layer that is not there is missing only while its build is.
     async fn why_no_layers(&self, tenant: &str, build: &str, error: SessionError) -> SessionError {
-        match self.store.templates.build(tenant, build).await {
+        match self.table.build(tenant, build).await {
             Ok(None) => SessionError::NotFound("template"),
             Ok(Some(_)) | Err(_) => error,
         }

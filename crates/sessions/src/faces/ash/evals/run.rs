@@ -139,7 +139,7 @@ impl RunningEval {
 
     /// Asks all questions that have not been answered.
     async fn all(&self) -> Result<(), SessionError> {
-        let agent = self.sessions.agent(&self.tenant, &self.agent).await?;
+        let agent = self.sessions.agents()?.get(&self.tenant, &self.agent).await?;
         let run = self.sessions.documents()?.find(&self.tenant, RUN, &self.run).await?;
         let run = run.map(|run| run_of(&run)).ok_or(SessionError::NotFound("run"))?;
         let prompt = match run.version {
