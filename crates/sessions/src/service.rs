@@ -26,6 +26,7 @@ mod create;
 mod credentials;
 mod detached;
 mod directory;
+mod disk_archive;
 mod documents;
 mod drain;
 mod entry;
@@ -53,7 +54,6 @@ mod programs;
 mod recover;
 mod requests;
 mod shared;
-mod snapshots;
 mod start_command;
 mod starts;
 mod storage;
@@ -93,6 +93,7 @@ use self::cluster::ClusterPlace;
 use self::compose::OpenedStores;
 pub use self::credentials::CredentialVault;
 use self::directory::SessionDirectory;
+use self::disk_archive::DiskArchive;
 pub use self::documents::{FaceDocument, FaceDocuments};
 use self::drain::SessionDrain;
 pub use self::exec::{ExecEvent, ExecStream};
@@ -152,6 +153,7 @@ pub(crate) struct SessionsInner {
     is_shared: bool,
     drain: SessionDrain,
     prefetch: PrefetchQueue,
+    disk_archive: Arc<DiskArchive>,
     ids: Arc<IdGenerator>,
     books: Arc<ResidentLedger>,
     metrics: Arc<SessionCounters>,
@@ -440,6 +442,13 @@ impl Sessions {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.cluster.nodes(),
             ServerSupport::Unavailable(_) => None,
+        }
+    }
+
+    /// Takes note of files that another node has stored.
+    pub(crate) fn note_stored(&self, manifest: String) {
+        if let Ok(inner) = self.ready() {
+            inner.prefetch.note_stored(manifest);
         }
     }
 

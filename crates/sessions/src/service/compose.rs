@@ -21,6 +21,7 @@ use super::books::ResidentLedger;
 use super::cluster::ClusterPlace;
 use super::credentials::CredentialVault;
 use super::directory::SessionDirectory;
+use super::disk_archive::DiskArchive;
 use super::documents::FaceDocuments;
 use super::drain::SessionDrain;
 use super::factory::SandboxFactory;
@@ -131,7 +132,8 @@ impl SessionsInner {
                 writer,
                 is_shared: parts.is_shared,
                 drain: SessionDrain::new(parts.handover),
-                prefetch: PrefetchQueue::default(),
+                prefetch: PrefetchQueue::new(&shared),
+                disk_archive: DiskArchive::new(&shared),
                 templates,
                 agents,
                 archives: ArchiveQueue::new(),

@@ -327,7 +327,7 @@ impl SessionsInner {
         match entry.body() {
             // Who has ended it already stores what there is later than this.
             Some(body) if !entry.is_left() && !*body.frozen().borrow() && body.disk().is_some() => {
-                self.store_living(&entry, &body).await
+                self.disk_archive.store_living(&entry, &body).await
             }
             Some(_) | None => Ok(()),
         }
@@ -356,7 +356,7 @@ impl SessionsInner {
             self.cluster.has_files_elsewhere(row).map(str::to_owned)
         };
         if with_files.is_none() {
-            self.store_files(entry).await?;
+            self.disk_archive.store_files(entry).await?;
         }
         if entry.session_state() == SessionState::Active {
             self.tell(entry, SessionState::Active, HANDED_OVER);

@@ -35,7 +35,7 @@ use super::{SessionUse, Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::metrics::{SandboxEvent, TimedOperation};
 use crate::store::rows::SessionRow;
-use crate::workspace::{DiskSource, StoredDisk, disk_of};
+use crate::workspace::DiskSource;
 
 /// Time that a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ impl Sessions {
             if let Some(body) = entry.body() {
                 inner.put_down(&entry, &body).await;
             }
-            inner.store_files(&entry).await?;
+            inner.disk_archive.store_files(&entry).await?;
             let view = inner.directory.view(&entry);
             inner.directory.let_go(&entry, None).await?;
             Ok(view)
@@ -423,7 +423,7 @@ impl SessionsInner {
         if is_ended || entry.body().is_some() || entry.is_left() {
             return;
         }
-        if let Err(error) = self.store_files(entry).await {
+        if let Err(error) = self.disk_archive.store_files(entry).await {
             tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
                 "the files of a session are on this server alone");
         }
@@ -486,48 +486,6 @@ impl SessionsInner {
         }
     }
 
-    /// Brings the disk of a session without a sandbox to the object store. The caller holds its
-    /// transition.
-    pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
-        let _storing = entry.storing.lock().await;
-        let (disk, chain, before) = {
-            let row = &entry.state.lock().row;
-            // One that was taken over and has not been used since is in the object store alone.
-            let is_here = row.disk_server.as_deref() == Some(&*self.cluster.run().id);
-            let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
-            (disk, row.chain.clone(), row.manifest.clone())
-        };
-        let Some(disk) = disk else { return Ok(()) };
-        if before.is_some() && !self.workspaces.has_disk(&disk).await? {
-            // It was not brought here since another server stored it.
-            return Ok(());
-        }
-        let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
-        self.stored(entry, stored).await
-    }
-
-    /// Notes where the files of a session are in the object store. What was there before and is not
-    /// needed any more is removed when the row is written, which only the session's owner can do.
-    /// The caller holds `storing`.
-    pub(super) async fn stored(
-        &self,
-        entry: &SessionEntry,
-        StoredDisk { manifest, replaced }: StoredDisk,
-    ) -> Result<(), SessionError> {
-        let before = entry.state.lock().row.manifest.replace(manifest.clone());
-        if let Err(error) = self.directory.save(entry).await {
-            // Nothing of it is removed, so it is right whether or not the row was written.
-            entry.state.lock().row.manifest = before;
-            return Err(error);
-        }
-        self.cluster.announce_stored(&entry.id, &manifest);
-        self.workspaces.remove_replaced(&replaced).await;
-        if let Some(before) = before.filter(|before| disk_of(before) != disk_of(&manifest)) {
-            self.workspaces.remove_stored(&before).await;
-        }
-        Ok(())
-    }
-
     /// Moves the disk of a cold session from this server to the object store.
     pub(super) async fn archive(self: &Arc<Self>, id: &str) {
         if let Err(error) = self.try_archive(id).await {
@@ -565,7 +523,7 @@ impl SessionsInner {
         if entry.body().is_some() || self.books.state(&entry.key).is_some() {
             return Ok(());
         }
-        self.store_files(&entry).await?;
+        self.disk_archive.store_files(&entry).await?;
         let disk = {
             let mut state = entry.state.lock();
             state.row.disk_server = None;
@@ -579,18 +537,6 @@ impl SessionsInner {
         self.directory.let_go(&entry, None).await?;
         self.metrics.count(SandboxEvent::SweptCold);
         Ok(())
-    }
-
-    /// Removes the disk of a session for good, and what is stored of one that it had before.
-    pub(super) async fn remove_disks(&self, disk: Option<&str>, manifest: Option<&str>) {
-        if let Some(disk) = disk {
-            self.workspaces.remove(disk).await;
-        }
-        if let Some(manifest) =
-            manifest.filter(|manifest| disk.is_none() || disk_of(manifest) != disk)
-        {
-            self.workspaces.remove_stored(manifest).await;
-        }
     }
 
     /// Ends a session for ever. The caller holds its transition.
@@ -628,7 +574,7 @@ impl SessionsInner {
         // Who listens is told that nothing more comes.
         entry.log.close();
         self.books.remove(&ResidentKey::Session(Arc::clone(&entry.id)));
-        self.remove_disks(disk.as_deref(), manifest.as_deref()).await;
+        self.disk_archive.remove_disks(disk.as_deref(), manifest.as_deref()).await;
         if let Some(manifest) = &manifest {
             self.cluster.announce_stored(&entry.id, manifest);
         }

@@ -5,15 +5,20 @@
 //! it has nothing better to do; who is told too much forgets the rest, and asks the object store
 //! for it when the time comes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
+use node::current::CurrentSettings;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time;
 
-use super::{Sessions, SessionsInner};
+use super::shared::SharedParts;
+use super::storage::StorageQuota;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
+use crate::workspace::WorkspaceStore;
 
 /// Manifests that are to be fetched. Beyond that they are forgotten.
 const QUEUE_MAX: usize = 4096;
@@ -25,34 +30,37 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 const FORGET_EVERY: Duration = Duration::from_mins(1);
 
 /// Manifests of disks that are to be fetched, in order of arrival.
-#[derive(Debug)]
-pub(super) struct PrefetchQueue {
+pub(crate) struct PrefetchQueue {
+    config: CurrentSettings<SessionsConfig>,
+    workspaces: WorkspaceStore,
+    storage: Arc<StorageQuota>,
     sender: mpsc::Sender<String>,
     receiver: Mutex<Option<mpsc::Receiver<String>>>,
 }
 
-impl Default for PrefetchQueue {
-    fn default() -> PrefetchQueue {
+impl PrefetchQueue {
+    pub(super) fn new(shared: &SharedParts) -> PrefetchQueue {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        PrefetchQueue { sender, receiver: Mutex::new(Some(receiver)) }
+        PrefetchQueue {
+            config: shared.config.clone(),
+            workspaces: shared.workspaces.clone(),
+            storage: Arc::clone(&shared.storage),
+            sender,
+            receiver: Mutex::new(Some(receiver)),
+        }
     }
-}
 
-impl Sessions {
     /// Takes note of files that another node has stored.
-    pub(crate) fn note_stored(&self, manifest: String) {
-        let Ok(inner) = self.ready() else { return };
-        let is_wanted = inner.config.now().prefetch_bytes_max > 0;
-        if is_wanted && inner.prefetch.sender.try_send(manifest).is_err() {
+    pub(super) fn note_stored(&self, manifest: String) {
+        let is_wanted = self.config.now().prefetch_bytes_max > 0;
+        if is_wanted && self.sender.try_send(manifest).is_err() {
             tracing::debug!("other nodes store files faster than they are fetched here");
         }
     }
-}
 
-impl SessionsInner {
     /// Fetches what other nodes have stored.
-    pub(super) async fn prefetch_all(&self) {
-        let Some(mut receiver) = self.prefetch.receiver.lock().take() else { return };
+    pub(super) async fn fetch_all(&self) {
+        let Some(mut receiver) = self.receiver.lock().take() else { return };
         let mut forgot = clock::now();
         loop {
             let told = time::timeout(FORGET_EVERY, receiver.recv()).await;
@@ -67,7 +75,7 @@ impl SessionsInner {
             while self.workspaces.is_restoring() {
                 time::sleep(YIELD_PAUSE).await;
             }
-            let fetched = self.prefetch_one(&manifest).await;
+            let fetched = self.fetch(&manifest).await;
             if let Err(error) = &fetched {
                 let error = error as &dyn std::error::Error;
                 tracing::debug!(manifest, error, "files of another node's session are not here");
@@ -88,7 +96,7 @@ impl SessionsInner {
         }
     }
 
-    async fn prefetch_one(&self, manifest: &str) -> Result<(), SessionError> {
+    async fn fetch(&self, manifest: &str) -> Result<(), SessionError> {
         let bytes_max = self.config.now().prefetch_bytes_max;
         // Room is for this node's own sessions first.
         self.storage.check_free().await?;

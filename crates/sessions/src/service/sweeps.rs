@@ -57,13 +57,13 @@ impl Sessions {
                     inner.keep_fence(verifier),
                     inner.take_over_lost(),
                     inner.hand_over_while_draining(),
-                    inner.prefetch_all(),
+                    inner.prefetch.fetch_all(),
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),
                     inner.prewarm.keep_ready(),
                     inner.heed_losses(lost),
-                    inner.snapshot_due(),
+                    inner.disk_archive.snapshot_due(),
                 );
             };
             tokio::select! {
@@ -278,7 +278,7 @@ impl SessionsInner {
                     // Let out of memory first.
                     continue;
                 }
-                self.remove_disks(row.disk.as_deref(), row.manifest.as_deref()).await;
+                self.disk_archive.remove_disks(row.disk.as_deref(), row.manifest.as_deref()).await;
                 for object in self.store.remove_session(&row.tenant, &row.id).await? {
                     self.objects.remove(&object).await;
                 }
@@ -352,7 +352,7 @@ impl SessionsInner {
     async fn hand_over(self: &Arc<Self>, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
-            self.store_files(&entry).await?;
+            self.disk_archive.store_files(&entry).await?;
             let taker = self.cluster.taker(&entry.id);
             self.directory.let_go(&entry, taker.as_deref()).await?;
         }

@@ -372,7 +372,7 @@ impl SessionsInner {
         }
         let policy = self.config.now().snapshot_policy();
         if policy == SnapshotPolicy::TurnSync
-            && let Err(error) = self.snapshot_live(at_work).await
+            && let Err(error) = self.disk_archive.snapshot_live(at_work).await
         {
             // Whoever relies on the files learns of it before the end.
             let error = format!("the files of this turn are on this server alone: {error}");
@@ -390,7 +390,7 @@ impl SessionsInner {
         span.set("cove.tool_calls", turn.tool_calls.load(Ordering::Relaxed));
         span.end();
         if policy == SnapshotPolicy::Turn {
-            self.snapshot_behind(at_work).await;
+            self.disk_archive.snapshot_behind(at_work).await;
         }
     }
 

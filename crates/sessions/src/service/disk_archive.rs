@@ -1,5 +1,5 @@
-//! Snapshots of sessions that live: their files in the object store, from which another server goes
-//! on with them when this one is lost.
+//! Files of sessions in the object store: those of disks at rest, and snapshots of sessions that
+//! live, from which another server goes on with them when this one is lost.
 //!
 //! When one is made, `sessions.snapshots` says ([`SnapshotPolicy`]). One that stops or rests is
 //! stored whatever that says.
@@ -11,12 +11,17 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use node::clock;
+use node::current::CurrentSettings;
 use tokio::time;
 
-use super::SessionsInner;
+use super::cluster::ClusterPlace;
+use super::directory::SessionDirectory;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
+use super::shared::SharedParts;
+use crate::config::SessionsConfig;
 use crate::config::SnapshotPolicy;
 use crate::error::SessionError;
+use crate::workspace::{StoredDisk, WorkspaceStore, disk_of};
 
 /// Interval at which sessions are looked for whose files are due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,7 +29,78 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// copied, read and compressed, which takes a processor.
 const DUE_AT_ONCE: usize = 2;
 
-impl SessionsInner {
+/// Files of sessions, here and in the object store.
+pub(crate) struct DiskArchive {
+    config: CurrentSettings<SessionsConfig>,
+    workspaces: WorkspaceStore,
+    cluster: Arc<ClusterPlace>,
+    directory: Arc<SessionDirectory>,
+}
+
+impl DiskArchive {
+    pub(super) fn new(shared: &SharedParts) -> Arc<DiskArchive> {
+        Arc::new(DiskArchive {
+            config: shared.config.clone(),
+            workspaces: shared.workspaces.clone(),
+            cluster: Arc::clone(&shared.cluster),
+            directory: Arc::clone(&shared.directory),
+        })
+    }
+
+    /// Brings the disk of a session without a sandbox to the object store. The caller holds its
+    /// transition.
+    pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
+        let _storing = entry.storing.lock().await;
+        let (disk, chain, before) = {
+            let row = &entry.state.lock().row;
+            // One that was taken over and has not been used since is in the object store alone.
+            let is_here = row.disk_server.as_deref() == Some(&*self.cluster.run().id);
+            let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
+            (disk, row.chain.clone(), row.manifest.clone())
+        };
+        let Some(disk) = disk else { return Ok(()) };
+        if before.is_some() && !self.workspaces.has_disk(&disk).await? {
+            // It was not brought here since another server stored it.
+            return Ok(());
+        }
+        let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
+        self.stored(entry, stored).await
+    }
+
+    /// Notes where the files of a session are in the object store. What was there before and is not
+    /// needed any more is removed when the row is written, which only the session's owner can do.
+    /// The caller holds `storing`.
+    async fn stored(
+        &self,
+        entry: &SessionEntry,
+        StoredDisk { manifest, replaced }: StoredDisk,
+    ) -> Result<(), SessionError> {
+        let before = entry.state.lock().row.manifest.replace(manifest.clone());
+        if let Err(error) = self.directory.save(entry).await {
+            // Nothing of it is removed, so it is right whether or not the row was written.
+            entry.state.lock().row.manifest = before;
+            return Err(error);
+        }
+        self.cluster.announce_stored(&entry.id, &manifest);
+        self.workspaces.remove_replaced(&replaced).await;
+        if let Some(before) = before.filter(|before| disk_of(before) != disk_of(&manifest)) {
+            self.workspaces.remove_stored(&before).await;
+        }
+        Ok(())
+    }
+
+    /// Removes the disk of a session for good, and what is stored of one that it had before.
+    pub(super) async fn remove_disks(&self, disk: Option<&str>, manifest: Option<&str>) {
+        if let Some(disk) = disk {
+            self.workspaces.remove(disk).await;
+        }
+        if let Some(manifest) =
+            manifest.filter(|manifest| disk.is_none() || disk_of(manifest) != disk)
+        {
+            self.workspaces.remove_stored(manifest).await;
+        }
+    }
+
     /// Brings the files of a session that lives to the object store.
     ///
     /// # Errors
@@ -70,7 +146,7 @@ impl SessionsInner {
     /// Brings the files of a session that lives to the object store. The caller holds `storing`.
     ///
     /// # Errors
-    /// As [`SessionsInner::snapshot_live`].
+    /// As [`DiskArchive::snapshot_live`].
     pub(super) async fn store_living(
         &self,
         entry: &SessionEntry,
