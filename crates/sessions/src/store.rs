@@ -14,6 +14,7 @@
 //! lies between two claims, begins above the ceiling of the one before. So no number is ever told
 //! twice, whatever was lost in between.
 
+mod access;
 mod agents;
 mod backup;
 mod claims;
@@ -31,9 +32,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use node::cluster::{NodeRegistry, migrate_amounts};
-use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
+use node::store::{SqlStore, SqlStoreError, StoreDialect};
 use parking_lot::Mutex;
 
+pub(crate) use self::access::PAGE_MAX;
+use self::access::TableAccess;
 pub(crate) use self::agents::AgentTable;
 pub(crate) use self::backup::{SessionFileIds, change_server, file_ids};
 pub(crate) use self::claims::{CLAIMED_MAX, ClaimTerms, LostSessions};
@@ -46,10 +49,6 @@ pub(crate) use self::templates::{
     BuildBounds, ReleasedTemplates, TemplateArchiveTable, TemplateTable,
 };
 pub(crate) use self::waiting::{WaitingMessage, WaitingMessageTable};
-use crate::error::SessionError;
-
-/// Rows that one page has at most.
-pub(crate) const PAGE_MAX: usize = 1000;
 
 /// Numbers of events that are reserved for a session's life at its beginning: those that it does
 /// not use are a gap in what its listeners see.
@@ -115,62 +114,6 @@ impl SessionStore {
     /// times that other servers wrote.
     pub(crate) fn now_ms(&self) -> u64 {
         self.access.store.now_ms()
-    }
-}
-
-/// Access to the tables of the store, by transactions that are named in its figures.
-#[derive(Clone, Debug)]
-pub(crate) struct TableAccess {
-    store: SqlStore,
-}
-
-impl TableAccess {
-    async fn read<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Result<T, SessionError> {
-        self.store.read(name, body).await.map_err(refused)
-    }
-
-    /// For one statement about rows that mean something by themselves.
-    async fn select<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        sql: String,
-        parameters: Vec<SqlValue>,
-        read: impl FnMut(&[SqlRow]) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Result<T, SessionError> {
-        self.store.select(name, sql, parameters, read).await.map_err(refused)
-    }
-
-    async fn write<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Result<T, SessionError> {
-        self.store.transact(name, body).await.map_err(refused)
-    }
-
-    /// For what may as well happen twice.
-    async fn write_again<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Result<T, SessionError> {
-        self.store.transact_idempotent(name, body).await.map_err(refused)
-    }
-}
-
-/// The transaction's own reason, or the store's: not now, or not like this.
-fn refused(error: SqlStoreError) -> SessionError {
-    match error.refusal::<SessionError>() {
-        Ok(reason) => reason,
-        Err(error @ (SqlStoreError::OutcomeUnknown(_) | SqlStoreError::Closed)) => {
-            SessionError::from(error)
-        }
-        Err(error) if error.is_temporary() => SessionError::from(error),
-        Err(error) => SessionError::internal(error),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::TableAccess;
+use super::access::TableAccess;
 use super::layers;
 use super::rows::{AgentRow, SealedBlob, VersionRow};
 use super::schema::{SessionColumns, json, number, text, text_or_null};

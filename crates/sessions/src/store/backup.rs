@@ -2,7 +2,7 @@
 
 use node::store::{SqlStoreError, StoreTransaction};
 
-use super::PAGE_MAX;
+use super::access::PAGE_MAX;
 use super::schema::{SessionColumns, limit, text};
 
 /// Ids of disks of one server, and of all layers.

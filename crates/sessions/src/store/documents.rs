@@ -2,7 +2,7 @@
 
 use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
-use super::TableAccess;
+use super::access::TableAccess;
 use super::rows::{AttachmentRow, DocumentFilter, DocumentRow, UsageFilter, UsageRow, UsageSum};
 use super::schema::{QueryConditions, SessionColumns, json, limit, number, text, text_or_null};
 use crate::error::SessionError;

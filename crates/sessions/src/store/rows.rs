@@ -182,7 +182,7 @@ pub(crate) struct SessionFilter {
     pub(crate) face: Option<Option<String>>,
     /// Older than this one: where the page before ended.
     pub(crate) before: Option<String>,
-    /// At most so many; never more than [`super::PAGE_MAX`].
+    /// At most so many; never more than [`super::access::PAGE_MAX`].
     pub(crate) limit: usize,
 }
 
@@ -387,7 +387,7 @@ pub(crate) struct DocumentFilter {
     pub(crate) parent: Option<String>,
     /// Ids above this one: where the page before ended.
     pub(crate) after: Option<String>,
-    /// At most so many; never more than [`super::PAGE_MAX`].
+    /// At most so many; never more than [`super::access::PAGE_MAX`].
     pub(crate) limit: usize,
 }
 

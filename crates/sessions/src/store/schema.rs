@@ -380,7 +380,7 @@ pub(super) fn json<T: Serialize>(value: &T) -> Result<SqlValue, SqlStoreError> {
 
 /// Returns how many of a page, as a parameter.
 pub(super) fn limit(wanted: usize) -> SqlValue {
-    SqlValue::Int(i64::try_from(wanted.min(super::PAGE_MAX)).unwrap_or(i64::MAX))
+    SqlValue::Int(i64::try_from(wanted.min(super::access::PAGE_MAX)).unwrap_or(i64::MAX))
 }
 
 pub(super) fn state(name: &str) -> Option<SessionState> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use node::sealed::{PlainSecret, SECRET_BYTES_MAX, SealError, Sealer};
 use node::store::{SqlRow, SqlStoreError};
 
-use super::TableAccess;
+use super::access::TableAccess;
 use super::rows::{CredentialRow, SealedBlob};
 use super::schema::{SessionColumns, number, text};
 use crate::error::SessionError;

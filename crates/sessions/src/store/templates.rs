@@ -7,7 +7,7 @@
 use api::TemplateBuildStatus;
 use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
-use super::TableAccess;
+use super::access::TableAccess;
 use super::layers::{begin_chain, use_chain};
 use super::rows::{
     LayerRow, SealedBlob, TemplateArchiveRow, TemplateBuildRow, TemplateRow, TemplateTagRow,
@@ -24,7 +24,7 @@ const BUILD: &str = "id, template, tenant, status, detail, chain, env, owner, cr
 const ARCHIVE: &str = "tenant, name, objects, pieces, bytes, used_ms";
 
 /// Builds of a template that are looked through when it is deleted.
-const BUILDS_MAX: usize = super::PAGE_MAX;
+const BUILDS_MAX: usize = super::access::PAGE_MAX;
 
 /// Bounds of a new build.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl TemplateTable {
         let sql = format!(
             "SELECT {TEMPLATE} FROM session_templates WHERE tenant = $1 ORDER BY name LIMIT $2"
         );
-        let parameters = [text(tenant), limit(super::PAGE_MAX)];
+        let parameters = [text(tenant), limit(super::access::PAGE_MAX)];
         self.0
             .read("templates.list", move |it| {
                 it.query(&sql, &parameters)?.iter().map(template_row).collect()
@@ -276,7 +276,7 @@ impl TemplateTable {
             "SELECT {BUILD} FROM session_template_builds \
              WHERE status = 'building' AND (owner = $1 OR updated_ms < $2) LIMIT $3"
         );
-        let parameters = [text(server), number(before_ms), limit(super::PAGE_MAX)];
+        let parameters = [text(server), number(before_ms), limit(super::access::PAGE_MAX)];
         self.0
             .read("templates.left", move |it| {
                 it.query(&sql, &parameters)?.iter().map(build_row).collect()
@@ -444,7 +444,7 @@ fn tags(
 ) -> Result<Vec<TemplateTagRow>, SqlStoreError> {
     let sql = "SELECT tag, build, created_ms FROM session_template_tags WHERE template = $1 \
         ORDER BY tag LIMIT $2";
-    let found = it.query(sql, &[text(template), limit(super::PAGE_MAX)])?;
+    let found = it.query(sql, &[text(template), limit(super::access::PAGE_MAX)])?;
     let row = |row: &SqlRow| {
         let mut columns = SessionColumns::of(row);
         Ok(TemplateTagRow {

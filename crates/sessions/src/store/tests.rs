@@ -21,6 +21,7 @@ use serde_json::json;
 use testkit::{Postgres, Scratch};
 
 use super::*;
+use crate::error::SessionError;
 
 /// A time that no clock has anything to do with.
 pub(super) const NOW: u64 = 1_800_000_000_000;

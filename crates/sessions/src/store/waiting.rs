@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use api::MessageRequest;
 use node::store::{SqlRow, SqlStoreError};
 
-use super::TableAccess;
+use super::access::TableAccess;
 use super::schema::{SessionColumns, json, number, text};
 use crate::error::SessionError;
 
