@@ -47,6 +47,7 @@ mod interpreter;
 mod metrics;
 mod model;
 mod other_nodes;
+mod program_end;
 mod routing;
 pub mod service;
 mod store;
@@ -58,6 +59,7 @@ mod workspace;
 pub use config::{SessionsConfig, SnapshotPolicy};
 pub use error::{SessionError, SessionRefusal};
 pub use everywhere::peer_routes;
+
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use interpreter::fuzzing as context_frames;

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use node::clock::{self, rfc3339_of_ms};
 use node::drain::DrainHandle;
 use node::http::{CredentialBinding, Share};
+use node::task::Boxed;
 use parking_lot::Mutex;
 use sandbox::{ProcessEnd, ProcessHandle, ProcessTerminal};
 use tokio::io::AsyncReadExt as _;
@@ -27,7 +28,7 @@ use tokio::time;
 
 use self::ring::ReplayRing;
 use crate::error::SessionError;
-use crate::service::{SandboxGuard, exec_result};
+use crate::program_end::exec_result;
 use crate::traces::CommandTrace;
 
 /// Bytes of output that a client can have repeated.
@@ -241,12 +242,20 @@ pub(crate) struct TerminalAttachment {
     news: watch::Receiver<()>,
 }
 
+/// Use of a sandbox for as long as one of its terminals is served.
+pub(crate) struct TerminalHold {
+    /// Keeps the sandbox. Dropped when the terminal is of no more use.
+    pub(crate) keeps: Box<dyn Send>,
+    /// Resolves when the sandbox is gone.
+    pub(crate) ended: Boxed<'static, String>,
+}
+
 /// Opens a terminal for a program that was started in a sandbox, with its first client.
 ///
 /// # Errors
 /// When the sandbox has too many that outlive their clients.
 pub(crate) fn open(
-    guard: SandboxGuard,
+    hold: TerminalHold,
     terminals: Arc<SandboxTerminals>,
     new: NewTerminal,
     ties: TerminalTies,
@@ -280,7 +289,7 @@ pub(crate) fn open(
     let attachment = terminal.attach_first(new.window);
     let serving = Arc::clone(&terminal);
     node::task::spawn(async move {
-        serving.serve(guard, program, trace, ties, &terminals).await;
+        serving.serve(hold, program, trace, ties, &terminals).await;
         terminals.forget(&terminal);
     });
     Ok(attachment)
@@ -366,14 +375,14 @@ impl SandboxTerminal {
     /// Serves the program until the terminal is of no more use.
     async fn serve(
         self: Arc<Self>,
-        guard: SandboxGuard,
+        hold: TerminalHold,
         program: TerminalInput,
         trace: CommandTrace,
         ties: TerminalTies,
         terminals: &SandboxTerminals,
     ) {
         let TerminalTies { binding, drain } = ties;
-        let sandbox_ended = guard.ended();
+        let TerminalHold { keeps, ended: sandbox_ended } = hold;
         let life = async {
             let outcome = tokio::select! {
                 end = self.follow(program) => Some(end),
@@ -381,7 +390,7 @@ impl SandboxTerminal {
             };
             // The terminal hangs up, and the sandbox is no longer held for it.
             self.program.lock().take();
-            drop(guard);
+            drop(keeps);
             match &outcome {
                 Some(SessionExecEvent::Ended(result)) => trace.end(result),
                 _ => drop(trace),

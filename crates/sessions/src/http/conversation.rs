@@ -55,7 +55,7 @@ pub(super) async fn send(
 ) -> Result<Response, http::HttpError> {
     let TurnWaitQuery { wait } = query(&uri)?;
     let partial = request.partial;
-    let stream = sessions.message(&who.tenant, &id, request).await?;
+    let stream = sessions.conversations()?.send(&who.tenant, &id, request).await?;
     if wait {
         return Ok(axum::Json(answer(stream).await).into_response());
     }
@@ -193,7 +193,7 @@ pub(super) async fn interrupt(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<InterruptAnswer>, http::HttpError> {
-    let interrupted = sessions.interrupt(&who.tenant, &id).await?;
+    let interrupted = sessions.conversations()?.interrupt(&who.tenant, &id).await?;
     Ok(axum::Json(InterruptAnswer { interrupted }))
 }
 
@@ -256,7 +256,8 @@ pub(super) async fn events(
     };
     if accepts(&headers, "application/json") {
         let limit = page_size(following.limit, PAGE_DEFAULT, PAGE_MAX)?;
-        let events = sessions.event_page(&who.tenant, &id, after, limit, kinds).await?;
+        let events =
+            sessions.conversations()?.event_page(&who.tenant, &id, after, limit, kinds).await?;
         let next_after = (events.len() == limit).then(|| events.last().map(|last| last.seq));
         let page = SessionEventList { next_after: next_after.flatten(), events };
         return Ok(axum::Json(page).into_response());
@@ -265,7 +266,7 @@ pub(super) async fn events(
         let message = "is for pages, which `accept: application/json` asks for";
         return Err(http::HttpError::invalid(message).at("limit"));
     }
-    let stream = sessions.events(&who.tenant, &id, after).await?;
+    let stream = sessions.conversations()?.events(&who.tenant, &id, after).await?;
     Ok(server_sent(session_events(stream, drain, kinds)))
 }
 
@@ -311,7 +312,7 @@ pub(super) async fn messages(
 ) -> Result<axum::Json<SessionMessageList>, http::HttpError> {
     let MessageListQuery { after, limit } = query(&uri)?;
     let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
-    let messages = sessions.messages(&who.tenant, &id, after, limit).await?;
+    let messages = sessions.conversations()?.messages(&who.tenant, &id, after, limit).await?;
     let next_after = (messages.len() == limit).then(|| messages.last().map(|last| last.seq));
     let message = |it: ConversationMessage| SessionMessage {
         seq: it.seq,
@@ -339,7 +340,7 @@ pub(super) async fn logs(
     uri: Uri,
 ) -> Result<axum::Json<SessionLogs>, http::HttpError> {
     let LogLinesQuery { from } = query(&uri)?;
-    let lines = sessions.logs(&who.tenant, &id, from).await?;
+    let lines = sessions.conversations()?.logs(&who.tenant, &id, from).await?;
     let next = lines.last().map_or(from, |last| last.index + 1);
     let line = |it: AgentLogLine| SessionLogLine {
         index: it.index,

@@ -30,7 +30,7 @@ pub(super) async fn snapshot(
     SessionIdPath(id): SessionIdPath,
     JsonBody(request): JsonBody<SnapshotRequest>,
 ) -> Result<(StatusCode, axum::Json<SnapshotView>), http::HttpError> {
-    let snapshot = sessions.snapshot(&who.tenant, &id, request.name).await?;
+    let snapshot = sessions.copies()?.snapshot(&who.tenant, &id, request.name).await?;
     Ok((StatusCode::CREATED, axum::Json(snapshot)))
 }
 
@@ -69,7 +69,8 @@ async fn page_of_snapshots(
     let ShelfListQuery { limit, cursor } = query(uri)?;
     let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
     let before = cursor.as_deref();
-    let mut snapshots = sessions.snapshots(&who.tenant, session, before, limit + 1).await?;
+    let mut snapshots =
+        sessions.copies()?.snapshots(&who.tenant, session, before, limit + 1).await?;
     let has_more = snapshots.len() > limit;
     snapshots.truncate(limit);
     let last = snapshots.last().filter(|_| has_more);
@@ -82,7 +83,7 @@ pub(super) async fn delete_snapshot(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<StatusCode, http::HttpError> {
-    sessions.delete_snapshot(&who.tenant, &id).await?;
+    sessions.copies()?.delete_snapshot(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -33,7 +33,8 @@ use tokio::time;
 use super::conversation::HEARTBEAT;
 use super::{FilePath, SessionIdPath};
 use crate::error::SessionError;
-use crate::service::{SandboxGuard, SessionFence, Sessions, signal_name};
+use crate::program_end::signal_name;
+use crate::service::{SandboxGuard, SessionFence, Sessions};
 use crate::terminals::{
     ACKNOWLEDGED_WINDOW, OutputAcknowledger, TerminalAttachment, TerminalClosing, TerminalInput,
     TerminalNews, TerminalProgram, TerminalTies,

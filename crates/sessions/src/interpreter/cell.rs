@@ -12,7 +12,8 @@ use tokio::time;
 use super::frames::{CellFigures, ContextFrame, ContextFrameError};
 use super::parked::ContextExit;
 use super::process::{ContextProcess, FramesOver, OutputPipe};
-use crate::service::{SandboxGuard, signal_name};
+use crate::program_end::signal_name;
+use crate::service::SandboxGuard;
 
 /// Bytes of output and results of one cell.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Sessions;
+use super::sessions::Sessions;
 
 /// Sandboxes of sessions now, and what was counted since the start.
 #[derive(Clone, Debug, Default)]

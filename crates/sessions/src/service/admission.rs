@@ -2,7 +2,7 @@
 //! to give way for that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use node::auth::TokenRegistry;
@@ -38,7 +38,7 @@ pub(crate) struct SandboxAdmission {
     /// Tokens of the server: places are kept for other tenants where there are others.
     tokens: Option<TokenRegistry>,
     /// Weak, because whoever ends sandboxes asks for places as well.
-    eviction: Weak<dyn SandboxEviction>,
+    eviction: OnceLock<Weak<dyn SandboxEviction>>,
     /// Numbers the sandboxes in which versions of agents and layers of templates are made.
     builds: AtomicU64,
 }
@@ -56,19 +56,21 @@ impl Drop for BuildPlace {
 }
 
 impl SandboxAdmission {
-    pub(super) fn new(
-        shared: &SharedParts,
-        tokens: Option<TokenRegistry>,
-        eviction: Weak<dyn SandboxEviction>,
-    ) -> SandboxAdmission {
+    pub(super) fn new(shared: &SharedParts, tokens: Option<TokenRegistry>) -> SandboxAdmission {
         SandboxAdmission {
             config: shared.config.clone(),
             books: Arc::clone(&shared.books),
             metrics: Arc::clone(&shared.metrics),
             tokens,
-            eviction,
+            eviction: OnceLock::new(),
             builds: AtomicU64::new(0),
         }
+    }
+
+    /// Names who ends what gives way.
+    pub(super) fn evict_by(&self, eviction: Weak<dyn SandboxEviction>) {
+        // There is one.
+        drop(self.eviction.set(eviction));
     }
 
     /// Takes a place for a sandbox in which something is made for a tenant. It may be there for
@@ -108,7 +110,7 @@ impl SandboxAdmission {
         })?;
         for duty in duties {
             self.metrics.count(SandboxEvent::Evicted);
-            let eviction = self.eviction.upgrade().ok_or_else(|| {
+            let eviction = self.eviction.get().and_then(Weak::upgrade).ok_or_else(|| {
                 SessionError::internal("nobody is left to end the sandbox that gives way")
             })?;
             eviction.perform(duty).await;

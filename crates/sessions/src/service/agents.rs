@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use node::clock;
 use node::clock::IdGenerator;
+use node::clock::rfc3339_of_ms as time;
 use node::current::CurrentSettings;
 use sandbox::{MissingParents, ProcessStreams, SandboxFiles, SessionProgram, WriteMode};
 use serde::{Deserialize, Serialize};
@@ -77,9 +78,8 @@ struct StoredAgentFile {
 
 mod as_base64 {
     use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
     use serde::{Deserialize as _, Deserializer, Serializer, de};
-
-    use super::BASE64;
 
     pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&BASE64.encode(bytes))
@@ -291,7 +291,7 @@ impl AgentService {
             active: row.version == agent.active_version,
             version: row.version,
             runtime: row.runtime,
-            created_at: super::time(row.created_ms),
+            created_at: time(row.created_ms),
             files: row.files,
             bytes: row.bytes,
             install_output: row.install_output,
@@ -578,8 +578,8 @@ impl AgentService {
             options: row.options,
             grants: row.grants,
             env: row.env_names,
-            created_at: super::time(row.created_ms),
-            updated_at: super::time(row.updated_ms),
+            created_at: time(row.created_ms),
+            updated_at: time(row.updated_ms),
         })
     }
 }
@@ -640,7 +640,7 @@ async fn install(
         Ok(Ok(end)) => match (end.code, end.signal) {
             (Some(code), _) => Err(failed(&format!("exited with code {code}"))),
             (None, Some(signal)) => {
-                Err(failed(&format!("was killed by {}", super::program_end::signal_name(signal))))
+                Err(failed(&format!("was killed by {}", crate::program_end::signal_name(signal))))
             }
             (None, None) => Err(failed("could not be started")),
         },

@@ -54,14 +54,14 @@ impl fmt::Debug for SessionAttachments {
 }
 
 impl SessionAttachments {
-    pub(super) fn new(shared: &SharedParts) -> SessionAttachments {
-        SessionAttachments {
+    pub(super) fn new(shared: &SharedParts) -> Arc<SessionAttachments> {
+        Arc::new(SessionAttachments {
             table: shared.store.attachments.clone(),
             objects: shared.objects.clone(),
             ids: Arc::clone(&shared.ids),
             directory: Arc::clone(&shared.directory),
             storage: Arc::clone(&shared.storage),
-        }
+        })
     }
 
     /// Keeps a file with a session.

@@ -9,8 +9,7 @@ use std::path::Path;
 use node::store::{SqlStore, SqlStoreError, StoreTransaction};
 use node::task::Boxed;
 
-use super::entry::SessionSandbox;
-use super::{Sessions, SessionsInner};
+use super::sessions::Sessions;
 use crate::error::SessionError;
 use crate::store::{SessionFileIds, SessionStore, change_server, file_ids};
 use crate::workspace::{self, ColdCopy};
@@ -58,7 +57,8 @@ impl Sessions {
         Box::pin(async move {
             let inner = self.ready()?;
             for _ in 0..COPY_TRIES_MAX {
-                let used = inner.body_with(id).and_then(|body| Some((body.disk()?, body)));
+                let used =
+                    inner.directory.body_with(id).and_then(|body| Some((body.disk()?, body)));
                 if let Some((attached, body)) = used {
                     return workspace::copy(&attached, body.sandbox().ok().as_ref(), to).await;
                 }
@@ -89,14 +89,5 @@ impl Sessions {
                 .transact_idempotent("sessions.move", move |it| change_server(it, &from, &to))
                 .await
         })
-    }
-}
-
-impl SessionsInner {
-    /// The sandbox that has a disk.
-    fn body_with(&self, disk: &str) -> Option<std::sync::Arc<SessionSandbox>> {
-        let entries = self.directory.all();
-        let mut bodies = entries.iter().filter_map(|entry| entry.body());
-        bodies.find(|body| body.disk().is_some_and(|attached| attached.id == disk))
     }
 }

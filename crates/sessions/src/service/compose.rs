@@ -1,39 +1,49 @@
 //! Composition of the service: which owner of state gets which others.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use node::auth::TokenRegistry;
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator};
 use node::cluster::NodeMembership;
 use node::current::CurrentSettings;
 use node::fence::EffectFence;
+use node::gateway::GrantGateway;
 use node::http::Shares;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
 use parking_lot::Mutex;
+use sandbox::Engine;
 
-use super::SessionsInner;
-use super::admission::{SandboxAdmission, SandboxEviction};
+use super::admission::SandboxAdmission;
 use super::agents::{AgentParts, AgentService};
-use super::archives::queue::ArchiveQueue;
 use super::attachments::SessionAttachments;
 use super::books::ResidentLedger;
 use super::cluster::ClusterPlace;
+use super::conversations::SessionConversations;
+use super::create::{CreationParts, SessionCreation};
 use super::credentials::CredentialVault;
 use super::directory::SessionDirectory;
 use super::disk_archive::DiskArchive;
 use super::documents::FaceDocuments;
-use super::drain::SessionDrain;
+use super::drain::SessionHandover;
 use super::factory::SandboxFactory;
+use super::fork::SessionCopies;
 use super::gates::GrantGates;
 use super::launch::{ModelAccess, ProgramLauncher};
+use super::lease_keeper::LeaseKeeper;
+use super::lifecycle::{LifecycleParts, SessionLifecycle};
 use super::objects::SessionObjects;
-use super::parts::SessionParts;
+use super::parts::{ReadyNodes, SessionParts};
 use super::prefetch::PrefetchQueue;
 use super::prewarm::{PrewarmParts, PrewarmPool};
+use super::recover::SessionRecovery;
+use super::sessions::SessionsInner;
 use super::shared::SharedParts;
 use super::storage::StorageQuota;
+use super::sweeps::SessionSweeper;
 use super::sweeps::timers::SweepTimers;
+use super::takeover::SessionTakeover;
 use super::templates::TemplateService;
 use super::usage::UsageReports;
 use crate::config::SessionsConfig;
@@ -63,6 +73,118 @@ struct GivenParts {
     membership: NodeMembership,
 }
 
+/// Owners that sessions live with, and their lives.
+struct LifeOwners {
+    credentials: Arc<CredentialVault>,
+    gates: Arc<GrantGates>,
+    launcher: Arc<ProgramLauncher>,
+    sandboxes: Arc<SandboxFactory>,
+    admission: Arc<SandboxAdmission>,
+    prewarm: Arc<PrewarmPool>,
+    attachments: Arc<SessionAttachments>,
+    disk_archive: Arc<DiskArchive>,
+    lifecycle: Arc<SessionLifecycle>,
+}
+
+/// What the server gives for the owners that sessions live with.
+struct GivenOwners {
+    model: ModelAccess,
+    engine: Engine,
+    gateway: Option<Arc<dyn GrantGateway>>,
+    tokens: Option<TokenRegistry>,
+    ready_nodes: Option<Arc<dyn ReadyNodes>>,
+    is_shared: bool,
+}
+
+impl LifeOwners {
+    fn new(shared: &SharedParts, given: GivenOwners) -> LifeOwners {
+        let credentials = CredentialVault::new(shared);
+        let gates = Arc::new(GrantGates::new(given.gateway));
+        let launcher =
+            ProgramLauncher::new(shared, Arc::clone(&credentials), Arc::clone(&gates), given.model);
+        let sandboxes = Arc::new(SandboxFactory::new(shared, given.engine));
+        let admission = Arc::new(SandboxAdmission::new(shared, given.tokens));
+        let prewarm = PrewarmPool::new(
+            shared,
+            PrewarmParts {
+                admission: Arc::clone(&admission),
+                sandboxes: Arc::clone(&sandboxes),
+                gates: Arc::clone(&gates),
+                launcher: Arc::clone(&launcher),
+                ready_nodes: given.ready_nodes,
+            },
+        );
+        let disk_archive = DiskArchive::new(shared);
+        let attachments = SessionAttachments::new(shared);
+        let lifecycle = SessionLifecycle::new(
+            shared,
+            LifecycleParts {
+                admission: Arc::clone(&admission),
+                sandboxes: Arc::clone(&sandboxes),
+                gates: Arc::clone(&gates),
+                launcher: Arc::clone(&launcher),
+                prewarm: Arc::clone(&prewarm),
+                attachments: Arc::clone(&attachments),
+                disk_archive: Arc::clone(&disk_archive),
+                is_shared: given.is_shared,
+            },
+        );
+        let eviction = Arc::downgrade(&lifecycle);
+        admission.evict_by(eviction);
+        LifeOwners {
+            credentials,
+            gates,
+            launcher,
+            sandboxes,
+            admission,
+            prewarm,
+            attachments,
+            disk_archive,
+            lifecycle,
+        }
+    }
+
+    fn templates(&self, shared: &SharedParts, is_shared: bool) -> Arc<TemplateService> {
+        let (admission, sandboxes) = (Arc::clone(&self.admission), Arc::clone(&self.sandboxes));
+        TemplateService::new(shared, admission, sandboxes, Arc::clone(&self.gates), is_shared)
+    }
+
+    fn agents(&self, shared: &SharedParts, templates: &Arc<TemplateService>) -> Arc<AgentService> {
+        AgentService::new(
+            shared,
+            AgentParts {
+                templates: Arc::clone(templates),
+                admission: Arc::clone(&self.admission),
+                sandboxes: Arc::clone(&self.sandboxes),
+                gates: Arc::clone(&self.gates),
+                prewarm: Arc::clone(&self.prewarm),
+            },
+        )
+    }
+
+    fn creation(
+        &self,
+        shared: &SharedParts,
+        templates: &Arc<TemplateService>,
+        agents: &Arc<AgentService>,
+    ) -> Arc<SessionCreation> {
+        SessionCreation::new(
+            shared,
+            CreationParts {
+                lifecycle: Arc::clone(&self.lifecycle),
+                prewarm: Arc::clone(&self.prewarm),
+                admission: Arc::clone(&self.admission),
+                sandboxes: Arc::clone(&self.sandboxes),
+                gates: Arc::clone(&self.gates),
+                launcher: Arc::clone(&self.launcher),
+                agents: Arc::clone(agents),
+                templates: Arc::clone(templates),
+                credentials: Arc::clone(&self.credentials),
+            },
+        )
+    }
+}
+
 impl SessionsInner {
     /// Makes the owners of state, each with those that it needs.
     ///
@@ -72,87 +194,80 @@ impl SessionsInner {
         parts: SessionParts,
         opened: OpenedStores,
     ) -> Result<Arc<SessionsInner>, SessionError> {
+        let SessionParts { config, objects, sealer, membership, handover, is_shared, .. } = parts;
         let model = ModelAccess {
-            relay: model_relay(&parts.config, parts.fence)?,
+            relay: model_relay(&config, parts.fence)?,
             key: parts.model_key.as_deref().map(model_key).transpose()?,
             usage: Arc::clone(&opened.model_use),
             tracer: parts.tracer,
             claude: parts.claude,
         };
         let (writer, lost) = EventWriter::start(opened.store.clone());
-        let SessionParts { config, objects, sealer, membership, .. } = parts;
         let given = GivenParts { config, objects, sealer, membership };
-        let shared = SharedParts::new(given, opened, &writer)?;
-        let credentials = CredentialVault::new(&shared);
-        let gates = Arc::new(GrantGates::new(parts.gateway));
-        let sandboxes = Arc::new(SandboxFactory::new(&shared, parts.engine));
-        let launcher =
-            ProgramLauncher::new(&shared, Arc::clone(&credentials), Arc::clone(&gates), model);
-        Ok(Arc::new_cyclic(|own: &Weak<SessionsInner>| {
-            let eviction: Weak<dyn SandboxEviction> = own.clone();
-            let admission = Arc::new(SandboxAdmission::new(&shared, parts.tokens, eviction));
-            let prewarm = PrewarmPool::new(
+        let shared = SharedParts::new(given, opened, writer)?;
+        let given = GivenOwners {
+            model,
+            engine: parts.engine,
+            gateway: parts.gateway,
+            tokens: parts.tokens,
+            ready_nodes: parts.ready_nodes,
+            is_shared,
+        };
+        let owners = LifeOwners::new(&shared, given);
+        let templates = owners.templates(&shared, is_shared);
+        let agents = owners.agents(&shared, &templates);
+        let creation = owners.creation(&shared, &templates, &agents);
+        let lifecycle = || Arc::clone(&owners.lifecycle);
+        let copies = SessionCopies::new(
+            &shared,
+            lifecycle(),
+            Arc::clone(&creation),
+            owners.admission,
+            owners.sandboxes,
+            Arc::clone(&owners.launcher),
+        );
+        let disk_archive = || Arc::clone(&owners.disk_archive);
+        Ok(Arc::new(SessionsInner {
+            copies,
+            conversations: SessionConversations::new(&shared, lifecycle()),
+            lease_keeper: LeaseKeeper::new(&shared, lifecycle()),
+            takeover: SessionTakeover::new(&shared, lifecycle()),
+            handover: SessionHandover::new(&shared, lifecycle(), disk_archive(), handover),
+            recovery: SessionRecovery::new(&shared, Arc::clone(&templates)),
+            sweeper: SessionSweeper::new(
                 &shared,
-                PrewarmParts {
-                    admission: Arc::clone(&admission),
-                    sandboxes: Arc::clone(&sandboxes),
-                    gates: Arc::clone(&gates),
-                    launcher: Arc::clone(&launcher),
-                    ready_nodes: parts.ready_nodes,
-                },
-            );
-            let templates = TemplateService::new(
-                &shared,
-                Arc::clone(&admission),
-                Arc::clone(&sandboxes),
-                Arc::clone(&gates),
-                parts.is_shared,
-            );
-            let agents = AgentService::new(
-                &shared,
-                AgentParts {
-                    templates: Arc::clone(&templates),
-                    admission: Arc::clone(&admission),
-                    sandboxes: Arc::clone(&sandboxes),
-                    gates: Arc::clone(&gates),
-                    prewarm: Arc::clone(&prewarm),
-                },
-            );
-            SessionsInner {
-                verifier: Mutex::new(Some(shared.cluster.membership().serving().verify())),
-                attachments: SessionAttachments::new(&shared),
-                documents: FaceDocuments::new(shared.store.documents.clone()),
-                usage: UsageReports::new(shared.store.usage.clone()),
-                credentials,
-                gates,
-                sandboxes,
-                launcher,
-                admission,
-                prewarm,
-                writer,
-                is_shared: parts.is_shared,
-                drain: SessionDrain::new(parts.handover),
-                prefetch: PrefetchQueue::new(&shared),
-                disk_archive: DiskArchive::new(&shared),
-                templates,
-                agents,
-                archives: ArchiveQueue::new(),
-                long_frames: Shares::new(LONG_FRAMES_MAX, 1),
-                terminal_places: Shares::new(KEPT_IN_ALL_MAX, 1),
-                lost: Mutex::new(Some(lost)),
-                config: shared.config,
-                store: shared.store,
-                objects: shared.objects,
-                secrets: shared.secrets,
-                workspaces: shared.workspaces,
-                ids: shared.ids,
-                metrics: shared.metrics,
-                books: shared.books,
-                sweeps: shared.sweeps,
-                cluster: shared.cluster,
-                directory: shared.directory,
-                storage: shared.storage,
-            }
+                lifecycle(),
+                Arc::clone(&templates),
+                disk_archive(),
+            ),
+            prefetch: PrefetchQueue::new(&shared),
+            documents: FaceDocuments::new(shared.store.documents.clone()),
+            usage: UsageReports::new(shared.store.usage.clone()),
+            disk_archive: disk_archive(),
+            lifecycle: lifecycle(),
+            creation,
+            templates,
+            agents,
+            credentials: owners.credentials,
+            gates: owners.gates,
+            launcher: owners.launcher,
+            prewarm: owners.prewarm,
+            attachments: owners.attachments,
+            is_shared,
+            long_frames: Shares::new(LONG_FRAMES_MAX, 1),
+            terminal_places: Shares::new(KEPT_IN_ALL_MAX, 1),
+            lost: Mutex::new(Some(lost)),
+            config: shared.config,
+            store: shared.store,
+            secrets: shared.secrets,
+            writer: shared.writer,
+            workspaces: shared.workspaces,
+            ids: shared.ids,
+            metrics: shared.metrics,
+            books: shared.books,
+            sweeps: shared.sweeps,
+            cluster: shared.cluster,
+            directory: shared.directory,
         }))
     }
 }
@@ -161,7 +276,7 @@ impl SharedParts {
     fn new(
         given: GivenParts,
         opened: OpenedStores,
-        writer: &EventWriter,
+        writer: EventWriter,
     ) -> Result<SharedParts, SessionError> {
         let GivenParts { config, objects, sealer, membership } = given;
         let OpenedStores { store, workspaces, metrics, .. } = opened;
@@ -185,6 +300,7 @@ impl SharedParts {
         Ok(SharedParts {
             config,
             store,
+            writer,
             objects: SessionObjects::new(objects),
             secrets: SecretStore::new(sealer),
             workspaces,

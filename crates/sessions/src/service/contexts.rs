@@ -8,7 +8,8 @@ use api::{
     ForkCodeContext,
 };
 
-use super::{SandboxGuard, limits};
+use super::files::SandboxGuard;
+use super::limits;
 use crate::error::SessionError;
 use crate::interpreter::{CellLanguage, CellStream, CodeContext, NewContext};
 

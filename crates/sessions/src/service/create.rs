@@ -10,71 +10,41 @@ use std::time::Instant;
 
 use api::{AgentOptions, CreateSession, SessionLimits, SessionState};
 use node::clock;
+use node::clock::IdGenerator;
+use node::current::CurrentSettings;
 
+use super::admission::SandboxAdmission;
+use super::agents::AgentService;
 use super::base::SessionBase;
 use super::books::ResidentKey;
-use super::detached::detached;
+use super::books::ResidentLedger;
+use super::cluster::ClusterPlace;
+use super::credentials::CredentialVault;
+use super::directory::SessionDirectory;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::environment::LaunchEnvironment;
-use super::files::SandboxGuard;
+use super::factory::SandboxFactory;
+use super::gates::GrantGates;
+use super::launch::ProgramLauncher;
 use super::launch::SessionSink;
+use super::lifecycle::SessionLifecycle;
+use super::limits;
 use super::logs::LogLevel;
+use super::prewarm::PrewarmPool;
 use super::prewarm::{self, ClaimedSandbox, SessionOverrides, park_ahead};
 use super::requests::CreateExtras;
+use super::shared::SharedParts;
+use super::start_command;
+use super::storage::StorageQuota;
 use super::storage::StorageRequest;
-use super::{Sessions, SessionsInner, limits, start_command};
+use super::templates::TemplateService;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
+use crate::metrics::SessionCounters;
 use crate::metrics::TimedOperation;
+use crate::store::SecretStore;
+use crate::store::SessionStore;
 use crate::store::rows::SessionRow;
-
-impl Sessions {
-    /// A new session.
-    ///
-    /// # Errors
-    /// What is wrong with the request; `NotFound` for its agent, snapshot or credential;
-    /// `Capacity` when there is no room.
-    pub async fn create(
-        &self,
-        tenant: &str,
-        request: CreateSession,
-    ) -> Result<api::SessionView, SessionError> {
-        self.create_as(tenant, request, CreateExtras::default()).await
-    }
-
-    /// Creates a session for a face.
-    ///
-    /// # Errors
-    /// See [`Sessions::create`].
-    pub async fn create_as(
-        &self,
-        tenant: &str,
-        request: CreateSession,
-        extras: CreateExtras,
-    ) -> Result<api::SessionView, SessionError> {
-        let inner = Arc::clone(self.ready()?);
-        let new = NewSession::of(tenant, request, extras, FirstUse::Nobody);
-        detached(async move { Ok(inner.create_new(new).await?.0) }).await
-    }
-
-    /// Makes a session for a face whose sandboxes are at work from the beginning: the caller has
-    /// the sandbox before anybody else could take its place.
-    ///
-    /// # Errors
-    /// See [`Sessions::create`].
-    pub async fn create_held(
-        &self,
-        tenant: &str,
-        request: CreateSession,
-        extras: CreateExtras,
-    ) -> Result<SandboxGuard, SessionError> {
-        let inner = Arc::clone(self.ready()?);
-        let new = NewSession::of(tenant, request, extras, FirstUse::Caller);
-        let creating = Arc::clone(&inner);
-        let created = detached(async move { creating.create_new(new).await }).await?;
-        let guard = created.1.map(|at_work| SandboxGuard::new(&inner, at_work));
-        guard.ok_or_else(|| SessionError::internal("who creates it has it"))
-    }
-}
 
 /// First user of a new sandbox when it has been made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +65,7 @@ pub(super) struct NewSession {
 }
 
 impl NewSession {
-    fn of(
+    pub(super) fn of(
         tenant: &str,
         request: CreateSession,
         extras: CreateExtras,
@@ -105,8 +75,66 @@ impl NewSession {
     }
 }
 
-impl SessionsInner {
-    async fn create_new(
+/// Makes new sessions.
+pub(crate) struct SessionCreation {
+    config: CurrentSettings<SessionsConfig>,
+    store: SessionStore,
+    secrets: SecretStore,
+    ids: Arc<IdGenerator>,
+    cluster: Arc<ClusterPlace>,
+    books: Arc<ResidentLedger>,
+    metrics: Arc<SessionCounters>,
+    directory: Arc<SessionDirectory>,
+    storage: Arc<StorageQuota>,
+    lifecycle: Arc<SessionLifecycle>,
+    prewarm: Arc<PrewarmPool>,
+    admission: Arc<SandboxAdmission>,
+    sandboxes: Arc<SandboxFactory>,
+    gates: Arc<GrantGates>,
+    launcher: Arc<ProgramLauncher>,
+    agents: Arc<AgentService>,
+    templates: Arc<TemplateService>,
+    credentials: Arc<CredentialVault>,
+}
+
+/// Owners that SessionCreation works with.
+pub(super) struct CreationParts {
+    pub(super) lifecycle: Arc<SessionLifecycle>,
+    pub(super) prewarm: Arc<PrewarmPool>,
+    pub(super) admission: Arc<SandboxAdmission>,
+    pub(super) sandboxes: Arc<SandboxFactory>,
+    pub(super) gates: Arc<GrantGates>,
+    pub(super) launcher: Arc<ProgramLauncher>,
+    pub(super) agents: Arc<AgentService>,
+    pub(super) templates: Arc<TemplateService>,
+    pub(super) credentials: Arc<CredentialVault>,
+}
+
+impl SessionCreation {
+    pub(super) fn new(shared: &SharedParts, parts: CreationParts) -> Arc<SessionCreation> {
+        Arc::new(SessionCreation {
+            config: shared.config.clone(),
+            store: shared.store.clone(),
+            secrets: shared.secrets.clone(),
+            ids: Arc::clone(&shared.ids),
+            cluster: Arc::clone(&shared.cluster),
+            books: Arc::clone(&shared.books),
+            metrics: Arc::clone(&shared.metrics),
+            directory: Arc::clone(&shared.directory),
+            storage: Arc::clone(&shared.storage),
+            lifecycle: parts.lifecycle,
+            prewarm: parts.prewarm,
+            admission: parts.admission,
+            sandboxes: parts.sandboxes,
+            gates: parts.gates,
+            launcher: parts.launcher,
+            agents: parts.agents,
+            templates: parts.templates,
+            credentials: parts.credentials,
+        })
+    }
+
+    pub(super) async fn create_new(
         self: &Arc<Self>,
         new: NewSession,
     ) -> Result<(api::SessionView, Option<SandboxUse>), SessionError> {
@@ -121,7 +149,7 @@ impl SessionsInner {
         if let Err(error) = self.run_start_command(&entry).await {
             drop(at_work);
             let _transition = entry.transition.lock().await;
-            self.finish(&entry, "its start command failed").await?;
+            self.lifecycle.finish(&entry, "its start command failed").await?;
             return Err(error);
         }
         Ok((self.directory.view(&entry), at_work))
@@ -149,9 +177,9 @@ impl SessionsInner {
         first_use: FirstUse,
     ) -> Result<Option<SandboxUse>, SessionError> {
         match first_use {
-            FirstUse::Caller => self.install_at_work(entry, body).map(Some),
+            FirstUse::Caller => self.lifecycle.install_at_work(entry, body).map(Some),
             FirstUse::Nobody => {
-                self.install(entry, body);
+                self.lifecycle.install(entry, body);
                 self.books.warm(&entry.key, clock::now());
                 Ok(None)
             }
@@ -399,7 +427,7 @@ impl SessionsInner {
     }
 
     fn settle_in(&self, entry: &Arc<SessionEntry>, path: TimedOperation, began: Instant) {
-        self.enter(entry, "created");
+        self.lifecycle.enter(entry, "created");
         self.metrics.took(path, clock::now().duration_since(began));
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use api::CredentialView;
+use node::clock::rfc3339_of_ms as time;
 use node::clock::{self, IdGenerator};
 use serde_json::Value;
 
 use super::environment::LaunchEnvironment;
 use super::shared::SharedParts;
-use super::time;
 use crate::error::SessionError;
 use crate::store::rows::CredentialRow;
 use crate::store::{CredentialTable, SecretStore};

@@ -14,7 +14,7 @@ use pool::residents::State;
 
 use super::books::ResidentLedger;
 use super::cluster::ClusterPlace;
-use super::entry::SessionEntry;
+use super::entry::{SessionEntry, SessionSandbox};
 use super::environment::LaunchEnvironment;
 use super::sweeps::timers::SweepTimers;
 use super::views::shown;
@@ -22,12 +22,22 @@ use crate::error::SessionError;
 use crate::events::EventWriter;
 use crate::store::SessionStore;
 use crate::store::rows::SessionRow;
+use crate::terminals::{SandboxTerminal, SandboxTerminals};
 
 /// Sessions that are loaded at the same time, at most; by the hash of their ids.
 const LOADING_SHARDS: usize = 16;
 
 /// Longest that a list waits for rows to be written.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+
+/// Purpose for which a session is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SessionUse {
+    /// To work with its files, sooner or later.
+    Work,
+    /// To end it.
+    End,
+}
 
 /// Sessions that this server works with.
 pub(crate) struct SessionDirectory {
@@ -261,5 +271,42 @@ impl SessionDirectory {
             Some(State::Cold) | None => SandboxState::Cold,
         };
         SessionView { sandbox, last_seq: entry.log.last_seq(), ..shown(row) }
+    }
+
+    /// Those of the sandbox that a session has here; none without one.
+    pub(super) async fn terminals(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<Arc<SandboxTerminals>>, SessionError> {
+        if let Some(entry) = self.here(tenant, id) {
+            return Ok(entry.body().map(|body| Arc::clone(&body.terminals)));
+        }
+        match self.row(tenant, id).await?.state {
+            SessionState::Ended => Err(SessionError::Ended),
+            SessionState::Starting
+            | SessionState::Active
+            | SessionState::Paused
+            | SessionState::Stopped
+            | SessionState::Error => Ok(None),
+        }
+    }
+
+    pub(super) async fn terminal(
+        &self,
+        tenant: &str,
+        id: &str,
+        terminal: &str,
+    ) -> Result<Arc<SandboxTerminal>, SessionError> {
+        let terminals = self.terminals(tenant, id).await?;
+        let found = terminals.and_then(|terminals| terminals.find(terminal));
+        found.ok_or(SessionError::NotFound("terminal"))
+    }
+
+    /// The sandbox that has a disk.
+    pub(super) fn body_with(&self, disk: &str) -> Option<Arc<SessionSandbox>> {
+        let entries = self.all();
+        let mut bodies = entries.iter().filter_map(|entry| entry.body());
+        bodies.find(|body| body.disk().is_some_and(|attached| attached.id == disk))
     }
 }

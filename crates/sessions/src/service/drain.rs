@@ -22,12 +22,20 @@ use pool::residents::State;
 use tokio::time;
 
 use self::plan::{HandoverCandidate, HandoverPlan, RestSchedules};
+use super::books::ResidentLedger;
+use super::cluster::ClusterPlace;
 use super::detached::detached;
+use super::directory::SessionDirectory;
+use super::directory::SessionUse;
+use super::disk_archive::DiskArchive;
 use super::entry::{SessionEntry, SessionSandbox};
+use super::lifecycle::SessionLifecycle;
 use super::parts::HandoverTerms;
-use super::{SessionUse, Sessions, SessionsInner};
+use super::shared::SharedParts;
 use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
+use crate::metrics::SessionCounters;
+use crate::store::SessionStore;
 
 /// Sessions that are handed over at the same time.
 const HANDOVERS_MAX: usize = 8;
@@ -39,24 +47,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Reason of a session's change of node, for those who listen.
 const HANDED_OVER: &str = "its node drains, and another one goes on with it";
-
-/// State of a drain.
-#[derive(Debug)]
-pub(super) struct SessionDrain {
-    terms: HandoverTerms,
-    /// None while this node takes work, and before the first look.
-    progress: Mutex<Option<DrainProgress>>,
-}
-
-impl SessionDrain {
-    pub(super) fn new(terms: HandoverTerms) -> SessionDrain {
-        SessionDrain { terms, progress: Mutex::default() }
-    }
-
-    fn note(&self, change: impl FnOnce(&mut DrainProgress)) {
-        change(self.progress.lock().get_or_insert_default());
-    }
-}
 
 /// Outcome of the hand-over of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,19 +109,50 @@ impl Drop for ComingToRest<'_> {
     }
 }
 
-impl Sessions {
-    /// Returns how far the drain of this server is; none while it takes work, and before it has
-    /// looked for its sessions.
-    #[must_use]
-    pub fn drain_progress(&self) -> Option<DrainProgress> {
-        match self.supported() {
-            Some(inner) => *inner.drain.progress.lock(),
-            None => Some(DrainProgress::default()),
-        }
-    }
+/// Hands sessions over to other nodes while this one drains.
+pub(crate) struct SessionHandover {
+    store: SessionStore,
+    cluster: Arc<ClusterPlace>,
+    directory: Arc<SessionDirectory>,
+    books: Arc<ResidentLedger>,
+    metrics: Arc<SessionCounters>,
+    lifecycle: Arc<SessionLifecycle>,
+    disk_archive: Arc<DiskArchive>,
+    terms: HandoverTerms,
+    /// None while this node takes work, and before the first look.
+    progress: Mutex<Option<DrainProgress>>,
 }
 
-impl SessionsInner {
+impl SessionHandover {
+    pub(super) fn new(
+        shared: &SharedParts,
+        lifecycle: Arc<SessionLifecycle>,
+        disk_archive: Arc<DiskArchive>,
+        terms: HandoverTerms,
+    ) -> Arc<SessionHandover> {
+        Arc::new(SessionHandover {
+            store: shared.store.clone(),
+            cluster: Arc::clone(&shared.cluster),
+            directory: Arc::clone(&shared.directory),
+            books: Arc::clone(&shared.books),
+            metrics: Arc::clone(&shared.metrics),
+            lifecycle,
+            disk_archive,
+            terms,
+            progress: Mutex::default(),
+        })
+    }
+
+    /// Returns how far the drain is; none while this server takes work, and before it has looked for
+    /// its sessions.
+    pub(super) fn progress(&self) -> Option<DrainProgress> {
+        *self.progress.lock()
+    }
+
+    fn note(&self, change: impl FnOnce(&mut DrainProgress)) {
+        change(self.progress.lock().get_or_insert_default());
+    }
+
     /// Hands sessions over for as long as an operator wants this server to drain.
     pub(super) async fn hand_over_while_draining(self: &Arc<Self>) {
         let mut takes_work = self.cluster.membership().takes_work();
@@ -146,7 +167,7 @@ impl SessionsInner {
                     tracing::info!("this server takes work again, and keeps the sessions it has");
                 }
             }
-            *self.drain.progress.lock() = None;
+            *self.progress.lock() = None;
             self.hang_up_terminals(false);
         }
     }
@@ -166,11 +187,11 @@ impl SessionsInner {
                     RETRY_PAUSE
                 }
             };
-            let is_empty = self.drain.progress.lock().is_some_and(|it| it.sessions == 0);
+            let is_empty = self.progress.lock().is_some_and(|it| it.sessions == 0);
             if is_empty && !std::mem::replace(&mut was_empty, is_empty) {
                 tracing::info!("this server drains, and has no sessions any more");
             }
-            if clock::now().duration_since(began) >= self.drain.terms.terminals {
+            if clock::now().duration_since(began) >= self.terms.terminals {
                 self.hang_up_terminals(true);
             }
             time::sleep(pause).await;
@@ -187,15 +208,15 @@ impl SessionsInner {
         let (count, candidates) = self.handover_candidates(failures).await?;
         failures.keep_only(|failed| candidates.iter().any(|session| session.id == failed));
         let plan = HandoverPlan::new(candidates);
-        self.drain.note(|progress| {
+        self.note(|progress| {
             *progress = DrainProgress {
                 sessions: count,
                 busy: plan.busy,
                 failed: u64::try_from(failures.sessions.len()).unwrap_or(u64::MAX),
-                keeps_files: !self.drain.terms.has_shared_objects,
+                keeps_files: !self.terms.has_shared_objects,
             };
         });
-        if !self.drain.terms.has_shared_objects || !self.cluster.has_taker() {
+        if !self.terms.has_shared_objects || !self.cluster.has_taker() {
             return Ok(());
         }
         let chosen = rests.choose(plan, HANDOVERS_MAX, clock::now());
@@ -208,7 +229,7 @@ impl SessionsInner {
             match given {
                 Ok(HandoverOutcome::Gone) => {
                     failures.forget(&session);
-                    self.drain.note(|it| it.sessions = it.sessions.saturating_sub(1));
+                    self.note(|it| it.sessions = it.sessions.saturating_sub(1));
                 }
                 Ok(HandoverOutcome::Busy) => failures.forget(&session),
                 Ok(HandoverOutcome::Undrained) => return Ok(()),
@@ -216,7 +237,7 @@ impl SessionsInner {
                 Err(error) => {
                     failures.note(&session, &error);
                     let failed = u64::try_from(failures.sessions.len()).unwrap_or(u64::MAX);
-                    self.drain.note(|it| it.failed = failed);
+                    self.note(|it| it.failed = failed);
                     return Ok(());
                 }
             }
@@ -300,7 +321,7 @@ impl SessionsInner {
                 ),
                 Ok(()) => {}
             }
-            let held = inner.hold_for(&tenant, &id, SessionUse::End).await;
+            let held = inner.lifecycle.hold_for(&tenant, &id, SessionUse::End).await;
             let (entry, _transition) = match held {
                 Ok(held) => held,
                 Err(
@@ -349,7 +370,7 @@ impl SessionsInner {
             if !is_idle && !self.books.is_cold(&entry.key) {
                 return Ok(HandoverOutcome::Busy);
             }
-            self.put_down(entry, &body).await;
+            self.lifecycle.put_down(entry, &body).await;
         }
         let with_files = {
             let row = &entry.state.lock().row;
@@ -359,7 +380,7 @@ impl SessionsInner {
             self.disk_archive.store_files(entry).await?;
         }
         if entry.session_state() == SessionState::Active {
-            self.tell(entry, SessionState::Active, HANDED_OVER);
+            self.lifecycle.tell(entry, SessionState::Active, HANDED_OVER);
         }
         let taker = with_files.or_else(|| self.cluster.taker(&entry.id));
         self.directory.let_go(entry, taker.as_deref()).await?;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use api::SessionState;
+use api::{SessionEventKind, SessionState};
 use node::clock;
 use node::gateway::GrantGate;
 use parking_lot::Mutex;
 use sandbox::AttachedLayer;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -18,10 +19,11 @@ use super::books::{ResidentKey, ResidentLedger, UseCount};
 use super::environment::LaunchEnvironment;
 use super::logs::LatestLines;
 use super::open_turns::OpenTurns;
-use crate::agent::{AgentHandle, LaunchPlan};
+use crate::agent::{AgentHandle, LaunchPlan, TurnId};
 use crate::error::SessionError;
 use crate::events::SessionLog;
 use crate::interpreter::{InterpreterMetrics, SandboxContexts};
+use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::rows::SessionRow;
 use crate::terminals::SandboxTerminals;
 use crate::workspace::AttachedDisk;
@@ -174,6 +176,25 @@ impl SessionEntry {
     /// Returns whether the session is no longer this server's.
     pub(crate) fn is_left(&self) -> bool {
         self.state.lock().left
+    }
+
+    /// Notes what an agent says in a turn: when it begins, and how often it uses tools.
+    pub(super) fn note(
+        &self,
+        turn: &TurnId,
+        kind: SessionEventKind,
+        data: &Value,
+        metrics: &SessionCounters,
+    ) {
+        let current = self.state.lock().turns.current.clone();
+        let Some(current) = current.filter(|current| current.id == *turn) else { return };
+        if !current.has_begun.swap(true, Ordering::Relaxed) {
+            metrics.took(TimedOperation::FirstEvent, clock::now().duration_since(current.arrived));
+        }
+        if kind == SessionEventKind::ToolUse {
+            current.tool_calls.fetch_add(1, Ordering::Relaxed);
+        }
+        current.trace.saw(kind, data);
     }
 
     /// Why the session may say no more, if its events and messages take as much as they may.

@@ -1,7 +1,6 @@
 //! Programs that callers run in a session, beside its agent.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::{SessionExec, SessionExecResult};
@@ -15,10 +14,10 @@ use tokio::time;
 
 use super::entry::SandboxUse;
 use super::environment::environment;
-use super::program_end::exec_result;
-use super::{Sessions, SessionsInner};
+use super::sessions::Sessions;
 use crate::error::SessionError;
 use crate::metrics::TimedOperation;
+use crate::program_end::exec_result;
 use crate::traces::CommandTrace;
 
 /// Bytes that are kept of each stream of a command whose caller waits for its end.
@@ -119,7 +118,7 @@ impl Sessions {
         let inner = self.ready()?;
         check(&request)?;
         let span = node::traces::span("exec");
-        let at_work = inner.active(tenant, id).await?;
+        let at_work = inner.lifecycle.active(tenant, id).await?;
         let trace = CommandTrace::begin(span, &at_work.entry.id);
         let launch = inner.launcher.launch(&at_work.entry).await?;
         inner.gates.open(&at_work.entry, &at_work.body).await?;
@@ -140,23 +139,6 @@ impl Sessions {
         let running = RunningCommand { at_work, handle: process.handle, told, trace };
         node::task::spawn(running.follow(pipes, stdin, timeout));
         Ok(ExecStream { events })
-    }
-}
-
-impl SessionsInner {
-    /// Begins to work with a session that takes messages and commands.
-    pub(super) async fn active(
-        self: &Arc<Self>,
-        tenant: &str,
-        id: &str,
-    ) -> Result<SandboxUse, SessionError> {
-        let entry = self.acquire(tenant, id).await?;
-        entry.state.lock().active()?;
-        let at_work = self.with_body(&entry).await?;
-        // It may have been paused while its sandbox was looked for.
-        at_work.entry.state.lock().active()?;
-        self.directory.touch(&at_work.entry);
-        Ok(at_work)
     }
 }
 

@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::entry::SandboxUse;
-use super::{Sessions, SessionsInner, environment};
+use super::environment;
+use super::sessions::{Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::interpreter::{FrameMemory, SandboxContexts};
 
@@ -207,8 +208,8 @@ impl Sessions {
     /// When there is no such session, it has ended, or there is no room.
     pub async fn files(&self, tenant: &str, id: &str) -> Result<SessionFiles, SessionError> {
         let inner = self.ready()?;
-        let entry = inner.acquire(tenant, id).await?;
-        let at_work = inner.with_body(&entry).await?;
+        let entry = inner.lifecycle.acquire(tenant, id).await?;
+        let at_work = inner.lifecycle.with_body(&entry).await?;
         let files = at_work.body.sandbox()?.files().await?;
         Ok(SessionFiles { files, _at_work: at_work })
     }
@@ -219,7 +220,7 @@ impl Sessions {
     /// When there is no such session, it is not active, or there is no room.
     pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, SessionError> {
         let inner = self.ready()?;
-        let at_work = inner.active(tenant, id).await?;
+        let at_work = inner.lifecycle.active(tenant, id).await?;
         Ok(SandboxGuard::new(inner, at_work))
     }
 
@@ -259,33 +260,28 @@ impl Sessions {
         // To look at it is not to use it.
         let Some(body) = entry.body() else { return Ok(None) };
         let Ok(sandbox) = body.sandbox() else { return Ok(None) };
-        SessionsInner::figures(&sandbox, body.disk()).await.map(Some)
+        figures(&sandbox, body.disk()).await.map(Some)
     }
 }
 
-impl SessionsInner {
-    async fn figures(
-        sandbox: &SandboxedSession,
-        disk: Option<crate::workspace::AttachedDisk>,
-    ) -> Result<SessionMetrics, SessionError> {
-        let usage = sandbox.usage().await?;
-        let disk = node::task::blocking(move || disk.map(|disk| disk.disk.usage()));
-        let disk = disk
-            .await
-            .map_err(SessionError::internal)?
-            .transpose()
-            .map_err(SessionError::internal)?;
-        let (disk_bytes, disk_total_bytes) =
-            disk.map_or((0, 0), |disk| (disk.bytes, disk.bytes_total));
-        Ok(SessionMetrics {
-            at_ms: clock::wall_ms(),
-            cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
-            memory_bytes: usage.memory_bytes,
-            memory_peak_bytes: usage.memory_peak_bytes,
-            processes: usage.processes,
-            oom_kills: usage.oom_kills,
-            disk_bytes,
-            disk_total_bytes,
-        })
-    }
+/// Returns what a sandbox uses at present.
+async fn figures(
+    sandbox: &SandboxedSession,
+    disk: Option<crate::workspace::AttachedDisk>,
+) -> Result<SessionMetrics, SessionError> {
+    let usage = sandbox.usage().await?;
+    let disk = node::task::blocking(move || disk.map(|disk| disk.disk.usage()));
+    let disk =
+        disk.await.map_err(SessionError::internal)?.transpose().map_err(SessionError::internal)?;
+    let (disk_bytes, disk_total_bytes) = disk.map_or((0, 0), |disk| (disk.bytes, disk.bytes_total));
+    Ok(SessionMetrics {
+        at_ms: clock::wall_ms(),
+        cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+        memory_bytes: usage.memory_bytes,
+        memory_peak_bytes: usage.memory_peak_bytes,
+        processes: usage.processes,
+        oom_kills: usage.oom_kills,
+        disk_bytes,
+        disk_total_bytes,
+    })
 }

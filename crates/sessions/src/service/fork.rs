@@ -3,22 +3,41 @@
 //! disk itself to become the layer, a server that dies in between would leave a row that names a
 //! disk which is no more.
 
+use std::fmt;
 use std::sync::Arc;
 
 use api::{SessionState, SnapshotView};
 use node::clock;
+use node::clock::IdGenerator;
+use node::clock::rfc3339_of_ms as time;
+use node::current::CurrentSettings;
 
+use super::admission::SandboxAdmission;
 use super::books::ResidentKey;
+use super::books::ResidentLedger;
+use super::cluster::ClusterPlace;
 use super::create::FirstUse;
+use super::create::SessionCreation;
 use super::detached::detached;
+use super::directory::SessionDirectory;
+use super::directory::SessionUse;
 use super::entry::{SandboxUse, SessionEntry};
-use super::files::SandboxGuard;
+use super::factory::SandboxFactory;
+use super::launch::ProgramLauncher;
+use super::lifecycle::SessionLifecycle;
 use super::limits::disk_size;
+use super::requests::CreateExtras;
+use super::shared::SharedParts;
+use super::storage::StorageQuota;
 use super::storage::StorageRequest;
-use super::{Sessions, SessionsInner, time};
+use super::sweeps::timers::SweepTimers;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::store::PAGE_MAX;
+use crate::store::SecretStore;
+use crate::store::SessionStore;
 use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
+use crate::workspace::WorkspaceStore;
 use crate::workspace::{DiskSource, LayerId};
 
 /// Copies that are made by one request.
@@ -30,59 +49,67 @@ const MESSAGES_MAX: usize = 10_000;
 /// Longest name of a snapshot.
 const NAME_BYTES_MAX: usize = 200;
 
-impl Sessions {
-    /// Makes copies of a session: its files, its conversation and its settings. They are active.
-    ///
-    /// # Errors
-    /// When there is no such session, it has ended, or there is no room for all: none is left then.
-    pub async fn fork(
-        &self,
-        tenant: &str,
-        id: &str,
-        count: usize,
-    ) -> Result<Vec<api::SessionView>, SessionError> {
-        let extras = (0..count).map(|_| super::CreateExtras::default()).collect();
-        self.fork_as(tenant, id, extras).await
+/// Makes copies of sessions: forks and snapshots.
+pub struct SessionCopies {
+    config: CurrentSettings<SessionsConfig>,
+    store: SessionStore,
+    secrets: SecretStore,
+    ids: Arc<IdGenerator>,
+    workspaces: WorkspaceStore,
+    sweeps: Arc<SweepTimers>,
+    cluster: Arc<ClusterPlace>,
+    books: Arc<ResidentLedger>,
+    directory: Arc<SessionDirectory>,
+    storage: Arc<StorageQuota>,
+    lifecycle: Arc<SessionLifecycle>,
+    creation: Arc<SessionCreation>,
+    admission: Arc<SandboxAdmission>,
+    sandboxes: Arc<SandboxFactory>,
+    launcher: Arc<ProgramLauncher>,
+}
+
+impl fmt::Debug for SessionCopies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionCopies").finish_non_exhaustive()
+    }
+}
+
+impl SessionCopies {
+    pub(super) fn new(
+        shared: &SharedParts,
+        lifecycle: Arc<SessionLifecycle>,
+        creation: Arc<SessionCreation>,
+        admission: Arc<SandboxAdmission>,
+        sandboxes: Arc<SandboxFactory>,
+        launcher: Arc<ProgramLauncher>,
+    ) -> Arc<SessionCopies> {
+        Arc::new(SessionCopies {
+            config: shared.config.clone(),
+            store: shared.store.clone(),
+            secrets: shared.secrets.clone(),
+            ids: Arc::clone(&shared.ids),
+            workspaces: shared.workspaces.clone(),
+            sweeps: Arc::clone(&shared.sweeps),
+            cluster: Arc::clone(&shared.cluster),
+            books: Arc::clone(&shared.books),
+            directory: Arc::clone(&shared.directory),
+            storage: Arc::clone(&shared.storage),
+            lifecycle,
+            creation,
+            admission,
+            sandboxes,
+            launcher,
+        })
     }
 
-    /// Makes copies of a session for a face, one for each of `extras`.
-    ///
-    /// # Errors
-    /// See [`Sessions::fork`].
-    pub async fn fork_as(
-        &self,
+    pub(super) async fn fork_each(
+        self: &Arc<Self>,
         tenant: &str,
         id: &str,
-        extras: Vec<super::CreateExtras>,
-    ) -> Result<Vec<api::SessionView>, SessionError> {
-        let made = self.fork_each(tenant, id, extras, FirstUse::Nobody).await?;
-        Ok(made.into_iter().map(|(session, _)| session).collect())
-    }
-
-    /// Makes copies for a face whose sandboxes are at work from the beginning.
-    ///
-    /// # Errors
-    /// See [`Sessions::fork`].
-    pub async fn fork_held(
-        &self,
-        tenant: &str,
-        id: &str,
-        extras: Vec<super::CreateExtras>,
-    ) -> Result<Vec<SandboxGuard>, SessionError> {
-        let inner = self.ready()?;
-        let made = self.fork_each(tenant, id, extras, FirstUse::Caller).await?;
-        let at_work = made.into_iter().filter_map(|(_, at_work)| at_work);
-        Ok(at_work.map(|at_work| SandboxGuard::new(inner, at_work)).collect())
-    }
-
-    async fn fork_each(
-        &self,
-        tenant: &str,
-        id: &str,
-        extras: Vec<super::CreateExtras>,
+        extras: Vec<CreateExtras>,
         first_use: FirstUse,
     ) -> Result<Vec<(api::SessionView, Option<SandboxUse>)>, SessionError> {
-        let inner = Arc::clone(self.ready()?);
+        let inner = Arc::clone(self);
         if extras.is_empty() || extras.len() > FORKS_MAX {
             return Err(SessionError::invalid(
                 "count",
@@ -90,7 +117,6 @@ impl Sessions {
             ));
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
-        let sessions = self.clone();
         detached(async move {
             inner.check_forks(&tenant, &id, extras.len()).await?;
             // The parent's transition is over before any child asks for room: whoever gives way
@@ -104,7 +130,7 @@ impl Sessions {
                     Ok(child) => made.push(child),
                     Err(error) => {
                         for (child, _) in made {
-                            let _also_failed = sessions.end(&child.tenant, &child.id).await;
+                            inner.undo(&child).await;
                         }
                         return Err(error);
                     }
@@ -118,17 +144,28 @@ impl Sessions {
         .await
     }
 
+    /// Ends a copy that is not wanted because another one could not be made.
+    async fn undo(&self, child: &SessionEntry) {
+        let held = match self.cluster.check_lease() {
+            Ok(()) => self.lifecycle.hold_for(&child.tenant, &child.id, SessionUse::End).await,
+            Err(error) => Err(error),
+        };
+        if let Ok((entry, _transition)) = held {
+            let _also_failed = self.lifecycle.finish(&entry, "ended").await;
+        }
+    }
+
     /// Keeps what a session's files are now, for new sessions to start from.
     ///
     /// # Errors
     /// When there is no such session, or it has ended.
     pub async fn snapshot(
-        &self,
+        self: &Arc<Self>,
         tenant: &str,
         id: &str,
         name: Option<String>,
     ) -> Result<SnapshotView, SessionError> {
-        let inner = Arc::clone(self.ready()?);
+        let inner = Arc::clone(self);
         if name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
             return Err(SessionError::invalid("name", format!("more than {NAME_BYTES_MAX} bytes")));
         }
@@ -176,9 +213,8 @@ impl Sessions {
         before: Option<&str>,
         limit: usize,
     ) -> Result<Vec<SnapshotView>, SessionError> {
-        let inner = self.ready()?;
         let limit = limit.clamp(1, PAGE_MAX);
-        let rows = inner.store.snapshots.list(tenant, session, before, limit).await?;
+        let rows = self.store.snapshots.list(tenant, session, before, limit).await?;
         Ok(rows.into_iter().map(shown).collect())
     }
 
@@ -187,16 +223,13 @@ impl Sessions {
     /// # Errors
     /// When there is no such snapshot.
     pub async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
-        let inner = self.ready()?;
-        if !inner.store.snapshots.delete(tenant, id).await? {
+        if !self.store.snapshots.delete(tenant, id).await? {
             return Err(SessionError::NotFound("snapshot"));
         }
-        inner.sweeps.layers();
+        self.sweeps.layers();
         Ok(())
     }
-}
 
-impl SessionsInner {
     /// Refuses copies for which the tenant has no room.
     async fn check_forks(&self, tenant: &str, id: &str, count: usize) -> Result<(), SessionError> {
         let limits = match self.directory.here(tenant, id) {
@@ -214,7 +247,7 @@ impl SessionsInner {
         tenant: &str,
         id: &str,
     ) -> Result<(Arc<SessionEntry>, Vec<LayerId>), SessionError> {
-        let (entry, _transition) = self.hold(tenant, id).await?;
+        let (entry, _transition) = self.lifecycle.hold(tenant, id).await?;
         let (row, body) = {
             let state = entry.state.lock();
             (state.row.clone(), state.body.clone())
@@ -239,7 +272,7 @@ impl SessionsInner {
             return Ok((entry, chain));
         }
         if let Some(body) = entry.body() {
-            self.put_down(&entry, &body).await;
+            self.lifecycle.put_down(&entry, &body).await;
         }
         let Some(disk) = row.disk.clone() else { return Ok((entry, chain)) };
         let used_ms = row.last_active_ms;
@@ -277,7 +310,7 @@ impl SessionsInner {
         self: &Arc<Self>,
         parent: &Arc<SessionEntry>,
         chain: Vec<LayerId>,
-        extras: super::CreateExtras,
+        extras: CreateExtras,
         first_use: FirstUse,
     ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), SessionError> {
         let launch = self.launcher.launch(parent).await?;
@@ -319,20 +352,20 @@ impl SessionsInner {
         };
         let child = self.directory.enlist(row, (*launch).clone());
         let body = Arc::new(body);
-        let at_work = self.give_body(&child, Arc::clone(&body), first_use)?;
+        let at_work = self.creation.give_body(&child, Arc::clone(&body), first_use)?;
         if let Err(error) = self.copy_conversation(parent, &child).await {
             let _transition = child.transition.lock().await;
-            self.finish(&child, "its conversation could not be copied").await?;
+            self.lifecycle.finish(&child, "its conversation could not be copied").await?;
             return Err(error);
         }
         // Processes are not copied, and what the template starts is one.
-        if let Err(error) = Box::pin(self.run_start_command(&child)).await {
+        if let Err(error) = Box::pin(self.creation.run_start_command(&child)).await {
             drop(at_work);
             let _transition = child.transition.lock().await;
-            self.finish(&child, "its start command failed").await?;
+            self.lifecycle.finish(&child, "its start command failed").await?;
             return Err(error);
         }
-        self.enter(&child, "forked");
+        self.lifecycle.enter(&child, "forked");
         self.launcher.start_in_background(&child, &body);
         Ok((child, at_work))
     }

@@ -8,9 +8,9 @@ use node::auth::TokenPrincipal;
 use node::gateway::GrantReader;
 use node::http::HttpError;
 
-use super::Sessions;
 use super::entry::SandboxUse;
 use super::programs::SessionPrograms;
+use super::sessions::Sessions;
 use crate::error::SessionError;
 
 /// File of an agent's folder with the grants of its sessions.
@@ -122,7 +122,7 @@ impl Sessions {
         name: &str,
     ) -> Result<(Box<dyn GrantReader>, SandboxUse), SessionError> {
         let inner = self.ready()?;
-        let at_work = inner.active(tenant, id).await?;
+        let at_work = inner.lifecycle.active(tenant, id).await?;
         let grant = named(&at_work.entry.state.lock().row.grants, name)?;
         inner.gates.open(&at_work.entry, &at_work.body).await?;
         let slot = at_work.body.gate.lock().await;

@@ -330,7 +330,7 @@ fn how(end: &sandbox::ProcessEnd) -> String {
     let memory = if end.oom_kills > 0 { ", for lack of memory" } else { "" };
     match (end.code, end.signal) {
         (_, Some(signal)) => {
-            format!("was killed by {}{memory}", super::program_end::signal_name(signal))
+            format!("was killed by {}{memory}", crate::program_end::signal_name(signal))
         }
         (Some(code), None) => format!("exited with code {code}{memory}"),
         (None, None) => "ended".to_owned(),

@@ -12,269 +12,121 @@
 //!  end: from anywhere, for ever          a resume that fails: error, until the next one
 //! ```
 //!
-//! [`SessionsInner::leave`] and [`SessionsInner::enter`] are the only two that change the state.
+//! [`SessionLifecycle::leave`] and [`SessionLifecycle::enter`] are the only two that change the state.
 //! Whoever makes or ends a sandbox holds the session's `transition`; and since a client that goes
 //! away must not leave a session half way, what takes long runs in a task of its own.
+
+mod acquire;
+mod body;
+mod turns;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{SessionEventKind, SessionState};
 use node::clock;
+use node::current::CurrentSettings;
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time;
 
+use super::admission::SandboxAdmission;
+use super::archive_queue::ArchiveQueue;
+use super::attachments::SessionAttachments;
 use super::books::ResidentKey;
-use super::detached::detached;
+use super::books::ResidentLedger;
+use super::cluster::ClusterPlace;
+use super::directory::{SessionDirectory, SessionUse};
+use super::disk_archive::DiskArchive;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
-use super::files::SandboxGuard;
-use super::requests::{DeadlineAction, SessionUpdate};
-use super::views::shown;
-use super::{SessionUse, Sessions, SessionsInner};
+use super::factory::SandboxFactory;
+use super::gates::GrantGates;
+use super::launch::ProgramLauncher;
+use super::prewarm::PrewarmPool;
+use super::requests::SessionUpdate;
+use super::shared::SharedParts;
+use super::storage::StorageQuota;
+use super::sweeps::timers::SweepTimers;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
+use crate::events::EventWriter;
+use crate::metrics::SessionCounters;
 use crate::metrics::{SandboxEvent, TimedOperation};
-use crate::store::rows::SessionRow;
-use crate::workspace::DiskSource;
+use crate::store::SessionStore;
+use crate::workspace::WorkspaceStore;
 
+/// Time that the sockets of a lost session's grants may take to be closed.
+const GATE_MAX: Duration = Duration::from_secs(1);
 /// Time that a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
 
-impl Sessions {
-    /// Stops taking messages. The turn that runs goes on to its end; the sandbox stays for as long
-    /// as there is room.
-    ///
-    /// # Errors
-    /// When there is no such session, or it has ended.
-    pub async fn pause(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
-        let inner = self.ready()?;
-        let entry = inner.acquire(tenant, id).await?;
-        match entry.session_state() {
-            SessionState::Ended => return Err(SessionError::Ended),
-            SessionState::Active => {
-                inner.leave(&entry, SessionState::Paused, "paused");
-                inner.directory.check_left(&entry)?;
-                if let Some(body) = entry.body()
-                    && let Some(gate) = body.gate.lock().await.as_ref()
-                {
-                    gate.rest();
-                }
-            }
-            // There is nothing that it could stop.
-            SessionState::Starting
-            | SessionState::Paused
-            | SessionState::Stopped
-            | SessionState::Error => {}
-        }
-        Ok(inner.directory.view(&entry))
-    }
-
-    /// Stops taking messages, gives up the turn that runs, and ends the sandbox. The files go to
-    /// the object store, and any server may resume the session.
-    ///
-    /// # Errors
-    /// When there is no such session, it has ended, or its files cannot be stored: it is stopped
-    /// then, and its files are on this server.
-    pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
-        let inner = Arc::clone(self.ready()?);
-        let (tenant, id) = (tenant.to_owned(), id.to_owned());
-        detached(async move {
-            let (entry, _transition) = inner.hold(&tenant, &id).await?;
-            if entry.session_state() == SessionState::Ended {
-                return Err(SessionError::Ended);
-            }
-            inner.leave(&entry, SessionState::Stopped, "stopped");
-            inner.quiet(&entry).await;
-            if let Some(body) = entry.body() {
-                inner.put_down(&entry, &body).await;
-            }
-            inner.disk_archive.store_files(&entry).await?;
-            let view = inner.directory.view(&entry);
-            inner.directory.let_go(&entry, None).await?;
-            Ok(view)
-        })
-        .await
-    }
-
-    /// Takes messages again. Brings the sandbox back when it is gone.
-    ///
-    /// # Errors
-    /// `Ended` when it has; `Capacity` when there is no room, `TooMany` when the tenant has its
-    /// share.
-    pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
-        let (session, _at_work) = self.resume_held(tenant, id).await?;
-        Ok(session)
-    }
-
-    /// Resumes for a caller that goes on to work with the sandbox: it is not given up for others in
-    /// between.
-    ///
-    /// # Errors
-    /// See [`Sessions::resume`].
-    pub async fn resume_held(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<(api::SessionView, SandboxGuard), SessionError> {
-        let inner = self.ready()?;
-        let began = clock::now();
-        let entry = inner.acquire(tenant, id).await?;
-        // A sandbox that is there needs no transition, only the state changes; but one that
-        // somebody is just about to end does.
-        if entry.transition.try_lock().is_ok()
-            && let Some(at_work) = inner.resume_warm(&entry, began).await?
-        {
-            return Ok((inner.directory.view(&entry), SandboxGuard::new(inner, at_work)));
-        }
-        let inner = Arc::clone(inner);
-        let (tenant, id) = (tenant.to_owned(), id.to_owned());
-        detached(async move {
-            let (entry, _transition) = inner.hold(&tenant, &id).await?;
-            if entry.session_state() == SessionState::Ended {
-                return Err(SessionError::Ended);
-            }
-            // Whoever had the transition may have left the sandbox as it was: who pauses it, or
-            // copies its files.
-            if let Some(at_work) = inner.resume_warm(&entry, began).await? {
-                return Ok((inner.directory.view(&entry), SandboxGuard::new(&inner, at_work)));
-            }
-            // What it is started with, too: a session whose credential is gone cannot come back.
-            let made = tokio::join!(inner.bring_up(&entry), inner.launcher.launch(&entry));
-            let (source, at_work) = match made {
-                (Ok(made), Ok(_)) => made,
-                // There may be room in a moment, and nothing is wrong with the session.
-                (Err(error @ (SessionError::Capacity | SessionError::TooMany(_))), _) => {
-                    return Err(error);
-                }
-                (Err(error), _) | (_, Err(error)) => {
-                    if let Some(body) = entry.body() {
-                        inner.put_down(&entry, &body).await;
-                    }
-                    inner.fail(&entry, &error);
-                    return Err(error);
-                }
-            };
-            inner.enter(&entry, "resumed");
-            inner.go_on_waiting(&at_work);
-            inner.launcher.start_in_background(&entry, &at_work.body);
-            let path = match source {
-                DiskSource::Fresh | DiskSource::Local => TimedOperation::ResumeLocal,
-                DiskSource::Remote => TimedOperation::ResumeRemote,
-            };
-            inner.metrics.took(path, clock::now().duration_since(began));
-            Ok((inner.directory.view(&entry), SandboxGuard::new(&inner, at_work)))
-        })
-        .await
-    }
-
-    /// Ends a session for ever: its turn, its processes, its files.
-    ///
-    /// # Errors
-    /// When there is no such session. One that has ended ends again without complaint.
-    pub async fn end(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
-        let inner = Arc::clone(self.ready()?);
-        let (of, which) = (tenant.to_owned(), id.to_owned());
-        let ended = detached(async move {
-            let (entry, _transition) = inner.hold_for(&of, &which, SessionUse::End).await?;
-            inner.finish(&entry, "ended").await?;
-            Ok(inner.directory.view(&entry))
-        });
-        match ended.await {
-            Err(SessionError::Ended) => self.get(tenant, id).await,
-            other => other,
-        }
-    }
-
-    /// Changes what a session is told and found by. It is durable when this returns.
-    ///
-    /// # Errors
-    /// What is wrong with the request; when there is no such session, or it has ended.
-    pub async fn update(
-        &self,
-        tenant: &str,
-        id: &str,
-        update: SessionUpdate,
-    ) -> Result<api::SessionView, SessionError> {
-        let inner = self.ready()?;
-        update.check()?;
-        if inner.directory.here(tenant, id).is_none() {
-            let _loading = inner.directory.loading(id).lock().await;
-            let row = inner.directory.row(tenant, id).await?;
-            // Whoever owns it elsewhere has the truth of it in memory.
-            let is_ours = row.owner.is_none_or(|owner| owner == inner.cluster.run().id);
-            if inner.directory.here(tenant, id).is_none() && is_ours {
-                let (server, is_node) =
-                    (inner.cluster.run().id.clone(), inner.cluster.is_in_cluster());
-                let change = move |row: &mut SessionRow| match &row.owner {
-                    // Just now.
-                    Some(owner) if *owner != server => {
-                        Err(SessionError::OnAnotherServer { is_node })
-                    }
-                    Some(_) | None => update.apply(row),
-                };
-                let row = inner.store.modify(tenant, id, change).await?;
-                inner.books.changes().publish(id);
-                return Ok(shown(row));
-            }
-        }
-        if let Some(grants) = &update.grants {
-            inner.gates.opening(id, tenant, grants)?;
-        }
-        let inner = Arc::clone(inner);
-        let (tenant, id) = (tenant.to_owned(), id.to_owned());
-        detached(async move {
-            loop {
-                let entry = inner.acquire(&tenant, &id).await?;
-                if inner.change(&entry, &update).await? {
-                    return Ok(inner.directory.view(&entry));
-                }
-            }
-        })
-        .await
-    }
-
-    /// When something happens to a session by itself, or never.
-    ///
-    /// # Errors
-    /// When there is no such session, or it has ended.
-    pub async fn set_deadline(
-        &self,
-        tenant: &str,
-        id: &str,
-        at_ms: Option<u64>,
-        action: DeadlineAction,
-    ) -> Result<(), SessionError> {
-        let inner = self.ready()?;
-        let entry = inner.acquire(tenant, id).await?;
-        let changes_action = {
-            let mut state = entry.state.lock();
-            if state.left {
-                return Err(inner.cluster.on_another_server());
-            }
-            if state.row.state == SessionState::Ended {
-                return Err(SessionError::Ended);
-            }
-            state.row.deadline_ms = at_ms;
-            let changes = state.row.on_deadline != action.into();
-            state.row.on_deadline = action.into();
-            changes
-        };
-        if changes_action {
-            inner.directory.save(&entry).await?;
-        } else {
-            inner.directory.mark(&entry);
-        }
-        inner.sweeps.deadline(&entry.id, at_ms);
-        Ok(())
-    }
+/// Lives of sessions: how they come to this server, get a sandbox, work, rest and end.
+pub(crate) struct SessionLifecycle {
+    config: CurrentSettings<SessionsConfig>,
+    store: SessionStore,
+    writer: EventWriter,
+    workspaces: WorkspaceStore,
+    cluster: Arc<ClusterPlace>,
+    directory: Arc<SessionDirectory>,
+    books: Arc<ResidentLedger>,
+    metrics: Arc<SessionCounters>,
+    sweeps: Arc<SweepTimers>,
+    storage: Arc<StorageQuota>,
+    admission: Arc<SandboxAdmission>,
+    sandboxes: Arc<SandboxFactory>,
+    gates: Arc<GrantGates>,
+    launcher: Arc<ProgramLauncher>,
+    prewarm: Arc<PrewarmPool>,
+    attachments: Arc<SessionAttachments>,
+    disk_archive: Arc<DiskArchive>,
+    /// Cold disks on their way to the object store.
+    archives: ArchiveQueue,
+    /// True if other servers have the same store.
+    is_shared: bool,
 }
 
-impl SessionsInner {
+/// Owners that sessions live with.
+pub(super) struct LifecycleParts {
+    pub(super) admission: Arc<SandboxAdmission>,
+    pub(super) sandboxes: Arc<SandboxFactory>,
+    pub(super) gates: Arc<GrantGates>,
+    pub(super) launcher: Arc<ProgramLauncher>,
+    pub(super) prewarm: Arc<PrewarmPool>,
+    pub(super) attachments: Arc<SessionAttachments>,
+    pub(super) disk_archive: Arc<DiskArchive>,
+    pub(super) is_shared: bool,
+}
+
+impl SessionLifecycle {
+    pub(super) fn new(shared: &SharedParts, parts: LifecycleParts) -> Arc<SessionLifecycle> {
+        Arc::new(SessionLifecycle {
+            config: shared.config.clone(),
+            store: shared.store.clone(),
+            writer: shared.writer.clone(),
+            workspaces: shared.workspaces.clone(),
+            cluster: Arc::clone(&shared.cluster),
+            directory: Arc::clone(&shared.directory),
+            books: Arc::clone(&shared.books),
+            metrics: Arc::clone(&shared.metrics),
+            sweeps: Arc::clone(&shared.sweeps),
+            storage: Arc::clone(&shared.storage),
+            admission: parts.admission,
+            sandboxes: parts.sandboxes,
+            gates: parts.gates,
+            launcher: parts.launcher,
+            prewarm: parts.prewarm,
+            attachments: parts.attachments,
+            disk_archive: parts.disk_archive,
+            archives: ArchiveQueue::new(),
+            is_shared: parts.is_shared,
+        })
+    }
     /// Changes a session that is here. False when it was let go just now.
     ///
     /// Sockets are there before anything is changed: when one cannot be had, the session is as it
     /// was, and what it has is what is said of it.
-    async fn change(
+    pub(super) async fn change(
         &self,
         entry: &Arc<SessionEntry>,
         update: &SessionUpdate,
@@ -365,7 +217,7 @@ impl SessionsInner {
         self.directory.mark(entry);
     }
 
-    fn fail(self: &Arc<Self>, entry: &Arc<SessionEntry>, error: &SessionError) {
+    pub(super) fn fail(self: &Arc<Self>, entry: &Arc<SessionEntry>, error: &SessionError) {
         tracing::warn!(session = %entry.id, error = error as &dyn std::error::Error,
             "a session could not be resumed");
         let text = error.to_string();
@@ -379,7 +231,7 @@ impl SessionsInner {
     }
 
     /// Waits until nothing works with a session's sandbox that could be asked to stop: its turn.
-    async fn quiet(&self, entry: &Arc<SessionEntry>) {
+    pub(super) async fn quiet(&self, entry: &Arc<SessionEntry>) {
         let turn = entry.state.lock().turns.stop_current();
         if let Some(turn) = turn
             && time::timeout(INTERRUPT_MAX, turn.over()).await.is_err()
@@ -446,7 +298,7 @@ impl SessionsInner {
 
     /// Has a session go on with the sandbox that is there. None when there is none, or when it is
     /// on its way out.
-    async fn resume_warm(
+    pub(super) async fn resume_warm(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
         began: Instant,
@@ -582,5 +434,49 @@ impl SessionsInner {
         // The layers that it stood on may be nobody's now.
         self.sweeps.layers();
         Ok(())
+    }
+
+    /// Moves the disk of a cold session to the object store: in the background, unless
+    /// [`super::archive_queue::ARCHIVES_PENDING_MAX`] others are on their way.
+    pub(super) async fn archive_later(self: &Arc<Self>, id: Arc<str>) {
+        let Some(pending) = self.archives.try_enter() else {
+            self.archive(&id).await;
+            return;
+        };
+        let inner = Arc::clone(self);
+        node::task::spawn(async move {
+            let _pending = pending;
+            let Some(_running) = inner.archives.turn().await else { return };
+            inner.archive(&id).await;
+        });
+    }
+
+    /// Ends what is left here of a session that is another server's now. When this returns nobody
+    /// finds it here, and its programs reach nothing any more; the rest goes on by itself.
+    pub(super) async fn give_up(self: &Arc<Self>, entry: &Arc<SessionEntry>) {
+        tracing::warn!(session = %entry.id, "a session is another server's now");
+        let body = {
+            let mut state = entry.state.lock();
+            state.left = true;
+            state.body.clone()
+        };
+        self.directory.remove(entry);
+        // Who listens here is told what happens there.
+        entry.log.leave();
+        self.leave(entry, SessionState::Paused, "it is on another server");
+        if let Some(body) = &body {
+            drop(body.relay.lock().take());
+            let gate = time::timeout(GATE_MAX, body.gate.lock()).await;
+            drop(gate.ok().and_then(|mut gate| gate.take()));
+            self.sandboxes.kill(body).await;
+        }
+        let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
+        node::task::spawn(async move {
+            let _transition = entry.transition.lock().await;
+            if let Some(body) = entry.body() {
+                inner.put_down(&entry, &body).await;
+            }
+            inner.books.remove(&entry.key);
+        });
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use api::{AgentOptions, CreateSession, SessionLimits};
 use sandbox::{DISK_BYTES_PER_INODE, DiskSize};
 
-use super::Sessions;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 
@@ -125,21 +124,6 @@ pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), SessionError> 
         }
     }
     Ok(())
-}
-
-impl Sessions {
-    /// Puts other settings in force, for what begins from now on. Those that say how many
-    /// sandboxes there are, and what is kept ready, have to be the same as before.
-    ///
-    /// # Errors
-    /// `Invalid` when they cannot be; what held before goes on to hold.
-    pub fn replace_config(&self, config: SessionsConfig) -> Result<(), SessionError> {
-        check_config(&config)?;
-        if let Some(inner) = self.supported() {
-            inner.config.replace(config);
-        }
-        Ok(())
-    }
 }
 
 /// Checks a number of files that was asked for against the room of its disk.

@@ -8,9 +8,9 @@ use node::http::HttpError;
 use node::task::Boxed;
 use tokio::net::TcpListener;
 
-use super::Sessions;
 use super::entry::SandboxUse;
 use super::exec::{ExecEvent, ExecStream};
+use super::sessions::Sessions;
 use crate::error::SessionError;
 
 /// The sandbox of a session, for a reader of one of its grants.

@@ -11,16 +11,52 @@ use api::{SessionEventKind, SessionState};
 use node::clock;
 use serde_json::json;
 
-use super::SessionsInner;
+use super::books::ResidentLedger;
+use super::cluster::ClusterPlace;
+use super::shared::SharedParts;
+use super::sweeps::timers::SweepTimers;
+use super::templates::TemplateService;
 use crate::error::SessionError;
+use crate::events::EventWriter;
 use crate::metrics::SandboxEvent;
+use crate::metrics::SessionCounters;
 use crate::store::PAGE_MAX;
+use crate::store::SessionStore;
 use crate::store::rows::SessionRow;
+use crate::workspace::WorkspaceStore;
 
 /// Error of a turn that did not come to its end, for whoever waits for it.
 const DIED: &str = "the server stopped while it worked on this turn";
 
-impl SessionsInner {
+/// Brings what an earlier run of the server left behind to what is true.
+pub(crate) struct SessionRecovery {
+    store: SessionStore,
+    writer: EventWriter,
+    workspaces: WorkspaceStore,
+    cluster: Arc<ClusterPlace>,
+    books: Arc<ResidentLedger>,
+    metrics: Arc<SessionCounters>,
+    sweeps: Arc<SweepTimers>,
+    templates: Arc<TemplateService>,
+}
+
+impl SessionRecovery {
+    pub(super) fn new(
+        shared: &SharedParts,
+        templates: Arc<TemplateService>,
+    ) -> Arc<SessionRecovery> {
+        Arc::new(SessionRecovery {
+            store: shared.store.clone(),
+            writer: shared.writer.clone(),
+            workspaces: shared.workspaces.clone(),
+            cluster: Arc::clone(&shared.cluster),
+            books: Arc::clone(&shared.books),
+            metrics: Arc::clone(&shared.metrics),
+            sweeps: Arc::clone(&shared.sweeps),
+            templates,
+        })
+    }
+
     /// Brings rows and files to what is true.
     pub(super) async fn recover(self: &Arc<Self>) -> Result<(), SessionError> {
         for row in self.store.sessions_of_server(self.cluster.server()).await? {

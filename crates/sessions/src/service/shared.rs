@@ -12,6 +12,7 @@ use super::objects::SessionObjects;
 use super::storage::StorageQuota;
 use super::sweeps::timers::SweepTimers;
 use crate::config::SessionsConfig;
+use crate::events::EventWriter;
 use crate::metrics::SessionCounters;
 use crate::store::{SecretStore, SessionStore};
 use crate::workspace::WorkspaceStore;
@@ -20,6 +21,7 @@ use crate::workspace::WorkspaceStore;
 pub(super) struct SharedParts {
     pub(super) config: CurrentSettings<SessionsConfig>,
     pub(super) store: SessionStore,
+    pub(super) writer: EventWriter,
     pub(super) objects: SessionObjects,
     pub(super) secrets: SecretStore,
     pub(super) workspaces: WorkspaceStore,

@@ -9,17 +9,28 @@ use api::SessionState;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use node::clock;
-use node::drain::DrainHandle;
-use node::task::Boxed;
+use node::current::CurrentSettings;
 use tokio::sync::mpsc;
 use tokio::time;
 
+use super::books::ResidentLedger;
+use super::directory::SessionDirectory;
+use super::directory::SessionUse;
+use super::disk_archive::DiskArchive;
 use super::entry::SessionEntry;
-use super::{SessionUse, Sessions, SessionsInner};
+use super::lifecycle::SessionLifecycle;
+use super::objects::SessionObjects;
+use super::shared::SharedParts;
+use super::sweeps::timers::SweepTimers;
+use super::templates::TemplateService;
+use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::{LossReason, LostSession};
 use crate::metrics::SandboxEvent;
+use crate::metrics::SessionCounters;
+use crate::store::SessionStore;
 use crate::store::rows::OnDeadline;
+use crate::workspace::WorkspaceStore;
 
 pub(super) mod timers;
 
@@ -39,44 +50,45 @@ const REMOVED_MAX: usize = 200;
 /// still writing down who stands on it.
 const LAYERS_MAX: usize = 100;
 const LAYER_AGE: Duration = Duration::from_secs(5 * 60);
-/// Time that the end waits for the store to take what is not written yet.
-const STORE_MAX: Duration = Duration::from_secs(10);
-/// Time that the end waits for one session, beyond the time that its turn gets.
-const REST_MAX: Duration = Duration::from_secs(20);
 
-impl Sessions {
-    /// Does what goes on by itself, until the server drains; then stores everything and ends every
-    /// sandbox. Turns that run get `patience` to come to their end.
-    pub fn work<'a>(&'a self, drain: &'a DrainHandle, patience: Duration) -> Boxed<'a, ()> {
-        Box::pin(async move {
-            let Some(inner) = self.supported() else { return drain.begun().await };
-            let lost = inner.lost.lock().take();
-            let verifier = inner.verifier.lock().take();
-            let background = async {
-                tokio::join!(
-                    inner.keep_fence(verifier),
-                    inner.take_over_lost(),
-                    inner.hand_over_while_draining(),
-                    inner.prefetch.fetch_all(),
-                    inner.keep_deadlines(),
-                    inner.sweep(),
-                    inner.make_disks(),
-                    inner.prewarm.keep_ready(),
-                    inner.heed_losses(lost),
-                    inner.disk_archive.snapshot_due(),
-                );
-            };
-            tokio::select! {
-                () = background => {}
-                () = drain.begun() => {}
-            }
-            inner.shut_down(patience).await;
-        })
-    }
+/// Does what goes on by itself: deadlines, idleness, cold disks, and what nobody needs.
+pub(crate) struct SessionSweeper {
+    config: CurrentSettings<SessionsConfig>,
+    store: SessionStore,
+    workspaces: WorkspaceStore,
+    objects: SessionObjects,
+    directory: Arc<SessionDirectory>,
+    books: Arc<ResidentLedger>,
+    metrics: Arc<SessionCounters>,
+    sweeps: Arc<SweepTimers>,
+    lifecycle: Arc<SessionLifecycle>,
+    templates: Arc<TemplateService>,
+    disk_archive: Arc<DiskArchive>,
 }
 
-impl SessionsInner {
-    async fn keep_deadlines(self: &Arc<Self>) {
+impl SessionSweeper {
+    pub(super) fn new(
+        shared: &SharedParts,
+        lifecycle: Arc<SessionLifecycle>,
+        templates: Arc<TemplateService>,
+        disk_archive: Arc<DiskArchive>,
+    ) -> Arc<SessionSweeper> {
+        Arc::new(SessionSweeper {
+            config: shared.config.clone(),
+            store: shared.store.clone(),
+            workspaces: shared.workspaces.clone(),
+            objects: shared.objects.clone(),
+            directory: Arc::clone(&shared.directory),
+            books: Arc::clone(&shared.books),
+            metrics: Arc::clone(&shared.metrics),
+            sweeps: Arc::clone(&shared.sweeps),
+            lifecycle,
+            templates,
+            disk_archive,
+        })
+    }
+
+    pub(super) async fn keep_deadlines(self: &Arc<Self>) {
         loop {
             match self.sweeps.due(self.store.now_ms()) {
                 Ok(session) => {
@@ -106,9 +118,11 @@ impl SessionsInner {
         };
         match action {
             OnDeadline::Kill => {
-                let held = self.hold_for(&entry.tenant, session, SessionUse::End).await;
+                let held = self.lifecycle.hold_for(&entry.tenant, session, SessionUse::End).await;
                 let finished = match held {
-                    Ok((entry, _transition)) => self.finish(&entry, "its time was up").await,
+                    Ok((entry, _transition)) => {
+                        self.lifecycle.finish(&entry, "its time was up").await
+                    }
                     Err(SessionError::Ended) => Ok(()),
                     Err(error) => Err(error),
                 };
@@ -123,16 +137,16 @@ impl SessionsInner {
             OnDeadline::Pause => {
                 // Also when it is paused already: else it would be found due again and again.
                 self.directory.mark(&entry);
-                self.freeze_now(&entry, "its time was up").await;
+                self.lifecycle.freeze_now(&entry, "its time was up").await;
             }
             OnDeadline::Rest => {
                 self.directory.mark(&entry);
-                self.rest_now(&entry, "its time was up").await;
+                self.lifecycle.rest_now(&entry, "its time was up").await;
             }
         }
     }
 
-    async fn sweep(self: &Arc<Self>) {
+    pub(super) async fn sweep(self: &Arc<Self>) {
         let mut rounds: u32 = 0;
         let every = |interval: Duration| {
             u32::try_from(interval.as_secs() / SWEEP_EVERY.as_secs()).unwrap_or(1)
@@ -191,7 +205,7 @@ impl SessionsInner {
         }
         self.for_each(taken, |inner, id| async move {
             inner.metrics.count(SandboxEvent::SweptIdle);
-            inner.rest(&id, "it was idle").await;
+            inner.lifecycle.rest(&id, "it was idle").await;
         })
         .await;
     }
@@ -216,13 +230,13 @@ impl SessionsInner {
     async fn sweep_cold(self: &Arc<Self>) {
         let cold = Duration::from_secs(self.config.now().cold_s.into());
         let taken = self.books.cold_before(clock::now(), cold);
-        self.for_each(taken, |inner, id| async move { inner.archive(&id).await }).await;
+        self.for_each(taken, |inner, id| async move { inner.lifecycle.archive(&id).await }).await;
     }
 
     async fn for_each<F: Future<Output = ()>>(
         self: &Arc<Self>,
         sessions: Vec<Arc<str>>,
-        work: impl Fn(Arc<SessionsInner>, Arc<str>) -> F,
+        work: impl Fn(Arc<SessionSweeper>, Arc<str>) -> F,
     ) {
         let works = sessions.into_iter().map(|id| work(Arc::clone(self), id));
         stream::iter(works).buffer_unordered(SWEEPS_MAX).collect::<()>().await;
@@ -249,7 +263,7 @@ impl SessionsInner {
                 OnDeadline::Pause | OnDeadline::Rest => SessionUse::Work,
             };
             // Another server that is there has it; it sees to it.
-            if self.acquire_for(&row.tenant, &row.id, purpose).await.is_ok() {
+            if self.lifecycle.acquire_for(&row.tenant, &row.id, purpose).await.is_ok() {
                 self.deadline_came(&row.id).await;
             }
         }
@@ -312,7 +326,7 @@ impl SessionsInner {
     }
 
     /// Keeps disks ready.
-    async fn make_disks(&self) {
+    pub(super) async fn make_disks(&self) {
         loop {
             match self.workspaces.replenish().await {
                 Ok(true) => {}
@@ -329,7 +343,10 @@ impl SessionsInner {
     }
 
     /// Ends what is left here of sessions that are another server's now.
-    async fn heed_losses(self: &Arc<Self>, lost: Option<mpsc::UnboundedReceiver<LostSession>>) {
+    pub(super) async fn heed_losses(
+        self: &Arc<Self>,
+        lost: Option<mpsc::UnboundedReceiver<LostSession>>,
+    ) {
         let Some(mut lost) = lost else { return };
         while let Some(LostSession { session, epoch, why }) = lost.recv().await {
             let Some(entry) = self.directory.known(&session) else { continue };
@@ -344,54 +361,7 @@ impl SessionsInner {
                 );
             }
             let inner = Arc::clone(self);
-            node::task::spawn(async move { inner.give_up(&entry).await });
-        }
-    }
-
-    /// Leaves a session that rests to the other servers.
-    async fn hand_over(self: &Arc<Self>, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
-        let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
-        if entry.session_state() != SessionState::Ended && entry.body().is_none() {
-            self.disk_archive.store_files(&entry).await?;
-            let taker = self.cluster.taker(&entry.id);
-            self.directory.let_go(&entry, taker.as_deref()).await?;
-        }
-        Ok(())
-    }
-
-    /// Stores everything and ends every sandbox.
-    async fn shut_down(self: &Arc<Self>, patience: Duration) {
-        self.prewarm.close().await;
-        self.templates.stop().await;
-        let entries = self.directory.all();
-        let rest = |entry: Arc<SessionEntry>| async move {
-            let turn = entry.state.lock().turns.current().cloned();
-            if let Some(turn) = turn {
-                // What waits behind it has no time left.
-                self.leave(&entry, SessionState::Paused, "the server stops");
-                drop(time::timeout(patience, turn.over()).await);
-            }
-            let rested = async {
-                self.rest_now(&entry, "the server stops").await;
-                if self.is_shared
-                    // It may have been handed over just now.
-                    && !entry.is_left()
-                    && let Err(error) = self.hand_over(&entry).await
-                {
-                    tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
-                        "the files of a session are on this server alone");
-                }
-            };
-            if time::timeout(REST_MAX, rested).await.is_err() {
-                tracing::error!(session = %entry.id, "a session could not be put to rest");
-            }
-        };
-        // All at once: each waits for its own turn, and what is heavy is bounded elsewhere.
-        futures_util::future::join_all(entries.into_iter().map(rest)).await;
-        self.workspaces.discard_ready().await;
-        if time::timeout(STORE_MAX, self.writer.close()).await.is_err() {
-            // Whoever starts it again when the store is back finds what was durable, and the files.
-            tracing::error!("the store cannot be reached; what was not written to it yet is lost");
+            node::task::spawn(async move { inner.lifecycle.give_up(&entry).await });
         }
     }
 }

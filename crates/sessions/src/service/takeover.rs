@@ -14,10 +14,16 @@ use node::clock;
 use node::cluster::{LostNode, takeover};
 use serde_json::json;
 
-use super::SessionsInner;
+use super::cluster::ClusterPlace;
+use super::directory::SessionDirectory;
+use super::lifecycle::SessionLifecycle;
+use super::shared::SharedParts;
 use super::sweeps::SWEEPS_MAX;
 use crate::error::SessionError;
+use crate::events::EventWriter;
 use crate::metrics::SandboxEvent;
+use crate::metrics::SessionCounters;
+use crate::store::SessionStore;
 use crate::store::rows::SessionRow;
 use crate::store::{CLAIMED_MAX, LostSessions};
 
@@ -41,7 +47,31 @@ struct LossPass {
     takes_all: bool,
 }
 
-impl SessionsInner {
+/// Takes over the sessions of nodes that are lost.
+pub(crate) struct SessionTakeover {
+    store: SessionStore,
+    writer: EventWriter,
+    cluster: Arc<ClusterPlace>,
+    directory: Arc<SessionDirectory>,
+    metrics: Arc<SessionCounters>,
+    lifecycle: Arc<SessionLifecycle>,
+}
+
+impl SessionTakeover {
+    pub(super) fn new(
+        shared: &SharedParts,
+        lifecycle: Arc<SessionLifecycle>,
+    ) -> Arc<SessionTakeover> {
+        Arc::new(SessionTakeover {
+            store: shared.store.clone(),
+            writer: shared.writer.clone(),
+            cluster: Arc::clone(&shared.cluster),
+            directory: Arc::clone(&shared.directory),
+            metrics: Arc::clone(&shared.metrics),
+            lifecycle,
+        })
+    }
+
     /// Takes over the sessions of nodes that are lost.
     pub(super) async fn take_over_lost(self: &Arc<Self>) {
         let mut renewals = self.cluster.membership().renewals();
@@ -118,7 +148,7 @@ impl SessionsInner {
                 return;
             }
         }
-        match self.acquire(&tenant, &session).await {
+        match self.lifecycle.acquire(&tenant, &session).await {
             // Whoever has it by now goes on with them.
             Ok(_) | Err(SessionError::Ended | SessionError::OnAnotherServer { .. }) => {}
             Err(error) => {

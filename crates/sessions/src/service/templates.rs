@@ -14,6 +14,7 @@ use api::{
 use bytes::{Bytes, BytesMut};
 use node::auth;
 use node::clock::IdGenerator;
+use node::clock::rfc3339_of_ms as time;
 use node::current::CurrentSettings;
 use node::http::UploadBody;
 use sha2::{Digest as _, Sha256};
@@ -804,8 +805,8 @@ fn view(row: &TemplateBuildRow) -> TemplateBuildView {
         start: detail.start,
         ready: detail.ready,
         bytes: detail.bytes,
-        created_at: super::time(row.created_ms),
-        finished_at: row.finished_ms.map(super::time),
+        created_at: time(row.created_ms),
+        finished_at: row.finished_ms.map(time),
     }
 }
 
@@ -818,7 +819,7 @@ fn shown(named: NamedBuild) -> TemplateView {
         tags: tags.into_iter().map(|tag| (tag.tag, tag.build)).collect(),
         build: build.as_ref().map(view),
         builds,
-        created_at: super::time(template.created_ms),
-        updated_at: super::time(template.updated_ms),
+        created_at: time(template.created_ms),
+        updated_at: time(template.updated_ms),
     }
 }

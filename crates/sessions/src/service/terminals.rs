@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{SessionState, SessionTerminalList};
+use api::SessionTerminalList;
 use node::auth::TokenPrincipal;
 use node::http::{Share, ShareOwner};
 
-use super::{SandboxGuard, Sessions, SessionsInner};
+use super::files::SandboxGuard;
+use super::sessions::Sessions;
 use crate::error::SessionError;
 use crate::terminals::{
-    self, DETACH_S_MAX, NewTerminal, SandboxTerminal, SandboxTerminals, TerminalAttachment,
-    TerminalProgram, TerminalTies,
+    self, DETACH_S_MAX, NewTerminal, TerminalAttachment, TerminalHold, TerminalProgram,
+    TerminalTies,
 };
 
 impl SandboxGuard {
@@ -52,7 +53,8 @@ impl SandboxGuard {
         let detach = Duration::from_secs(detach_s.into());
         let new = NewTerminal { id, program, detach, place, window };
         let terminals = Arc::clone(&self.at_work.body.terminals);
-        terminals::open(self, terminals, new, ties)
+        let hold = TerminalHold { ended: Box::pin(self.ended()), keeps: Box::new(self) };
+        terminals::open(hold, terminals, new, ties)
     }
 }
 
@@ -67,7 +69,7 @@ impl Sessions {
         who: &TokenPrincipal,
         id: &str,
     ) -> Result<SessionTerminalList, SessionError> {
-        let terminals = self.ready()?.terminals(&who.tenant, id).await?;
+        let terminals = self.ready()?.directory.terminals(&who.tenant, id).await?;
         Ok(SessionTerminalList { terminals: terminals.map_or_else(Vec::new, |it| it.list()) })
     }
 
@@ -85,8 +87,8 @@ impl Sessions {
     ) -> Result<TerminalAttachment, SessionError> {
         let inner = self.ready()?;
         // Before the session is used: a terminal that is gone wakes no sandbox.
-        let found = inner.terminal(&who.tenant, id, terminal).await?;
-        drop(inner.active(&who.tenant, id).await?);
+        let found = inner.directory.terminal(&who.tenant, id, terminal).await?;
+        drop(inner.lifecycle.active(&who.tenant, id).await?);
         found.attach(from, window)
     }
 
@@ -101,42 +103,10 @@ impl Sessions {
         terminal: &str,
     ) -> Result<(), SessionError> {
         let inner = self.ready()?;
-        let found = inner.terminal(&who.tenant, id, terminal).await?;
-        if let Some(terminals) = inner.terminals(&who.tenant, id).await? {
+        let found = inner.directory.terminal(&who.tenant, id, terminal).await?;
+        if let Some(terminals) = inner.directory.terminals(&who.tenant, id).await? {
             terminals.end(&found);
         }
         Ok(())
-    }
-}
-
-impl SessionsInner {
-    /// Those of the sandbox that a session has here; none without one.
-    async fn terminals(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<Option<Arc<SandboxTerminals>>, SessionError> {
-        if let Some(entry) = self.directory.here(tenant, id) {
-            return Ok(entry.body().map(|body| Arc::clone(&body.terminals)));
-        }
-        match self.directory.row(tenant, id).await?.state {
-            SessionState::Ended => Err(SessionError::Ended),
-            SessionState::Starting
-            | SessionState::Active
-            | SessionState::Paused
-            | SessionState::Stopped
-            | SessionState::Error => Ok(None),
-        }
-    }
-
-    async fn terminal(
-        &self,
-        tenant: &str,
-        id: &str,
-        terminal: &str,
-    ) -> Result<Arc<SandboxTerminal>, SessionError> {
-        let terminals = self.terminals(tenant, id).await?;
-        let found = terminals.and_then(|terminals| terminals.find(terminal));
-        found.ok_or(SessionError::NotFound("terminal"))
     }
 }

@@ -53,7 +53,7 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     assert_eq!(texts(&server.say(&id, "again").await), "You said: again [messages: 2]");
     server.stop_session(&id).await;
     assert!(matches!(
-        server.message(TENANT, &id, message("x")).await,
+        server.conversations().unwrap().send(TENANT, &id, message("x")).await,
         Err(SessionError::Conflict(_))
     ));
     server.resume(TENANT, &id).await.unwrap();
@@ -63,15 +63,16 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     let server = home.start().await;
     server.resume(TENANT, &id).await.unwrap();
     assert_eq!(texts(&server.say(&id, "restart").await), "You said: restart [messages: 4]");
-    let messages = server.messages(TENANT, &id, 0, 100).await.unwrap();
+    let messages = server.conversations().unwrap().messages(TENANT, &id, 0, 100).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["user", "assistant"].repeat(4));
-    let events = server.event_page(TENANT, &id, 0, 1000, Vec::new()).await.unwrap();
+    let events =
+        server.conversations().unwrap().event_page(TENANT, &id, 0, 1000, Vec::new()).await.unwrap();
     assert!(events.is_sorted_by(|a, b| a.seq < b.seq));
     let dones = events.iter().filter(|event| event.kind == SessionEventKind::Done).count();
     assert_eq!(dones, 4);
     // Whoever listens from the beginning hears the same.
-    let mut stream = server.events(TENANT, &id, 0).await.unwrap();
+    let mut stream = server.conversations().unwrap().events(TENANT, &id, 0).await.unwrap();
     let mut heard = Vec::new();
     while heard.len() < events.len() {
         heard.extend(stream.next().await.unwrap().unwrap());
@@ -90,15 +91,21 @@ async fn messages_wait_for_their_turn_and_too_many_are_refused(engine: Engine) {
     let slow = scripted("(time.sleep(0.3), text)[1]");
     server.agents().unwrap().deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
     let id = of(&server, "slow").await;
-    let first = server.message(TENANT, &id, message("one")).await.unwrap();
+    let first = server.conversations().unwrap().send(TENANT, &id, message("one")).await.unwrap();
     let begun = || async {
-        let events = server.event_page(TENANT, &id, 0, 10, vec![SessionEventKind::TurnStart]);
+        let events = server.conversations().unwrap().event_page(
+            TENANT,
+            &id,
+            0,
+            10,
+            vec![SessionEventKind::TurnStart],
+        );
         events.await.unwrap().len() == 1
     };
     server.until("the first one is being worked on", begun).await;
-    let second = server.message(TENANT, &id, message("two")).await.unwrap();
-    let third = server.message(TENANT, &id, message("three")).await.unwrap();
-    let fourth = server.message(TENANT, &id, message("four")).await;
+    let second = server.conversations().unwrap().send(TENANT, &id, message("two")).await.unwrap();
+    let third = server.conversations().unwrap().send(TENANT, &id, message("three")).await.unwrap();
+    let fourth = server.conversations().unwrap().send(TENANT, &id, message("four")).await;
     assert!(matches!(fourth, Err(SessionError::TooMany(_))));
     let all = tokio::join!(hear(first), hear(second), hear(third));
     // W7: each hears its own.
@@ -148,10 +155,11 @@ async fn a_turn_can_be_interrupted(engine: Engine) {
     let slow = scripted("(time.sleep(1000), text)[1] if text == 'slow' else text");
     server.agents().unwrap().deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
     let id = of(&server, "slow").await;
-    assert!(!server.interrupt(TENANT, &id).await.unwrap(), "nothing runs");
+    assert!(!server.conversations().unwrap().interrupt(TENANT, &id).await.unwrap(), "nothing runs");
     assert_eq!(texts(&server.say(&id, "x").await), "x");
-    let turn = server.message(TENANT, &id, message("slow")).await.unwrap();
-    let interrupted = || async { server.interrupt(TENANT, &id).await.unwrap() };
+    let turn = server.conversations().unwrap().send(TENANT, &id, message("slow")).await.unwrap();
+    let interrupted =
+        || async { server.conversations().unwrap().interrupt(TENANT, &id).await.unwrap() };
     server.until("it runs", interrupted).await;
     let turn = hear(turn).await;
     assert!(errors(&turn).contains("interrupt"), "{turn:?}");
@@ -167,10 +175,16 @@ async fn a_turn_without_listeners_is_interrupted_if_it_wants_that(engine: Engine
     let id = of(&server, "slow").await;
     let request =
         api::MessageRequest { on_disconnect: Some(OnDisconnect::Interrupt), ..message("slow") };
-    let turn = server.message(TENANT, &id, request).await.unwrap();
+    let turn = server.conversations().unwrap().send(TENANT, &id, request).await.unwrap();
     drop(turn);
     let over = || async {
-        let events = server.event_page(TENANT, &id, 0, 10, vec![SessionEventKind::Done]);
+        let events = server.conversations().unwrap().event_page(
+            TENANT,
+            &id,
+            0,
+            10,
+            vec![SessionEventKind::Done],
+        );
         events.await.unwrap().len() == 1
     };
     server.until("it is over", over).await;
@@ -299,7 +313,7 @@ async fn a_fork_goes_on_with_the_conversation(engine: Engine) {
     let fork = server.fork(TENANT, &id, 1).await.unwrap().remove(0).id;
     assert_eq!(texts(&server.say(&fork, "two").await), "You said: two [messages: 2]");
     assert_eq!(texts(&server.say(&id, "three").await), "You said: three [messages: 2]");
-    let messages = server.messages(TENANT, &fork, 0, 100).await.unwrap();
+    let messages = server.conversations().unwrap().messages(TENANT, &fork, 0, 100).await.unwrap();
     assert_eq!(messages.len(), 4);
     server.stop().await;
 }

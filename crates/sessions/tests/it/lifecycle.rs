@@ -57,7 +57,7 @@ async fn another_tenant_finds_nothing(engine: Engine) {
         server.resume("tenant-b", &id).await.map(drop),
         server.files("tenant-b", &id).await.map(drop),
         server.sandbox("tenant-b", &id).await.map(drop),
-        server.events("tenant-b", &id, 0).await.map(drop),
+        server.conversations().unwrap().events("tenant-b", &id, 0).await.map(drop),
         server.fork("tenant-b", &id, 1).await.map(drop),
     ] {
         assert!(matches!(error, Err(SessionError::NotFound("session"))), "{error:?}");
@@ -232,12 +232,15 @@ async fn a_snapshot_is_what_new_sessions_start_from(engine: Engine) {
     let server = home.start().await;
     let id = server.plain().await;
     server.out(&id, "echo then >file").await;
-    let snapshot = server.snapshot(TENANT, &id, Some("name".to_owned())).await.unwrap();
+    let snapshot =
+        server.copies().unwrap().snapshot(TENANT, &id, Some("name".to_owned())).await.unwrap();
     server.out(&id, "echo now >file").await;
     server.end(TENANT, &id).await.unwrap();
-    let all = server.snapshots(TENANT, None, None, 10).await.unwrap();
+    let all = server.copies().unwrap().snapshots(TENANT, None, None, 10).await.unwrap();
     assert_eq!(all, std::slice::from_ref(&snapshot));
-    assert!(server.snapshots("tenant-b", None, None, 10).await.unwrap().is_empty());
+    assert!(
+        server.copies().unwrap().snapshots("tenant-b", None, None, 10).await.unwrap().is_empty()
+    );
     let from = CreateSession { snapshot: Some(snapshot.id.clone()), ..CreateSession::default() };
     assert!(matches!(
         server.create("tenant-b", from.clone()).await,
@@ -245,7 +248,7 @@ async fn a_snapshot_is_what_new_sessions_start_from(engine: Engine) {
     ));
     let new = server.create(TENANT, from.clone()).await.unwrap().id;
     assert_eq!(server.out(&new, "cat file").await, "then\n");
-    server.delete_snapshot(TENANT, &snapshot.id).await.unwrap();
+    server.copies().unwrap().delete_snapshot(TENANT, &snapshot.id).await.unwrap();
     assert!(server.create(TENANT, from).await.is_err());
     assert_eq!(server.out(&new, "cat file").await, "then\n");
     server.stop().await;

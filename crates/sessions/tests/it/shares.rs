@@ -262,7 +262,7 @@ async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&Session
     for refused in [
         server.create(TENANT, CreateSession::default()).await.map(drop),
         server.fork(TENANT, id, 1).await.map(drop),
-        server.snapshot(TENANT, id, None).await.map(drop),
+        server.copies().unwrap().snapshot(TENANT, id, None).await.map(drop),
         server.attachments().unwrap().add(TENANT, id, "a", None, content).await.map(drop),
         server.agents().unwrap().deploy(TENANT, agent("late", &[("a", "a")])).await.map(drop),
     ] {
@@ -298,8 +298,8 @@ async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
     for fork in forks {
         server.end(TENANT, &fork.id).await.unwrap();
     }
-    server.snapshot(TENANT, &id, None).await.unwrap();
-    let refused = server.snapshot(TENANT, &id, None).await.map(drop);
+    server.copies().unwrap().snapshot(TENANT, &id, None).await.unwrap();
+    let refused = server.copies().unwrap().snapshot(TENANT, &id, None).await.map(drop);
     assert!(refused.as_ref().is_err_and(is_of("snapshots_max_per_tenant")), "{refused:?}");
     // What it takes.
     let much = Bytes::from(vec![1; 9 << 20]);
@@ -331,7 +331,8 @@ async fn nothing_new_is_made_on_a_full_disk(engine: Engine) {
     server.resume(TENANT, &id).await.unwrap();
     let is_full = |error: &SessionError| matches!(error, SessionError::DiskFull(_));
     check_nothing_new(&server, &id, is_full).await;
-    let refused = server.message(TENANT, &id, message("hello")).await.map(drop);
+    let refused =
+        server.conversations().unwrap().send(TENANT, &id, message("hello")).await.map(drop);
     assert!(refused.as_ref().is_err_and(is_full), "{refused:?}");
     server.end(TENANT, &id).await.unwrap();
     server.stop().await;

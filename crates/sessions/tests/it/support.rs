@@ -242,7 +242,7 @@ impl Server {
 
     /// Sends a message and hears its turn.
     pub(crate) async fn say(&self, id: &str, text: &str) -> Vec<Arc<SessionEvent>> {
-        let stream = self.message(TENANT, id, message(text)).await.unwrap();
+        let stream = self.conversations().unwrap().send(TENANT, id, message(text)).await.unwrap();
         hear(stream).await
     }
 

@@ -56,8 +56,10 @@ pub(super) async fn messages(
     while messages.len() < limit {
         let kinds = vec![Kind::TurnStart, Kind::Message];
         let sessions = caller.sessions();
-        let events =
-            sessions.event_page(&caller.tenant, &session.id, after, LIMIT_MAX, kinds).await?;
+        let events = sessions
+            .conversations()?
+            .event_page(&caller.tenant, &session.id, after, LIMIT_MAX, kinds)
+            .await?;
         let Some(last) = events.last() else { break };
         after = last.seq;
         let told = events.iter().filter_map(|event| message(&session, event));
@@ -78,9 +80,11 @@ async fn inherited(
     }
     let sessions = caller.sessions();
     let kinds = vec![Kind::TurnStart];
-    let own = sessions.event_page(&caller.tenant, &session.id, 0, 1, kinds).await?;
+    let own =
+        sessions.conversations()?.event_page(&caller.tenant, &session.id, 0, 1, kinds).await?;
     let until = own.first().map_or(u64::MAX, |event| event.seq);
-    let before = sessions.messages(&caller.tenant, &session.id, after, limit).await?;
+    let before =
+        sessions.conversations()?.messages(&caller.tenant, &session.id, after, limit).await?;
     let line = |role: &str, content: &Value| match role {
         "user" => json!({ "type": "user", "content": content }),
         _ => json!({ "type": role, "message": { "role": role, "content": content } }),
@@ -142,7 +146,10 @@ pub(super) async fn events(
     }
     let after = page.after.unwrap_or(0);
     let sessions = caller.sessions();
-    let events = sessions.event_page(&caller.tenant, &session.id, after, limit, kinds).await?;
+    let events = sessions
+        .conversations()?
+        .event_page(&caller.tenant, &session.id, after, limit, kinds)
+        .await?;
     let shown: Vec<Value> = events.iter().filter_map(|event| timeline(&session, event)).collect();
     Ok(Json(json!({ "events": shown })))
 }
@@ -210,7 +217,7 @@ pub(super) async fn logs(
     let session = caller.session(&uuid).await?;
     // Whoever has seen nothing says -1.
     let from = page.after.and_then(|after| u64::try_from(after).ok()).map_or(0, |it| it + 1);
-    let lines = caller.sessions().logs(&caller.tenant, &session.id, from).await?;
+    let lines = caller.sessions().conversations()?.logs(&caller.tenant, &session.id, from).await?;
     let lines: Vec<Value> = lines
         .iter()
         .map(|line| {

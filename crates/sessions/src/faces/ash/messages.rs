@@ -52,7 +52,7 @@ pub(super) async fn send(
     let session = caller.active(&uuid).await?;
     let partial = body.include_partial_messages;
     let request = request(body)?;
-    let heard = caller.sessions().message(&caller.tenant, &session.id, request).await;
+    let heard = caller.sessions().conversations()?.send(&caller.tenant, &session.id, request).await;
     let heard = heard.map_err(|error| of_state(error, SessionState::Ended))?;
     let frames = TurnFrames::new(ids::uuid(&session.id), partial);
     Ok(server_sent(heard, frames, drain))

@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, session_id};
 use super::{FACE, ids};
 use crate::error::SessionError;
-use crate::service::{CreateExtras, ListQuery, SessionUpdate, signal_name};
+use crate::program_end::signal_name;
+use crate::service::{CreateExtras, ListQuery, SessionUpdate};
 
 /// Sessions of one answer.
 const LIST_MAX: usize = 1000;

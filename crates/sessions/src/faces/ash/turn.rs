@@ -28,7 +28,7 @@ pub(super) async fn ask(
         on_disconnect: None,
         extra: serde_json::Map::new(),
     };
-    let mut heard = sessions.message(tenant, session, request).await?;
+    let mut heard = sessions.conversations()?.send(tenant, session, request).await?;
     let mut outcome = AshTurnOutcome { text: String::new(), error: None };
     let mut is_done = false;
     while let Some(events) = heard.next().await {

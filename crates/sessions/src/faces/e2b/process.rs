@@ -29,7 +29,8 @@ use tokio::time;
 
 use super::errors::{RpcError, shown};
 use super::frames;
-use crate::service::{SandboxGuard, exec_result};
+use crate::program_end::exec_result;
+use crate::service::SandboxGuard;
 use crate::traces::CommandTrace;
 
 /// Processes of one sandbox that were started from outside and have not ended.

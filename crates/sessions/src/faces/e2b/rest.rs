@@ -492,7 +492,7 @@ impl AuthorizedRequest<'_> {
 
     async fn snapshot(&self, id: &str, body: SnapshotBody) -> Answer {
         self.find(id).await?;
-        let snapshot = self.face.sessions.snapshot(self.tenant, id, body.name).await?;
+        let snapshot = self.face.sessions.copies()?.snapshot(self.tenant, id, body.name).await?;
         Ok((StatusCode::CREATED, Json(shapes::snapshot(&snapshot))).into_response())
     }
 
@@ -544,7 +544,7 @@ impl AuthorizedRequest<'_> {
 
     async fn logs(&self, id: &str, is_old: bool) -> Answer {
         self.find(id).await?;
-        let lines = self.face.sessions.logs(self.tenant, id, 0).await?;
+        let lines = self.face.sessions.conversations()?.logs(self.tenant, id, 0).await?;
         let entries: Vec<Value> = lines.iter().map(shapes::log_entry).collect();
         let answer = match is_old {
             true => {
@@ -564,7 +564,7 @@ impl AuthorizedRequest<'_> {
         // Agents are the owner's to delete, not a client's of sandboxes.
         let sessions = &self.face.sessions;
         let deleted = match id.starts_with(SNAPSHOT_PREFIX) {
-            true => sessions.delete_snapshot(self.tenant, id).await,
+            true => sessions.copies()?.delete_snapshot(self.tenant, id).await,
             false => sessions.templates()?.delete(self.tenant, id).await,
         };
         match deleted {

@@ -326,7 +326,7 @@ impl TemplateService {
     }
 
     /// Cancels the builds of this server, and waits until they are over.
-    pub(in crate::service) async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         let running: Vec<Arc<RunningBuild>> = self.running.lock().values().cloned().collect();
         running.iter().for_each(|build| build.cancel());
         let all = running.iter().map(|build| build.over());
@@ -385,10 +385,7 @@ impl TemplateService {
 
     /// Ends builds that their servers did not: this one's when it starts, and those of servers that
     /// are gone.
-    pub(in crate::service) async fn end_lost_builds(
-        &self,
-        of_this_server: bool,
-    ) -> Result<(), SessionError> {
+    pub(crate) async fn end_lost_builds(&self, of_this_server: bool) -> Result<(), SessionError> {
         if of_this_server {
             self.table.forget_uses().await?;
         }

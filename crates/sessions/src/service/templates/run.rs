@@ -1,6 +1,7 @@
 //! Commands of steps: what they write, how they end, and what they read.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 use std::time::Instant;
 
 use sandbox::{ProcessEnd, ProcessHandle, ProcessStreams, SandboxedSession, SessionProgram};
@@ -12,11 +13,10 @@ use tokio::time;
 use super::log::BuildLog;
 use super::plan::{LayerStep, PIP_INSTALL, StepAction};
 use crate::error::SessionError;
+use crate::program_end::signal_name;
 use crate::service::environment::environment;
 use crate::service::objects::SessionObjects;
-use crate::service::program_end::signal_name;
 use crate::store::rows::TemplateArchiveRow;
-use std::time::Duration;
 
 /// Bytes of the end of a step's output that its failure repeats.
 const TAIL_BYTES: usize = 2 << 10;

@@ -75,7 +75,7 @@ impl TemplateService {
 
 impl TemplateService {
     /// The environment that a session's template adds to its own; none when the build is gone.
-    pub(in crate::service) async fn env_of(
+    pub(crate) async fn env_of(
         &self,
         tenant: &str,
         kept: &SessionTemplate,

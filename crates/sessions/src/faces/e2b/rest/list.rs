@@ -205,7 +205,10 @@ impl AuthorizedRequest<'_> {
         let sessions = &self.face.sessions;
         loop {
             let session = wanted.sandbox.as_deref();
-            let all = sessions.snapshots(self.tenant, session, before.as_deref(), PAGE_MAX).await?;
+            let all = sessions
+                .copies()?
+                .snapshots(self.tenant, session, before.as_deref(), PAGE_MAX)
+                .await?;
             let is_last = all.len() < PAGE_MAX;
             before = all.last().map(|snapshot| snapshot.id.clone());
             found.extend(

@@ -7,221 +7,36 @@
 //! whoever has the session next, because this server is lost, goes on with it. What has begun is
 //! durable before the agent is told, so that nothing is told twice.
 
-mod streams;
-mod waiting;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use api::{MessageContent, MessageRequest, SessionEvent, SessionEventKind, SessionState};
+use api::{MessageRequest, SessionEventKind};
 use node::clock;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-pub use self::streams::{EventStream, MessageStream};
-use super::entry::{SandboxUse, SessionEntry};
-use super::logs::AgentLogLine;
-use super::open_turns::{MessageKeeping, OpenTurn, QueuedMessage};
-use super::{Sessions, SessionsInner};
+use super::SessionLifecycle;
 use crate::agent::{TurnId, TurnInput, TurnOutcome};
 use crate::config::SnapshotPolicy;
 use crate::error::SessionError;
-use crate::metrics::{SessionCounters, TimedOperation};
-use crate::store::rows::{MessageRow, UsageRow};
-use crate::store::{PAGE_MAX, WaitingMessage};
+use crate::metrics::TimedOperation;
+use crate::service::entry::{SandboxUse, SessionEntry};
+use crate::service::open_turns::{MessageKeeping, OpenTurn, QueuedMessage};
+use crate::service::streams::MessageStream;
+use crate::store::WaitingMessage;
+use crate::store::rows::UsageRow;
 use crate::traces::TurnTrace;
 
-/// Blocks of one message.
-const BLOCKS_MAX: usize = 1000;
 /// Processes that are told one message, when those before could not be.
 const TRIES_MAX: u32 = 3;
 /// Error of a turn that somebody stopped before it could begin.
-const INTERRUPTED: &str = "the turn was interrupted";
-
-impl SessionEntry {
-    /// Notes what an agent says in a turn: when it begins, and how often it uses tools.
-    pub(super) fn note(
-        &self,
-        turn: &TurnId,
-        kind: SessionEventKind,
-        data: &Value,
-        metrics: &SessionCounters,
-    ) {
-        let current = self.state.lock().turns.current.clone();
-        let Some(current) = current.filter(|current| current.id == *turn) else { return };
-        if !current.has_begun.swap(true, Ordering::Relaxed) {
-            metrics.took(TimedOperation::FirstEvent, clock::now().duration_since(current.arrived));
-        }
-        if kind == SessionEventKind::ToolUse {
-            current.tool_calls.fetch_add(1, Ordering::Relaxed);
-        }
-        current.trace.saw(kind, data);
-    }
-}
-
-/// A message of the conversation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ConversationMessage {
-    /// Number, among those of the session's events.
-    pub seq: u64,
-    /// When (milliseconds since 1970).
-    pub at_ms: u64,
-    /// The turn that it belongs to.
-    pub turn: Option<String>,
-    /// `user` or `assistant`.
-    pub role: String,
-    /// Text or blocks.
-    pub content: Value,
-}
+pub(super) const INTERRUPTED: &str = "the turn was interrupted";
 
 /// A message that is in line.
-struct TakenMessage {
-    stream: MessageStream,
+pub(in crate::service) struct TakenMessage {
+    pub(in crate::service) stream: MessageStream,
     /// To be kept, where it waits.
-    waiting: Option<WaitingMessage>,
-}
-
-impl Sessions {
-    /// Takes a message. It is told to the agent when the ones before it are done with.
-    ///
-    /// # Errors
-    /// `Conflict` when the session is not active; `TooMany` when too many wait already; `DiskFull`
-    /// when what it writes down may not fit.
-    pub async fn message(
-        &self,
-        tenant: &str,
-        id: &str,
-        request: MessageRequest,
-    ) -> Result<MessageStream, SessionError> {
-        let inner = self.ready()?;
-        let arrived = clock::now();
-        check(&request)?;
-        inner.storage.check_free().await?;
-        let mut entry = inner.acquire(tenant, id).await?;
-        let turn: TurnId = inner.ids.next("turn_").into();
-        let mut request = Some(request);
-        loop {
-            if let Some(taken) = inner.take_message(&entry, &turn, &mut request, arrived)? {
-                if let Some(waiting) = taken.waiting {
-                    inner.keep_message(&taken.stream, waiting).await?;
-                }
-                return Ok(taken.stream);
-            }
-            // Active without a sandbox: only for a moment, or until somebody asks.
-            // Whoever made one may have had to look for the session again.
-            entry = Arc::clone(&inner.with_body(&entry).await?.entry);
-        }
-    }
-
-    /// Stops the turn that runs. Whether there was one.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn interrupt(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
-        let inner = self.ready()?;
-        let Some(entry) = inner.directory.here(tenant, id) else {
-            return inner.directory.row(tenant, id).await.map(|_| false);
-        };
-        let stopped = entry.state.lock().turns.stop_current();
-        Ok(stopped.is_some())
-    }
-
-    /// Listens to a session, from the event after `after` on.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn events(
-        &self,
-        tenant: &str,
-        id: &str,
-        after: u64,
-    ) -> Result<EventStream, SessionError> {
-        let inner = self.ready()?;
-        if let Some(entry) = inner.directory.here(tenant, id) {
-            entry.listeners.fetch_add(1, Ordering::AcqRel);
-            let events = entry.log.subscribe(after);
-            return Ok(EventStream { entry: Some(entry), events });
-        }
-        let row = inner.directory.row(tenant, id).await?;
-        let log = inner.writer.follow(id);
-        if row.state == SessionState::Ended {
-            // Who listens is told what there is, and does not wait for more.
-            log.close();
-        }
-        Ok(EventStream { entry: None, events: log.subscribe(after) })
-    }
-
-    /// The number of the latest event of a session.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn last_seq(&self, tenant: &str, id: &str) -> Result<u64, SessionError> {
-        let inner = self.ready()?;
-        match inner.directory.here(tenant, id) {
-            Some(entry) => Ok(entry.log.last_seq()),
-            None => Ok(inner.directory.row(tenant, id).await?.last_seq),
-        }
-    }
-
-    /// Events of a session that are kept, above number `after`: of these kinds, or of all.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn event_page(
-        &self,
-        tenant: &str,
-        id: &str,
-        after: u64,
-        limit: usize,
-        kinds: Vec<SessionEventKind>,
-    ) -> Result<Vec<SessionEvent>, SessionError> {
-        let inner = self.ready()?;
-        inner.directory.settled(tenant, id).await?;
-        inner.store.event_page(id, after, u64::MAX, limit.clamp(1, PAGE_MAX), kinds).await
-    }
-
-    /// Messages of a session above number `after`.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn messages(
-        &self,
-        tenant: &str,
-        id: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<ConversationMessage>, SessionError> {
-        let inner = self.ready()?;
-        inner.directory.settled(tenant, id).await?;
-        let rows = inner.store.messages(id, after, limit.clamp(1, PAGE_MAX)).await?;
-        let message = |row: MessageRow| ConversationMessage {
-            seq: row.seq,
-            at_ms: row.at_ms,
-            turn: row.turn,
-            role: row.role,
-            content: row.content,
-        };
-        Ok(rows.into_iter().map(message).collect())
-    }
-
-    /// Lines of the agent's standard error and of the server, from number `from` on; those of this
-    /// life only.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn logs(
-        &self,
-        tenant: &str,
-        id: &str,
-        from: u64,
-    ) -> Result<Vec<AgentLogLine>, SessionError> {
-        let inner = self.ready()?;
-        match inner.directory.here(tenant, id) {
-            Some(entry) => Ok(entry.lines.lock().from(from)),
-            None => inner.directory.row(tenant, id).await.map(|_| Vec::new()),
-        }
-    }
+    pub(in crate::service) waiting: Option<WaitingMessage>,
 }
 
 /// Traces the wait for an agent, which may have to be started.
@@ -230,23 +45,9 @@ async fn started<T>(agent: impl Future<Output = T>) -> T {
     agent.await
 }
 
-fn check(request: &MessageRequest) -> Result<(), SessionError> {
-    match &request.content {
-        MessageContent::Text(text) if text.is_empty() => {
-            return Err(SessionError::invalid("content", "is empty"));
-        }
-        MessageContent::Blocks(blocks) if blocks.is_empty() || blocks.len() > BLOCKS_MAX => {
-            let message = format!("must have 1 to {BLOCKS_MAX} blocks");
-            return Err(SessionError::invalid("content", message));
-        }
-        MessageContent::Text(_) | MessageContent::Blocks(_) => {}
-    }
-    Ok(())
-}
-
-impl SessionsInner {
+impl SessionLifecycle {
     /// Puts a message in line; none when the session has no sandbox at the moment.
-    fn take_message(
+    pub(in crate::service) fn take_message(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
         id: &TurnId,
@@ -299,7 +100,7 @@ impl SessionsInner {
     }
 
     /// Takes the messages of a session one after the other.
-    async fn work_off(self: Arc<Self>, mut at_work: SandboxUse) {
+    pub(in crate::service) async fn work_off(self: Arc<Self>, mut at_work: SandboxUse) {
         let entry = Arc::clone(&at_work.entry);
         loop {
             let (queued, body) = {

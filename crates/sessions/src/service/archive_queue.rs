@@ -1,4 +1,8 @@
-//! Bounds on disks that are on their way to the object store.
+//! Moves disks of cold sessions to the object store, behind the requests that needed their room.
+//!
+//! A sandbox needs memory and processes that its predecessor gave up; the predecessor's disk may
+//! leave later. So that a store that is slow does not fill this server's disk, the number of disks
+//! on their way is bounded: beyond it a request waits for its own.
 
 use std::sync::Arc;
 

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use api::{OnDisconnect, SessionState};
 
-use super::{INTERRUPTED, MessageStream};
+use super::SessionLifecycle;
+use super::turns::INTERRUPTED;
 use crate::error::SessionError;
-use crate::service::SessionsInner;
 use crate::service::detached::detached;
 use crate::service::entry::{SandboxUse, SessionEntry};
 use crate::service::open_turns::{MessageKeeping, OpenTurn, QueuedMessage};
 use crate::service::storage::StorageRequest;
+use crate::service::streams::MessageStream;
 use crate::store::WaitingMessage;
 
-impl SessionsInner {
+impl SessionLifecycle {
     /// Keeps a message that waits; whoever sent it may go away meanwhile.
     ///
     /// # Errors
     /// When it cannot be kept: its turn does not begin then.
-    pub(super) async fn keep_message(
+    pub(in crate::service) async fn keep_message(
         self: &Arc<Self>,
         stream: &MessageStream,
         message: WaitingMessage,
@@ -106,7 +107,11 @@ impl SessionsInner {
 
     /// Removes messages from the store whose turns have begun, when that is durable. False when the
     /// session is another server's by now.
-    pub(super) async fn begun(&self, entry: &SessionEntry, turns: &[Arc<OpenTurn>]) -> bool {
+    pub(in crate::service) async fn begun(
+        &self,
+        entry: &SessionEntry,
+        turns: &[Arc<OpenTurn>],
+    ) -> bool {
         if entry.log.settle().await.is_err() {
             return false;
         }

@@ -7,20 +7,20 @@ use api::SessionState;
 use node::clock;
 use node::task::Boxed;
 
-use super::SessionsInner;
-use super::admission::SandboxEviction;
-use super::books::EvictionDuty;
-use super::detached::detached;
-use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
+use super::SessionLifecycle;
 use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
+use crate::service::admission::SandboxEviction;
+use crate::service::books::EvictionDuty;
+use crate::service::detached::detached;
+use crate::service::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use crate::workspace::DiskSource;
 
-impl SessionsInner {
+impl SessionLifecycle {
     /// Makes the sandbox of a session that has none, for its caller to work with: nobody takes it
     /// away in between. What its template starts has been started then. The caller holds its
     /// transition.
-    pub(super) async fn bring_up(
+    pub(in crate::service) async fn bring_up(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
     ) -> Result<(DiskSource, SandboxUse), SessionError> {
@@ -76,7 +76,7 @@ impl SessionsInner {
     }
 
     /// Gives a session the sandbox that was just made for it, for its caller to work with.
-    pub(super) fn install_at_work(
+    pub(in crate::service) fn install_at_work(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
         body: Arc<SessionSandbox>,
@@ -89,7 +89,11 @@ impl SessionsInner {
     }
 
     /// Gives a session its sandbox, and has it watched.
-    pub(super) fn install(self: &Arc<Self>, entry: &Arc<SessionEntry>, body: Arc<SessionSandbox>) {
+    pub(in crate::service) fn install(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        body: Arc<SessionSandbox>,
+    ) {
         entry.state.lock().body = Some(Arc::clone(&body));
         let (inner, entry, ended) = (Arc::clone(self), Arc::clone(entry), body.ended());
         node::task::spawn(async move {
@@ -122,7 +126,11 @@ impl SessionsInner {
 
     /// Ends the sandbox of a session: first the agent by itself, then everything. The caller holds
     /// its transition, and what is in its way of work is over or may be lost.
-    pub(super) async fn put_down(&self, entry: &Arc<SessionEntry>, body: &Arc<SessionSandbox>) {
+    pub(in crate::service) async fn put_down(
+        &self,
+        entry: &Arc<SessionEntry>,
+        body: &Arc<SessionSandbox>,
+    ) {
         self.books.cold(&entry.key, &body.uses, clock::now());
         self.sandboxes.end(body).await;
         let mut state = entry.state.lock();
@@ -133,7 +141,7 @@ impl SessionsInner {
 
     /// Works with a session's sandbox, which is made when there is none. Does not change where the
     /// session is.
-    pub(super) async fn with_body(
+    pub(in crate::service) async fn with_body(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
     ) -> Result<SandboxUse, SessionError> {
@@ -156,9 +164,24 @@ impl SessionsInner {
         })
         .await
     }
+
+    /// Begins to work with a session that takes messages and commands.
+    pub(in crate::service) async fn active(
+        self: &Arc<Self>,
+        tenant: &str,
+        id: &str,
+    ) -> Result<SandboxUse, SessionError> {
+        let entry = self.acquire(tenant, id).await?;
+        entry.state.lock().active()?;
+        let at_work = self.with_body(&entry).await?;
+        // It may have been paused while its sandbox was looked for.
+        at_work.entry.state.lock().active()?;
+        self.directory.touch(&at_work.entry);
+        Ok(at_work)
+    }
 }
 
-impl SandboxEviction for SessionsInner {
+impl SandboxEviction for SessionLifecycle {
     fn perform(self: Arc<Self>, duty: EvictionDuty) -> Boxed<'static, ()> {
         Box::pin(async move {
             match duty {

@@ -7,25 +7,18 @@ use api::{ErrorCode, SessionState};
 use node::task::Boxed;
 use tokio::time;
 
-use super::entry::SessionEntry;
-use super::{SessionsInner, takeover};
+use super::SessionLifecycle;
 use crate::error::SessionError;
+use crate::service::directory::SessionUse;
+use crate::service::entry::SessionEntry;
+use crate::service::takeover;
 
 /// Pause before room for a session is asked for again that has messages waiting.
 const ROOM_PAUSE: Duration = Duration::from_secs(1);
 
-/// Purpose for which a session is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SessionUse {
-    /// To work with its files, sooner or later.
-    Work,
-    /// To end it.
-    End,
-}
-
-impl SessionsInner {
+impl SessionLifecycle {
     /// A session to work with: this server's already, or made so.
-    pub(super) async fn acquire(
+    pub(in crate::service) async fn acquire(
         self: &Arc<Self>,
         tenant: &str,
         id: &str,
@@ -33,7 +26,7 @@ impl SessionsInner {
         self.acquire_for(tenant, id, SessionUse::Work).await
     }
 
-    pub(super) async fn acquire_for(
+    pub(in crate::service) async fn acquire_for(
         self: &Arc<Self>,
         tenant: &str,
         id: &str,
