@@ -18,37 +18,35 @@ use crate::service::Sessions;
 /// are asked again.
 const COUNTS_AGE_MAX: Duration = Duration::from_secs(1);
 
-impl Sessions {
-    /// Returns the sandboxes of a caller's tenant at all nodes; for an operator those of all.
-    pub async fn counts_everywhere(&self, who: &TokenPrincipal) -> SandboxCounts {
-        let mut counts = self.counts_for(who);
-        if let Some(others) = self.other_nodes() {
-            let tenant = (!who.operator).then_some(&*who.tenant);
-            counts.add(&others.counts(tenant).await);
-        }
-        counts
+/// Returns the sandboxes of a caller's tenant at all nodes; for an operator those of all.
+pub(crate) async fn counts_everywhere(sessions: &Sessions, who: &TokenPrincipal) -> SandboxCounts {
+    let mut counts = sessions.counts_for(who);
+    if let Some(others) = sessions.other_nodes() {
+        let tenant = (!who.operator).then_some(&*who.tenant);
+        counts.add(&others.counts(tenant).await);
     }
+    counts
+}
 
-    /// Returns all sandboxes of all nodes, as they were a moment ago.
-    pub(crate) async fn recent_counts(&self) -> SandboxCounts {
-        let mut counts = self.counts();
-        if let Some(others) = self.other_nodes() {
-            // Whoever comes meanwhile waits for the same answer.
-            let mut known = others.counted.lock().await;
-            let now = clock::now();
-            let is_recent = |at: Instant| now.saturating_duration_since(at) < COUNTS_AGE_MAX;
-            let of_others = match *known {
-                Some((at, counts)) if is_recent(at) => counts,
-                _ => {
-                    let counts = others.counts(None).await;
-                    *known = Some((now, counts));
-                    counts
-                }
-            };
-            counts.add(&of_others);
-        }
-        counts
+/// Returns all sandboxes of all nodes, as they were a moment ago.
+pub(crate) async fn recent_counts(sessions: &Sessions) -> SandboxCounts {
+    let mut counts = sessions.counts();
+    if let Some(others) = sessions.other_nodes() {
+        // Whoever comes meanwhile waits for the same answer.
+        let mut known = others.counted.lock().await;
+        let now = clock::now();
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < COUNTS_AGE_MAX;
+        let of_others = match *known {
+            Some((at, counts)) if is_recent(at) => counts,
+            _ => {
+                let counts = others.counts(None).await;
+                *known = Some((now, counts));
+                counts
+            }
+        };
+        counts.add(&of_others);
     }
+    counts
 }
 
 /// Routes for other nodes.

@@ -20,7 +20,7 @@
 //! | file | what |
 //! |---|---|
 //! | `http.rs`, `faces.rs` | the native interface, and those of Ash and E2B |
-//! | `service.rs` | every operation without HTTP, one file per kind in `service/` |
+//! | `service.rs` | every operation without HTTP, one file per owner of state in `service/` |
 //! | `service/backup.rs` | disks and layers in a backup of the server |
 //! | `service/templates.rs` | templates: plans with keys of layers, builds, start commands |
 //! | `agent.rs`, `turn.rs` | one agent process and its runtimes; the states of a turn, pure |
@@ -29,7 +29,7 @@
 //! | `events.rs` | the log of a session: numbers, listeners, the writer behind |
 //! | `model.rs` | the relay to the model; `model/door.rs` is the one of a grant, with budgets |
 //! | `workspace.rs` | disks and layers, here and in the object store |
-//! | `store.rs` | the only SQL of this crate |
+//! | `store.rs` | the only SQL of this crate, one table type for each kind of rows |
 //! | `other_nodes.rs`, `everywhere.rs` | other nodes with sessions, and figures of all |
 //! | `routing.rs` | which session a request is about, and which server has it |
 //! | `config.rs`, `error.rs`, `metrics.rs` | the `[sessions]` table, failures, figures |
@@ -66,4 +66,4 @@ pub use interpreter::fuzzing as context_frames;
 pub use interpreter::{ForkHazards, ModuleHazard, ParkedImports};
 pub use model::door as model_door;
 pub use routing::{SessionHolder, SessionInterface, SessionOwners, session_of};
-pub use service::{SessionActivity, SessionFileNames, Sessions};
+pub use service::{SessionActivity, SessionFileNames, Sessions, move_to_server};

@@ -1,13 +1,32 @@
 //! Every operation on agents and sessions, without a word of HTTP.
 //!
-//! [`Sessions`] has them; each begins by looking for what it is about among what the caller's
-//! tenant has. A session that this server works with is an `Entry` in memory, which is the truth
-//! of it; its row is written behind by its log. Sessions that nobody works with are rows, and
-//! whoever wants to work with one claims it first.
+//! [`Sessions`] is what callers have. It is composed (`compose.rs`) of owners, each with its own
+//! state and what it needs of others; handlers take an owner from it and call that:
+//! `sessions.templates()?.list(tenant)`. What an owner needs is given to it when it is made, so
+//! that none of them knows the whole.
 //!
-//! Who does what: `books` says who has a place; `body` makes and ends sandboxes; `lifecycle` moves
-//! a session from state to state; `create`, `fork`, `turns`, `exec`, `files` are what callers
-//! want; `prewarm`, `sweeps`, `drain` and `recover` go on by themselves.
+//! | owner | state, and what it is asked for |
+//! |---|---|
+//! | `directory.rs` | sessions that this server works with; their rows, written behind |
+//! | `cluster.rs` | the lease, the other nodes, and who goes on with what |
+//! | `books.rs`, `admission.rs` | places of sandboxes, and who gives way for them |
+//! | `factory.rs`, `starts.rs` | sandboxes: made over a disk, and ended |
+//! | `gates.rs`, `credentials.rs` | grants of sandboxes; secrets of tenants |
+//! | `launch.rs`, `start_command.rs` | the agent of a session, and what its template starts |
+//! | `prewarm.rs` | sandboxes that are made before anybody asks |
+//! | `disk_archive.rs`, `prefetch.rs` | files in the object store, and those fetched ahead |
+//! | `storage.rs`, `objects.rs` | bounds of what tenants keep; folders and archives |
+//! | `lifecycle.rs` | transitions of one session, its sandbox and its turns |
+//! | `create.rs`, `fork.rs` | new sessions, copies and snapshots |
+//! | `conversations.rs`, `exec.rs`, `terminals.rs`, `grants.rs` | what callers do in a session |
+//! | `agents.rs`, `templates.rs` | agents with their versions; templates with their builds |
+//! | `attachments.rs`, `documents.rs`, `usage.rs` | records beside sessions |
+//! | `background.rs` | work that goes on by itself: `lease_keeper.rs`, `takeover.rs`, `drain.rs`, |
+//! | | `sweeps.rs`, and `recover.rs` at the start |
+//!
+//! A session that this server works with is a `SessionEntry` in the directory, which is the truth
+//! of it. Sessions that nobody works with are rows, and whoever wants to work with one claims it
+//! first.
 
 mod activity;
 mod admission;
@@ -71,14 +90,16 @@ pub use self::activity::SessionActivity;
 pub use self::agents::AgentService;
 pub use self::agents::folder::FolderEntry;
 pub use self::attachments::{ATTACHMENT_BYTES_MAX, SessionAttachments, StoredAttachment};
-pub use self::backup::SessionFileNames;
+pub use self::backup::{SessionFileNames, move_to_server};
 pub use self::conversations::{ConversationMessage, SessionConversations};
 pub use self::credentials::CredentialVault;
 pub use self::documents::{FaceDocument, FaceDocuments};
-pub use self::exec::{ExecEvent, ExecStream};
+pub use self::exec::{ExecEvent, ExecStream, SessionCommands};
 pub(crate) use self::fence::SessionFence;
 pub use self::files::{SandboxGuard, SessionFiles};
 pub use self::fork::SessionCopies;
+pub use self::grants::GrantReaders;
+pub(crate) use self::grants::deployed_grants;
 pub use self::logs::{AgentLogLine, LogLevel};
 pub use self::parts::{HandoverTerms, ReadyNodes, SessionParts};
 pub use self::requests::{CreateExtras, DeadlineAction, ListQuery, SessionUpdate};

@@ -23,7 +23,6 @@ use node::data_dir::write_atomic;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use serde_json::{Value, json};
-use sessions::Sessions;
 
 use super::manifest::{STORE_NAME, WAREHOUSE};
 use super::unpack::{ArchiveUnpacker, CheckedArchive};
@@ -152,7 +151,7 @@ async fn rename_server(
     let url = StoreUrl::Sqlite(directory.join(STORE_NAME));
     let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await?;
     let new = IdGenerator::new()?.next("srv_");
-    let sessions = Sessions::move_to_server(&store, old, &new).await?;
+    let sessions = sessions::move_to_server(&store, old, &new).await?;
     NodeRegistry::open(&store).await?.forget(old).await?;
     if args.pause_queue {
         let jobs = config.executions.jobs.queue();

@@ -47,6 +47,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::call::{AshCaller, AshFailure};
+use crate::everywhere::recent_counts;
 use crate::http::fence::{self, FencedInterface};
 use crate::routing::SessionInterface;
 use crate::service::{FaceDocument, Sessions};
@@ -213,7 +214,7 @@ fn of_records() -> Router<AshContext> {
 
 /// `GET /health`: for everybody, and with nothing that is a secret.
 async fn health(State(face): State<AshContext>) -> Json<Value> {
-    let counts = face.sessions.recent_counts().await;
+    let counts = recent_counts(&face.sessions).await;
     let resident = counts.total.saturating_sub(counts.cold);
     let uptime = clock::now().duration_since(face.shared.started).as_secs();
     let status = match face.sessions.why_unavailable() {

@@ -12,7 +12,7 @@ use node::http::{self, JsonBody, query};
 use serde::Deserialize;
 
 use super::{FilePath, SessionIdPath};
-use crate::service::{FolderEntry, Sessions};
+use crate::service::{FolderEntry, Sessions, deployed_grants};
 
 /// Version to use; the active one when absent.
 #[derive(Debug, Default, Deserialize)]
@@ -27,7 +27,7 @@ pub(super) async fn deploy(
     JsonBody(mut request): JsonBody<DeployRequest>,
 ) -> Result<(StatusCode, axum::Json<AgentView>), http::HttpError> {
     // The service takes nothing from the folder: not everybody who deploys has been asked for it.
-    let grants = Sessions::deployed_grants(&request)?;
+    let grants = deployed_grants(&request)?;
     sessions.authorize(&who, &grants)?;
     request.grants = Some(grants);
     // Boxed: it holds a whole folder.

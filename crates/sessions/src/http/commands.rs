@@ -29,10 +29,10 @@ pub(super) async fn exec(
 ) -> Result<Response, http::HttpError> {
     if !accepts(&headers, "text/event-stream") {
         // A caller that goes away takes its command with it.
-        let result = Box::pin(sessions.exec(&who.tenant, &id, request)).await?;
+        let result = Box::pin(sessions.commands()?.run(&who.tenant, &id, request)).await?;
         return Ok(axum::Json(result).into_response());
     }
-    let stream = sessions.exec_stream(&who.tenant, &id, request).await?;
+    let stream = sessions.commands()?.stream(&who.tenant, &id, request).await?;
     Ok(server_sent(exec_events(stream)))
 }
 

@@ -17,7 +17,7 @@ pub(super) async fn query(
     JsonBody(query): JsonBody<GrantQuery>,
 ) -> Result<axum::Json<GrantQueryResult>, http::HttpError> {
     // A caller that goes away takes its statement with it.
-    let result = Box::pin(sessions.query_grant(&who.tenant, &id, &name, query)).await?;
+    let result = Box::pin(sessions.grants()?.query(&who.tenant, &id, &name, query)).await?;
     Ok(axum::Json(result))
 }
 
@@ -36,6 +36,6 @@ pub(super) async fn describe(
     uri: Uri,
 ) -> Result<axum::Json<GrantDescription>, http::HttpError> {
     let DescribeQuery { name } = http::query(&uri)?;
-    let described = Box::pin(sessions.describe_grant(&who.tenant, &id, &grant, name)).await?;
+    let described = Box::pin(sessions.grants()?.describe(&who.tenant, &id, &grant, name)).await?;
     Ok(axum::Json(described))
 }

@@ -15,6 +15,7 @@ use node::http::{self, JsonBody, query};
 use serde::Deserialize;
 
 use super::{SessionIdPath, page_size};
+use crate::everywhere::counts_everywhere;
 use crate::service::{ListQuery, SessionUpdate, Sessions};
 
 /// Sessions on a page of a list, unless the caller says otherwise, and at most.
@@ -205,6 +206,6 @@ pub(super) async fn counts(
     let CountsQuery { here } = query(&uri)?;
     Ok(axum::Json(match here {
         true => sessions.counts_for(&who),
-        false => sessions.counts_everywhere(&who).await,
+        false => counts_everywhere(&sessions, &who).await,
     }))
 }

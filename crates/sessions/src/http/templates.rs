@@ -199,7 +199,7 @@ pub(super) async fn has_archive(
     SessionIdPath(hash): SessionIdPath,
 ) -> Result<StatusCode, http::HttpError> {
     let upload = ArchiveUpload { tenant: &who.tenant, kind: ArchiveHash::Content, hash: &hash };
-    match sessions.templates()?.has_archive(upload).await? {
+    match sessions.templates()?.archives().has(upload).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(crate::error::SessionError::NotFound("archive").into()),
     }
@@ -212,6 +212,6 @@ pub(super) async fn put_archive(
     body: UploadBody,
 ) -> Result<axum::Json<TemplateArchive>, http::HttpError> {
     let upload = ArchiveUpload { tenant: &who.tenant, kind: ArchiveHash::Content, hash: &hash };
-    let bytes = sessions.templates()?.put_archive(upload, body).await?;
+    let bytes = sessions.templates()?.archives().put(upload, body).await?;
     Ok(axum::Json(TemplateArchive { archive: hash, bytes }))
 }

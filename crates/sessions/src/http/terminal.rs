@@ -223,7 +223,7 @@ pub(super) async fn open(
             guard.open_terminal(program, detach_s, place, window, ties)?
         }
         TerminalQuery::Attach { id: terminal, from, size, window } => {
-            let client = sessions.attach_terminal(&who, &id, &terminal, from, window).await?;
+            let client = sessions.terminals()?.attach(&who, &id, &terminal, from, window).await?;
             if let (Some(TerminalSize { rows, cols }), Some(input)) = (size, client.input()) {
                 // Whose program has ended has no use for a size.
                 drop(input.handle.resize(sandbox::TerminalDimensions { rows, cols }));
@@ -265,7 +265,7 @@ pub(super) async fn list(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<SessionTerminalList>, http::HttpError> {
-    Ok(axum::Json(sessions.terminals(&who, &id).await?))
+    Ok(axum::Json(sessions.terminals()?.list(&who, &id).await?))
 }
 
 /// `DELETE /v1/sessions/{id}/terminals/{terminal}`.
@@ -274,7 +274,7 @@ pub(super) async fn end(
     who: TokenPrincipal,
     FilePath(id, terminal): FilePath,
 ) -> Result<StatusCode, http::HttpError> {
-    sessions.end_terminal(&who, &id, &terminal).await?;
+    sessions.terminals()?.end(&who, &id, &terminal).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

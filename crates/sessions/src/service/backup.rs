@@ -71,23 +71,21 @@ impl Sessions {
             Err(SessionError::internal(format!("the disk {id} is in use all the time")))
         })
     }
+}
 
-    /// Makes the sessions of a restored store those of a server with a new id, which has their
-    /// disks. Brings the tables up to date first. Returns how many there are.
-    ///
-    /// # Errors
-    /// When the store cannot be used, or is of a newer version.
-    pub fn move_to_server<'a>(
-        store: &'a SqlStore,
-        from: &'a str,
-        to: &'a str,
-    ) -> Boxed<'a, Result<u64, SqlStoreError>> {
-        Box::pin(async move {
-            SessionStore::open(store.clone()).await?;
-            let (from, to) = (from.to_owned(), to.to_owned());
-            store
-                .transact_idempotent("sessions.move", move |it| change_server(it, &from, &to))
-                .await
-        })
-    }
+/// Makes the sessions of a restored store those of a server with a new id, which has their
+/// disks. Brings the tables up to date first. Returns how many there are.
+///
+/// # Errors
+/// When the store cannot be used, or is of a newer version.
+pub fn move_to_server<'a>(
+    store: &'a SqlStore,
+    from: &'a str,
+    to: &'a str,
+) -> Boxed<'a, Result<u64, SqlStoreError>> {
+    Box::pin(async move {
+        SessionStore::open(store.clone()).await?;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        store.transact_idempotent("sessions.move", move |it| change_server(it, &from, &to)).await
+    })
 }

@@ -27,9 +27,11 @@ use super::directory::SessionDirectory;
 use super::disk_archive::DiskArchive;
 use super::documents::FaceDocuments;
 use super::drain::SessionHandover;
+use super::exec::SessionCommands;
 use super::factory::SandboxFactory;
 use super::fork::SessionCopies;
 use super::gates::GrantGates;
+use super::grants::GrantReaders;
 use super::launch::{ModelAccess, ProgramLauncher};
 use super::lease_keeper::LeaseKeeper;
 use super::lifecycle::{LifecycleParts, SessionLifecycle};
@@ -45,6 +47,7 @@ use super::sweeps::SessionSweeper;
 use super::sweeps::timers::SweepTimers;
 use super::takeover::SessionTakeover;
 use super::templates::TemplateService;
+use super::terminals::SessionTerminals;
 use super::usage::UsageReports;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
@@ -227,9 +230,15 @@ impl SessionsInner {
             Arc::clone(&owners.launcher),
         );
         let disk_archive = || Arc::clone(&owners.disk_archive);
+        let gates = || Arc::clone(&owners.gates);
+        let launcher = Arc::clone(&owners.launcher);
+        let commands = SessionCommands::new(&shared, lifecycle(), launcher, gates());
         Ok(Arc::new(SessionsInner {
             copies,
             conversations: SessionConversations::new(&shared, lifecycle()),
+            terminals: SessionTerminals::new(&shared, lifecycle()),
+            grants: GrantReaders::new(lifecycle(), gates(), Arc::clone(&commands)),
+            commands,
             lease_keeper: LeaseKeeper::new(&shared, lifecycle()),
             takeover: SessionTakeover::new(&shared, lifecycle()),
             handover: SessionHandover::new(&shared, lifecycle(), disk_archive(), handover),
@@ -249,7 +258,7 @@ impl SessionsInner {
             templates,
             agents,
             credentials: owners.credentials,
-            gates: owners.gates,
+            gates: gates(),
             launcher: owners.launcher,
             prewarm: owners.prewarm,
             attachments: owners.attachments,

@@ -143,8 +143,8 @@ impl SessionHandover {
         })
     }
 
-    /// Returns how far the drain is; none while this server takes work, and before it has looked for
-    /// its sessions.
+    /// Returns how far the drain is; none while this server takes work, and before it has looked
+    /// for its sessions.
     pub(super) fn progress(&self) -> Option<DrainProgress> {
         *self.progress.lock()
     }

@@ -1,6 +1,8 @@
 //! Programs that callers run in a session, beside its agent.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{SessionExec, SessionExecResult};
@@ -12,11 +14,15 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time;
 
+use super::cluster::ClusterPlace;
 use super::entry::SandboxUse;
 use super::environment::environment;
-use super::sessions::Sessions;
+use super::gates::GrantGates;
+use super::launch::ProgramLauncher;
+use super::lifecycle::SessionLifecycle;
+use super::shared::SharedParts;
 use crate::error::SessionError;
-use crate::metrics::TimedOperation;
+use crate::metrics::{SessionCounters, TimedOperation};
 use crate::program_end::exec_result;
 use crate::traces::CommandTrace;
 
@@ -69,12 +75,37 @@ impl ExecStream {
     }
 }
 
-impl Sessions {
+/// Commands that callers run in sessions.
+pub struct SessionCommands {
+    cluster: Arc<ClusterPlace>,
+    metrics: Arc<SessionCounters>,
+    lifecycle: Arc<SessionLifecycle>,
+    launcher: Arc<ProgramLauncher>,
+    gates: Arc<GrantGates>,
+}
+
+impl fmt::Debug for SessionCommands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionCommands").finish_non_exhaustive()
+    }
+}
+
+impl SessionCommands {
+    pub(super) fn new(
+        shared: &SharedParts,
+        lifecycle: Arc<SessionLifecycle>,
+        launcher: Arc<ProgramLauncher>,
+        gates: Arc<GrantGates>,
+    ) -> Arc<SessionCommands> {
+        let (cluster, metrics) = (Arc::clone(&shared.cluster), Arc::clone(&shared.metrics));
+        Arc::new(SessionCommands { cluster, metrics, lifecycle, launcher, gates })
+    }
+
     /// Runs a command and waits for its end.
     ///
     /// # Errors
     /// When the session is not active, or its sandbox ends meanwhile.
-    pub async fn exec(
+    pub async fn run(
         &self,
         tenant: &str,
         id: &str,
@@ -82,7 +113,7 @@ impl Sessions {
     ) -> Result<SessionExecResult, SessionError> {
         let began = clock::now();
         let (mut stdout, mut stderr) = (CollectedOutput::default(), CollectedOutput::default());
-        let mut stream = self.exec_stream(tenant, id, request).await?;
+        let mut stream = self.stream(tenant, id, request).await?;
         let mut ended = None;
         while let Some(event) = stream.next().await {
             match event {
@@ -95,7 +126,8 @@ impl Sessions {
         let Some(result) = ended else {
             return Err(SessionError::SandboxEnded("while a command ran".to_owned()));
         };
-        self.ready()?.metrics.took(TimedOperation::Exec, clock::now().duration_since(began));
+        self.cluster.check_lease()?;
+        self.metrics.took(TimedOperation::Exec, clock::now().duration_since(began));
         Ok(SessionExecResult {
             truncated: stdout.truncated || stderr.truncated,
             stdout: stdout.text(),
@@ -109,19 +141,19 @@ impl Sessions {
     ///
     /// # Errors
     /// When the session is not active.
-    pub async fn exec_stream(
+    pub async fn stream(
         &self,
         tenant: &str,
         id: &str,
         request: SessionExec,
     ) -> Result<ExecStream, SessionError> {
-        let inner = self.ready()?;
+        self.cluster.check_lease()?;
         check(&request)?;
         let span = node::traces::span("exec");
-        let at_work = inner.lifecycle.active(tenant, id).await?;
+        let at_work = self.lifecycle.active(tenant, id).await?;
         let trace = CommandTrace::begin(span, &at_work.entry.id);
-        let launch = inner.launcher.launch(&at_work.entry).await?;
-        inner.gates.open(&at_work.entry, &at_work.body).await?;
+        let launch = self.launcher.launch(&at_work.entry).await?;
+        self.gates.open(&at_work.entry, &at_work.body).await?;
         let mut env = launch.env.clone();
         env.extend(request.env.clone());
         trace.pass_on(&mut env);

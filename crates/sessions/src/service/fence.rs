@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use node::cluster::ServingLease;
 
+use super::cluster::ClusterPlace;
 use super::directory::SessionDirectory;
 use super::files::SandboxGuard;
-use super::sessions::{Sessions, SessionsInner};
-use crate::error::SessionError;
 
 /// Right to answer for one session: asked at the entrance of a request, and for each piece of what
 /// is answered. Cheap to clone.
@@ -61,39 +60,28 @@ impl SessionFence {
 
     /// The right to answer for a session, or for none, from now on. None where nobody can take
     /// anything over.
-    fn new(inner: &Arc<SessionsInner>, session: Option<&str>) -> Option<SessionFence> {
-        let serving = inner.cluster.membership().serving().clone();
+    pub(super) fn new(
+        cluster: &ClusterPlace,
+        directory: &Arc<SessionDirectory>,
+        session: Option<&str>,
+    ) -> Option<SessionFence> {
+        let serving = cluster.membership().serving().clone();
         if serving.is_unlimited() {
             return None;
         }
         // Before the look: a lapse in between is seen later.
         let lapses = serving.lapses();
-        let epoch = session.and_then(|id| inner.directory.known(id));
+        let epoch = session.and_then(|id| directory.known(id));
         let epoch = epoch.map(|entry| entry.state.lock().row.epoch);
         let session = session.map(Arc::from);
-        let directory = Arc::clone(&inner.directory);
+        let directory = Arc::clone(directory);
         Some(SessionFence { directory, serving, session, epoch, lapses })
-    }
-}
-
-impl Sessions {
-    /// Begins to answer for a session, or for none. None where nobody can take anything over.
-    ///
-    /// # Errors
-    /// When the lease of this server is over.
-    pub(crate) fn fence(
-        &self,
-        session: Option<&str>,
-    ) -> Result<Option<SessionFence>, SessionError> {
-        let Some(inner) = self.supported() else { return Ok(None) };
-        inner.cluster.check_lease()?;
-        Ok(SessionFence::new(inner, session))
     }
 }
 
 impl SandboxGuard {
     /// The right to answer for its session. None where nobody can take it over.
     pub(crate) fn fence(&self) -> Option<SessionFence> {
-        SessionFence::new(self.inner(), Some(self.session()))
+        SessionFence::new(&self.inner().cluster, &self.inner().directory, Some(self.session()))
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::entry::SandboxUse;
 use super::environment;
-use super::sessions::{Sessions, SessionsInner};
+use super::sessions::SessionsInner;
 use crate::error::SessionError;
 use crate::interpreter::{FrameMemory, SandboxContexts};
 
@@ -21,6 +21,12 @@ use crate::interpreter::{FrameMemory, SandboxContexts};
 pub struct SessionFiles {
     files: SandboxFiles,
     _at_work: SandboxUse,
+}
+
+impl SessionFiles {
+    pub(super) fn new(files: SandboxFiles, at_work: SandboxUse) -> SessionFiles {
+        SessionFiles { files, _at_work: at_work }
+    }
 }
 
 impl std::ops::Deref for SessionFiles {
@@ -200,72 +206,8 @@ impl SandboxGuard {
     }
 }
 
-impl Sessions {
-    /// The files of a session, whose sandbox is made when there is none. The session stays paused
-    /// or stopped when it is.
-    ///
-    /// # Errors
-    /// When there is no such session, it has ended, or there is no room.
-    pub async fn files(&self, tenant: &str, id: &str) -> Result<SessionFiles, SessionError> {
-        let inner = self.ready()?;
-        let entry = inner.lifecycle.acquire(tenant, id).await?;
-        let at_work = inner.lifecycle.with_body(&entry).await?;
-        let files = at_work.body.sandbox()?.files().await?;
-        Ok(SessionFiles { files, _at_work: at_work })
-    }
-
-    /// The sandbox of an active session.
-    ///
-    /// # Errors
-    /// When there is no such session, it is not active, or there is no room.
-    pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, SessionError> {
-        let inner = self.ready()?;
-        let at_work = inner.lifecycle.active(tenant, id).await?;
-        Ok(SandboxGuard::new(inner, at_work))
-    }
-
-    /// Returns whose session it is: for whoever has proved otherwise that it may be used.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn tenant_of(&self, id: &str) -> Result<String, SessionError> {
-        let inner = self.ready()?;
-        match inner.directory.known(id) {
-            Some(entry) => Ok(entry.tenant.to_string()),
-            None => {
-                let row = inner.store.session_of_anybody(id).await?;
-                Ok(row.ok_or(SessionError::NotFound("session"))?.tenant)
-            }
-        }
-    }
-
-    /// A key for a face, the same one on all servers that share what sessions seal secrets with.
-    pub fn derived_key(&self, purpose: &str) -> Option<[u8; 32]> {
-        self.supported().map(|inner| inner.secrets.derived_key(purpose))
-    }
-
-    /// Returns what a session uses at present. None when it has no sandbox.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn metrics(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<Option<SessionMetrics>, SessionError> {
-        let inner = self.ready()?;
-        let Some(entry) = inner.directory.here(tenant, id) else {
-            return inner.directory.row(tenant, id).await.map(|_| None);
-        };
-        // To look at it is not to use it.
-        let Some(body) = entry.body() else { return Ok(None) };
-        let Ok(sandbox) = body.sandbox() else { return Ok(None) };
-        figures(&sandbox, body.disk()).await.map(Some)
-    }
-}
-
 /// Returns what a sandbox uses at present.
-async fn figures(
+pub(super) async fn figures(
     sandbox: &SandboxedSession,
     disk: Option<crate::workspace::AttachedDisk>,
 ) -> Result<SessionMetrics, SessionError> {

@@ -1,100 +1,84 @@
-//! Grants of sessions as callers see them: whose they are to give, and readers of what is behind
-//! them.
+//! Grants of sessions as callers see them: those that an agent is deployed with, and readers of
+//! what is behind them.
+
+use std::fmt;
+use std::sync::Arc;
 
 use api::{DeployRequest, ErrorCode, Grant, GrantDescription, GrantQuery, GrantQueryResult};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use node::auth::TokenPrincipal;
 use node::gateway::GrantReader;
 use node::http::HttpError;
 
 use super::entry::SandboxUse;
+use super::exec::SessionCommands;
+use super::gates::GrantGates;
+use super::lifecycle::SessionLifecycle;
 use super::programs::SessionPrograms;
-use super::sessions::Sessions;
 use crate::error::SessionError;
 
 /// File of an agent's folder with the grants of its sessions.
 const GRANTS_FILE: &str = "grants.json";
 
-impl Sessions {
-    /// Returns whether somebody may give these grants to sandboxes of his own.
-    ///
-    /// # Errors
-    /// The grant that is not his to give, or any when this server has no gateway.
-    pub fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), SessionError> {
-        if grants.is_empty() {
-            return Ok(());
-        }
-        self.ready()?.gates.gateway()?.authorize(who, grants).map_err(SessionError::from)
+/// Returns what an agent is deployed with: what the request says, else what its folder does.
+///
+/// # Errors
+/// When the folder's file is not a list of grants.
+pub(crate) fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, SessionError> {
+    if let Some(grants) = &request.grants {
+        return Ok(grants.clone());
     }
+    let Some(file) = request.files.iter().find(|file| file.path == GRANTS_FILE) else {
+        return Ok(Vec::new());
+    };
+    let decoded = match file.base64 {
+        true => BASE64.decode(&file.content).map_err(|error| error.to_string()),
+        false => Ok(file.content.clone().into_bytes()),
+    };
+    let grants = decoded
+        .and_then(|content| serde_json::from_slice(&content).map_err(|error| error.to_string()));
+    grants.map_err(|error| {
+        SessionError::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
+    })
+}
 
-    /// Returns whether somebody may give these to a session of an agent: what the agent's sessions
-    /// have anyway is everybody's who may use the agent.
-    ///
-    /// # Errors
-    /// As above; when there is no such agent.
-    pub async fn authorize_for(
-        &self,
-        who: &TokenPrincipal,
-        agent: Option<&str>,
-        grants: &[Grant],
-    ) -> Result<(), SessionError> {
-        if grants.is_empty() {
-            return Ok(());
-        }
-        let inner = self.ready()?;
-        let of_agent = match agent {
-            Some(name) => {
-                inner.store.agents.find(&who.tenant, name).await?.map(|agent| agent.grants)
-            }
-            None => None,
-        };
-        let of_agent = of_agent.unwrap_or_default();
-        let beyond: Vec<Grant> =
-            grants.iter().filter(|grant| !of_agent.contains(grant)).cloned().collect();
-        self.authorize(who, &beyond)
-    }
+/// Readers of what is behind grants of sessions.
+pub struct GrantReaders {
+    lifecycle: Arc<SessionLifecycle>,
+    gates: Arc<GrantGates>,
+    commands: Arc<SessionCommands>,
+}
 
-    /// Returns what an agent is deployed with: what the request says, else what its folder does.
-    ///
-    /// # Errors
-    /// When the folder's file is not a list of grants.
-    pub fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, SessionError> {
-        if let Some(grants) = &request.grants {
-            return Ok(grants.clone());
-        }
-        let Some(file) = request.files.iter().find(|file| file.path == GRANTS_FILE) else {
-            return Ok(Vec::new());
-        };
-        let decoded = match file.base64 {
-            true => BASE64.decode(&file.content).map_err(|error| error.to_string()),
-            false => Ok(file.content.clone().into_bytes()),
-        };
-        let grants = decoded.and_then(|content| {
-            serde_json::from_slice(&content).map_err(|error| error.to_string())
-        });
-        grants.map_err(|error| {
-            SessionError::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
-        })
+impl fmt::Debug for GrantReaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrantReaders").finish_non_exhaustive()
     }
 }
 
-impl Sessions {
+impl GrantReaders {
+    pub(super) fn new(
+        lifecycle: Arc<SessionLifecycle>,
+        gates: Arc<GrantGates>,
+        commands: Arc<SessionCommands>,
+    ) -> GrantReaders {
+        GrantReaders { lifecycle, gates, commands }
+    }
+
     /// Runs one statement over a grant of a session, to read.
     ///
     /// # Errors
     /// When the session is not active or has no such grant, and what the reader says.
-    pub async fn query_grant(
+    pub async fn query(
         &self,
         tenant: &str,
         id: &str,
         name: &str,
         query: GrantQuery,
     ) -> Result<GrantQueryResult, SessionError> {
-        let (reader, at_work) = self.grant_reader(tenant, id, name).await?;
+        let (reader, at_work) = self.reader(tenant, id, name).await?;
         // What the grant's door sees is a part of this request.
         let _bound = node::traces::current().and_then(|scope| scope.bind(&at_work.entry.id));
-        let inside = SessionPrograms::new(self, &at_work);
+        let inside = SessionPrograms::new(&self.commands, &at_work);
         Ok(reader.query(query, Box::new(inside)).await?)
     }
 
@@ -102,29 +86,28 @@ impl Sessions {
     ///
     /// # Errors
     /// As above.
-    pub async fn describe_grant(
+    pub async fn describe(
         &self,
         tenant: &str,
         id: &str,
         name: &str,
         object: Option<String>,
     ) -> Result<GrantDescription, SessionError> {
-        let (reader, at_work) = self.grant_reader(tenant, id, name).await?;
+        let (reader, at_work) = self.reader(tenant, id, name).await?;
         let _bound = node::traces::current().and_then(|scope| scope.bind(&at_work.entry.id));
         Ok(reader.describe(object).await?)
     }
 
     /// A reader of a grant, and what keeps the sandbox meanwhile.
-    async fn grant_reader(
+    async fn reader(
         &self,
         tenant: &str,
         id: &str,
         name: &str,
     ) -> Result<(Box<dyn GrantReader>, SandboxUse), SessionError> {
-        let inner = self.ready()?;
-        let at_work = inner.lifecycle.active(tenant, id).await?;
+        let at_work = self.lifecycle.active(tenant, id).await?;
         let grant = named(&at_work.entry.state.lock().row.grants, name)?;
-        inner.gates.open(&at_work.entry, &at_work.body).await?;
+        self.gates.open(&at_work.entry, &at_work.body).await?;
         let slot = at_work.body.gate.lock().await;
         let reader = slot.as_ref().map(|gate| gate.reader(&grant));
         drop(slot);

@@ -12,9 +12,9 @@
 //!  end: from anywhere, for ever          a resume that fails: error, until the next one
 //! ```
 //!
-//! [`SessionLifecycle::leave`] and [`SessionLifecycle::enter`] are the only two that change the state.
-//! Whoever makes or ends a sandbox holds the session's `transition`; and since a client that goes
-//! away must not leave a session half way, what takes long runs in a task of its own.
+//! [`SessionLifecycle::leave`] and [`SessionLifecycle::enter`] are the only two that change the
+//! state. Whoever makes or ends a sandbox holds the session's `transition`; and since a client that
+//! goes away must not leave a session half way, what takes long runs in a task of its own.
 
 mod acquire;
 mod body;

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use api::{CreateSession, SessionState};
+use api::{Grant, SessionMetrics};
+use node::auth::TokenPrincipal;
 use node::clock;
 
 use super::create::{FirstUse, NewSession};
 use super::detached::detached;
 use super::directory::SessionUse;
 use super::files::SandboxGuard;
+use super::files::{SessionFiles, figures};
 use super::requests::{CreateExtras, DeadlineAction, SessionUpdate};
 use super::sessions::Sessions;
 use super::views::shown;
@@ -18,6 +21,44 @@ use crate::store::rows::SessionRow;
 use crate::workspace::DiskSource;
 
 impl Sessions {
+    /// Returns whether somebody may give these grants to sandboxes of his own.
+    ///
+    /// # Errors
+    /// The grant that is not his to give, or any when this server has no gateway.
+    pub fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), SessionError> {
+        if grants.is_empty() {
+            return Ok(());
+        }
+        self.ready()?.gates.gateway()?.authorize(who, grants).map_err(SessionError::from)
+    }
+
+    /// Returns whether somebody may give these to a session of an agent: what the agent's sessions
+    /// have anyway is everybody's who may use the agent.
+    ///
+    /// # Errors
+    /// As above; when there is no such agent.
+    pub async fn authorize_for(
+        &self,
+        who: &TokenPrincipal,
+        agent: Option<&str>,
+        grants: &[Grant],
+    ) -> Result<(), SessionError> {
+        if grants.is_empty() {
+            return Ok(());
+        }
+        let inner = self.ready()?;
+        let of_agent = match agent {
+            Some(name) => {
+                inner.store.agents.find(&who.tenant, name).await?.map(|agent| agent.grants)
+            }
+            None => None,
+        };
+        let of_agent = of_agent.unwrap_or_default();
+        let beyond: Vec<Grant> =
+            grants.iter().filter(|grant| !of_agent.contains(grant)).cloned().collect();
+        self.authorize(who, &beyond)
+    }
+
     /// A new session.
     ///
     /// # Errors
@@ -337,5 +378,67 @@ impl Sessions {
         }
         inner.sweeps.deadline(&entry.id, at_ms);
         Ok(())
+    }
+
+    /// The files of a session, whose sandbox is made when there is none. The session stays paused
+    /// or stopped when it is.
+    ///
+    /// # Errors
+    /// When there is no such session, it has ended, or there is no room.
+    pub async fn files(&self, tenant: &str, id: &str) -> Result<SessionFiles, SessionError> {
+        let inner = self.ready()?;
+        let entry = inner.lifecycle.acquire(tenant, id).await?;
+        let at_work = inner.lifecycle.with_body(&entry).await?;
+        let files = at_work.body.sandbox()?.files().await?;
+        Ok(SessionFiles::new(files, at_work))
+    }
+
+    /// The sandbox of an active session.
+    ///
+    /// # Errors
+    /// When there is no such session, it is not active, or there is no room.
+    pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, SessionError> {
+        let inner = self.ready()?;
+        let at_work = inner.lifecycle.active(tenant, id).await?;
+        Ok(SandboxGuard::new(inner, at_work))
+    }
+
+    /// Returns whose session it is: for whoever has proved otherwise that it may be used.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn tenant_of(&self, id: &str) -> Result<String, SessionError> {
+        let inner = self.ready()?;
+        match inner.directory.known(id) {
+            Some(entry) => Ok(entry.tenant.to_string()),
+            None => {
+                let row = inner.store.session_of_anybody(id).await?;
+                Ok(row.ok_or(SessionError::NotFound("session"))?.tenant)
+            }
+        }
+    }
+
+    /// A key for a face, the same one on all servers that share what sessions seal secrets with.
+    pub fn derived_key(&self, purpose: &str) -> Option<[u8; 32]> {
+        self.supported().map(|inner| inner.secrets.derived_key(purpose))
+    }
+
+    /// Returns what a session uses at present. None when it has no sandbox.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn metrics(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<SessionMetrics>, SessionError> {
+        let inner = self.ready()?;
+        let Some(entry) = inner.directory.here(tenant, id) else {
+            return inner.directory.row(tenant, id).await.map(|_| None);
+        };
+        // To look at it is not to use it.
+        let Some(body) = entry.body() else { return Ok(None) };
+        let Ok(sandbox) = body.sandbox() else { return Ok(None) };
+        figures(&sandbox, body.disk()).await.map(Some)
     }
 }

@@ -1,6 +1,7 @@
 //! Programs that readers of a session's grants run in its sandbox.
 
 use std::fmt;
+use std::sync::Arc;
 
 use api::SessionExec;
 use node::gateway::{HolderExit, HolderOutput, HolderProcess, HolderProgram, HolderSandbox};
@@ -9,20 +10,19 @@ use node::task::Boxed;
 use tokio::net::TcpListener;
 
 use super::entry::SandboxUse;
-use super::exec::{ExecEvent, ExecStream};
-use super::sessions::Sessions;
+use super::exec::{ExecEvent, ExecStream, SessionCommands};
 use crate::error::SessionError;
 
 /// The sandbox of a session, for a reader of one of its grants.
 pub(super) struct SessionPrograms {
-    sessions: Sessions,
+    commands: Arc<SessionCommands>,
     /// Keeps the sandbox.
     at_work: SandboxUse,
 }
 
 impl SessionPrograms {
-    pub(super) fn new(sessions: &Sessions, at_work: &SandboxUse) -> SessionPrograms {
-        SessionPrograms { sessions: sessions.clone(), at_work: at_work.clone() }
+    pub(super) fn new(commands: &Arc<SessionCommands>, at_work: &SandboxUse) -> SessionPrograms {
+        SessionPrograms { commands: Arc::clone(commands), at_work: at_work.clone() }
     }
 }
 
@@ -54,7 +54,7 @@ impl HolderSandbox for SessionPrograms {
                 ..SessionExec::default()
             };
             let entry = &self.at_work.entry;
-            let stream = self.sessions.exec_stream(&entry.tenant, &entry.id, request).await?;
+            let stream = self.commands.stream(&entry.tenant, &entry.id, request).await?;
             Ok(Box::new(ReaderProgram(stream)) as Box<dyn HolderProcess>)
         })
     }

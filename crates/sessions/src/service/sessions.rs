@@ -16,6 +16,7 @@ use node::telemetry::Registry;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use super::activity::SessionActivity;
 use super::agents::AgentService;
 use super::attachments::SessionAttachments;
 use super::books::ResidentLedger;
@@ -28,8 +29,11 @@ use super::directory::SessionDirectory;
 use super::disk_archive::DiskArchive;
 use super::documents::FaceDocuments;
 use super::drain::SessionHandover;
+use super::exec::SessionCommands;
+use super::fence::SessionFence;
 use super::fork::SessionCopies;
 use super::gates::GrantGates;
+use super::grants::GrantReaders;
 use super::launch::ProgramLauncher;
 use super::lease_keeper::LeaseKeeper;
 use super::lifecycle::SessionLifecycle;
@@ -43,6 +47,7 @@ use super::sweeps::SessionSweeper;
 use super::sweeps::timers::SweepTimers;
 use super::takeover::SessionTakeover;
 use super::templates::TemplateService;
+use super::terminals::SessionTerminals;
 use super::usage::UsageReports;
 use super::views::{KeptExtras, ListedPage, ListedSession, counted, shown};
 use crate::config::SessionsConfig;
@@ -86,6 +91,9 @@ pub(super) struct SessionsInner {
     pub(super) creation: Arc<SessionCreation>,
     pub(super) copies: Arc<SessionCopies>,
     pub(super) conversations: SessionConversations,
+    pub(super) commands: Arc<SessionCommands>,
+    pub(super) terminals: SessionTerminals,
+    pub(super) grants: GrantReaders,
     pub(super) templates: Arc<TemplateService>,
     pub(super) agents: Arc<AgentService>,
     pub(super) credentials: Arc<CredentialVault>,
@@ -291,6 +299,59 @@ impl Sessions {
     /// See [`Sessions::credentials`].
     pub fn usage(&self) -> Result<&UsageReports, SessionError> {
         self.ready().map(|inner| &inner.usage)
+    }
+
+    /// Commands that callers run in sessions.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn commands(&self) -> Result<&SessionCommands, SessionError> {
+        self.ready().map(|inner| &*inner.commands)
+    }
+
+    /// Terminals of sessions.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub(crate) fn terminals(&self) -> Result<&SessionTerminals, SessionError> {
+        self.ready().map(|inner| &inner.terminals)
+    }
+
+    /// Readers of what is behind grants of sessions.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn grants(&self) -> Result<&GrantReaders, SessionError> {
+        self.ready().map(|inner| &inner.grants)
+    }
+
+    /// Returns what was counted; none where there are no sessions here.
+    #[must_use]
+    pub fn activity(&self) -> Option<SessionActivity> {
+        let inner = self.supported()?;
+        let counts = inner.counts();
+        let (messages, commands) = inner.metrics.messages_and_commands();
+        let tenants = inner.books.sandboxes_by_tenant().into_iter();
+        Some(SessionActivity {
+            sandboxes: counts.warm + counts.running + counts.waiting,
+            at_work: counts.running,
+            messages,
+            commands,
+            tenants: tenants.map(|(name, (all, at_work))| (name, all, at_work)).collect(),
+        })
+    }
+
+    /// Begins to answer for a session, or for none. None where nobody can take anything over.
+    ///
+    /// # Errors
+    /// When the lease of this server is over.
+    pub(crate) fn fence(
+        &self,
+        session: Option<&str>,
+    ) -> Result<Option<SessionFence>, SessionError> {
+        let Some(inner) = self.supported() else { return Ok(None) };
+        inner.cluster.check_lease()?;
+        Ok(SessionFence::new(&inner.cluster, &inner.directory, session))
     }
 
     /// The feed of sessions that this server creates, changes or ends; none where it has no

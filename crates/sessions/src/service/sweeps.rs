@@ -182,7 +182,7 @@ impl SessionSweeper {
     async fn sweep_templates(&self) {
         let swept = async {
             self.templates.end_lost_builds(false).await?;
-            self.templates.remove_old_archives().await
+            self.templates.archives().remove_unused().await
         };
         if let Err(error) = swept.await {
             tracing::warn!(

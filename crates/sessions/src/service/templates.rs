@@ -11,16 +11,14 @@ use api::{
     BuildTemplate, SessionLimits, TemplateBuildStatus, TemplateBuildView, TemplateLogList,
     TemplateView,
 };
-use bytes::{Bytes, BytesMut};
 use node::auth;
 use node::clock::IdGenerator;
 use node::clock::rfc3339_of_ms as time;
 use node::current::CurrentSettings;
-use node::http::UploadBody;
-use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::build::RunningBuilds;
-use self::build::{LOST_AFTER, RunningBuild};
+pub(crate) use self::archives::ArchiveUpload;
+use self::archives::TemplateArchives;
+use self::build::{LOST_AFTER, RunningBuild, RunningBuilds};
 pub(crate) use self::plan::{ArchiveHash, BuildSpec, check_run, check_user};
 use self::plan::{TemplateBase, TemplatePlan};
 pub use self::selected::SelectedTemplate;
@@ -37,14 +35,12 @@ use super::sweeps::timers::SweepTimers;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::store::rows::{
-    SessionTemplate, TemplateArchiveRow, TemplateBuildDetail, TemplateBuildRow, TemplateRow,
-    TemplateTagRow,
+    SessionTemplate, TemplateBuildDetail, TemplateBuildRow, TemplateRow, TemplateTagRow,
 };
-use crate::store::{
-    BuildBounds, LayerTable, ReleasedTemplates, SecretStore, TemplateArchiveTable, TemplateTable,
-};
+use crate::store::{BuildBounds, LayerTable, ReleasedTemplates, SecretStore, TemplateTable};
 use crate::workspace::WorkspaceStore;
 
+mod archives;
 mod build;
 mod log;
 pub(crate) mod network;
@@ -66,8 +62,6 @@ const BUILDS_KEPT: usize = 20;
 const BUILDS_LISTED: usize = 200;
 /// Lines of a log on a page.
 pub(crate) const LOG_PAGE: usize = 100;
-/// Bytes of a piece of an archive in the object store.
-const PIECE_BYTES: usize = 8 << 20;
 /// Random bytes of a UUID's variant and version (RFC 9562 §5.4).
 const UUID_VERSION: u8 = 0x40;
 const UUID_VARIANT: u8 = 0x80;
@@ -81,18 +75,11 @@ pub(crate) struct NamedBuild {
     pub(crate) builds: u64,
 }
 
-/// Archive that is to be kept.
-pub(crate) struct ArchiveUpload<'a> {
-    pub(crate) tenant: &'a str,
-    pub(crate) kind: ArchiveHash,
-    pub(crate) hash: &'a str,
-}
-
 /// Templates of tenants, with their builds.
 pub struct TemplateService {
     config: CurrentSettings<SessionsConfig>,
     table: TemplateTable,
-    archives: TemplateArchiveTable,
+    archives: TemplateArchives,
     layers: LayerTable,
     objects: SessionObjects,
     secrets: SecretStore,
@@ -127,7 +114,7 @@ impl TemplateService {
         Arc::new(TemplateService {
             config: shared.config.clone(),
             table: shared.store.templates.clone(),
-            archives: shared.store.archives.clone(),
+            archives: TemplateArchives::new(shared),
             layers: shared.store.layers.clone(),
             objects: shared.objects.clone(),
             secrets: shared.secrets.clone(),
@@ -142,6 +129,11 @@ impl TemplateService {
             is_shared,
             running: RunningBuilds::default(),
         })
+    }
+
+    /// Archives that steps copy from.
+    pub(crate) fn archives(&self) -> &TemplateArchives {
+        &self.archives
     }
 
     /// Builds a template. Answers when the build has begun, or is done because every layer is
@@ -370,128 +362,9 @@ impl TemplateService {
             _ => Ok(()),
         }
     }
-
-    /// Returns whether an archive is there.
-    pub(crate) async fn has_archive(
-        &self,
-        upload: ArchiveUpload<'_>,
-    ) -> Result<bool, SessionError> {
-        let name = upload.kind.name(upload.hash)?;
-        let found = self.archives.touch(upload.tenant, &name, self.table.now_ms()).await?;
-        Ok(found.is_some())
-    }
-
-    /// Keeps an archive that steps copy from. Answers its size.
-    ///
-    /// # Errors
-    /// When it is too large, or not what its name says.
-    pub(crate) async fn put_archive(
-        &self,
-        upload: ArchiveUpload<'_>,
-        body: UploadBody,
-    ) -> Result<u64, SessionError> {
-        let name = upload.kind.name(upload.hash)?;
-        let stored = body.declared().unwrap_or(0);
-        self.storage.check(upload.tenant, StorageRequest { stored, declared: 0 }).await?;
-        let mut row = TemplateArchiveRow {
-            tenant: upload.tenant.to_owned(),
-            name,
-            objects: format!("templates/{}", self.ids.next("a_")),
-            pieces: 0,
-            bytes: 0,
-            used_ms: self.table.now_ms(),
-        };
-        let expected = match upload.kind {
-            ArchiveHash::Content => Some(upload.hash),
-            ArchiveHash::Files => None,
-        };
-        if let Err(error) = self.receive_archive(&mut row, body, expected).await {
-            self.remove_archive(&row).await;
-            return Err(error);
-        }
-        let bytes = row.bytes;
-        if let Some(before) = self.archives.put(row).await? {
-            self.remove_archive(&before).await;
-        }
-        Ok(bytes)
-    }
 }
 
 impl TemplateService {
-    /// Writes the pieces of an archive.
-    async fn receive_archive(
-        &self,
-        row: &mut TemplateArchiveRow,
-        mut body: UploadBody,
-        expected: Option<&str>,
-    ) -> Result<(), SessionError> {
-        let bytes_max = self.config.now().templates.archive_bytes_max;
-        let too_large = || {
-            let message =
-                format!("more than {bytes_max} bytes (sessions.templates.archive_bytes_max)");
-            let error = node::http::HttpError::new(api::ErrorCode::BodyTooLarge, message);
-            SessionError::from(error)
-        };
-        if body.declared().is_some_and(|bytes| bytes > bytes_max) {
-            return Err(too_large());
-        }
-        let mut hash = Sha256::new();
-        let mut piece = BytesMut::new();
-        while let Some(chunk) = body.chunk().await? {
-            row.bytes = row.bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
-            if row.bytes > bytes_max {
-                return Err(too_large());
-            }
-            hash.update(&chunk);
-            piece.extend_from_slice(&chunk);
-            while piece.len() >= PIECE_BYTES {
-                let whole = piece.split_to(PIECE_BYTES).freeze();
-                self.put_piece(row, whole).await?;
-            }
-        }
-        if row.bytes == 0 {
-            return Err(SessionError::invalid("body", "an archive has content"));
-        }
-        if !piece.is_empty() {
-            self.put_piece(row, piece.freeze()).await?;
-        }
-        let found = node::hex::encode(&hash.finalize());
-        if expected.is_some_and(|expected| expected != found) {
-            let message = format!("the SHA-256 of the body is {found}");
-            return Err(SessionError::invalid("archive", message));
-        }
-        Ok(())
-    }
-
-    async fn put_piece(
-        &self,
-        row: &mut TemplateArchiveRow,
-        piece: Bytes,
-    ) -> Result<(), SessionError> {
-        let key = run::piece_key(row, row.pieces);
-        row.pieces += 1;
-        self.objects.put(&key, piece).await
-    }
-
-    async fn remove_archive(&self, row: &TemplateArchiveRow) {
-        for piece in 0..row.pieces {
-            self.objects.remove(&run::piece_key(row, piece)).await;
-        }
-    }
-
-    /// Removes archives that nobody has used for long.
-    pub(super) async fn remove_old_archives(&self) -> Result<(), SessionError> {
-        /// Milliseconds for which an archive is kept that no build uses.
-        const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
-        /// Archives that are removed at a time.
-        const REMOVED_MAX: usize = 100;
-        let before_ms = self.table.now_ms().saturating_sub(KEPT_MS);
-        for row in self.archives.take_unused(before_ms, REMOVED_MAX).await? {
-            self.remove_archive(&row).await;
-        }
-        Ok(())
-    }
-
     async fn announce_build(
         &self,
         tenant: &str,

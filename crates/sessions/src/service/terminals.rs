@@ -7,8 +7,10 @@ use api::SessionTerminalList;
 use node::auth::TokenPrincipal;
 use node::http::{Share, ShareOwner};
 
+use super::directory::SessionDirectory;
 use super::files::SandboxGuard;
-use super::sessions::Sessions;
+use super::lifecycle::SessionLifecycle;
+use super::shared::SharedParts;
 use crate::error::SessionError;
 use crate::terminals::{
     self, DETACH_S_MAX, NewTerminal, TerminalAttachment, TerminalHold, TerminalProgram,
@@ -58,18 +60,28 @@ impl SandboxGuard {
     }
 }
 
-impl Sessions {
+/// Terminals of sessions, by the ids of the sessions.
+pub(crate) struct SessionTerminals {
+    directory: Arc<SessionDirectory>,
+    lifecycle: Arc<SessionLifecycle>,
+}
+
+impl SessionTerminals {
+    pub(super) fn new(shared: &SharedParts, lifecycle: Arc<SessionLifecycle>) -> SessionTerminals {
+        SessionTerminals { directory: Arc::clone(&shared.directory), lifecycle }
+    }
+
     /// The terminals of a session that can be attached to. Looking at them is no use of the
     /// sandbox.
     ///
     /// # Errors
     /// When there is no such session, or it has ended.
-    pub(crate) async fn terminals(
+    pub(crate) async fn list(
         &self,
         who: &TokenPrincipal,
         id: &str,
     ) -> Result<SessionTerminalList, SessionError> {
-        let terminals = self.ready()?.directory.terminals(&who.tenant, id).await?;
+        let terminals = self.directory.terminals(&who.tenant, id).await?;
         Ok(SessionTerminalList { terminals: terminals.map_or_else(Vec::new, |it| it.list()) })
     }
 
@@ -77,7 +89,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such terminal, or the session is not active.
-    pub(crate) async fn attach_terminal(
+    pub(crate) async fn attach(
         &self,
         who: &TokenPrincipal,
         id: &str,
@@ -85,10 +97,9 @@ impl Sessions {
         from: Option<u64>,
         window: Option<u32>,
     ) -> Result<TerminalAttachment, SessionError> {
-        let inner = self.ready()?;
         // Before the session is used: a terminal that is gone wakes no sandbox.
-        let found = inner.directory.terminal(&who.tenant, id, terminal).await?;
-        drop(inner.lifecycle.active(&who.tenant, id).await?);
+        let found = self.directory.terminal(&who.tenant, id, terminal).await?;
+        drop(self.lifecycle.active(&who.tenant, id).await?);
         found.attach(from, window)
     }
 
@@ -96,15 +107,14 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such terminal.
-    pub(crate) async fn end_terminal(
+    pub(crate) async fn end(
         &self,
         who: &TokenPrincipal,
         id: &str,
         terminal: &str,
     ) -> Result<(), SessionError> {
-        let inner = self.ready()?;
-        let found = inner.directory.terminal(&who.tenant, id, terminal).await?;
-        if let Some(terminals) = inner.directory.terminals(&who.tenant, id).await? {
+        let found = self.directory.terminal(&who.tenant, id, terminal).await?;
+        if let Some(terminals) = self.directory.terminals(&who.tenant, id).await? {
             terminals.end(&found);
         }
         Ok(())

@@ -336,6 +336,11 @@ impl TemplateTable {
 pub(crate) struct TemplateArchiveTable(pub(super) TableAccess);
 
 impl TemplateArchiveTable {
+    /// Returns the time by the store's clock, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.0.store.now_ms()
+    }
+
     /// Keeps an archive. Answers where the one was that it replaces.
     pub(crate) async fn put(
         &self,

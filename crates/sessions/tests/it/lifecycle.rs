@@ -83,7 +83,7 @@ async fn files_and_state_survive_pause_stop_and_restart(engine: Engine) {
     let all = "cat .git/HEAD node_modules/x/y yarn.lock ~/home";
     server.pause(TENANT, &id).await.unwrap();
     assert_eq!(server.get(TENANT, &id).await.unwrap().state, SessionState::Paused);
-    let refused = server.exec(
+    let refused = server.commands().unwrap().run(
         TENANT,
         &id,
         api::SessionExec { command: Some("true".to_owned()), ..api::SessionExec::default() },
@@ -119,7 +119,7 @@ async fn a_sandbox_that_dies_pauses_its_session(engine: Engine) {
         command: Some("exec sleep 1357.911".to_owned()),
         ..api::SessionExec::default()
     };
-    let (long, ()) = tokio::join!(server.exec(TENANT, &id, exec), async {
+    let (long, ()) = tokio::join!(server.commands().unwrap().run(TENANT, &id, exec), async {
         server.until("it runs", || async { guest_init_of("1357.911").is_some() }).await;
         kill(guest_init_of("1357.911").unwrap());
     });

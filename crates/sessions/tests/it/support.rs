@@ -230,7 +230,7 @@ impl Server {
     /// Runs a line of shell in a session.
     pub(crate) async fn sh(&self, id: &str, command: &str) -> SessionExecResult {
         let exec = SessionExec { command: Some(command.to_owned()), ..SessionExec::default() };
-        self.exec(TENANT, id, exec).await.unwrap()
+        self.commands().unwrap().run(TENANT, id, exec).await.unwrap()
     }
 
     /// The same for one that succeeds; its output.

@@ -296,7 +296,7 @@ pub(super) async fn exec(
         timeout_ms: Some(timeout_ms),
         ..SessionExec::default()
     };
-    let result = caller.sessions().exec(&caller.tenant, &session.id, request).await;
+    let result = caller.sessions().commands()?.run(&caller.tenant, &session.id, request).await;
     let result = result.map_err(|error| of_state(error, SessionState::Ended))?;
     Ok(Json(json!({
         "exitCode": exit_code(&result),

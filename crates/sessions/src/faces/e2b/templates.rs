@@ -122,7 +122,7 @@ impl AuthorizedRequest<'_> {
             .await
             .map_err(|it| missing(it, template))?;
         let upload = ArchiveUpload { tenant: self.tenant, kind: ArchiveHash::Files, hash };
-        let present = self.face.sessions.templates()?.has_archive(upload).await?;
+        let present = self.face.sessions.templates()?.archives().has(upload).await?;
         let expires_s = clock::wall_ms() / 1000 + UPLOAD_S;
         let token = self.face.keys.upload(&signed_for(hash, expires_s), self.holder);
         let origin = self.face.origin(self.headers);
@@ -267,7 +267,7 @@ pub(super) async fn upload(face: &Arc<E2bContext>, request: Request) -> Response
     };
     let upload = ArchiveUpload { tenant: &tenant, kind: ArchiveHash::Files, hash: &hash };
     let kept = match face.sessions.templates() {
-        Ok(templates) => templates.put_archive(upload, body).await,
+        Ok(templates) => templates.archives().put(upload, body).await,
         Err(error) => Err(error),
     };
     match kept {

@@ -184,7 +184,10 @@ impl TemplateService {
         self.storage.check_free().await?;
         let archive = match &step.action {
             StepAction::Copy { archive, .. } => {
-                Some(self.archive_of_step(&row.tenant, archive).await?)
+                Some(self.archives.of_step(&row.tenant, archive).await?.ok_or_else(|| {
+                    let message = "its archive was not uploaded, or too long ago".to_owned();
+                    TemplateStepFailure::Failed(message)
+                })?)
             }
             StepAction::Run(_) | StepAction::PipInstall(_) | StepAction::MakeWorkdir => None,
         };
@@ -252,17 +255,6 @@ impl TemplateService {
             cancelled: run.build.cancel.subscribe(),
         };
         run_step(run.step, context).await
-    }
-
-    async fn archive_of_step(
-        &self,
-        tenant: &str,
-        name: &str,
-    ) -> Result<TemplateArchiveRow, TemplateStepFailure> {
-        let found = self.archives.touch(tenant, name, self.table.now_ms()).await?;
-        found.ok_or_else(|| {
-            TemplateStepFailure::Failed("its archive was not uploaded, or too long ago".to_owned())
-        })
     }
 
     /// Writes the end of a build, and lets it go.
