@@ -13,9 +13,8 @@ use api::{AgentFile, AgentRuntime, AgentUpdate, AgentVersion, AgentView, DeployR
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use node::clock;
-use node::clock::IdGenerator;
 use node::clock::rfc3339_of_ms as time;
+use node::clock::{self, IdGenerator};
 use node::current::CurrentSettings;
 use sandbox::{MissingParents, ProcessStreams, SandboxFiles, SessionProgram, WriteMode};
 use serde::{Deserialize, Serialize};
@@ -154,14 +153,14 @@ impl AgentService {
         tenant: &str,
         request: DeployRequest,
     ) -> Result<AgentView, SessionError> {
-        let inner = Arc::clone(self);
-        let (files, runtime) = check(&inner.config.now(), &request)?;
+        let service = Arc::clone(self);
+        let (files, runtime) = check(&service.config.now(), &request)?;
         let tenant = tenant.to_owned();
         detached(async move {
-            let row = Box::pin(inner.deploy_version(&tenant, request, files, &runtime)).await?;
+            let row = Box::pin(service.deploy_version(&tenant, request, files, &runtime)).await?;
             let version = row.active_version;
-            inner.prewarm.replenish(row.clone());
-            inner.shown_agent(row, version, runtime)
+            service.prewarm.replenish(row.clone());
+            service.shown_agent(row, version, runtime)
         })
         .await
     }

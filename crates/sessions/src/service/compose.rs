@@ -68,7 +68,7 @@ pub(super) struct OpenedStores {
     pub(super) model_use: Arc<UsageTotals>,
 }
 
-/// What the server gives for the parts that are shared.
+/// Dependencies of the parts that are shared.
 struct GivenParts {
     config: SessionsConfig,
     objects: ObjectStore,
@@ -89,7 +89,7 @@ struct LifeOwners {
     lifecycle: Arc<SessionLifecycle>,
 }
 
-/// What the server gives for the owners that sessions live with.
+/// Dependencies of the owners that sessions live with.
 struct GivenOwners {
     model: ModelAccess,
     engine: Engine,

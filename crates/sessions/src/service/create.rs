@@ -9,15 +9,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::{AgentOptions, CreateSession, SessionLimits, SessionState};
-use node::clock;
-use node::clock::IdGenerator;
+use node::clock::{self, IdGenerator};
 use node::current::CurrentSettings;
 
 use super::admission::SandboxAdmission;
 use super::agents::AgentService;
 use super::base::SessionBase;
-use super::books::ResidentKey;
-use super::books::ResidentLedger;
+use super::books::{ResidentKey, ResidentLedger};
 use super::cluster::ClusterPlace;
 use super::credentials::CredentialVault;
 use super::directory::SessionDirectory;
@@ -25,26 +23,21 @@ use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::environment::LaunchEnvironment;
 use super::factory::SandboxFactory;
 use super::gates::GrantGates;
-use super::launch::ProgramLauncher;
-use super::launch::SessionSink;
+use super::launch::{ProgramLauncher, SessionSink};
 use super::lifecycle::SessionLifecycle;
 use super::limits;
 use super::logs::LogLevel;
-use super::prewarm::PrewarmPool;
-use super::prewarm::{self, ClaimedSandbox, SessionOverrides, park_ahead};
+use super::prewarm::{self, ClaimedSandbox, PrewarmPool, SessionOverrides, park_ahead};
 use super::requests::CreateExtras;
 use super::shared::SharedParts;
 use super::start_command;
-use super::storage::StorageQuota;
-use super::storage::StorageRequest;
+use super::storage::{StorageQuota, StorageRequest};
 use super::templates::TemplateService;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
-use crate::metrics::SessionCounters;
-use crate::metrics::TimedOperation;
-use crate::store::SecretStore;
-use crate::store::SessionStore;
+use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::rows::SessionRow;
+use crate::store::{SecretStore, SessionStore};
 
 /// First user of a new sandbox when it has been made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

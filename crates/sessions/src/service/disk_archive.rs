@@ -18,8 +18,7 @@ use super::cluster::ClusterPlace;
 use super::directory::SessionDirectory;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::shared::SharedParts;
-use crate::config::SessionsConfig;
-use crate::config::SnapshotPolicy;
+use crate::config::{SessionsConfig, SnapshotPolicy};
 use crate::error::SessionError;
 use crate::workspace::{StoredDisk, WorkspaceStore, disk_of};
 
@@ -181,8 +180,8 @@ impl DiskArchive {
                 Some((Arc::clone(entry), body))
             });
             let stored = due.into_iter().map(|(entry, body)| {
-                let inner = Arc::clone(self);
-                async move { inner.try_snapshot(&entry, &body).await }
+                let archive = Arc::clone(self);
+                async move { archive.try_snapshot(&entry, &body).await }
             });
             stream::iter(stored).buffer_unordered(DUE_AT_ONCE).collect::<()>().await;
         }

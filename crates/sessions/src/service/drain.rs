@@ -25,16 +25,14 @@ use self::plan::{HandoverCandidate, HandoverPlan, RestSchedules};
 use super::books::ResidentLedger;
 use super::cluster::ClusterPlace;
 use super::detached::detached;
-use super::directory::SessionDirectory;
-use super::directory::SessionUse;
+use super::directory::{SessionDirectory, SessionUse};
 use super::disk_archive::DiskArchive;
 use super::entry::{SessionEntry, SessionSandbox};
 use super::lifecycle::SessionLifecycle;
 use super::parts::HandoverTerms;
 use super::shared::SharedParts;
 use crate::error::SessionError;
-use crate::metrics::SandboxEvent;
-use crate::metrics::SessionCounters;
+use crate::metrics::{SandboxEvent, SessionCounters};
 use crate::store::SessionStore;
 
 /// Sessions that are handed over at the same time.
@@ -303,13 +301,13 @@ impl SessionHandover {
         id: &str,
         patience: Duration,
     ) -> Result<HandoverOutcome, SessionError> {
-        let inner = Arc::clone(self);
+        let handover = Arc::clone(self);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         let handing = detached(async move {
-            if *inner.cluster.membership().takes_work().borrow() {
+            if *handover.cluster.membership().takes_work().borrow() {
                 return Ok(HandoverOutcome::Undrained);
             }
-            match inner.store_ahead(&id).await {
+            match handover.store_ahead(&id).await {
                 // It keeps its sandbox while the object store is away.
                 Err(error @ SessionError::Unavailable(_)) => return Err(error),
                 // This server's own disk is full or failing, and may leave no room for a copy:
@@ -321,7 +319,7 @@ impl SessionHandover {
                 ),
                 Ok(()) => {}
             }
-            let held = inner.lifecycle.hold_for(&tenant, &id, SessionUse::End).await;
+            let held = handover.lifecycle.hold_for(&tenant, &id, SessionUse::End).await;
             let (entry, _transition) = match held {
                 Ok(held) => held,
                 Err(
@@ -331,10 +329,10 @@ impl SessionHandover {
                 ) => return Ok(HandoverOutcome::Gone),
                 Err(error) => return Err(error),
             };
-            if *inner.cluster.membership().takes_work().borrow() {
+            if *handover.cluster.membership().takes_work().borrow() {
                 return Ok(HandoverOutcome::Undrained);
             }
-            inner.give_away(&entry, patience).await
+            handover.give_away(&entry, patience).await
         });
         handing.await
     }

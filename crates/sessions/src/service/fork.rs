@@ -7,20 +7,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::{SessionState, SnapshotView};
-use node::clock;
-use node::clock::IdGenerator;
 use node::clock::rfc3339_of_ms as time;
+use node::clock::{self, IdGenerator};
 use node::current::CurrentSettings;
 
 use super::admission::SandboxAdmission;
-use super::books::ResidentKey;
-use super::books::ResidentLedger;
+use super::books::{ResidentKey, ResidentLedger};
 use super::cluster::ClusterPlace;
-use super::create::FirstUse;
-use super::create::SessionCreation;
+use super::create::{FirstUse, SessionCreation};
 use super::detached::detached;
-use super::directory::SessionDirectory;
-use super::directory::SessionUse;
+use super::directory::{SessionDirectory, SessionUse};
 use super::entry::{SandboxUse, SessionEntry};
 use super::factory::SandboxFactory;
 use super::launch::ProgramLauncher;
@@ -28,17 +24,13 @@ use super::lifecycle::SessionLifecycle;
 use super::limits::disk_size;
 use super::requests::CreateExtras;
 use super::shared::SharedParts;
-use super::storage::StorageQuota;
-use super::storage::StorageRequest;
+use super::storage::{StorageQuota, StorageRequest};
 use super::sweeps::timers::SweepTimers;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
-use crate::store::PAGE_MAX;
-use crate::store::SecretStore;
-use crate::store::SessionStore;
 use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
-use crate::workspace::WorkspaceStore;
-use crate::workspace::{DiskSource, LayerId};
+use crate::store::{PAGE_MAX, SecretStore, SessionStore};
+use crate::workspace::{DiskSource, LayerId, WorkspaceStore};
 
 /// Copies that are made by one request.
 const FORKS_MAX: usize = 64;
@@ -109,7 +101,7 @@ impl SessionCopies {
         extras: Vec<CreateExtras>,
         first_use: FirstUse,
     ) -> Result<Vec<(api::SessionView, Option<SandboxUse>)>, SessionError> {
-        let inner = Arc::clone(self);
+        let copies = Arc::clone(self);
         if extras.is_empty() || extras.len() > FORKS_MAX {
             return Err(SessionError::invalid(
                 "count",
@@ -118,19 +110,19 @@ impl SessionCopies {
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            inner.check_forks(&tenant, &id, extras.len()).await?;
+            copies.check_forks(&tenant, &id, extras.len()).await?;
             // The parent's transition is over before any child asks for room: whoever gives way
             // may be somebody who waits for this parent.
-            let (parent, chain) = inner.freeze(&tenant, &id).await?;
+            let (parent, chain) = copies.freeze(&tenant, &id).await?;
             let mut made: Vec<(Arc<SessionEntry>, Option<SandboxUse>)> =
                 Vec::with_capacity(extras.len());
             for extras in extras {
-                let child = inner.child(&parent, chain.clone(), extras, first_use);
+                let child = copies.child(&parent, chain.clone(), extras, first_use);
                 match Box::pin(child).await {
                     Ok(child) => made.push(child),
                     Err(error) => {
                         for (child, _) in made {
-                            inner.undo(&child).await;
+                            copies.undo(&child).await;
                         }
                         return Err(error);
                     }
@@ -138,7 +130,7 @@ impl SessionCopies {
             }
             Ok(made
                 .into_iter()
-                .map(|(child, at_work)| (inner.directory.view(&child), at_work))
+                .map(|(child, at_work)| (copies.directory.view(&child), at_work))
                 .collect())
         })
         .await
@@ -165,22 +157,22 @@ impl SessionCopies {
         id: &str,
         name: Option<String>,
     ) -> Result<SnapshotView, SessionError> {
-        let inner = Arc::clone(self);
+        let copies = Arc::clone(self);
         if name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
             return Err(SessionError::invalid("name", format!("more than {NAME_BYTES_MAX} bytes")));
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            inner.storage.check(&tenant, StorageRequest::default()).await?;
-            let (entry, chain) = inner.freeze(&tenant, &id).await?;
+            copies.storage.check(&tenant, StorageRequest::default()).await?;
+            let (entry, chain) = copies.freeze(&tenant, &id).await?;
             // Another server may want to start from it, when this one is gone.
-            inner.workspaces.publish_all(&chain).await?;
+            copies.workspaces.publish_all(&chain).await?;
             let bytes = match chain.last() {
-                Some(layer) => inner.workspaces.layer_bytes(layer).await,
+                Some(layer) => copies.workspaces.layer_bytes(layer).await,
                 None => 0,
             };
             let row = SnapshotRow {
-                id: inner.ids.next("snap_"),
+                id: copies.ids.next("snap_"),
                 tenant: entry.tenant.to_string(),
                 session: entry.id.to_string(),
                 name,
@@ -191,10 +183,10 @@ impl SessionCopies {
             };
             let shown = shown(row.clone());
             let max =
-                u64::try_from(inner.config.now().snapshots_max_per_tenant).unwrap_or(u64::MAX);
-            if let Err(error) = inner.store.snapshots.insert(row, max).await {
+                u64::try_from(copies.config.now().snapshots_max_per_tenant).unwrap_or(u64::MAX);
+            if let Err(error) = copies.store.snapshots.insert(row, max).await {
                 // The layer is nobody's now.
-                inner.sweeps.layers();
+                copies.sweeps.layers();
                 return Err(error);
             }
             Ok(shown)

@@ -14,8 +14,7 @@ use super::credentials::CredentialVault;
 use super::directory::SessionDirectory;
 use super::entry::{ModelRelayTask, RunningAgent, SessionEntry, SessionSandbox};
 use super::environment::{LaunchEnvironment, environment};
-use super::gates::GrantGates;
-use super::gates::has_model;
+use super::gates::{GrantGates, has_model};
 use super::logs::LogLevel;
 use super::shared::SharedParts;
 use crate::agent::{
@@ -246,9 +245,9 @@ impl ProgramLauncher {
         entry: &Arc<SessionEntry>,
         body: &Arc<SessionSandbox>,
     ) {
-        let (inner, entry, body) = (Arc::clone(self), Arc::clone(entry), Arc::clone(body));
+        let (launcher, entry, body) = (Arc::clone(self), Arc::clone(entry), Arc::clone(body));
         node::task::spawn(async move {
-            let launch = match inner.launch(&entry).await {
+            let launch = match launcher.launch(&entry).await {
                 Ok(launch) => launch,
                 Err(error) => {
                     let text = format!("the agent could not be looked up: {error}");
@@ -259,7 +258,7 @@ impl ProgramLauncher {
             if launch.lazy || launch.runtime == AgentRuntime::None {
                 return;
             }
-            if let Err(error) = inner.agent(&entry, &body).await {
+            if let Err(error) = launcher.agent(&entry, &body).await {
                 // Whoever sends a message tries again, and is told.
                 let text = format!("the agent could not be started: {error}");
                 entry.lines.lock().push(LogLevel::System, &text);

@@ -15,8 +15,7 @@ use super::entry::{SessionEntry, SessionSandbox};
 use super::lifecycle::SessionLifecycle;
 use super::shared::SharedParts;
 use crate::error::SessionError;
-use crate::metrics::SandboxEvent;
-use crate::metrics::SessionCounters;
+use crate::metrics::{SandboxEvent, SessionCounters};
 use crate::store::SessionStore;
 use crate::store::rows::SessionRow;
 

@@ -34,8 +34,7 @@ use tokio::time;
 use super::admission::SandboxAdmission;
 use super::archive_queue::ArchiveQueue;
 use super::attachments::SessionAttachments;
-use super::books::ResidentKey;
-use super::books::ResidentLedger;
+use super::books::{ResidentKey, ResidentLedger};
 use super::cluster::ClusterPlace;
 use super::directory::{SessionDirectory, SessionUse};
 use super::disk_archive::DiskArchive;
@@ -51,8 +50,7 @@ use super::sweeps::timers::SweepTimers;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::EventWriter;
-use crate::metrics::SessionCounters;
-use crate::metrics::{SandboxEvent, TimedOperation};
+use crate::metrics::{SandboxEvent, SessionCounters, TimedOperation};
 use crate::store::SessionStore;
 use crate::workspace::WorkspaceStore;
 
@@ -262,8 +260,8 @@ impl SessionLifecycle {
         if self.is_shared {
             // Another server goes on with what is in the object store when this one is lost. Not
             // while somebody waits for the place.
-            let (inner, entry) = (Arc::clone(self), Arc::clone(&entry));
-            node::task::spawn(async move { inner.store_rested(&entry).await });
+            let (lifecycle, entry) = (Arc::clone(self), Arc::clone(&entry));
+            node::task::spawn(async move { lifecycle.store_rested(&entry).await });
         }
     }
 
@@ -443,11 +441,11 @@ impl SessionLifecycle {
             self.archive(&id).await;
             return;
         };
-        let inner = Arc::clone(self);
+        let lifecycle = Arc::clone(self);
         node::task::spawn(async move {
             let _pending = pending;
-            let Some(_running) = inner.archives.turn().await else { return };
-            inner.archive(&id).await;
+            let Some(_running) = lifecycle.archives.turn().await else { return };
+            lifecycle.archive(&id).await;
         });
     }
 
@@ -470,13 +468,13 @@ impl SessionLifecycle {
             drop(gate.ok().and_then(|mut gate| gate.take()));
             self.sandboxes.kill(body).await;
         }
-        let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
+        let (lifecycle, entry) = (Arc::clone(self), Arc::clone(entry));
         node::task::spawn(async move {
             let _transition = entry.transition.lock().await;
             if let Some(body) = entry.body() {
-                inner.put_down(&entry, &body).await;
+                lifecycle.put_down(&entry, &body).await;
             }
-            inner.books.remove(&entry.key);
+            lifecycle.books.remove(&entry.key);
         });
     }
 }

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use api::{CreateSession, SessionState};
-use api::{Grant, SessionMetrics};
+use api::{CreateSession, Grant, SessionMetrics, SessionState};
 use node::auth::TokenPrincipal;
 use node::clock;
 
 use super::create::{FirstUse, NewSession};
 use super::detached::detached;
 use super::directory::SessionUse;
-use super::files::SandboxGuard;
-use super::files::{SessionFiles, figures};
+use super::files::{SandboxGuard, SessionFiles, figures};
 use super::requests::{CreateExtras, DeadlineAction, SessionUpdate};
 use super::sessions::Sessions;
 use super::views::shown;

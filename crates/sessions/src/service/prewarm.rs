@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::SessionLimits;
-use node::clock;
-use node::clock::IdGenerator;
+use node::clock::{self, IdGenerator};
 use node::current::CurrentSettings;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
@@ -24,8 +23,7 @@ use super::entry::{RunningAgent, SessionEntry, SessionSandbox};
 use super::environment::{LaunchEnvironment, environment};
 use super::factory::SandboxFactory;
 use super::gates::GrantGates;
-use super::launch::ProgramLauncher;
-use super::launch::StartSpec;
+use super::launch::{ProgramLauncher, StartSpec};
 use super::limits;
 use super::logs::LogLevel;
 use super::parts::ReadyNodes;
@@ -230,11 +228,11 @@ impl PrewarmPool {
         if !is_first {
             return;
         }
-        let inner = Arc::clone(self);
+        let pool = Arc::clone(self);
         node::task::spawn(async move {
             let id = agent.id;
-            let made = inner.fill(&id).await;
-            inner.state.lock().busy.remove(&id);
+            let made = pool.fill(&id).await;
+            pool.state.lock().busy.remove(&id);
             if let Err(error) = made {
                 tracing::warn!(
                     agent = id,
@@ -425,13 +423,13 @@ impl PrewarmPool {
 
     /// Gives up a sandbox that died before anybody wanted it.
     fn watch_ready(self: &Arc<Self>, number: u64, body: &Arc<SessionSandbox>) {
-        let (inner, ended) = (Arc::downgrade(self), body.ended());
+        let (pool, ended) = (Arc::downgrade(self), body.ended());
         node::task::spawn(async move {
             ended.await;
-            let Some(inner) = inner.upgrade() else { return };
-            let Some(ready) = inner.take(number) else { return };
-            inner.books.remove(&ResidentKey::Ready(number));
-            inner.sandboxes.discard(&ready.body).await;
+            let Some(pool) = pool.upgrade() else { return };
+            let Some(ready) = pool.take(number) else { return };
+            pool.books.remove(&ResidentKey::Ready(number));
+            pool.sandboxes.discard(&ready.body).await;
         });
     }
 

@@ -18,11 +18,9 @@ use super::sweeps::timers::SweepTimers;
 use super::templates::TemplateService;
 use crate::error::SessionError;
 use crate::events::EventWriter;
-use crate::metrics::SandboxEvent;
-use crate::metrics::SessionCounters;
-use crate::store::PAGE_MAX;
-use crate::store::SessionStore;
+use crate::metrics::{SandboxEvent, SessionCounters};
 use crate::store::rows::SessionRow;
+use crate::store::{PAGE_MAX, SessionStore};
 use crate::workspace::WorkspaceStore;
 
 /// Error of a turn that did not come to its end, for whoever waits for it.

@@ -14,8 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time;
 
 use super::books::ResidentLedger;
-use super::directory::SessionDirectory;
-use super::directory::SessionUse;
+use super::directory::{SessionDirectory, SessionUse};
 use super::disk_archive::DiskArchive;
 use super::entry::SessionEntry;
 use super::lifecycle::SessionLifecycle;
@@ -26,8 +25,7 @@ use super::templates::TemplateService;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::{LossReason, LostSession};
-use crate::metrics::SandboxEvent;
-use crate::metrics::SessionCounters;
+use crate::metrics::{SandboxEvent, SessionCounters};
 use crate::store::SessionStore;
 use crate::store::rows::OnDeadline;
 use crate::workspace::WorkspaceStore;
@@ -92,8 +90,8 @@ impl SessionSweeper {
         loop {
             match self.sweeps.due(self.store.now_ms()) {
                 Ok(session) => {
-                    let inner = Arc::clone(self);
-                    node::task::spawn(async move { inner.deadline_came(&session).await });
+                    let sweeper = Arc::clone(self);
+                    node::task::spawn(async move { sweeper.deadline_came(&session).await });
                 }
                 Err(Some(wait)) => {
                     let sooner = self.sweeps.sooner.notified();
@@ -203,9 +201,9 @@ impl SessionSweeper {
                 taken.push(Arc::clone(&entry.id));
             }
         }
-        self.for_each(taken, |inner, id| async move {
-            inner.metrics.count(SandboxEvent::SweptIdle);
-            inner.lifecycle.rest(&id, "it was idle").await;
+        self.for_each(taken, |sweeper, id| async move {
+            sweeper.metrics.count(SandboxEvent::SweptIdle);
+            sweeper.lifecycle.rest(&id, "it was idle").await;
         })
         .await;
     }
@@ -230,7 +228,8 @@ impl SessionSweeper {
     async fn sweep_cold(self: &Arc<Self>) {
         let cold = Duration::from_secs(self.config.now().cold_s.into());
         let taken = self.books.cold_before(clock::now(), cold);
-        self.for_each(taken, |inner, id| async move { inner.lifecycle.archive(&id).await }).await;
+        self.for_each(taken, |sweeper, id| async move { sweeper.lifecycle.archive(&id).await })
+            .await;
     }
 
     async fn for_each<F: Future<Output = ()>>(
@@ -360,8 +359,8 @@ impl SessionSweeper {
                     "a session can not be stored, and is given up"
                 );
             }
-            let inner = Arc::clone(self);
-            node::task::spawn(async move { inner.lifecycle.give_up(&entry).await });
+            let sweeper = Arc::clone(self);
+            node::task::spawn(async move { sweeper.lifecycle.give_up(&entry).await });
         }
     }
 }

@@ -21,11 +21,9 @@ use super::shared::SharedParts;
 use super::sweeps::SWEEPS_MAX;
 use crate::error::SessionError;
 use crate::events::EventWriter;
-use crate::metrics::SandboxEvent;
-use crate::metrics::SessionCounters;
-use crate::store::SessionStore;
+use crate::metrics::{SandboxEvent, SessionCounters};
 use crate::store::rows::SessionRow;
-use crate::store::{CLAIMED_MAX, LostSessions};
+use crate::store::{CLAIMED_MAX, LostSessions, SessionStore};
 
 /// Error of a turn that was under way, for whoever waits for it.
 pub(super) const LOST: &str = "the node that worked on this was lost";

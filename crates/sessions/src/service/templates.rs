@@ -146,17 +146,17 @@ impl TemplateService {
         tenant: &str,
         request: BuildTemplate,
     ) -> Result<TemplateBuildView, SessionError> {
-        let inner = Arc::clone(self);
+        let service = Arc::clone(self);
         let tenant = tenant.to_owned();
         detached(async move {
             let (name, mut tags) = name_and_tags(&request.name, &request.tags)?;
             let spec = BuildSpec { request, ..BuildSpec::default() };
             // Whatever is wrong with it is found before there is a row.
-            inner.plan_build(&tenant, &spec).await?;
+            service.plan_build(&tenant, &spec).await?;
             tags.dedup();
-            let announced = inner.announce_build(&tenant, &name, tags, None).await?;
+            let announced = service.announce_build(&tenant, &name, tags, None).await?;
             let (_, build) = announced;
-            inner.start_build(&tenant, build, &spec).await.map(|row| view(&row))
+            service.start_build(&tenant, build, &spec).await.map(|row| view(&row))
         })
         .await
     }
@@ -182,12 +182,12 @@ impl TemplateService {
         build: &str,
         spec: BuildSpec,
     ) -> Result<(), SessionError> {
-        let inner = Arc::clone(self);
+        let service = Arc::clone(self);
         let (tenant, build) = (tenant.to_owned(), build.to_owned());
         detached(async move {
-            let row = inner.table.build(&tenant, &build).await?;
+            let row = service.table.build(&tenant, &build).await?;
             let row = row.ok_or(SessionError::NotFound("build"))?;
-            inner.start_build(&tenant, row, &spec).await.map(drop)
+            service.start_build(&tenant, row, &spec).await.map(drop)
         })
         .await
     }

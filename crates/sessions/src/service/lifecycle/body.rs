@@ -95,10 +95,10 @@ impl SessionLifecycle {
         body: Arc<SessionSandbox>,
     ) {
         entry.state.lock().body = Some(Arc::clone(&body));
-        let (inner, entry, ended) = (Arc::clone(self), Arc::clone(entry), body.ended());
+        let (lifecycle, entry, ended) = (Arc::clone(self), Arc::clone(entry), body.ended());
         node::task::spawn(async move {
             let reason = ended.await;
-            inner.died(&entry, &body, &reason).await;
+            lifecycle.died(&entry, &body, &reason).await;
         });
     }
 
@@ -150,17 +150,17 @@ impl SessionLifecycle {
         {
             return Ok(at_work);
         }
-        let inner = Arc::clone(self);
+        let lifecycle = Arc::clone(self);
         let (tenant, id) = (Arc::clone(&entry.tenant), Arc::clone(&entry.id));
         detached(async move {
-            let (entry, _transition) = inner.hold(&tenant, &id).await?;
-            if let Some(at_work) = SandboxUse::begin(&inner.books, &entry, clock::now()) {
+            let (entry, _transition) = lifecycle.hold(&tenant, &id).await?;
+            if let Some(at_work) = SandboxUse::begin(&lifecycle.books, &entry, clock::now()) {
                 return Ok(at_work);
             }
             if entry.session_state() == SessionState::Ended {
                 return Err(SessionError::Ended);
             }
-            inner.bring_up(&entry).await.map(|(_, at_work)| at_work)
+            lifecycle.bring_up(&entry).await.map(|(_, at_work)| at_work)
         })
         .await
     }

@@ -24,13 +24,13 @@ impl SessionLifecycle {
         stream: &MessageStream,
         message: WaitingMessage,
     ) -> Result<(), SessionError> {
-        let (inner, turn) = (Arc::clone(self), Arc::clone(&stream.turn));
+        let (lifecycle, turn) = (Arc::clone(self), Arc::clone(&stream.turn));
         let entry = Arc::clone(&stream.entry);
         detached(async move {
-            let kept = inner.write_waiting(&entry, message).await;
+            let kept = lifecycle.write_waiting(&entry, message).await;
             let (keeping, outcome) = match kept {
                 Ok(true) => (MessageKeeping::Kept, Ok(())),
-                Ok(false) => (MessageKeeping::Failed, Err(inner.cluster.on_another_server())),
+                Ok(false) => (MessageKeeping::Failed, Err(lifecycle.cluster.on_another_server())),
                 Err(error) => (MessageKeeping::Failed, Err(error)),
             };
             turn.keeping.send_replace(keeping);
@@ -95,12 +95,12 @@ impl SessionLifecycle {
             }
         }
         if !kept.is_empty() {
-            let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
+            let (lifecycle, entry) = (Arc::clone(self), Arc::clone(entry));
             node::task::spawn(async move {
                 for turn in &kept {
                     turn.kept().await;
                 }
-                inner.begun(&entry, &kept).await;
+                lifecycle.begun(&entry, &kept).await;
             });
         }
     }

@@ -1,8 +1,7 @@
 //! Commands of steps: what they write, how they end, and what they read.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sandbox::{ProcessEnd, ProcessHandle, ProcessStreams, SandboxedSession, SessionProgram};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};

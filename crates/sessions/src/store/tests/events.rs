@@ -1,7 +1,6 @@
 //! Batches and pages.
 
-use api::SessionEventKind;
-use api::SessionEventKind::{Done, Error as Failed, Text, TurnStart};
+use api::SessionEventKind::{self, Done, Error as Failed, Text, TurnStart};
 
 use super::*;
 use crate::store::events::PAGE_BYTES_MAX;

@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time;
 
-use super::super::versions;
-use super::super::{FACE, turn};
+use super::super::{FACE, turn, versions};
 use super::cases::case_of;
 use super::{CASE, EvalOutcome, EvalRun, OPEN, OPEN_RUNS, RESULT, RUN, outcome_of, run_of, told};
 use crate::error::SessionError;
