@@ -116,6 +116,18 @@ impl NativeKey {
         NativeKey(Sha1::digest(password).into())
     }
 
+    /// Takes a key that [`NativeKey::expose`] gave; none of another length.
+    #[must_use]
+    pub fn import(bytes: &[u8]) -> Option<NativeKey> {
+        bytes.try_into().ok().map(NativeKey)
+    }
+
+    /// Returns the key, for another node of the same cluster that is to log in with it.
+    #[must_use]
+    pub fn expose(&self) -> &[u8; 20] {
+        &self.0
+    }
+
     /// Returns what a server stores.
     #[must_use]
     pub fn hash(&self) -> NativeHash {
@@ -178,6 +190,18 @@ impl Sha2Key {
     #[must_use]
     pub fn of(password: &str) -> Sha2Key {
         Sha2Key(Sha256::digest(password).into())
+    }
+
+    /// Takes a key that [`Sha2Key::expose`] gave; none of another length.
+    #[must_use]
+    pub fn import(bytes: &[u8]) -> Option<Sha2Key> {
+        bytes.try_into().ok().map(Sha2Key)
+    }
+
+    /// Returns the key, for another node of the same cluster that is to log in with it.
+    #[must_use]
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
     }
 
     /// Returns what a server keeps in memory.

@@ -10,7 +10,7 @@ use std::fmt;
 
 use md5::{Digest, Md5};
 use subtle::ConstantTimeEq;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Secret that PostgreSQL stores after `md5`: 32 hexadecimal digits of the hash of password and
 /// user name.
@@ -30,6 +30,12 @@ impl Md5Secret {
         let digits: [u8; 32] = text.strip_prefix("md5")?.as_bytes().try_into().ok()?;
         let digits = digits.map(|digit| digit.to_ascii_lowercase());
         digits.iter().all(u8::is_ascii_hexdigit).then_some(Md5Secret(digits))
+    }
+
+    /// Returns it as text, as PostgreSQL stores it.
+    #[must_use]
+    pub fn export(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("md5{}", String::from_utf8_lossy(&self.0)))
     }
 
     /// Returns what a client answers to `salt`: `md5` and 32 hexadecimal digits.
@@ -92,7 +98,7 @@ mod tests {
         let secret = Md5Secret::derive("alice", "secret");
         assert_eq!(secret.0, digits(&[b"secretalice"]));
         assert_eq!(digits(&[b"a", b"bc"]), *b"900150983cd24fb0d6963f7d28e17f72"); // RFC 1321
-        let stored = format!("md5{}", String::from_utf8_lossy(&secret.0));
+        let stored = secret.export();
         assert_eq!(Md5Secret::parse(&stored), Some(secret.clone()));
         assert_eq!(Md5Secret::parse(&format!("md5{}", stored[3..].to_uppercase())), Some(secret));
     }

@@ -166,6 +166,26 @@ impl ScramKeys {
         ScramKeys { iterations, salt: salt.to_vec(), client_key, server_key }
     }
 
+    /// Reads keys that [`ScramKeys::export`] wrote; none for any other text.
+    #[must_use]
+    pub fn import(text: &str) -> Option<ScramKeys> {
+        let mut parts = text.split(':');
+        let iterations = parts.next()?.parse().ok().filter(|it| *it <= ITERATIONS_MAX)?;
+        let salt = BASE64.decode(parts.next()?).ok().filter(|it| it.len() <= SALT_BYTES_MAX)?;
+        let client_key = decode_key(parts.next()?)?;
+        let server_key = decode_key(parts.next()?)?;
+        let keys = ScramKeys { iterations, salt, client_key, server_key };
+        parts.next().is_none().then_some(keys)
+    }
+
+    /// Returns the keys as text, for another node of the same cluster that is to log in with them.
+    #[must_use]
+    pub fn export(&self) -> Zeroizing<String> {
+        let [salt, client, server] =
+            [&self.salt[..], &self.client_key, &self.server_key].map(|it| BASE64.encode(it));
+        Zeroizing::new(format!("{}:{salt}:{client}:{server}", self.iterations))
+    }
+
     /// Returns what a server stores of the same password.
     #[must_use]
     pub fn secret(&self) -> ScramSecret {

@@ -224,3 +224,16 @@ proptest! {
         prop_assert!(client.challenge(&bytes).is_err());
     }
 }
+
+#[test]
+fn keys_that_were_exported_are_the_same() {
+    let keys = ScramKeys::derive("secret", SALT, ITERATIONS);
+    let text = keys.export();
+    assert_eq!(ScramKeys::import(&text), Some(keys));
+    for (at, _) in text.char_indices() {
+        assert_eq!(ScramKeys::import(&text[..at]), None, "{at}");
+    }
+    for other in ["", ":::", "x", &format!("{}:", *text), &format!("-{}", *text)] {
+        assert_eq!(ScramKeys::import(other), None, "{other}");
+    }
+}
