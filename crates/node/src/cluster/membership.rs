@@ -268,6 +268,28 @@ impl NodeMembership {
         nodes
     }
 
+    /// Returns the nodes of a role that are active and do not drain, as far as anybody can tell, in
+    /// order of their names: this one, and others that are reached.
+    #[must_use]
+    pub fn active_nodes(&self, role: &str) -> Vec<String> {
+        let (own, judge) = (&self.0.run.id, self.judge());
+        // This node knows earlier than its row.
+        let takes_work = *self.0.takes_work.borrow();
+        let nodes = self.0.nodes.read();
+        let is_meant = |node: &&NodeRecord| {
+            let is_own = node.id == *own;
+            let is_active = node.state == NodeState::Active && !node.drain_wanted;
+            let is_reached = is_own || node.description.peer_address.is_some();
+            let has_role = node.description.roles.iter().any(|it| it == role);
+            let is_there = is_active && is_reached && has_role && (takes_work || !is_own);
+            is_there && !judge.fate(node).is_over()
+        };
+        let mut nodes: Vec<String> =
+            nodes.values().filter(is_meant).map(|node| node.id.clone()).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
     /// Returns the other node that a session goes to when this one gives it away: the first by
     /// rendezvous hashing of those that take sessions and are reached. None where there is none.
     #[must_use]

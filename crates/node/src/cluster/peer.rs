@@ -13,6 +13,7 @@ mod listener;
 mod moved;
 mod resume;
 mod routing;
+mod streams;
 mod watch;
 
 use std::time::Duration;
@@ -25,6 +26,7 @@ pub use self::forward::{
 pub use self::key::{ClusterKey, ClusterKeyError};
 pub use self::listener::PeerListener;
 pub use self::moved::SubjectMoved;
+pub use self::streams::{OfferedStream, PeerStream, PeerStreamError};
 
 /// Header with the node, and the run of it, that a request is for.
 const FOR_NODE: HeaderName = HeaderName::from_static("cove-for-node");

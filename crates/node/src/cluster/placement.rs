@@ -79,6 +79,14 @@ pub fn first<'a>(key: &str, nodes: &'a [String]) -> Option<&'a str> {
     nodes.iter().max_by_key(|node| (score(key, node), Reverse(*node))).map(String::as_str)
 }
 
+/// Returns nodes in the order in which rendezvous hashing ranks them for a key.
+#[must_use]
+pub fn ranked(key: &str, nodes: &[String]) -> Vec<String> {
+    let mut ranked = nodes.to_vec();
+    ranked.sort_by_cached_key(|node| (Reverse(score(key, node)), node.clone()));
+    ranked
+}
+
 /// Sorts nodes by their rank for a key.
 fn rank(key: &str, offers: &mut [PlaceOffer]) {
     offers.sort_by_cached_key(|offer| (Reverse(score(key, &offer.id)), offer.id.clone()));

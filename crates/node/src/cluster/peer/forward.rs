@@ -57,7 +57,7 @@ const TELL_BYTES_MAX: usize = 4096;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Host of all nodes: keys prove who they are, and handlers see the one that the client named.
-const AUTHORITY: &str = "node.cove";
+pub(super) const AUTHORITY: &str = "node.cove";
 
 /// Headers that are about a connection, not about the request (RFC 9110, 7.6.1).
 const OF_CONNECTION: [HeaderName; 6] = [

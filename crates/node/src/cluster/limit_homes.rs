@@ -1,0 +1,125 @@
+//! Homes of a limit: the nodes at which those are served who are subject to it. Pure: what is known
+//! of nodes comes in, a choice of them comes out.
+//!
+//! A limit that is small beside the number of nodes would leave parts of 0 and 1 to each, and those
+//! who need something would wait for one another's parts. So it lives at few nodes, and those who
+//! come to another one are served through that one. The parts ([`super::LimitShares`]) keep the
+//! limit in any case: where nodes disagree for a moment about the homes, nothing is exceeded.
+
+use super::placement;
+
+/// Smallest part of a limit, at each of its homes, for which it is worth having more than one.
+pub const LIMIT_PART_MIN: u32 = 4;
+
+/// Returns at how many of some nodes a limit lives; at least one.
+fn homes_max(limit: u32, nodes: usize) -> usize {
+    let homes = usize::try_from(limit / LIMIT_PART_MIN).unwrap_or(usize::MAX);
+    homes.min(nodes).max(1)
+}
+
+/// Returns the homes of the limit of this name, those that rendezvous hashing ranks first before
+/// others: all nodes where each has a part of [`LIMIT_PART_MIN`]. None where there are no nodes.
+#[must_use]
+pub fn limit_homes(name: &str, limit: u32, nodes: &[String]) -> Vec<String> {
+    let mut ranked = placement::ranked(name, nodes);
+    ranked.truncate(homes_max(limit, nodes.len()));
+    ranked
+}
+
+/// Returns whether a node is one of the homes of a limit, among these nodes. It looks at few of
+/// many.
+#[must_use]
+pub fn is_limit_home(name: &str, limit: u32, node: &str, nodes: &[String]) -> bool {
+    let homes = homes_max(limit, nodes.len());
+    let is_known = nodes.iter().any(|it| it == node);
+    is_known && (homes >= nodes.len() || placement::is_among_first(name, node, nodes, homes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nodes(count: usize) -> Vec<String> {
+        (0..count).map(|index| format!("srv_{index}")).collect()
+    }
+
+    #[test]
+    fn a_limit_lives_where_each_node_has_a_part_that_is_worth_it() {
+        let count = |limit, of_nodes| limit_homes("shop", limit, &nodes(of_nodes)).len();
+        for (limit, of_nodes, homes) in [
+            (1, 1, 1),
+            (1, 3, 1),
+            (0, 3, 1),
+            (LIMIT_PART_MIN - 1, 3, 1),
+            (2 * LIMIT_PART_MIN - 1, 3, 1),
+            (2 * LIMIT_PART_MIN, 3, 2),
+            (3 * LIMIT_PART_MIN, 3, 3),
+            (u32::MAX, 3, 3),
+            (20, 10, 5),
+            (5, 0, 0),
+        ] {
+            assert_eq!(count(limit, of_nodes), homes, "{limit} at {of_nodes}");
+        }
+    }
+
+    #[test]
+    fn limits_of_many_names_are_spread() {
+        let nodes = nodes(10);
+        let mut homes: HashMap<String, usize> = HashMap::new();
+        for name in 0..1000 {
+            for home in limit_homes(&format!("tenant-{name}"), 1, &nodes) {
+                *homes.entry(home).or_default() += 1;
+            }
+        }
+        assert!(homes.len() == 10 && homes.values().all(|count| (60..150).contains(count)));
+    }
+
+    proptest! {
+        /// However the nodes are ordered, and whichever of them looks.
+        #[test]
+        fn all_nodes_find_the_same_homes(
+            name in ".{0,12}", limit in 0_u32..60, count in 1_usize..12, turned in 0_usize..12,
+        ) {
+            let nodes = nodes(count);
+            let homes = limit_homes(&name, limit, &nodes);
+            let mut others = nodes.clone();
+            others.rotate_left(turned % count);
+            prop_assert_eq!(&limit_homes(&name, limit, &others), &homes);
+            prop_assert!(!homes.is_empty() && homes.len() <= count);
+            for node in &nodes {
+                let is_home = is_limit_home(&name, limit, node, &others);
+                prop_assert_eq!(is_home, homes.contains(node));
+            }
+            prop_assert!(!is_limit_home(&name, limit, "srv_none", &nodes));
+        }
+
+        /// A node that joins takes one home from another one at most, and one that leaves is
+        /// replaced by one.
+        #[test]
+        fn homes_move_no_more_than_they_have_to(
+            name in ".{0,12}", limit in 0_u32..60, count in 1_usize..12,
+        ) {
+            let (fewer, more) = (nodes(count), nodes(count + 1));
+            let before: HashSet<_> = limit_homes(&name, limit, &fewer).into_iter().collect();
+            let after: HashSet<_> = limit_homes(&name, limit, &more).into_iter().collect();
+            let joined = format!("srv_{count}");
+            prop_assert!(after.difference(&before).all(|node| *node == joined));
+            prop_assert!(before.difference(&after).count() <= 1);
+        }
+
+        /// A smaller limit of the same name lives at some of the homes of a larger one.
+        #[test]
+        fn homes_of_a_smaller_limit_are_among_those_of_a_larger_one(
+            name in ".{0,12}", limit in 0_u32..60, less in 0_u32..60, count in 1_usize..12,
+        ) {
+            let nodes = nodes(count);
+            let larger = limit_homes(&name, limit, &nodes);
+            let smaller = limit_homes(&name, limit.saturating_sub(less), &nodes);
+            prop_assert!(larger.starts_with(&smaller));
+        }
+    }
+}
