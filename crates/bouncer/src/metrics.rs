@@ -136,7 +136,7 @@ impl PublishedLabels {
 
 fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[TenantCounters]) -> Result<(), fmt::Error> {
     type Of = fn(&TenantCounters) -> u64;
-    let gauges: [(&str, &str, Of); 8] = [
+    let gauges: [(&str, &str, Of); 9] = [
         ("connections_active", "Server connections that a client has", |row| {
             row.sum(|it| it.clients_active.load())
         }),
@@ -151,6 +151,9 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[TenantCounters]) -> Resul
             row.tenant.limits.server_connections_max.into()
         }),
         ("clients", "Clients that are connected", |row| row.sum(|it| it.clients.load())),
+        ("clients_passed", "Clients that came to this node and are served by another one", |row| {
+            row.sum(|it| it.clients_passed.load())
+        }),
         ("tenant_health", "1 while the tenant's server answers or was not asked", |row| {
             u64::from(!row.tenant.state.health().is_bad())
         }),

@@ -14,6 +14,7 @@
 //! | `cancel.rs`, `kill.rs`, `keys.rs` | cancel requests, and `KILL` |
 //! | `listen.rs`, `notifier.rs`, `holders.rs` | clients that listen without a server connection of their own |
 //! | `takeover.rs`, `succession.rs` | how another process takes over |
+//! | `passing.rs` | clients that another node serves, and those of other nodes that are served here |
 //! | `guests.rs` | guests: clients who come from sandboxes |
 //! | `deadlines.rs`, `timers.rs` | what happens when time is up |
 //! | `commands.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
@@ -50,6 +51,7 @@ mod login;
 mod notifier;
 mod opening;
 pub mod orders;
+mod passing;
 pub mod pools;
 mod prover;
 mod resolve;
@@ -113,6 +115,10 @@ pub use self::console_backend::{ConsoleBackend, ConsoleReplySlot};
 pub use self::dialect::{DATABASE, ErrorDialect};
 pub use self::handover_keeper::{KeptHandover, keep_handover};
 pub use self::journal::JOURNAL;
+pub use self::passing::{
+    ClientPasser, PASSED_LOGIN_BYTES_MAX, PassRefusal, PassReply, PassedLogin, PassedNotice,
+    TenantLimit,
+};
 pub use self::socket::TcpPolicy;
 
 /// Most relay threads: more than processors in any machine that this runs on.
@@ -325,6 +331,17 @@ impl Relay {
         drop(self.common.elsewhere.set(to));
     }
 
+    /// Returns whether limits hold over all nodes.
+    pub fn shares_limits(&self) -> bool {
+        self.common.config.shares_limits
+    }
+
+    /// Has clients passed to the homes of their tenants' limits; the first one stays.
+    pub fn pass_clients_to(&self, homes: Arc<dyn ClientPasser>) {
+        // A second one leads to the same nodes.
+        drop(self.common.passer.set(homes));
+    }
+
     /// Cancels what the client with this process id does, if the key is its own. False when there
     /// is no such client here.
     pub fn cancel(&self, pid: u32, key: &[u8]) -> bool {
@@ -359,6 +376,7 @@ impl Relay {
     /// Accepts nobody any more, and sees clients off between their transactions. The threads end
     /// with [`Relay::stop`].
     pub fn drain(&self) {
+        self.common.takes_passed.store(false, Ordering::Release);
         self.order(&|| ThreadCommand::Drain);
     }
 
@@ -369,6 +387,7 @@ impl Relay {
 
     /// Closes everything, and waits for the threads to end.
     pub fn stop(&self) {
+        self.common.takes_passed.store(false, Ordering::Release);
         self.common.is_stopping.store(true, Ordering::Release);
         self.order(&|| ThreadCommand::Stop);
         if let Some(former) = &self.former {
@@ -511,6 +530,8 @@ fn start_threads(
         resolver,
         keys: keys::CancelKeys::default(),
         elsewhere: OnceLock::new(),
+        passer: OnceLock::new(),
+        takes_passed: true.into(),
         cancel_rate: LoginLimiter::new(CANCELS, started),
         failed_logins,
         prover,

@@ -67,6 +67,7 @@ impl RelayWorker {
             ClientPhase::Greeting(_)
             | ClientPhase::Session(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => None,
         }
     }

@@ -11,6 +11,7 @@ use super::console::ConsoleClient;
 use super::guests::{ClientOrigin, ListenerBinding};
 use super::leave::ClientDeparture;
 use super::login::{GreetingWait, LoginFlow, LoginPhase};
+use super::passing::PassedClient;
 use super::pools::{LeaseOutcome, PoolRef, QueueTicket};
 use super::server::RelayServer;
 use super::socket::{ReadOutcome, RelaySocket};
@@ -37,6 +38,8 @@ pub(super) struct RelayClient {
     pub(super) since_us: u64,
     /// Since when it has not taken what it was sent.
     pub(super) clogged_us: Option<u64>,
+    /// True if the node that it came to stops, and it is served here.
+    pub(super) is_seen_off: bool,
     /// True if it is on the list of work.
     queued: bool,
 }
@@ -52,6 +55,8 @@ pub(super) enum ClientPhase {
     Session(Box<ClientLogin>),
     /// At the console.
     Console(Box<ConsoleClient>),
+    /// Served by another node.
+    Passed(Box<PassedClient>),
     /// Closing, once its error is sent.
     Closing,
 }
@@ -217,22 +222,23 @@ impl ClientLogin {
 }
 
 impl RelayClient {
-    /// Creates a client whose session began in another process.
-    pub(super) fn adopted(
+    /// Creates a client that begins with this phase.
+    pub(super) fn new(
         conn: RelayConnection,
-        session: ClientLogin,
+        phase: ClientPhase,
         serial: u64,
         number: u64,
         now_us: u64,
     ) -> RelayClient {
         RelayClient {
             conn,
-            phase: ClientPhase::Session(Box::new(session)),
+            phase,
             serial,
             number,
             begun_us: now_us,
             since_us: now_us,
             clogged_us: None,
+            is_seen_off: false,
             queued: false,
         }
     }
@@ -244,6 +250,7 @@ impl RelayClient {
             ClientPhase::Login(_)
             | ClientPhase::Greeting(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => None,
         }
     }
@@ -260,6 +267,7 @@ impl RelayClient {
             ClientPhase::Login(_)
             | ClientPhase::Greeting(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => None,
         }
     }
@@ -281,7 +289,7 @@ impl RelayClient {
             ClientPhase::Greeting(_) => true,
             ClientPhase::Login(login) => login.is_waiting(),
             ClientPhase::Console(console_client) => console_client.is_waiting(),
-            ClientPhase::Closing => false,
+            ClientPhase::Passed(_) | ClientPhase::Closing => false,
         }
     }
 }
@@ -329,14 +337,8 @@ impl RelayWorker {
             }
         };
         let phase = ClientPhase::Login(Box::new(login));
-        let now_us = self.context.now_us;
-        let (serial, clogged_us) = (self.serial, None);
-        let (begun_us, since_us) = (now_us, now_us);
-        let number = self.common.next_number();
-        let queued = false;
-        let client =
-            RelayClient { conn, phase, serial, number, begun_us, since_us, queued, clogged_us };
-        self.clients.occupy(place, client);
+        let (now_us, number) = (self.context.now_us, self.common.next_number());
+        self.clients.occupy(place, RelayClient::new(conn, phase, self.serial, number, now_us));
         self.counters.stats.clients.add(1);
         self.counters.stats.logins.add(1);
         let login_us = self.common.live.login_us();
@@ -369,6 +371,9 @@ impl RelayWorker {
             return;
         }
         client.clogged_us = None;
+        if matches!(client.phase, ClientPhase::Passed(_)) {
+            return self.queue_client(place);
+        }
         if let Some(server) = client.server() {
             context.work.push_back(PendingWork::Server(server));
         }
@@ -382,6 +387,10 @@ impl RelayWorker {
 
     /// Reads a client until it has nothing more, or others should have their turn.
     fn read_client(&mut self, place: u32) {
+        let phase = self.clients.get(place).map(|client| &client.phase);
+        if matches!(phase, Some(ClientPhase::Passed(_))) {
+            return self.carry(place);
+        }
         for _ in 0..READS_PER_TURN_MAX {
             let Some(client) = self.clients.get_mut(place) else { return };
             if !client.conn.is_readable() || !self.may_read_client(place) {
@@ -554,7 +563,8 @@ impl RelayWorker {
             Some(ClientPhase::Login(_)) => self.feed_login(place, bytes),
             Some(ClientPhase::Session(_)) => self.feed_session(place, bytes),
             Some(ClientPhase::Console(_)) => self.feed_console(place, bytes),
-            Some(ClientPhase::Greeting(_)) => 0,
+            // What comes after the login is carried by who reads next.
+            Some(ClientPhase::Greeting(_) | ClientPhase::Passed(_)) => 0,
             Some(ClientPhase::Closing) | None => bytes.len(),
         }
     }

@@ -304,6 +304,28 @@ impl ClientCount {
         Ok(self.count(&mut counts, arrival))
     }
 
+    /// Returns whether there are as many clients as this, of all tenants together.
+    pub(super) fn is_full(&self, clients_max: u32) -> bool {
+        self.counts.lock().all >= clients_max
+    }
+
+    /// Counts a client that another node serves among the connections of this one, if there may be
+    /// one more. Limits of its tenant hold where it is served.
+    ///
+    /// # Errors
+    /// When it is one too many.
+    pub(super) fn enter_passed(
+        self: &Arc<Self>,
+        clients_max: u32,
+    ) -> Result<CountedPassedClient, ClientLimit> {
+        let mut counts = self.counts.lock();
+        if counts.all >= clients_max {
+            return Err(ClientLimit::All(clients_max));
+        }
+        counts.all += 1;
+        Ok(CountedPassedClient { population: Arc::clone(self) })
+    }
+
     fn count(
         self: &Arc<Self>,
         counts: &mut ClientCounts,
@@ -428,6 +450,18 @@ pub(super) struct CountedConsoleClient {
 impl Drop for CountedConsoleClient {
     fn drop(&mut self) {
         one_less(self.population.counts.lock().visitors.entry(Arc::clone(&self.user)));
+    }
+}
+
+/// A client that another node serves; it is counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct CountedPassedClient {
+    population: Arc<ClientCount>,
+}
+
+impl Drop for CountedPassedClient {
+    fn drop(&mut self) {
+        self.population.counts.lock().all -= 1;
     }
 }
 

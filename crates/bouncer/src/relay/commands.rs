@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wire::pg::message::ErrorFields;
 
-use super::client::{ClientPhase, ServerAttachment};
+use super::client::{ClientPhase, RelayClient, ServerAttachment};
 use super::guests::ClientOrigin;
 use super::orders::{ThreadCommand, ThreadMessage, ThreadMessageKind};
 use super::pools::PoolTerms;
@@ -54,6 +54,7 @@ impl RelayWorker {
                 self.ending = self.ending.max(WorkerShutdown::Draining);
                 self.stop_listening();
                 self.drain_clients(None);
+                self.see_off_passed();
             }
             ThreadCommand::StopListening => self.stop_listening(),
             ThreadCommand::Stop => self.ending = WorkerShutdown::Now,
@@ -85,6 +86,13 @@ impl RelayWorker {
             ThreadMessageKind::ConsoleAnswer { client, serial, answer } => {
                 self.answered(client, serial, &answer)
             }
+            ThreadMessageKind::Passed { client, serial, stream } => {
+                self.passed(client, serial, stream)
+            }
+            ThreadMessageKind::HomeLost { client, serial } => self.home_lost(client, serial),
+            ThreadMessageKind::Arriving(arriving) => self.take_arriving(*arriving),
+            ThreadMessageKind::EndArrived(ids) => self.end_arrived(&ids),
+            ThreadMessageKind::SeeOff(ids) => self.see_off_arrived(&ids),
             ThreadMessageKind::HandOver(successor) => self.hand_over(successor),
             ThreadMessageKind::Adopted(adopted) => self.adopt(adopted),
             ThreadMessageKind::Moved(moved) => self.receive_server(moved),
@@ -114,7 +122,10 @@ impl RelayWorker {
             let (route, bound) = match &mut client.phase {
                 ClientPhase::Session(session) => (&mut session.route, &session.bound),
                 ClientPhase::Greeting(greeting) => (&mut greeting.route, &greeting.bound),
-                ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => continue,
+                ClientPhase::Login(_)
+                | ClientPhase::Console(_)
+                | ClientPhase::Passed(_)
+                | ClientPhase::Closing => continue,
             };
             let Some(tenant) = self.routing.now(&route.tenant) else { continue };
             match bound.guest.as_ref().map(|guest| guest.route(&self.routing)) {
@@ -141,7 +152,10 @@ impl RelayWorker {
         let of_clients = self.clients.iter().filter_map(|(_, client)| match &client.phase {
             ClientPhase::Session(session) => Some(&session.route.tenant),
             ClientPhase::Greeting(greeting) => Some(&greeting.route.tenant),
-            ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => None,
+            ClientPhase::Login(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
+            | ClientPhase::Closing => None,
         });
         let mut removed: Vec<TenantId> = Vec::new();
         for tenant in of_clients.filter(|tenant| tenant.state.is_removed()) {
@@ -204,7 +218,10 @@ impl RelayWorker {
                         && tenant.is_none_or(|tenant| session.route.tenant.id == tenant)
                 }
                 ClientPhase::Login(_) => tenant.is_none(),
-                ClientPhase::Greeting(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
+                ClientPhase::Greeting(_)
+                | ClientPhase::Console(_)
+                | ClientPhase::Passed(_)
+                | ClientPhase::Closing => false,
             });
             if is_meant {
                 self.drain_client(place);
@@ -215,22 +232,22 @@ impl RelayWorker {
     /// Sees a client off that is between transactions, if it has to leave. Whether it had to.
     pub(super) fn drain_client(&mut self, place: u32) -> bool {
         let Some(client) = self.clients.get(place) else { return false };
+        let stops = self.ending != WorkerShutdown::No || client.is_seen_off;
         let leaves = match &client.phase {
             ClientPhase::Session(session) => {
                 let state = &session.route.tenant.state;
-                self.ending != WorkerShutdown::No
-                    || state.is_removed()
-                    || state.admission() == WorkAdmission::Draining
+                stops || state.is_removed() || state.admission() == WorkAdmission::Draining
             }
-            ClientPhase::Login(_) => self.ending != WorkerShutdown::No,
-            ClientPhase::Greeting(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
+            ClientPhase::Login(_) => stops,
+            ClientPhase::Greeting(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
+            | ClientPhase::Closing => false,
         };
         if leaves {
-            let message = match self.ending {
-                WorkerShutdown::No => "terminating connection: the tenant is draining",
-                WorkerShutdown::Draining | WorkerShutdown::Now => {
-                    "terminating connection: the server is stopping"
-                }
+            let message = match stops {
+                false => "terminating connection: the tenant is draining",
+                true => "terminating connection: the server is stopping",
             };
             self.disconnect(place, &ErrorFields::fatal("57P01", message));
         }
@@ -243,7 +260,10 @@ impl RelayWorker {
             let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
                 ClientPhase::Session(session) => session.route.tenant.id == tenant,
                 ClientPhase::Greeting(greeting) => greeting.route.tenant.id == tenant,
-                ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
+                ClientPhase::Login(_)
+                | ClientPhase::Console(_)
+                | ClientPhase::Passed(_)
+                | ClientPhase::Closing => false,
             });
             if is_meant {
                 self.disconnect(place, &ErrorFields::fatal("57P01", message));
@@ -268,6 +288,7 @@ impl RelayWorker {
             ClientPhase::Login(_)
             | ClientPhase::Greeting(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => false,
         });
         if let Some((place, _)) = meant {
@@ -278,12 +299,14 @@ impl RelayWorker {
 
     /// Returns what is there.
     fn snapshot(&self) -> ThreadSnapshot {
-        let clients = self.clients.iter().map(|(_, client)| self.client_view(client)).collect();
+        let is_here = |client: &RelayClient| !matches!(client.phase, ClientPhase::Passed(_));
+        let clients = self.clients.iter().filter(|(_, client)| is_here(client));
+        let clients = clients.map(|(_, client)| self.client_view(client)).collect();
         let servers = self.servers.iter().map(|(_, server)| self.server_view(server)).collect();
         ThreadSnapshot { thread: self.index, clients, servers }
     }
 
-    fn client_view(&self, client: &super::client::RelayClient) -> ClientView {
+    fn client_view(&self, client: &RelayClient) -> ClientView {
         let now_us = self.context.now_us;
         let mut view = ClientView {
             number: client.number,
@@ -292,7 +315,7 @@ impl RelayWorker {
             user: None,
             state: ClientState::Login,
             address: client.conn.socket.peer(),
-            tls: client.conn.socket.is_tls(),
+            tls: client.conn.socket.is_tls_to_client(),
             age_us: now_us.saturating_sub(client.begun_us),
             state_us: now_us.saturating_sub(client.since_us),
             server_pid: None,
@@ -341,7 +364,8 @@ impl RelayWorker {
                     }
                 };
             }
-            ClientPhase::Closing => view.state = ClientState::Closing,
+            // It is among the clients of the node that serves it.
+            ClientPhase::Passed(_) | ClientPhase::Closing => view.state = ClientState::Closing,
         }
         view
     }
@@ -372,6 +396,7 @@ impl RelayWorker {
                 ClientPhase::Login(_)
                 | ClientPhase::Greeting(_)
                 | ClientPhase::Console(_)
+                | ClientPhase::Passed(_)
                 | ClientPhase::Closing => None,
             }),
         }

@@ -19,6 +19,7 @@ use super::console_backend::ConsoleBackend;
 use super::holders::ServerHolders;
 use super::keys::CancelKeys;
 use super::orders::{ThreadInbox, ThreadMessageKind};
+use super::passing::ClientPasser;
 use super::pools::PoolRegistry;
 use super::prover::ProofThread;
 use super::resolve::ResolverThread;
@@ -104,6 +105,10 @@ pub(super) struct RelayShared {
     pub(super) keys: CancelKeys,
     /// Other nodes, where there are any: a cancel request may be for a client of theirs.
     pub(super) elsewhere: OnceLock<Arc<dyn CancelForwarder>>,
+    /// Way to the homes of small limits, where clients are passed there.
+    pub(super) passer: OnceLock<Arc<dyn ClientPasser>>,
+    /// True while clients of other nodes are taken.
+    pub(super) takes_passed: AtomicBool,
     /// Rate limit of cancel requests by address.
     pub(super) cancel_rate: LoginLimiter<IpAddr>,
     /// Rate limit of failed logins.

@@ -27,6 +27,8 @@ pub(super) enum EventSource {
     Cancel(u32),
     /// A connection that listens for clients.
     Notifier(u32),
+    /// The socket to the node that serves a client.
+    Passed(u32),
 }
 
 const KIND_BITS: u32 = 3;
@@ -41,6 +43,7 @@ impl EventSource {
             EventSource::Server(place) => (3, place),
             EventSource::Cancel(place) => (4, place),
             EventSource::Notifier(place) => (5, place),
+            EventSource::Passed(place) => (6, place),
         };
         Token(((place as usize) << KIND_BITS) | kind)
     }
@@ -55,6 +58,7 @@ impl EventSource {
             3 => Some(EventSource::Server(place)),
             4 => Some(EventSource::Cancel(place)),
             5 => Some(EventSource::Notifier(place)),
+            6 => Some(EventSource::Passed(place)),
             _ => None,
         }
     }
@@ -108,6 +112,15 @@ impl RelayConnection {
         match self.socket.tls() {
             Some(Connection::Server(tls)) => shown.facts(tls),
             Some(Connection::Client(_)) | None => TlsFacts::default(),
+        }
+    }
+
+    /// Returns what the handshake with a client gave, at whichever node it was made; none without
+    /// TLS.
+    pub(super) fn login_tls(&self, shown: &ListenerTls) -> Option<TlsFacts> {
+        match self.socket.passed() {
+            Some(source) => source.origin.tls_facts(),
+            None => self.socket.is_tls().then(|| self.tls_facts(shown)),
         }
     }
 
@@ -260,6 +273,7 @@ mod tests {
             EventSource::Server(12),
             EventSource::Cancel(3),
             EventSource::Notifier(9),
+            EventSource::Passed(4),
         ] {
             assert_eq!(EventSource::of(source.token()), Some(source));
         }

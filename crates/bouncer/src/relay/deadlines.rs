@@ -108,6 +108,7 @@ impl RelayWorker {
             ClientPhase::Login(_)
             | ClientPhase::Greeting(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => false,
         });
         if timed && let Some((at_us, _)) = self.client_deadline(place) {
@@ -140,6 +141,9 @@ impl RelayWorker {
             }
             // Its place in the queue has a deadline of its own.
             ClientPhase::Greeting(_) | ClientPhase::Console(_) => None,
+            ClientPhase::Passed(passed) => {
+                passed.give_up_us.map(|at_us| (at_us, ClientDeadline::Farewell))
+            }
             ClientPhase::Closing => Some((client.since_us + CLOSING_US, ClientDeadline::Farewell)),
             ClientPhase::Session(session) => {
                 let held = match session.place {

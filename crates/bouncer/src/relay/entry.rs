@@ -53,8 +53,22 @@ impl RelayWorker {
                 Err(refusal) => self.refuse_entry(place, &proved, &refusal),
             };
         }
-        let is_guest = phase.bound.guest.is_some();
         let Some(route) = phase.route.take() else { return LoginFlow::Again };
+        match self.pass(place, proved, route) {
+            Ok(()) => LoginFlow::Stop,
+            Err((proved, route)) => self.admit_here(place, proved, route),
+        }
+    }
+
+    /// Takes in a client that is served by this node, or sends it away.
+    pub(super) fn admit_here(
+        &mut self,
+        place: u32,
+        proved: LoggedInClient,
+        route: TenantRoute,
+    ) -> LoginFlow {
+        let Some(phase) = self.login_phase(place) else { return LoginFlow::Again };
+        let is_guest = phase.bound.guest.is_some();
         match self.enter(&route, is_guest, None) {
             Ok(EntryAttempt::Counted(entered)) => {
                 self.begin_session(place, proved, route, entered);
@@ -78,6 +92,7 @@ impl RelayWorker {
             ClientPhase::Greeting(_)
             | ClientPhase::Session(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => None,
         });
         let mut awaited: Vec<(u64, u32)> = awaited.collect();
@@ -130,6 +145,7 @@ impl RelayWorker {
             ClientPhase::Greeting(_)
             | ClientPhase::Session(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => None,
         }
     }
@@ -140,7 +156,7 @@ impl RelayWorker {
         }
     }
 
-    fn refuse_entry(
+    pub(super) fn refuse_entry(
         &mut self,
         place: u32,
         proved: &LoggedInClient,

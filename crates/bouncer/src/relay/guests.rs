@@ -242,7 +242,7 @@ impl RelayWorker {
             ClientPhase::Login(phase) => is_it(phase.bound()),
             ClientPhase::Greeting(greeting) => is_it(&greeting.bound),
             ClientPhase::Session(session) => is_it(&session.bound),
-            ClientPhase::Console(_) | ClientPhase::Closing => false,
+            ClientPhase::Console(_) | ClientPhase::Passed(_) | ClientPhase::Closing => false,
         });
         own.map(|(place, _)| place).collect()
     }

@@ -179,7 +179,9 @@ fn who(client: &RelayClient) -> String {
         ClientPhase::Console(console_client) => {
             format!("{DATABASE}/{}@{from}", console_client.user)
         }
-        ClientPhase::Login(_) | ClientPhase::Closing => format!("(nodb)/(nouser)@{from}"),
+        ClientPhase::Login(_) | ClientPhase::Passed(_) | ClientPhase::Closing => {
+            format!("(nodb)/(nouser)@{from}")
+        }
     }
 }
 

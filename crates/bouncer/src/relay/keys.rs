@@ -64,7 +64,12 @@ impl CancelKeys {
         self.shard(pid).lock().get(&pid).map(|owner| owner.key.clone())
     }
 
-    /// Adds a client that has a process id and a key from another process.
+    /// Returns whether a client has this process id.
+    pub(super) fn is_taken(&self, pid: u32) -> bool {
+        self.shard(pid).lock().contains_key(&pid)
+    }
+
+    /// Adds a client that has a process id and a key from another process or node.
     pub(super) fn restore(&self, pid: u32, thread: usize, place: u32, key: &[u8]) {
         let owner = CancelKeyOwner { thread, place, key: key.into(), who: None };
         self.shard(pid).lock().insert(pid, owner);

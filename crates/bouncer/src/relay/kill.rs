@@ -99,6 +99,7 @@ impl RelayWorker {
             ClientPhase::Login(_)
             | ClientPhase::Greeting(_)
             | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
             | ClientPhase::Closing => false,
         });
         if is_it {

@@ -98,7 +98,10 @@ impl RelayWorker {
             ClientPhase::Greeting(greeting) => {
                 greeting.place = ServerAttachment::Attached(server_place)
             }
-            ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => {}
+            ClientPhase::Login(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
+            | ClientPhase::Closing => {}
         }
     }
 
@@ -113,6 +116,7 @@ impl RelayWorker {
         }
         let Some(client) = clients.get_mut(place) else { return };
         client.since_us = now_us;
+        let is_seen_off = client.is_seen_off;
         let Some(session) = client.session() else { return };
         session.rest();
         session.is_fresh = false;
@@ -120,6 +124,7 @@ impl RelayWorker {
         session.stats.clients_active.sub(1);
         let state = &session.route.tenant.state;
         if self.ending != WorkerShutdown::No
+            || is_seen_off
             || state.is_removed()
             || state.admission() == WorkAdmission::Draining
         {
@@ -200,20 +205,25 @@ impl RelayWorker {
     /// Tells a client why it gets no server connection, and ends it.
     fn refuse(&mut self, place: u32, refusal: &LeaseRefusal) {
         let words = self.words();
-        let (stats, tenant, is_waiting) =
-            match self.clients.get_mut(place).map(|it| &mut it.phase) {
-                Some(ClientPhase::Session(session)) => {
-                    let waits = session.place.is_waiting();
-                    session.rest();
-                    (&session.stats, &session.route.tenant, waits)
-                }
-                Some(ClientPhase::Greeting(greeting)) => {
-                    greeting.place = ServerAttachment::Idle;
-                    (&greeting.stats, &greeting.route.tenant, false)
-                }
-                Some(ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing)
-                | None => return,
-            };
+        let (stats, tenant, is_waiting) = match self.clients.get_mut(place).map(|it| &mut it.phase)
+        {
+            Some(ClientPhase::Session(session)) => {
+                let waits = session.place.is_waiting();
+                session.rest();
+                (&session.stats, &session.route.tenant, waits)
+            }
+            Some(ClientPhase::Greeting(greeting)) => {
+                greeting.place = ServerAttachment::Idle;
+                (&greeting.stats, &greeting.route.tenant, false)
+            }
+            Some(
+                ClientPhase::Login(_)
+                | ClientPhase::Console(_)
+                | ClientPhase::Passed(_)
+                | ClientPhase::Closing,
+            )
+            | None => return,
+        };
         if is_waiting {
             stats.clients_waiting.sub(1);
         }

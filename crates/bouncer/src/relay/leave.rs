@@ -46,6 +46,7 @@ impl RelayWorker {
             ClientPhase::Greeting(greeting) => self.end_greeting(*greeting),
             ClientPhase::Session(session) => self.end_session(*session, leaving),
             ClientPhase::Console(console_client) => self.common.keys.remove(console_client.pid),
+            ClientPhase::Passed(passed) => self.end_passed(*passed),
             ClientPhase::Closing => {}
         }
         client.conn.close(&mut self.context.freelist);
@@ -76,6 +77,7 @@ impl RelayWorker {
             }
             Some(ClientPhase::Login(login)) => login.put_fatal_error(fields, out),
             Some(ClientPhase::Greeting(_) | ClientPhase::Console(_)) => backend::error(out, fields),
+            Some(ClientPhase::Passed(passed)) => passed.put_fatal_error(fields, out),
             // It was told already.
             Some(ClientPhase::Closing) | None => {}
         }
@@ -101,6 +103,7 @@ impl RelayWorker {
                 self.end_session(*session, &ClientDeparture::Dismissed)
             }
             ClientPhase::Console(console_client) => self.common.keys.remove(console_client.pid),
+            ClientPhase::Passed(passed) => self.end_passed(*passed),
             ClientPhase::Closing => {}
         }
         if let Err(error) = sent {

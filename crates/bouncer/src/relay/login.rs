@@ -20,6 +20,7 @@ use super::entry::AwaitedEntry;
 use super::guests::{ClientOrigin, ListenerBinding};
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
 use super::leave::ClientDeparture;
+use super::passing::PassingClient;
 use super::pools::PoolRef;
 use super::prover;
 use super::server::Parameters;
@@ -77,6 +78,8 @@ pub(super) struct LoginPhase {
     pub(super) is_in_handshake: Option<Arc<tls::ListenerTls>>,
     /// Rest of the login of a client that waits until there may be one more.
     pub(super) awaited: Option<Box<AwaitedEntry>>,
+    /// The same of one that is passed to another node.
+    pub(super) passing: Option<Box<PassingClient>>,
 }
 
 /// A client that has proved who it is, and waits until a server tells its parameters.
@@ -120,10 +123,20 @@ impl LoginPhase {
         self.route = Some(route);
     }
 
-    /// Returns whether it waits for others: until somebody else has found out who it is, or there
-    /// may be one more client.
+    /// Returns whether it waits for others: until somebody else has found out who it is, there may
+    /// be one more client, or another node has taken it.
     pub(super) fn is_waiting(&self) -> bool {
-        self.is_looked_up || self.awaited.is_some()
+        self.is_looked_up || self.is_proved()
+    }
+
+    /// Returns whether it has proved who it is, and waits for others since.
+    fn is_proved(&self) -> bool {
+        self.awaited.is_some() || self.passing.is_some()
+    }
+
+    /// Returns whether it had a session before on the same connection.
+    pub(super) fn logs_in_anew(&self) -> bool {
+        self.former.is_some()
     }
 
     /// Returns what a client has to show that wants to the console; nothing of any other.
@@ -172,6 +185,7 @@ impl LoginPhase {
             is_counted: false,
             is_in_handshake: None,
             awaited: None,
+            passing: None,
         }
     }
 }
@@ -235,7 +249,7 @@ impl RelayWorker {
         let bound = client.session().map(|session| session.bound.clone()).unwrap_or_default();
         let policy = self.mysql_policy(&bound);
         let Some(client) = self.clients.get_mut(place) else { return };
-        let tls = client.conn.socket.is_tls().then(|| client.conn.tls_facts(&shown));
+        let tls = client.conn.login_tls(&shown);
         let reached = reached(&client.conn.socket);
         let Some(session) = client.session() else { return };
         let (pid, collation) = (session.pid, session.collation);
@@ -272,7 +286,7 @@ impl RelayWorker {
                 // It is somebody by now; the rest is for its session.
                 return used + self.feed_client(place, &bytes[used..]);
             };
-            if phase.awaited.is_some() {
+            if phase.is_proved() {
                 return used;
             }
             let shaken = phase.is_in_handshake.take();
@@ -609,7 +623,10 @@ impl RelayWorker {
         client.since_us = self.context.now_us;
         self.send_outbox(Some(place), None);
         self.begin_watch(place, guest.as_ref());
-        self.watch_client(place);
+        // It may have to leave since it has proved who it is.
+        if !self.drain_client(place) {
+            self.watch_client(place);
+        }
     }
 }
 
@@ -649,7 +666,9 @@ fn transport(asked: &UnresolvedLogin<'_>) -> ClientTransportMode {
 
 /// Returns how a client reached us.
 fn reached(socket: &RelaySocket) -> ClientTransport {
-    if socket.is_unix() {
+    if let Some(source) = socket.passed() {
+        source.origin.transport()
+    } else if socket.is_unix() {
         ClientTransport::Unix { uid: socket.uid() }
     } else {
         ClientTransport::Tcp

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::accept::AcceptedConnection;
+use super::passing::{ArrivingClient, PassedStream};
 use super::snapshot::ThreadSnapshot;
 use super::takeover::{AdoptedClient, HandoverMessage};
 use crate::guest::client::{LoginPlace, SandboxClient};
@@ -135,6 +136,28 @@ pub(super) enum ThreadMessageKind {
         /// Messages.
         answer: Vec<u8>,
     },
+    /// A home has taken a client, or none has.
+    Passed {
+        /// Place of the client.
+        client: u32,
+        /// Tells it from later ones in that place.
+        serial: u64,
+        /// Stream to the home.
+        stream: Option<PassedStream>,
+    },
+    /// The home of a client went away in the middle.
+    HomeLost {
+        /// Place of the client.
+        client: u32,
+        /// Tells it from later ones in that place.
+        serial: u64,
+    },
+    /// A client that another node has passed.
+    Arriving(Box<ArrivingClient>),
+    /// End clients that came to another node, by their ids: they are gone there.
+    EndArrived(Arc<[u64]>),
+    /// See clients off that came to another node, by their ids: that node stops.
+    SeeOff(Arc<[u64]>),
     /// Give everything to another process.
     HandOver(Sender<HandoverMessage>),
     /// A client of a former process.

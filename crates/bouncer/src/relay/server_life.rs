@@ -252,7 +252,10 @@ impl RelayWorker {
                 greeting.place = ServerAttachment::Idle;
                 true
             }
-            ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
+            ClientPhase::Login(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
+            | ClientPhase::Closing => false,
         }
     }
 

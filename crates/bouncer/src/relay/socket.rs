@@ -19,6 +19,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio_rustls::rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::buffers::BACKLOG_BYTES_HIGH;
+use super::passing::PassedSource;
 
 /// Keepalive and timeouts of TCP.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +73,8 @@ pub(crate) struct RelaySocket {
     stream: SocketStream,
     tls: Option<Box<Connection>>,
     wants_room: bool,
+    /// Node and origin of a client that another node carries.
+    passed: Option<Box<PassedSource>>,
 }
 
 impl RelaySocket {
@@ -85,12 +88,29 @@ impl RelaySocket {
             .with_retries(policy.keepalive_retries);
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(policy.user_timeout))?;
-        Ok(RelaySocket { stream: SocketStream::Tcp(stream), tls: None, wants_room: false })
+        let stream = SocketStream::Tcp(stream);
+        Ok(RelaySocket { stream, tls: None, wants_room: false, passed: None })
     }
 
     /// A Unix connection.
     pub(crate) fn unix(stream: UnixStream) -> Self {
-        RelaySocket { stream: SocketStream::Unix(stream), tls: None, wants_room: false }
+        let stream = SocketStream::Unix(stream);
+        RelaySocket { stream, tls: None, wants_room: false, passed: None }
+    }
+
+    /// The socket of a client that came to another node, which carries its bytes.
+    pub(crate) fn of_other_node(stream: UnixStream, source: PassedSource) -> Self {
+        RelaySocket { passed: Some(Box::new(source)), ..RelaySocket::unix(stream) }
+    }
+
+    /// Returns where a client came from that another node carries; none of any other.
+    pub(crate) fn passed(&self) -> Option<&PassedSource> {
+        self.passed.as_deref()
+    }
+
+    /// Returns whether the connection of a client is encrypted, at whichever node that ends.
+    pub(crate) fn is_tls_to_client(&self) -> bool {
+        self.is_tls() || self.passed().is_some_and(|it| it.origin.is_tls())
     }
 
     /// Returns whether the peer is on this machine and nobody listens in: a Unix socket.
@@ -275,6 +295,9 @@ impl RelaySocket {
 
     /// The address of the other side, for logs, limits and consoles; nothing for Unix sockets.
     pub(crate) fn peer(&self) -> Option<std::net::SocketAddr> {
+        if let Some(source) = self.passed() {
+            return source.origin.peer;
+        }
         match &self.stream {
             SocketStream::Tcp(stream) => stream.peer_addr().ok(),
             SocketStream::Unix(_) => None,

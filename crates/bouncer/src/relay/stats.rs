@@ -154,6 +154,8 @@ impl DurationDistribution {
 pub struct ThreadTenantStats {
     /// Clients that are logged in.
     pub clients: ThreadCounter,
+    /// Clients that came here and are served by another node.
+    pub clients_passed: ThreadCounter,
     /// Clients that have logged in, since the start.
     pub logins: ThreadCounter,
     /// Clients that hold a server connection.

@@ -305,9 +305,9 @@ impl RelayWorker {
                     .of_mysql(carried.collation, bound)
             }
         };
-        let client = RelayClient::adopted(
+        let client = RelayClient::new(
             conn,
-            session,
+            ClientPhase::Session(Box::new(session)),
             self.serial,
             self.common.next_number(),
             self.context.now_us,

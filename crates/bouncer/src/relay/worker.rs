@@ -307,6 +307,7 @@ impl RelayWorker {
             EventSource::Server(place) => self.server_ready(place, readiness),
             EventSource::Cancel(place) => self.cancel_ready(place, readiness),
             EventSource::Notifier(place) => self.notifier_ready(place, readiness),
+            EventSource::Passed(place) => self.leg_ready(place, readiness),
         }
     }
 

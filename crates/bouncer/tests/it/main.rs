@@ -6,6 +6,7 @@ mod former;
 mod guests;
 mod listening;
 mod logins;
+mod passing;
 mod queries;
 mod sharing;
 mod support;
