@@ -1,6 +1,7 @@
 //! The bouncer: what it needs of this machine and of the configuration, beside a server or alone.
 
 pub(crate) mod handover;
+mod passing;
 mod peers;
 mod pgbouncer;
 mod top;
@@ -233,9 +234,14 @@ impl RunningBouncer {
     /// routes at which the others do that.
     pub(crate) fn join(&self, nodes: PeerForwarder) -> axum::Router {
         self.bouncer.join(nodes.clone());
+        if self.relay.shares_limits() {
+            passing::pass_clients_on(&self.relay, nodes.clone());
+        }
         peers::pass_cancels_on(&self.relay, nodes);
         let of_tenants = ::bouncer::service::peer_routes(self.bouncer.clone());
-        peers::routes(Arc::clone(&self.relay)).merge(of_tenants).merge(self.for_peers.clone())
+        let of_relay = peers::routes(Arc::clone(&self.relay));
+        let of_relay = of_relay.merge(passing::routes(Arc::clone(&self.relay)));
+        of_relay.merge(of_tenants).merge(self.for_peers.clone())
     }
 
     /// Returns its control plane.

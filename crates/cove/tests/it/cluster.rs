@@ -459,7 +459,7 @@ pub(crate) fn create_of_at(node: &Sessions, request: &Value) -> String {
 }
 
 /// Asks a node to drain, or to take work again.
-fn drain(server: &Server, verb: &str) {
+pub(crate) fn drain(server: &Server, verb: &str) {
     let all = nodes_seen_by(server);
     let this = all.iter().find(|node| node["is_this"] == true).unwrap();
     let target = format!("/v1/nodes/{}/{verb}", this["id"].as_str().unwrap());

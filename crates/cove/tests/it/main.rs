@@ -77,6 +77,7 @@ mod cluster;
 mod cluster_bouncer;
 mod cluster_faults;
 mod cluster_fence;
+mod cluster_homes;
 mod command_line;
 mod console;
 mod console_browser;
