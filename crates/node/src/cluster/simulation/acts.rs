@@ -22,7 +22,7 @@ const CLAIMED_MAX: usize = 100;
 const HANDOVERS_MAX: usize = 8;
 const LOOK_MS: u64 = 250;
 const RETRY_MS: u64 = 2_000;
-/// Pause before the store is asked again what is this server's (`sessions::service::fence`).
+/// Pause before the store is asked again what is this server's (`LeaseKeeper`).
 const ASK_PAUSE_MS: u64 = 200;
 /// Interval at which parts of limits are settled.
 const SETTLE_MS: u64 = 500;
@@ -101,7 +101,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Reserved, request);
     }
 
-    /// `SessionsInner::give_up_taken`.
+    /// `LeaseKeeper::give_up_taken`.
     fn verify(&mut self, node: NodeIndex) {
         let process = self.nodes[node].process.as_mut().expect("it ticks");
         let Some(lapse) = process.verifier.unverified() else { return };
@@ -112,7 +112,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Shared, StoreRequest::Epochs { lapse, held });
     }
 
-    /// Gives up what others have (`SessionsInner::give_up`).
+    /// Gives up what others have (`SessionLifecycle::give_up`).
     fn verified(
         &mut self,
         node: NodeIndex,
@@ -132,7 +132,7 @@ impl SimulatedWorld {
         self.check_node(node)
     }
 
-    /// `SessionsInner::hand_over_some`.
+    /// `SessionHandover::hand_over_some`.
     fn look_for_sessions(&mut self, node: NodeIndex) {
         let process = self.nodes[node].process.as_mut().expect("it ticks");
         if process.takes_work || std::mem::replace(&mut process.is_draining, true) {
@@ -403,7 +403,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// `SessionsInner::take_over_lost`.
+    /// `SessionTakeover::take_over_lost`.
     fn take_over_lost(&mut self, node: NodeIndex) {
         let (judge, rules) = (self.judge(node), self.plan.rules);
         let monotonic_ms = self.nodes[node].clocks.monotonic(self.now_ms);
@@ -437,7 +437,7 @@ impl SimulatedWorld {
         wanted.into_iter().for_each(|it| self.send(node, StoreConnection::Shared, it));
     }
 
-    /// `SessionsInner::take_from`, when the sessions of the lost node are known.
+    /// `SessionTakeover::take_from`, when the sessions of the lost node are known.
     fn claim_lost(
         &mut self,
         node: NodeIndex,
@@ -459,7 +459,7 @@ impl SimulatedWorld {
             }));
         }
         if !ids.is_empty() && !holds {
-            // `SessionsInner::check_lease`.
+            // `ClusterPlace::check_lease`.
             self.loss_is_tried_again(node, incarnation);
             return;
         }
@@ -495,7 +495,7 @@ impl SimulatedWorld {
         node: NodeIndex,
         was_passed_on: bool,
     ) -> Result<(), InvariantViolation> {
-        // `SessionsInner::check_lease`, at the entrance.
+        // `ClusterPlace::check_lease`, at the entrance.
         if !self.may_act(node) {
             return Ok(());
         }
@@ -512,7 +512,7 @@ impl SimulatedWorld {
     }
 
     /// Passes a request on to the owner, or makes this node the owner
-    /// (`SessionsInner::acquire_for`).
+    /// (`SessionLifecycle::acquire_for`).
     fn looked(
         &mut self,
         node: NodeIndex,
@@ -539,7 +539,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Shared, request);
     }
 
-    /// Begins to work with a session that was claimed (`SessionsInner::check_claim_is_new`).
+    /// Begins to work with a session that was claimed (`SessionDirectory::check_claim_is_new`).
     fn claimed(
         &mut self,
         node: NodeIndex,
@@ -559,7 +559,7 @@ impl SimulatedWorld {
         self.check_act(node, session, epoch)
     }
 
-    /// `SessionsInner::hand_over_one` for those at rest. The order is that of `HandoverPlan`, which
+    /// `SessionHandover::hand_over_one` for those at rest. The order is that of `HandoverPlan`, which
     /// is in a crate above this one: those used longest ago first.
     fn hand_over(&mut self, node: NodeIndex, held: Vec<(SessionIndex, u64)>) {
         let (store_ms, own) = (self.store_ms(node), super::store::node_name(node));
