@@ -559,8 +559,8 @@ impl SimulatedWorld {
         self.check_act(node, session, epoch)
     }
 
-    /// `SessionHandover::hand_over_one` for those at rest. The order is that of `HandoverPlan`, which
-    /// is in a crate above this one: those used longest ago first.
+    /// `SessionHandover::hand_over_one` for those at rest. The order is that of `HandoverPlan`,
+    /// which is in a crate above this one: those used longest ago first.
     fn hand_over(&mut self, node: NodeIndex, held: Vec<(SessionIndex, u64)>) {
         let (store_ms, own) = (self.store_ms(node), super::store::node_name(node));
         self.set_timer(LOOK_MS, node, NodeTimer::Drain);
