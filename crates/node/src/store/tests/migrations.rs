@@ -48,7 +48,7 @@ async fn a_newer_database_is_refused_where_something_was_removed() {
         let expected = "the store has version 4 of `a`, this version of cove knows up to 2, and \
             one that works with it has to know version 3";
         assert_eq!(error.to_string(), expected);
-        assert!(ask(&store, "SELECT z FROM b", vec![]).await.unwrap().is_empty());
+        assert!(ask(store, "SELECT z FROM b", vec![]).await.unwrap().is_empty());
         // Services do not share numbers.
         store.migrate("b", &[]).await.unwrap();
     })
@@ -68,7 +68,7 @@ async fn an_older_version_works_with_what_was_added() {
             StoreDialect::Sqlite => "sqlite",
             StoreDialect::Postgres => "postgres",
         };
-        check_migrated(&store, name).await;
+        check_migrated(store, name).await;
     })
     .await;
 }
