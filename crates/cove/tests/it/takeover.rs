@@ -201,6 +201,23 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
     assert!(figure("cove_session_prefetched_bytes") < 1.0, "they are a disk of this node now");
 }
 
+/// A node that was not there when files were stored is told of them as well.
+#[test]
+fn files_are_fetched_ahead_by_a_node_that_comes_later() {
+    let _guard = beside_others();
+    let mut pair = Pair::start_with("", SYNCED);
+    let (here, _) = pair.sessions();
+    pair.two.signal("TERM");
+    assert!(pair.two.wait(SOON).success());
+    marked(&here);
+    pair.two.restart();
+    let prefetched = pair.two.data_dir().join("sessions/prefetched");
+    until("the disk at the other node", SOON, || match prefetched.read_dir().unwrap().count() {
+        1 => Ok(()),
+        count => Err(count.to_string()),
+    });
+}
+
 /// The owner is killed with several sessions, a turn under way and a listener elsewhere.
 #[test]
 fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use node::cluster::{NodeIdentity, NodeMembership, PeerForwarder};
 use node::current::CurrentSettings;
 
+use super::entry::SessionEntry;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::other_nodes::OtherNodes;
@@ -129,11 +130,32 @@ impl ClusterPlace {
 
     /// Tells the node that would go on with a session where its files are, or were: it removes what
     /// it has of those that are not there any more.
-    pub(super) fn announce_stored(&self, session: &str, manifest: &str) {
+    pub(super) fn announce_stored(&self, entry: &SessionEntry, manifest: &str) {
         let Some(nodes) = self.nodes.get().filter(|it| it.are_reached()) else { return };
-        if let Some(node) = self.membership.taker_of(session) {
+        let node = self.membership.taker_of(&entry.id);
+        entry.state.lock().announced_to.clone_from(&node);
+        if let Some(node) = node {
             // Nobody waits for that.
             node::task::spawn(nodes.tell_stored(node, manifest.to_owned()));
+        }
+    }
+
+    /// Tells it to those that would go on with sessions by now, since nodes have come, left or
+    /// begun to drain.
+    pub(super) fn announce_again(&self, entries: &[Arc<SessionEntry>]) {
+        if !self.is_in_cluster() {
+            return;
+        }
+        for entry in entries {
+            let taker = self.membership.taker_of(&entry.id);
+            let manifest = {
+                let state = entry.state.lock();
+                let is_told = taker.is_none() || state.announced_to == taker || state.left;
+                state.row.manifest.clone().filter(|_| !is_told)
+            };
+            if let Some(manifest) = manifest {
+                self.announce_stored(entry, &manifest);
+            }
         }
     }
 }

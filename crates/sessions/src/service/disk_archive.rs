@@ -80,7 +80,7 @@ impl DiskArchive {
             entry.state.lock().row.manifest = before;
             return Err(error);
         }
-        self.cluster.announce_stored(&entry.id, &manifest);
+        self.cluster.announce_stored(entry, &manifest);
         self.workspaces.remove_replaced(&replaced).await;
         if let Some(before) = before.filter(|before| disk_of(before) != disk_of(&manifest)) {
             self.workspaces.remove_stored(&before).await;

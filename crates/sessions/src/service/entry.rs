@@ -66,6 +66,8 @@ pub(crate) struct EntryState {
     pub(crate) launch: Option<Arc<LaunchEnvironment>>,
     /// True if the session is no longer this server's: whoever finds that looks for it again.
     pub(crate) left: bool,
+    /// Node that was told where its files are, because it would go on with it.
+    pub(crate) announced_to: Option<String>,
 }
 
 /// An agent that was started, and how.
@@ -161,6 +163,7 @@ impl SessionEntry {
                 turns: OpenTurns::default(),
                 launch: None,
                 left: false,
+                announced_to: None,
             }),
             listeners: AtomicUsize::new(0),
             lines: Mutex::default(),

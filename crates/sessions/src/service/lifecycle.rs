@@ -426,7 +426,7 @@ impl SessionLifecycle {
         self.books.remove(&ResidentKey::Session(Arc::clone(&entry.id)));
         self.disk_archive.remove_disks(disk.as_deref(), manifest.as_deref()).await;
         if let Some(manifest) = &manifest {
-            self.cluster.announce_stored(&entry.id, manifest);
+            self.cluster.announce_stored(entry, manifest);
         }
         self.attachments.remove_all(&entry.tenant, &entry.id).await?;
         // The layers that it stood on may be nobody's now.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time;
 
 use super::books::ResidentLedger;
+use super::cluster::ClusterPlace;
 use super::directory::{SessionDirectory, SessionUse};
 use super::disk_archive::DiskArchive;
 use super::entry::SessionEntry;
@@ -34,7 +35,8 @@ pub(super) mod timers;
 
 /// Interval at which idle and cold sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Interval at which sessions that nobody works with are let out of memory.
+/// Interval at which sessions that nobody works with are let out of memory, and other nodes are
+/// told where files are of which they do not know yet.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
 /// Sandboxes that are ended at the same time by a sweep.
 pub(super) const SWEEPS_MAX: usize = 16;
@@ -56,6 +58,7 @@ pub(crate) struct SessionSweeper {
     workspaces: WorkspaceStore,
     objects: SessionObjects,
     directory: Arc<SessionDirectory>,
+    cluster: Arc<ClusterPlace>,
     books: Arc<ResidentLedger>,
     metrics: Arc<SessionCounters>,
     sweeps: Arc<SweepTimers>,
@@ -77,6 +80,7 @@ impl SessionSweeper {
             workspaces: shared.workspaces.clone(),
             objects: shared.objects.clone(),
             directory: Arc::clone(&shared.directory),
+            cluster: Arc::clone(&shared.cluster),
             books: Arc::clone(&shared.books),
             metrics: Arc::clone(&shared.metrics),
             sweeps: Arc::clone(&shared.sweeps),
@@ -160,6 +164,7 @@ impl SessionSweeper {
             }
             if rounds.is_multiple_of(every(FORGET_EVERY)) {
                 self.forget_cold().await;
+                self.cluster.announce_again(&self.directory.all());
                 self.detach_unused_layers().await;
                 self.sweep_due().await;
                 if self.sweeps.layers.load(Ordering::Relaxed) {
