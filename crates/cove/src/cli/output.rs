@@ -362,11 +362,13 @@ mod tests {
         ("tenant", "of executions it is a token"),
     ];
 
-    /// Calls `visit` with each command that has none below it, by the words behind `cove`.
+    /// Calls `visit` with each command that has none below it, by the words behind `cove`. Those
+    /// that are hidden are run by a server alone.
     fn each_leaf(visit: &mut impl FnMut(&str, &Command)) {
         fn below(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
             let mut is_leaf = true;
-            for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            let is_for_people = |sub: &&Command| sub.get_name() != "help" && !sub.is_hide_set();
+            for sub in command.get_subcommands().filter(is_for_people) {
                 is_leaf = false;
                 let path = format!("{path} {}", sub.get_name());
                 below(sub, path.trim_start(), visit);
