@@ -207,8 +207,17 @@ fn files_are_fetched_ahead_by_a_node_that_comes_later() {
     let _guard = beside_others();
     let mut pair = Pair::start_with("", SYNCED);
     let (here, _) = pair.sessions();
+    // A question to a node that has just stopped.
+    pair.one.expect_log("failed to pass a request on");
     pair.two.signal("TERM");
     assert!(pair.two.wait(SOON).success());
+    until("nobody to be there who would go on with sessions", SOON, || {
+        let nodes = nodes_seen_by(&pair.one);
+        match nodes.iter().any(|node| node["is_this"] == false && node["state"] == "active") {
+            true => Err(format!("{nodes:?}")),
+            false => Ok(()),
+        }
+    });
     marked(&here);
     pair.two.restart();
     let prefetched = pair.two.data_dir().join("sessions/prefetched");
