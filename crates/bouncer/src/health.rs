@@ -27,7 +27,7 @@ const TOO_MANY_CONNECTIONS: &str = "53300";
 /// Application name that the server sees.
 const APPLICATION: &str = "cove health check";
 
-/// The same of a connection that ends what former owners of a session have running.
+/// Application name of a connection that ends what former owners of a session have running.
 const TAKEOVER: &str = "cove takeover";
 
 /// Role to ask for where none is known: a role that every PostgreSQL has. A MySQL that does not

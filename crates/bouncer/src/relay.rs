@@ -179,11 +179,11 @@ pub struct HandoverConfig {
 /// Process from which listeners and clients come.
 #[derive(Debug)]
 pub enum FormerProcess {
-    /// Whoever is at the socket file when the relay starts; nobody may be.
+    /// Process at the socket file when the relay starts, if there is one.
     AtSocket,
-    /// One that was asked before, and may have ended since.
+    /// Process that was asked before, and may have ended since.
     Kept(KeptHandover),
-    /// None: it was found before that nobody is there.
+    /// No process: it was found before that nobody is there.
     Absent,
 }
 

@@ -148,7 +148,7 @@ pub struct MysqlClientSession {
     pub(crate) read_only: bool,
     /// Marks code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,
-    /// How server connections that it has are marked; none where nobody looks for that.
+    /// Mark of the server connections that it has; none where nobody looks for one.
     pub(crate) mark: Option<Arc<SessionMark>>,
     pub(crate) local_infile: bool,
     pub(crate) capabilities: CapabilityFlags,

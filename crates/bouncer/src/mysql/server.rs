@@ -206,7 +206,7 @@ pub struct MysqlServerSession {
     pub(crate) unlock_due: bool,
     /// True if the server can release all locks at once.
     pub(crate) unlocks: bool,
-    /// It is marked as one that works for the session of the client that holds it.
+    /// True if it is marked as one that works for the session of the client that holds it.
     pub(crate) is_marked: bool,
     /// True if the server lets itself be marked.
     pub(crate) takes_marks: bool,

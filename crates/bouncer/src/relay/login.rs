@@ -78,7 +78,7 @@ pub(super) struct LoginPhase {
     pub(super) is_in_handshake: Option<Arc<tls::ListenerTls>>,
     /// Rest of the login of a client that waits until there may be one more.
     pub(super) awaited: Option<Box<AwaitedEntry>>,
-    /// The same of one that is passed to another node.
+    /// Rest of the login of a client that is being passed to another node.
     pub(super) passing: Option<Box<PassingClient>>,
 }
 

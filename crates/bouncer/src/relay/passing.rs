@@ -44,7 +44,7 @@ const HOME_LOST: &str = "terminating connection: the node that served it is lost
 /// Name of the limits of a tenant, and the smallest of those that hold over all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantLimit {
-    /// The same at all nodes.
+    /// Name, the same at all nodes.
     pub name: String,
     /// Smallest limit that a user of the tenant is subject to.
     pub limit: u32,

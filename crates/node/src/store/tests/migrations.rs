@@ -11,7 +11,11 @@ const STEPS: &[MigrationStep] = &[
     MigrationStep::Same("UPDATE a SET x = x + 10; CREATE TABLE b (z BIGINT)"),
 ];
 
-async fn check_migrated(store: &SqlStore, name: &'static str) {
+async fn check_migrated(store: &SqlStore) {
+    let name = match store.dialect() {
+        StoreDialect::Sqlite => "sqlite",
+        StoreDialect::Postgres => "postgres",
+    };
     let rows = ask(store, "SELECT x, y FROM a", vec![]).await.unwrap();
     assert_eq!(rows[0].values(), [SqlValue::Int(11), name.into()]);
     assert!(ask(store, "SELECT z FROM b", vec![]).await.unwrap().is_empty());
@@ -25,11 +29,7 @@ async fn migrations_lead_from_every_version_to_the_newest() {
             store.migrate("a", &STEPS[..older]).await.unwrap();
             store.migrate("a", STEPS).await.unwrap();
             store.migrate("a", STEPS).await.unwrap();
-            let name = match store.dialect() {
-                StoreDialect::Sqlite => "sqlite",
-                StoreDialect::Postgres => "postgres",
-            };
-            check_migrated(store, name).await;
+            check_migrated(store).await;
         })
         .await;
     }
@@ -64,11 +64,7 @@ async fn an_older_version_works_with_what_was_added() {
             store.migrate("a", &STEPS[..known]).await.unwrap();
         }
         store.migrate("a", STEPS).await.unwrap();
-        let name = match store.dialect() {
-            StoreDialect::Sqlite => "sqlite",
-            StoreDialect::Postgres => "postgres",
-        };
-        check_migrated(store, name).await;
+        check_migrated(store).await;
     })
     .await;
 }
@@ -107,7 +103,7 @@ async fn servers_that_start_together_migrate_once() {
     for result in tasks.join_all().await {
         result.unwrap();
     }
-    check_migrated(&fresh.store, "postgres").await;
+    check_migrated(&fresh.store).await;
 }
 
 /// The way of CockroachDB, on PostgreSQL: what was interrupted goes on where it was.
