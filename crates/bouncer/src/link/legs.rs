@@ -184,6 +184,14 @@ impl ProtocolLinks {
             }
         }
     }
+
+    /// Takes the mark of a session away from an idle server connection.
+    pub fn release_mark(server: &mut ServerLink, out: &mut LinkOutputs<'_>) {
+        match server {
+            ServerLink::Pg(_) => {}
+            ServerLink::My(server) => mysql::link::release_mark(server, out),
+        }
+    }
 }
 
 impl ClientLink {
@@ -346,6 +354,16 @@ impl ServerLink {
         match self {
             ServerLink::Pg(link) => link.is_idle(),
             ServerLink::My(link) => link.is_idle(),
+        }
+    }
+
+    /// Returns whether it is marked as one that works, or has just worked, for a session.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        match self {
+            // What PostgreSQL tells of a connection is set with its other settings.
+            ServerLink::Pg(_) => false,
+            ServerLink::My(link) => link.mark.is_some(),
         }
     }
 

@@ -120,6 +120,8 @@ pub fn attach(
         if server.reset_due || (server.unlock_due && !server.unlocks) {
             change::reset(server, out.to_server);
         } else if server.unlock_due {
+            // It takes the mark away as well, if the server knows it.
+            change::unmark(server, out.to_server);
             server.ask(MysqlRequestPurpose::Unlock, change::UNLOCK, out.to_server);
         }
         server.reset_due = false;
@@ -131,9 +133,17 @@ pub fn attach(
     {
         client.begin_with_mode(mode, &mut shared.settings);
     }
+    change::unmark_other(client, server, out.to_server);
     change::mark(client, server, out.to_server);
     prepared::trim(server, None, out);
     change::settings(shared, client, server, out);
+}
+
+/// Takes the mark of a session away from an idle connection, for which nothing of it came for a
+/// while: others may have it at any time, and do not wait for the answer.
+pub fn release_mark(server: &mut MysqlServerSession, out: &mut LinkOutputs<'_>) {
+    debug_assert!(server.is_idle(), "{server:?}");
+    change::unmark(server, out.to_server);
 }
 
 #[cfg(test)]

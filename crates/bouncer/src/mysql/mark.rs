@@ -5,8 +5,10 @@
 //! (connection attributes) is said once, as it is opened. What a session does at the moment is seen
 //! only by what is done in its own connection, and of that others see little: who is connected
 //! and what runs, and who holds a user lock. So the mark is a user lock, `GET_LOCK`, that is taken
-//! in front of a client's first statement, in the same write, and given back when the connection
-//! is. The number of the connection is part of its name: two connections never want the same lock,
+//! in front of a client's first statement, in the same write. It stays while the same session comes
+//! again, so that this pays for it once, and is given back in front of the first statement of
+//! somebody else, or when the connection was idle for a second: a next owner that looks before that
+//! ends an idle connection, which costs its pool a login. The number of the connection is part of its name: two connections never want the same lock,
 //! and the next owner needs no list of names, only that of its own user's connections, which every
 //! user may see. It needs no privilege and no setting, and when the server ends the connection, it
 //! gives the lock back by itself after it has undone the transaction.
@@ -88,7 +90,7 @@ pub(crate) fn find_former(session: &SessionEpoch, user: &str) -> String {
 }
 
 /// Ends a connection that [`find_former`] has found, if it is marked still: the server looks as it
-/// ends it, so that a connection which went back to its pool meanwhile is not ended. Nobody has the
+/// ends it, so that a connection which works for somebody else meanwhile is not ended. Nobody has the
 /// number 0.
 pub(crate) fn end_former(session: &SessionEpoch, connection: u64) -> String {
     let held = holders(session, &connection.to_string());

@@ -9,6 +9,7 @@ use wire::mysql::command::Command;
 use wire::mysql::frame::{put_built, put_packet};
 use wire::mysql::reply::{CommandReplyState, ReplyKind};
 
+use super::mark::SessionMark;
 use super::pins::{ActivePins, PinReason};
 use super::settings::{MysqlSettings, SQL_MODE};
 use super::statements::{MysqlServerStatements, PendingExecution, PendingPrepare};
@@ -206,8 +207,9 @@ pub struct MysqlServerSession {
     pub(crate) unlock_due: bool,
     /// True if the server can release all locks at once.
     pub(crate) unlocks: bool,
-    /// True if it is marked as one that works for the session of the client that holds it.
-    pub(crate) is_marked: bool,
+    /// Mark of the session that it works for, or worked for last: it stays until a client of
+    /// another one comes, or nobody for a while.
+    pub(crate) mark: Option<Arc<SessionMark>>,
     /// True if the server lets itself be marked.
     pub(crate) takes_marks: bool,
     /// Changes may be known to it that it has not told.
@@ -280,7 +282,7 @@ impl MysqlServerSession {
             reset_due: false,
             unlock_due: false,
             unlocks: true,
-            is_marked: false,
+            mark: None,
             takes_marks: true,
             is_untold: false,
             asks_values: Vec::new(),
@@ -301,10 +303,11 @@ impl MysqlServerSession {
         }
     }
 
-    /// Returns whether it may be given to a client: nobody has it, and nothing is outstanding.
+    /// Returns whether it may be given to a client: nobody has it, and nothing is outstanding but
+    /// what every client may come behind.
     pub fn is_idle(&self) -> bool {
         self.attached.is_none()
-            && self.queue.is_empty()
+            && self.queue.iter().all(|it| matches!(it.note, MysqlRequestPurpose::Unmark))
             && self.cleanup == MysqlCleanup::None
             && !self.dirty
             && !self.closing

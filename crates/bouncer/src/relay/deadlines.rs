@@ -9,6 +9,7 @@ use super::pools::PoolFailure;
 use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey};
+use crate::link::ProtocolLinks;
 use crate::tenants::TenantRoute;
 
 /// Time that a server connection may take to come to rest after its client left, in microseconds;
@@ -21,6 +22,11 @@ const CANCEL_AGAIN_US: u64 = 1_000_000;
 /// Time that a statement that took too long may take to be cancelled before its client is dismissed
 /// and its server connection closed, in microseconds.
 const OVERTIME_US: u64 = 5_000_000;
+
+/// Time that an idle server connection keeps the mark of the session that used it last, in
+/// microseconds: one that uses it again and again does not pay for the mark each time, and a session
+/// whose next owner ends what is marked has hardly any idle connection that is somebody else's soon.
+pub(super) const MARK_KEPT_US: u64 = 1_000_000;
 
 /// Deadline of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -196,7 +202,12 @@ impl RelayWorker {
                 }
                 (at_us, false)
             }
-            ServerPhase::Live(_) => return,
+            ServerPhase::Live(link) => {
+                if link.is_marked() && server.client.is_none() {
+                    self.release_mark(place);
+                }
+                return;
+            }
         };
         if at_us > self.context.now_us {
             return self.context.timers.arm(TimerKey::Server(place).id(), at_us);
@@ -208,6 +219,20 @@ impl RelayWorker {
         } else {
             self.close_server(place, &ServerCloseReason::Unclean);
         }
+    }
+
+    /// Takes the mark of a session from a server connection that was idle for long enough.
+    fn release_mark(&mut self, place: u32) {
+        let RelayWorker { servers, outbox, context, .. } = self;
+        let Some(server) = servers.get_mut(place) else { return };
+        let at_us = server.since_us + MARK_KEPT_US;
+        if at_us > context.now_us {
+            return context.timers.arm(TimerKey::Server(place).id(), at_us);
+        }
+        if let Some(link) = server.link() {
+            ProtocolLinks::release_mark(link, &mut outbox.both());
+        }
+        self.send_request(Some(place));
     }
 
     /// Gives a server connection time to come to rest after its client has left.

@@ -10,6 +10,7 @@ use wire::pg::startup::ProtocolVersion;
 
 use super::common::RelayShared;
 use super::conn::{EventSource, RelayConnection};
+use super::deadlines::MARK_KEPT_US;
 use super::dialect::ErrorDialect;
 use super::orders::{MovedServer, ThreadMessageKind};
 use super::pools::{self, PoolFailure, PoolRef};
@@ -508,6 +509,10 @@ impl RelayWorker {
         server.stats = self.counters.tenant(server.tenant.id);
         server.stats.servers.add(1);
         server.count_idle(true);
+        if server.link().is_some_and(|link| link.is_marked()) {
+            let at_us = self.context.now_us + MARK_KEPT_US;
+            self.context.timers.arm(TimerKey::Server(place).id(), at_us);
+        }
         self.counters.stats.servers.add(1);
         self.servers.occupy(place, *server);
         self.apply_freed_use(place, next);

@@ -78,29 +78,47 @@ pub(super) fn mark(
     out: &mut Vec<u8>,
 ) {
     if let Some(mark) = &client.mark
-        && !server.is_marked
+        && server.mark.is_none()
         && server.takes_marks
     {
-        server.is_marked = true;
         server.ask(MysqlRequestPurpose::Mark, &mark.take, out);
+        server.mark = Some(mark.clone());
     }
 }
 
-/// Takes the mark away; says whether there was one. The client's next statement is behind one of
-/// nobody's then, as at another connection.
+/// Takes another session's mark away before a client works there.
 #[inline]
-pub(super) fn unmark(
+pub(super) fn unmark_other(
+    client: &MysqlClientSession,
+    server: &mut MysqlServerSession,
+    out: &mut Vec<u8>,
+) {
+    let own = client.mark.as_ref().map(Arc::as_ptr);
+    if server.mark.as_ref().is_some_and(|mark| own != Some(Arc::as_ptr(mark))) {
+        unmark(server, out);
+    }
+}
+
+/// Takes the mark away, if there is one.
+pub(crate) fn unmark(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
+    if let Some(mark) = server.mark.take() {
+        server.ask(MysqlRequestPurpose::Unmark, &mark.release, out);
+    }
+}
+
+/// Takes the mark away from a connection that its client keeps. The client's next statement is
+/// behind one of nobody's then, as at another connection.
+pub(super) fn unmark_own(
     client: &mut MysqlClientSession,
     server: &mut MysqlServerSession,
     out: &mut Vec<u8>,
-) -> bool {
-    let Some(mark) = client.mark.as_ref().filter(|_| server.is_marked) else { return false };
-    server.is_marked = false;
-    server.ask(MysqlRequestPurpose::Unmark, &mark.release, out);
-    client.diagnostics.rows_here = false;
-    client.diagnostics.found_here = false;
-    client.diagnostics.warnings_here = false;
-    true
+) {
+    if server.mark.is_some() {
+        unmark(server, out);
+        client.diagnostics.rows_here = false;
+        client.diagnostics.found_here = false;
+        client.diagnostics.warnings_here = false;
+    }
 }
 
 /// Brings the session back to how it was, but for its schema, which servers keep.
@@ -143,6 +161,6 @@ pub(super) fn was_reset(server: &mut MysqlServerSession) {
     server.uncommitted = false;
     server.reset_due = false;
     server.unlock_due = false;
-    server.is_marked = false;
+    server.mark = None;
     server.dirty = false;
 }

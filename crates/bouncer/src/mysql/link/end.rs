@@ -307,7 +307,7 @@ impl MysqlReplyHandler<'_, '_> {
             }
             // The session goes on without a mark; one that was interrupted is made again.
             Some(MysqlRequestPurpose::Mark) => {
-                self.server.is_marked = false;
+                self.server.mark = None;
                 self.server.takes_marks &= error.code == INTERRUPTED;
             }
             // A reset takes it away before another client has the connection.
@@ -493,7 +493,7 @@ impl MysqlReplyHandler<'_, '_> {
             && let Some(client) = &mut self.client
         {
             // A routine may have released all locks: if the client stays, it is marked anew.
-            change::unmark(client, self.server, self.out.to_server);
+            change::unmark_own(client, self.server, self.out.to_server);
         }
     }
 
@@ -605,9 +605,6 @@ pub(super) fn release(
     if std::mem::take(&mut server.asks_insert_id) {
         let note = MysqlRequestPurpose::AskInsertId(None);
         server.ask(note, SELECT_INSERT_ID, to_server);
-        return false;
-    }
-    if change::unmark(client, server, to_server) {
         return false;
     }
     server.reset_due |= client.verify == VerifyMode::Always;

@@ -46,8 +46,10 @@ pub(super) fn clean(
         let message = "there is no way back from what its client did".into();
         return Some(ServerNext::Broken(ServerFailure::Reset { message }));
     }
-    let is_dirty =
-        server.dirty || server.is_marked || server.is_in_transaction() || !server.pins.is_empty();
+    let is_dirty = server.dirty
+        || server.mark.is_some()
+        || server.is_in_transaction()
+        || !server.pins.is_empty();
     match server.cleanup {
         MysqlCleanup::None => return None,
         MysqlCleanup::Draining if is_dirty => {

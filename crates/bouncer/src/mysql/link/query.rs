@@ -270,7 +270,7 @@ impl MysqlLink<'_, '_> {
         }
         if facts.effects.intersects(MysqlEffects::RELEASE_ALL_LOCKS) {
             // It counts the locks, and the mark is none of the client's.
-            change::unmark(self.client, self.server, self.out.to_server);
+            change::unmark_own(self.client, self.server, self.out.to_server);
         }
         if self.server.has_others_diagnostics && !facts.effects.is_empty() {
             self.forget_diagnostics(facts.effects);

@@ -1,41 +1,70 @@
 //! Connections are marked while they work for a session, and nobody else pays for it.
 //!
-//! Client a is one of a session, client b is none.
+//! Clients a and c are those of one session, client b is of none.
 
 use super::stage::{Setup, play};
 
 fn plays(script: &str) {
-    play(&Setup { marked: &['a'], ..Setup::default() }, script);
+    play(&Setup { marked: &['a', 'c'], ..Setup::default() }, script);
 }
 
 #[test]
-fn a_connection_is_marked_before_a_statement_and_goes_back_without_a_mark() {
+fn a_connection_keeps_its_mark_until_somebody_else_comes() {
     plays(
         "a> Q[SELECT 1]
          s< MARK Q[SELECT 1]
          s> OK -- COLS[1] DEF ROW[1] END
          a< COLS[1] DEF ROW[1] END
-         a: held
-         s< UNMARK
-         s> OK
          a: free
          s: idle
-         b> Q[SELECT 2]
+         a> Q[SELECT 2]
          s< Q[SELECT 2]
          s> COLS[1] DEF ROW[2] END
-         b< COLS[1] DEF ROW[2] END
+         a< COLS[1] DEF ROW[2] END
+         a: free
+         c> Q[SELECT 3]
+         s< Q[SELECT 3]
+         s> COLS[1] DEF ROW[3] END
+         c< COLS[1] DEF ROW[3] END
+         c: free
+         b> Q[SELECT 4]
+         s< UNMARK Q[SELECT 4]
+         s> OK -- COLS[1] DEF ROW[4] END
+         b< COLS[1] DEF ROW[4] END
          b: free
-         a> Q[SELECT 3]
-         s< MARK Q[SELECT 3]
-         s> OK -- COLS[1] DEF ROW[3] END
-         a< COLS[1] DEF ROW[3] END
-         a> Q[SELECT 4]
-         s< UNMARK MARK Q[SELECT 4]
-         s> OK -- OK -- COLS[1] DEF ROW[4] END
-         a< COLS[1] DEF ROW[4] END
-         s< UNMARK
-         s> OK
+         a> Q[SELECT 5]
+         s< MARK Q[SELECT 5]
+         s> OK -- COLS[1] DEF ROW[5] END
+         a< COLS[1] DEF ROW[5] END
          a: free",
+    );
+}
+
+#[test]
+fn a_connection_that_rests_loses_its_mark() {
+    plays(
+        "a> Q[SELECT 1]
+         s< MARK Q[SELECT 1]
+         s> OK -- COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         s: rests
+         s< UNMARK
+         s: idle
+         s> OK
+         s: idle
+         a> Q[SELECT 2]
+         s< MARK Q[SELECT 2]
+         s> OK -- COLS[1] DEF ROW[2] END
+         a< COLS[1] DEF ROW[2] END
+         s: rests
+         s< UNMARK
+         b> Q[SELECT 3]
+         s< Q[SELECT 3]
+         s> OK -- COLS[1] DEF ROW[3] END
+         b< COLS[1] DEF ROW[3] END
+         b: free
+         s: rests
+         s~",
     );
 }
 
@@ -55,8 +84,6 @@ fn a_transaction_is_marked_once() {
          s< Q[COMMIT]
          s> OK
          a< OK
-         s< UNMARK
-         s> OK
          a: free
          s: idle",
     );
@@ -72,18 +99,6 @@ fn a_client_that_leaves_leaves_no_mark() {
          s< RESET TRACKERS
          s> OK -- OK
          s: idle
-         b> Q[SELECT 1]
-         s< Q[SELECT 1]",
-    );
-    plays(
-        "a> Q[SELECT 1]
-         s< MARK Q[SELECT 1]
-         s> OK -- COLS[1] DEF ROW[1] END
-         s< UNMARK
-         a gone: draining
-         s> OK
-         s: idle
-         s~
          b> Q[SELECT 1]
          s< Q[SELECT 1]",
     );
@@ -120,9 +135,11 @@ fn a_cancellation_that_meets_the_mark_is_made_good() {
          s< Q[COMMIT]
          s> OK
          a< OK
+         a: free
+         s: rests
          s< UNMARK
          s> ERR[1317]
-         a: free
+         s: idle
          b> Q[SELECT 2]
          s< RESET TRACKERS Q[SELECT 2]
          s> OK -- OK -- COLS[1] DEF ROW[2] END
@@ -163,14 +180,13 @@ fn what_a_statement_has_done_is_still_known_behind_the_mark() {
          s< MARK Q[UPDATE t SET a = 1]
          s> OK -- OK[n3]
          a< OK[n3]
-         s< UNMARK
-         a> Q[SELECT ROW_COUNT()]
-         s< MARK
-         s~
-         s> OK -- OK
-         a< COLS[1] DEF ROW[3] END
+         a: free
+         s: rests
          s< UNMARK
          s> OK
+         a> Q[SELECT ROW_COUNT()]
+         s~
+         a< COLS[1] DEF ROW[3] END
          a: free",
     );
 }

@@ -4,14 +4,14 @@
 //! exactly this since it was asked last; `s~`: nothing, or questions for
 //! what it has not told. `s> …`: the server sends. `a< …`: client a has been sent
 //! exactly this. `a: free`, `a: held`, `a: closed`, `a: kills 7`, `s: idle`, `s: broken`, `s: pins
-//! x,y`: so it stands now. `server 2`: who needs one from now on gets that server. `a gone:
-//! cancel`: the client leaves, and this is what has to happen. `a farewell: ERR[1053]`: its
-//! connection is closed, and it is sent this, or `nothing`. Clients in capitals speak as drivers of
-//! long ago do.
+//! x,y`: so it stands now. `s: rests`: it was idle for so long that it loses its mark. `server 2`:
+//! who needs one from now on gets that server. `a gone: cancel`: the client leaves, and this is
+//! what has to happen. `a farewell: ERR[1053]`: its connection is closed, and it is sent this, or
+//! `nothing`. Clients in capitals speak as drivers of long ago do.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
 
 use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
@@ -25,7 +25,9 @@ use crate::guest::SessionEpoch;
 use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
 use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
 use crate::mysql::dial::TRACK;
-use crate::mysql::link::{MysqlLinkContext, attach, client_gone, from_client, from_server};
+use crate::mysql::link::{
+    MysqlLinkContext, attach, client_gone, from_client, from_server, release_mark,
+};
 use crate::mysql::mark::SessionMark;
 use crate::mysql::server::{MysqlServerSession, MysqlServerSetup};
 use crate::mysql::settings::MysqlSettings;
@@ -97,15 +99,15 @@ struct Stage<'a> {
 }
 
 /// Mark of the one session that there is.
-fn mark() -> SessionMark {
-    SessionMark::new(&SessionEpoch { session: "ses_1".into(), epoch: 1 })
-}
+static MARK: LazyLock<Arc<SessionMark>> = LazyLock::new(|| {
+    Arc::new(SessionMark::new(&SessionEpoch { session: "ses_1".into(), epoch: 1 }))
+});
 
 /// Plays a script with the bytes cut in several ways.
 pub(crate) fn play(setup: &Setup, script: &str) {
     // What a server is asked for after a reset.
     let script = script.replace("TRACKERS", &format!("Q[{TRACK}]"));
-    let mark = mark();
+    let mark = &*MARK;
     let script = script.replace("UNMARK", &format!("Q[{}]", mark.release));
     let script = script.replace("MARK", &format!("Q[{}]", mark.take));
     for chunk in [usize::MAX, 1, 2, 3, 7] {
@@ -156,6 +158,13 @@ impl Stage<'_> {
                 let number = self.server;
                 let server = self.server(number);
                 let is = match rest {
+                    "rests" => {
+                        let mut nobody = Vec::new();
+                        let to_server = &mut server.given;
+                        let mut out = LinkOutputs { to_client: &mut nobody, to_server };
+                        release_mark(&mut server.session, &mut out);
+                        nobody.is_empty()
+                    }
                     "idle" => server.session.is_idle(),
                     "broken" => server.broken,
                     _ => {
@@ -444,7 +453,7 @@ impl Client {
             forced: Arc::new(MysqlSettings::of(setup.forced.iter().copied())),
         });
         if setup.marked.contains(&who) {
-            session.confine(Some(Arc::new(mark())));
+            session.confine(Some(MARK.clone()));
         }
         Client {
             session,
