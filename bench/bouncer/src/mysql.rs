@@ -4,14 +4,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use api::{PoolMode, VerifyMode};
-use bouncer::link::{ClientId, ClientLink, LinkLimits, ServerLink};
-use bouncer::mysql::client::{
+use pooler_core::link::{ClientId, ClientLink, LinkLimits, ServerLink};
+use pooler_core::mysql::client::{
     MysqlClientSession as ClientSession, MysqlClientSetup as ClientSetup,
 };
-use bouncer::mysql::server::{
+use pooler_core::mysql::server::{
     MysqlServerSession as ServerSession, MysqlServerSetup as ServerSetup,
 };
-use bouncer::mysql::settings::MysqlSettings as Settings;
+use pooler_core::mysql::settings::MysqlSettings as Settings;
 use wire::mysql::capabilities::{CapabilityFlags as Capabilities, StatusFlags as Status};
 use wire::mysql::packet;
 

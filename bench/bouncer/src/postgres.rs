@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use api::{PoolMode, VerifyMode};
-use bouncer::link::{ClientId, ClientLink, LinkLimits, ServerLink};
-use bouncer::pg::client::{PgClientSession as ClientSession, PgClientSetup as ClientSetup};
-use bouncer::pg::server::{PgServerSession as ServerSession, PgServerSetup as ServerSetup};
-use bouncer::pg::settings::{PgSettings as Settings, ReportedParameters as Parameters};
+use pooler_core::link::{ClientId, ClientLink, LinkLimits, ServerLink};
+use pooler_core::pg::client::{PgClientSession as ClientSession, PgClientSetup as ClientSetup};
+use pooler_core::pg::server::{PgServerSession as ServerSession, PgServerSetup as ServerSetup};
+use pooler_core::pg::settings::{PgSettings as Settings, ReportedParameters as Parameters};
 
 use crate::measure::Row;
 use crate::relay::{Reset, Sessions};

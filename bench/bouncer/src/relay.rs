@@ -6,11 +6,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bouncer::link::{
+use pooler_core::link::{
     ClientLink, ClientNext, DepartureAction as Gone, LinkOutputs as Outputs,
     ProtocolLinks as Links, ServerLink, ServerNext,
 };
-use bouncer::pg::statements::HashKey;
+use pooler_core::pg::statements::HashKey;
 
 use crate::pipe::End;
 

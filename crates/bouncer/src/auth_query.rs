@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use api::TenantEngine;
 use node::telemetry::error_chain;
 use parking_lot::Mutex;
+use pooler_core::link::ServerCredentials;
+use pooler_core::mysql;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::control::{self, ControlError, Rows};
-use crate::link::ServerCredentials;
-use crate::mysql;
 use crate::relay::{self, LookUp};
 use crate::secrets::ClientSecret;
 use crate::tenants::{AuthQuery, TenantId, TenantSnapshot};
@@ -124,7 +124,7 @@ struct OpenLookup {
 #[derive(Debug)]
 enum LookupConnection {
     Pg(control::ControlConnection),
-    My(mysql::control::MysqlControlConnection),
+    My(crate::control::mysql::MysqlControlConnection),
 }
 
 impl LookupConnection {
@@ -133,7 +133,10 @@ impl LookupConnection {
         tenant: &TenantSnapshot,
         query: &AuthQuery,
     ) -> Result<LookupConnection, ControlError> {
-        match ServerCredentials::of(tenant.engine, query.password.as_ref()) {
+        match ServerCredentials::of(
+            tenant.engine,
+            query.password.as_ref().map(ClientSecret::expose),
+        ) {
             ServerCredentials::Pg(credentials) => {
                 let errand = control::ControlTarget {
                     server: &tenant.server,
@@ -145,7 +148,7 @@ impl LookupConnection {
                 Ok(LookupConnection::Pg(control::ControlConnection::open(tls, errand).await?))
             }
             ServerCredentials::My(credentials) => {
-                let errand = mysql::control::MysqlControlTarget {
+                let errand = crate::control::mysql::MysqlControlTarget {
                     server: &tenant.server,
                     // Our own query names its tables whole; whoever asks it may have no right to
                     // the tenant's.
@@ -155,7 +158,7 @@ impl LookupConnection {
                     application: APPLICATION,
                 };
                 Ok(LookupConnection::My(
-                    mysql::control::MysqlControlConnection::open(tls, errand).await?,
+                    crate::control::mysql::MysqlControlConnection::open(tls, errand).await?,
                 ))
             }
         }
@@ -168,7 +171,7 @@ impl LookupConnection {
             LookupConnection::Pg(control) => control.ask(own.unwrap_or(QUERY), &[user]).await,
             LookupConnection::My(control) => {
                 let ours = if control.is_mariadb() { QUERY_MARIADB } else { QUERY_MYSQL };
-                let text = mysql::control::with_value(own.unwrap_or(ours), user);
+                let text = mysql::literal::with_value(own.unwrap_or(ours), user);
                 control.ask(&text).await
             }
         }

@@ -1,10 +1,10 @@
 //! The `[bouncer]` table: where it listens, what it may hold, and the tenants of `cove.toml`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 use api::{TenantDefaults, TenantEngine, TenantLimitsSpec, TenantSpec, TlsMode, UserAuth};
+use pooler_core::pg::dial::ServerAuth;
 use serde::{Deserialize, Serialize};
 
 use crate::tenants::UserRuleSet;
@@ -166,34 +166,6 @@ pub struct ServerTable {
     pub require_auth: Vec<ServerAuth>,
     /// Iterations of SCRAM, at least, where TLS does not find out who asks; 4096 when absent.
     pub scram_iterations_min: Option<u32>,
-}
-
-/// A way in which a server of PostgreSQL asks who we are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ServerAuth {
-    /// SCRAM-SHA-256, bound to the certificate where that is possible.
-    #[serde(rename = "scram-sha-256")]
-    ScramSha256,
-    /// A hash of the password and of a salt.
-    #[serde(rename = "md5")]
-    Md5,
-    /// The password as it is.
-    #[serde(rename = "password")]
-    Password,
-    /// No proof: it trusts us, or takes our certificate.
-    #[serde(rename = "none")]
-    None,
-}
-
-impl fmt::Display for ServerAuth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ServerAuth::ScramSha256 => "scram-sha-256",
-            ServerAuth::Md5 => "md5",
-            ServerAuth::Password => "password",
-            ServerAuth::None => "none",
-        })
-    }
 }
 
 /// The `[bouncer.health]` table.

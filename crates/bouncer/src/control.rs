@@ -7,20 +7,21 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use pooler_core::mysql::dial::MysqlDialError;
+use pooler_core::pg::dial::{PgCredentials, PgDial, PgDialError, PgDialNext, PgDialParams};
 use wire::pg::frame::{self, PgHeader, TransactionStatus, backend};
 use wire::pg::message::frontend;
 use wire::pg::notice::ServerNotice;
 use wire::pg::scram::NONCE_BYTES;
 use wire::pg::startup::ProtocolVersion;
 
-use crate::mysql;
-use crate::pg::dial::{PgCredentials, PgDial, PgDialError, PgDialNext, PgDialParams};
 use crate::tenants::ServerAddress;
 use crate::tls::{self, ServerSide, TlsError};
 
 pub(crate) use line::ControlLine;
 
 mod line;
+pub mod mysql;
 
 /// Bytes of an answer.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -42,7 +43,7 @@ pub enum ControlError {
     LogIn(#[source] PgDialError),
     /// A server of MySQL does not let us in.
     #[error("log in to the server")]
-    LogInMysql(#[source] mysql::dial::MysqlDialError),
+    LogInMysql(#[source] MysqlDialError),
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,

@@ -54,8 +54,8 @@ use api::TenantEngine;
 pub use node::fence::EffectFence;
 
 pub use self::client::{
-    DEFAULT_APPLICATION, GuestSpec, LoginPlace, SandboxAction, SandboxClient, SandboxClientError,
-    SandboxObserver, SessionEpoch, StatementDetail, TEXT_BYTES_MAX,
+    GuestSpec, LoginPlace, SandboxAction, SandboxClient, SandboxClientError, SandboxObserver,
+    StatementDetail, TEXT_BYTES_MAX,
 };
 pub(crate) use self::former::{END_FORMER, END_FORMER_PAUSE};
 pub use self::former::{END_FORMER_TIME_MAX, FormerStatements};

@@ -4,18 +4,19 @@
 //! clients have what it takes to log in, a server that asks for it is alive.
 
 use node::telemetry::error_chain;
+use pooler_core::link::FailureStage;
+use pooler_core::link::ServerCredentials;
+use pooler_core::mysql;
+use pooler_core::pg;
+use pooler_core::pg::dial::PgDialError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::sleep;
 
+use crate::auth::ProtocolKeyrings;
 use crate::control::{ControlConnection, ControlError, ControlTarget};
 use crate::guest::{END_FORMER, END_FORMER_PAUSE, FormerStatements};
-use crate::link::{ProtocolKeyrings, ServerCredentials};
-use crate::mysql;
-use crate::pg;
-use crate::pg::dial::PgDialError;
-use crate::relay::pools::FailureStage;
 use crate::secrets::ClientSecret;
 use crate::service::{EndedStatements, ProbeFailure, ProbeOutcome, ServerProbe};
 use crate::tenants::TenantSnapshot;
@@ -94,14 +95,14 @@ impl ServerProber {
         credentials: Arc<mysql::dial::MysqlCredentials>,
     ) -> Result<(), ControlError> {
         let has_none = *credentials == mysql::dial::MysqlCredentials::None;
-        let errand = mysql::control::MysqlControlTarget {
+        let errand = crate::control::mysql::MysqlControlTarget {
             server: &tenant.server,
             database: Some(&tenant.database),
             user,
             credentials,
             application: APPLICATION,
         };
-        match mysql::control::MysqlControlConnection::open(&self.tls, errand).await {
+        match crate::control::mysql::MysqlControlConnection::open(&self.tls, errand).await {
             Ok(mut control) => {
                 control.ping().await?;
                 control.close().await;
@@ -160,14 +161,15 @@ impl ServerProber {
         credentials: Arc<mysql::dial::MysqlCredentials>,
     ) -> Result<u64, ControlError> {
         let FormerStatements { tenant, user, session } = former;
-        let errand = mysql::control::MysqlControlTarget {
+        let errand = crate::control::mysql::MysqlControlTarget {
             server: &tenant.server,
             database: None,
             user: &user.server_user,
             credentials,
             application: TAKEOVER,
         };
-        let mut control = mysql::control::MysqlControlConnection::open(&self.tls, errand).await?;
+        let mut control =
+            crate::control::mysql::MysqlControlConnection::open(&self.tls, errand).await?;
         control.ask(mysql::mark::TRY_MARK).await?;
         let find = mysql::mark::find_former(session, &user.server_user);
         let mut ended = BTreeSet::new();
@@ -201,7 +203,9 @@ impl ServerProber {
                 return (Arc::clone(&user.server_user), credentials);
             }
         }
-        let of = |password: Option<&ClientSecret>| ServerCredentials::of(tenant.engine, password);
+        let of = |password: Option<&ClientSecret>| {
+            ServerCredentials::of(tenant.engine, password.map(ClientSecret::expose))
+        };
         if let Some((user, password)) = &tenant.forced {
             return (Arc::clone(user), of(password.as_ref()));
         }

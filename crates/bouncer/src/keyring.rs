@@ -6,10 +6,10 @@ use std::fs;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use pooler_core::pg::login::{ClientTransport, PgLoginRefusal};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::pg::login::{ClientTransport, PgLoginRefusal};
 use crate::tenants::{ClientAuth, TenantUser};
 
 /// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.

@@ -1,12 +1,12 @@
 //! A multi-tenant pooler for PostgreSQL.
 //!
-//! It never parses a byte that `wire` could parse.
+//! It never parses a byte that `wire` could parse, and what the protocols mean for a pooler is in
+//! `pooler-core`, without sockets.
 //!
 //! # Files
 //! | file | what |
 //! |---|---|
-//! | `pg.rs`, `mysql.rs` | the meaning of each protocol for a pooler, pure: logins, links, statements, settings, session state |
-//! | `link.rs` | the interface between relay and protocols |
+//! | `auth.rs` | what clients have to prove and what is proved to servers, for each protocol |
 //! | `relay.rs` | the threads with sockets, timers and pools; its front page lists its files |
 //! | `tenants.rs` | definitions of tenants, immutable snapshots, routing |
 //! | `service.rs`, `store.rs` | the control plane: changes of tenants, and where they are kept |
@@ -14,9 +14,10 @@
 //! | `auth_query.rs`, `control.rs`, `health.rs` | questions of the pooler's own to a server: secrets of users, signs of life |
 //! | `guest.rs` | clients of sandboxes, which prove nothing: what they may do, and what the audit says of them |
 //! | `keyring.rs`, `secrets.rs`, `tls.rs` | secrets of users and certificates, on both sides |
-//! | `texts.rs`, `rate.rs`, `metrics.rs`, `config.rs`, `error.rs` | known statement texts, rate limits, figures, the `[bouncer]` table, failures |
+//! | `rate.rs`, `metrics.rs`, `config.rs`, `error.rs` | rate limits, figures, the `[bouncer]` table, failures |
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod auth_query;
 pub mod config;
 pub mod control;
@@ -26,10 +27,7 @@ pub mod guest;
 pub mod health;
 pub mod http;
 mod keyring;
-pub mod link;
 pub mod metrics;
-pub mod mysql;
-pub mod pg;
 pub mod pgbouncer;
 pub mod rate;
 pub mod relay;
@@ -37,7 +35,6 @@ pub mod secrets;
 pub mod service;
 mod store;
 pub mod tenants;
-mod texts;
 pub mod tls;
 
 pub use error::BouncerError;

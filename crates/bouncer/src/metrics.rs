@@ -225,7 +225,7 @@ fn counters(
     server_errors(encoder, rows)
 }
 
-/// At most [`crate::link::ERROR_CODES_MAX`] series of a tenant, and one for all other codes.
+/// At most [`pooler_core::link::ERROR_CODES_MAX`] series of a tenant, and one for all other codes.
 fn server_errors(
     encoder: &mut DescriptorEncoder<'_>,
     rows: &[TenantCounters],

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use pooler_core::pg::login::ClientTransport;
 
-use crate::pg::login::ClientTransport;
 use crate::tenants::TenantId;
 
 /// Sources that are remembered.

@@ -84,6 +84,8 @@ use api::TenantEngine;
 use mio::Poll;
 use node::cluster::LimitGrant;
 use parking_lot::Mutex;
+use pooler_core::link::ProtocolLinks;
+use pooler_core::pg::statements::HashKey;
 use tokio::sync::{Notify, oneshot};
 
 use self::accept::RelayListener;
@@ -99,10 +101,9 @@ use self::stats::{ThreadCounters, ThreadTenantStats};
 use self::worker::{RelayWorker, WorkerParts};
 use node::telemetry::error_chain;
 
+use crate::auth::ProtocolKeyrings;
 use crate::config::{BouncerConfig, TlsTable};
 use crate::guest::client::{LoginPlace, SandboxClient};
-use crate::link::{ProtocolKeyrings, ProtocolLinks};
-use crate::pg::statements::HashKey;
 use crate::rate::{CANCELS, FAILED_LOGINS, LoginLimiter};
 use crate::service::RelayThreads;
 use crate::tenants::{CurrentRouting, TenantId};

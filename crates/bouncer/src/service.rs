@@ -30,10 +30,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use self::health::HealthCheckResults;
+use crate::auth::ProtocolKeyrings;
 use crate::config::BouncerConfig;
 use crate::error::BouncerError;
 use crate::guest::client::{LoginPlace, SandboxClient};
-use crate::link::ProtocolKeyrings;
 use crate::relay::client_count::{ClientUsage, SharedClientLimit};
 use crate::relay::orders::ThreadCommand;
 use crate::relay::pools::{ConnectionBounds, ConnectionUsage};

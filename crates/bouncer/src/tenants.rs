@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::{ClientTransportMode, PoolMode, TenantEngine, TenantOrigin, TlsMode, VerifyMode};
 use parking_lot::RwLock;
+use pooler_core::pg::dial::LoginRules;
 
-use crate::pg::dial::LoginRules;
 use crate::secrets::ClientSecret;
 
 pub use self::address::BackendAddress;

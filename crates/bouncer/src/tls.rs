@@ -21,6 +21,8 @@ use node::tls::{
     chain_expiry, machine_roots, private_key, provider, stamps,
 };
 use parking_lot::RwLock;
+use pooler_core::pg::dial::{ServerAssurance, TlsRequest};
+use pooler_core::pg::login::{TlsFacts, TlsPolicy};
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
@@ -29,8 +31,6 @@ use tokio_rustls::rustls::{
     ServerConnection,
 };
 
-use crate::pg::dial::{ServerAssurance, TlsRequest};
-use crate::pg::login::{TlsFacts, TlsPolicy};
 use crate::tenants::{BackendAddress, ServerTls};
 
 /// Protocol name that clients with direct TLS must ask for, and others may (PostgreSQL 17).
@@ -331,7 +331,7 @@ impl LoadedCertificate {
     }
 }
 
-/// Returns how a connection to a server begins: what [`crate::pg::dial`] has to ask for.
+/// Returns how a connection to a server begins: what [`pooler_core::pg::dial`] has to ask for.
 #[must_use]
 pub fn request(tls: &ServerTls, address: &BackendAddress) -> TlsRequest {
     match (address, tls.mode) {

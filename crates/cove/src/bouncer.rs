@@ -17,13 +17,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use api::{BouncerReloaded, TenantEngine};
 use axum::http::Method;
+use bouncer::auth::ProtocolKeyrings;
 use bouncer::auth_query::{AuthQueries, UserLookupTask};
 use bouncer::config::{
     BouncerConfig, MYSQL_SERVER_VERSION_BYTES_MAX, MYSQL_SOCKET, PORT_DEFAULT, TlsTable,
 };
 use bouncer::health::ServerProber;
-use bouncer::link::ProtocolKeyrings;
-use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
 use bouncer::pgbouncer::access::PgBouncerConsole;
 use bouncer::pgbouncer::command::ShutdownWait;
 use bouncer::pgbouncer::console::{AdminConsole, ConsoleHost};
@@ -41,6 +40,7 @@ use node::drain::{DrainHandle, Hangups};
 use node::sealed::Sealer;
 use node::store::SqlStore;
 use node::telemetry::{self, Registry};
+use pooler_core::pg::login::{CleartextPolicy, PgPasswordMethod};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::cli::{BouncerArgs, BouncerCommand};

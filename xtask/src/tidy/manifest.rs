@@ -10,6 +10,7 @@ use super::{Findings, SourceFile};
 const LAYERS: &[&[&str]] = &[
     &["cove"],
     &["sessions", "executions", "bouncer", "catalog", "gateway", "mcp", "console", "site"],
+    &["pooler-core"],
     &["sandbox", "wire"],
     &["node"],
     &["pool", "iceberg", "cells"],

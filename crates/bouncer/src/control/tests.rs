@@ -5,13 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream as StdStream};
 
 use api::TlsMode;
+use pooler_core::pg::dial::{LoginRules, PgServerGreeting, ServerAssurance, TlsRequest};
 use testkit::Postgres;
 use wire::pg::md5::Md5Secret;
 use wire::pg::scram::{ScramKeys, ScramSecret};
 use wire::pg::secret::PlainPassword;
 
 use super::*;
-use crate::pg::dial::{LoginRules, PgServerGreeting, ServerAssurance, TlsRequest};
 use crate::tenants::{BackendAddress, ServerId, ServerTls};
 
 /// More than anything here takes.

@@ -10,9 +10,10 @@ use std::time::Duration;
 use api::TenantEngine;
 use node::fence::{EffectFence, EffectWay, LeaseLost};
 use node::traces::TraceContext;
+use pooler_core::epoch::SessionEpoch;
+use pooler_core::mysql::mark::SessionMark;
 
 use super::turns::LeaseQuota;
-use crate::mysql::mark::SessionMark;
 use crate::tenants::{
     ClientAuth, RouteError, ServerSecret, TenantRoute, TenantRouting, TenantSnapshot, TenantUser,
     UserTimes,
@@ -31,31 +32,6 @@ pub enum StatementDetail {
     Masked,
     /// They are as they were sent, and errors as the server told them.
     Full,
-}
-
-/// Name that clients of PostgreSQL in sandboxes are told to have (`PGAPPNAME`): one that has it has
-/// chosen none of its own.
-pub const DEFAULT_APPLICATION: &str = "cove";
-
-/// Session of a sandbox, and how many owners it has had.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionEpoch {
-    /// Id.
-    pub session: Arc<str>,
-    /// Epoch, which grows with each server that takes the session over.
-    pub epoch: u64,
-}
-
-impl SessionEpoch {
-    /// Returns what the `application_name` of every epoch of a session begins with.
-    pub(crate) fn application_prefix(&self) -> String {
-        format!("{DEFAULT_APPLICATION}:{}:", self.session)
-    }
-
-    /// Returns the `application_name` of clients that have chosen none.
-    pub(crate) fn application_name(&self) -> String {
-        format!("{}{}", self.application_prefix(), self.epoch)
-    }
 }
 
 /// Rights and limits of a guest.

@@ -13,9 +13,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pooler_core::epoch::SessionEpoch;
 use tokio::time::timeout;
 
-use super::{SandboxListener, SessionEpoch};
+use super::SandboxListener;
 use crate::service::Bouncer;
 use crate::tenants::{TenantSnapshot, TenantUser};
 

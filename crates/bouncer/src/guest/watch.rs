@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use node::fence::LeaseLost;
 use node::traces::TraceContext;
+use pooler_core::link::put_mysql_error;
 use wire::mask::SqlDialect;
 use wire::mysql::capabilities::CapabilityFlags;
 use wire::pg::message::{ErrorFields, backend};
@@ -24,7 +25,6 @@ use self::mysql::MyWatch;
 use self::pg::PgWatch;
 use self::texts::{ReportedText, TOLD, TextLedger, TextRecorder, UNKNOWN};
 use super::client::{SandboxAction, SandboxClient, StatementDetail};
-use crate::link::put_mysql_error;
 
 /// Why a guest's connection has to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::UserAuth;
+use pooler_core::pg::login::{ClientTransport, PgLoginRefusal, PgStartupRequest};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::console::{AdminConsole, ConsoleRights};
 use crate::config::{ConsoleTable, ConsoleUser};
-use crate::pg::login::{ClientTransport, PgLoginRefusal, PgStartupRequest};
 use crate::relay::console_backend::{ConsoleBackend, ConsoleReplySlot};
 use crate::relay::dialect::{DATABASE, ErrorDialect};
 use crate::secrets::{ClientSecret, is_reference};
@@ -138,7 +138,7 @@ mod tests {
     use wire::pg::startup::ProtocolVersion;
 
     use super::*;
-    use crate::pg::login::ReplicationMode;
+    use pooler_core::pg::login::ReplicationMode;
 
     fn requested(user: &str, reached: ClientTransport) -> PgStartupRequest {
         PgStartupRequest {

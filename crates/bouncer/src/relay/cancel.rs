@@ -12,6 +12,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use pooler_core::link::{ServerDialNext, ServerDialer};
+use pooler_core::pg::dial::TlsRequest;
+
 use super::cancel_leg::CancelLeg;
 use super::client::{ClientPhase, RelayClient, ServerAttachment};
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
@@ -21,8 +24,6 @@ use super::server::{ConnectTarget, RelayServer};
 use super::socket::ReadOutcome;
 use super::worker::{RelayWorker, TimerKey};
 use crate::guest::client::SandboxClient;
-use crate::link::{ServerDialNext, ServerDialer};
-use crate::pg::dial::TlsRequest;
 
 /// Cancel requests on their way to one server connection; another one would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 2;

@@ -1,7 +1,8 @@
 //! A connection to a server that carries nothing but a cancel request.
 
+use pooler_core::link::ServerDialer;
+
 use super::conn::RelayConnection;
-use crate::link::ServerDialer;
 
 /// A connection that carries a cancel request.
 #[derive(Debug)]

@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pooler_core::link::{ClientLink, ClientNext, LinkOutputs, ProtocolLinks, ServerLink};
+
 use super::accept::AcceptedConnection;
 use super::client_count::CountedClient;
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
@@ -20,7 +22,6 @@ use super::subscriber::{ChannelSubscriber, SubscriptionState};
 use super::worker::{PendingWork, READS_PER_TURN_MAX, RelayWorker, TimerKey};
 use crate::guest::turns::LeaseQuotaPermit;
 use crate::guest::watch::ConnectionObserver;
-use crate::link::{ClientLink, ClientNext, LinkOutputs, ProtocolLinks, ServerLink};
 use crate::tenants::TenantRoute;
 
 /// A client connection.

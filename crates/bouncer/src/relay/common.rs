@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use api::TenantEngine;
 use parking_lot::{Mutex, RwLock};
+use pooler_core::mysql;
+use pooler_core::pg::settings::PgSettings;
 use serde::{Deserialize, Serialize};
 
 use super::client_count::ClientCount;
@@ -26,9 +28,7 @@ use super::resolve::ResolverThread;
 use super::server::Parameters;
 use super::stats::ThreadCounters;
 use super::timers::micros;
-use crate::link::ProtocolKeyrings;
-use crate::mysql;
-use crate::pg::settings::PgSettings;
+use crate::auth::ProtocolKeyrings;
 use crate::rate::{LoginLimiter, LoginSource};
 use crate::secrets::ClientSecret;
 use crate::tenants::{CurrentRouting, PoolId, TenantId, TenantSnapshot};

@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pooler_core::pg::login::CleartextPolicy;
+
 use super::accept::ListenerSpec;
 use super::socket::TcpPolicy;
-use crate::pg::login::CleartextPolicy;
 
 /// Configuration of the relay; changes need a restart.
 #[derive(Clone, Debug)]

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use mio::event::Event;
 use mio::{Registry, Token};
+use pooler_core::pg::login::TlsFacts;
 use tokio_rustls::rustls::Connection;
 
 use super::buffers::{BACKLOG_BYTES_HIGH, BufferFreelist, UnsentBytes};
 use super::socket::{ReadOutcome, RelaySocket};
-use crate::pg::login::TlsFacts;
 use crate::tls::ListenerTls;
 
 /// Event source behind a token in epoll: the kind above, the place below.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use pooler_core::pg::login::{PgLoginRefusal, welcome};
 use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, frontend};
 use wire::pg::message::{ErrorFields, backend};
 
@@ -14,7 +15,6 @@ use super::console_backend::ConsoleReplySlot;
 use super::keys::KEY_BYTES;
 use super::leave::ClientDeparture;
 use super::worker::RelayWorker;
-use crate::pg::login::{PgLoginRefusal, welcome};
 use crate::pgbouncer::console::ConsoleRights;
 use tokio::sync::oneshot;
 

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use pooler_core::pg::login::{PgLoginRefusal, PgStartupRequest};
 use tokio::sync::oneshot;
 
 use super::dialect::ErrorDialect;
 use super::orders::{ThreadInbox, ThreadMessageKind};
-use crate::pg::login::{PgLoginRefusal, PgStartupRequest};
 use crate::pgbouncer::console::ConsoleRights;
 use crate::tenants::TenantUser;
 

@@ -1,5 +1,6 @@
 //! Deadlines: a look at a connection finds what is due, if anything, and arms the next look.
 
+use pooler_core::link::ProtocolLinks;
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
@@ -9,7 +10,6 @@ use super::pools::PoolFailure;
 use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey};
-use crate::link::ProtocolLinks;
 use crate::tenants::TenantRoute;
 
 /// Time that a server connection may take to come to rest after its client left, in microseconds;
@@ -24,8 +24,9 @@ const CANCEL_AGAIN_US: u64 = 1_000_000;
 const OVERTIME_US: u64 = 5_000_000;
 
 /// Time that an idle server connection keeps the mark of the session that used it last, in
-/// microseconds: one that uses it again and again does not pay for the mark each time, and a session
-/// whose next owner ends what is marked has hardly any idle connection that is somebody else's soon.
+/// microseconds: a session that uses it again and again does not pay for the mark each time, and
+/// when a session's next owner ends what is marked, hardly any of that is idle and somebody else's
+/// soon.
 pub(super) const MARK_KEPT_US: u64 = 1_000_000;
 
 /// Deadline of a client.

@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use pooler_core::link::LoggedInClient;
+use pooler_core::mysql;
+use pooler_core::pg::login::PgLoginRefusal;
 use wire::mysql::capabilities::StatusFlags;
 
 use super::client::{ClientLogin, ClientPhase, ServerAttachment};
@@ -11,9 +14,6 @@ use super::client_count::{ClientArrival, ClientEntry, CountedClient, WaitingClie
 use super::login::{GreetingWait, LoginFlow, LoginPhase};
 use super::pools::PoolTerms;
 use super::worker::{RelayWorker, TimerKey};
-use crate::link::LoggedInClient;
-use crate::mysql;
-use crate::pg::login::PgLoginRefusal;
 use crate::tenants::{PoolId, TenantRoute};
 
 /// Longest wait of a client for this node's part of a limit to grow, in microseconds. Other nodes

@@ -6,6 +6,10 @@ use std::sync::atomic::Ordering;
 
 use api::{PoolMode, TenantEngine};
 use mio::net::TcpStream as MioStream;
+use pooler_core::link::{ClientLink, ClientProofRequest, LoginMachine};
+use pooler_core::mysql;
+use pooler_core::pg;
+use pooler_core::pg::login::{PgLoginRefusal, ReplicationPolicy};
 use wire::pg::message::ErrorFields;
 
 use super::accept::AcceptedConnection;
@@ -17,10 +21,6 @@ use super::worker::RelayWorker;
 use crate::guest::client::{LoginPlace, SandboxClient, SandboxClientError};
 use crate::guest::turns::{Call, LeaseQuotaPermit};
 use crate::guest::watch::ConnectionObserver;
-use crate::link::{ClientLink, ClientProofRequest, LoginMachine};
-use crate::mysql;
-use crate::pg;
-use crate::pg::login::{PgLoginRefusal, ReplicationPolicy};
 use crate::tenants::TenantRoute;
 
 /// Origin of a client.

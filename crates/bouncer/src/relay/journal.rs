@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use pooler_core::pg::login::ReplicationMode;
 use tracing::Level;
 
 use super::client::{ClientPhase, RelayClient};
@@ -12,7 +13,6 @@ use super::leave::ClientDeparture;
 use super::pools::{CloseReason, LeaseRefusal};
 use super::server::{RelayServer, ServerCloseReason};
 use super::worker::RelayWorker;
-use crate::pg::login::ReplicationMode;
 use crate::tenants::RouteError;
 
 /// Target of these log lines.

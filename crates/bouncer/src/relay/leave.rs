@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use pooler_core::link::{ClientLink, DepartureAction};
 use wire::pg::message::{ErrorFields, backend};
 
 use super::client::{ClientLogin, ClientPhase, ServerAttachment};
 use super::login::{GreetingWait, LoginPhase};
 use super::server::{RelayServer, ServerCloseReason};
 use super::worker::{PendingWork, RelayWorker, TimerKey};
-use crate::link::{ClientLink, DepartureAction};
 
 /// Time that a client has to read its last error, in microseconds. A connection that is closed with
 /// unread bytes on it is reset, and the error is lost on the way.

@@ -17,6 +17,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use pooler_core::pg::client::PgClientSession;
 use wire::pg::frame::{HEADER_BYTES, put_header};
 use wire::pg::message::{ErrorFields, NoticeSeverity, backend};
 
@@ -25,7 +26,6 @@ use super::server::RelayServer;
 use super::slots::SlotMap;
 use super::subscriber::{ChannelEvent, ChannelNotification, ChannelSubscriber, SubscriptionState};
 use super::worker::RelayWorker;
-use crate::pg::client::PgClientSession;
 
 /// Bytes of notifications that are held for one client.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;

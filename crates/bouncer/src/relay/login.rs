@@ -7,6 +7,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::{ClientTransportMode, PoolMode, TenantEngine, UserAuth};
+use pooler_core::epoch::{DEFAULT_APPLICATION, SessionEpoch};
+use pooler_core::link::{
+    ClientId, ClientLink, ClientLoginNext, ClientProofRequest, LoginMachine, MYSQL_PLUGIN,
+    UnresolvedLogin,
+};
+use pooler_core::mysql;
+use pooler_core::pg::client::{PgClientSession, PgClientSetup};
+use pooler_core::pg::login::{
+    ClientTransport, LoginEntropy, PgAuthenticatedClient, PgLogin, PgLoginPolicy, PgLoginRefusal,
+    PgStartupRequest, ReplicationPolicy, TlsPolicy, welcome,
+};
+use pooler_core::pg::settings::{PgSettings, ReportedParameters as Reported};
 use wire::mysql::auth::{AuthNonce, NONCE_BYTES};
 use wire::mysql::capabilities::CapabilityFlags;
 use wire::mysql::sql::is_system_schema;
@@ -27,19 +39,8 @@ use super::server::Parameters;
 use super::socket::RelaySocket;
 use super::stats::ThreadTenantStats;
 use super::worker::{RelayWorker, TimerKey};
-use crate::guest::client::{DEFAULT_APPLICATION, SandboxClient, SessionEpoch};
-use crate::link::{
-    AuthRequirement, ClientId, ClientLink, ClientLoginNext, ClientProofRequest, LoginMachine,
-    MYSQL_PLUGIN, UnresolvedLogin,
-};
-use crate::mysql;
-use crate::pg;
-use crate::pg::client::{PgClientSession, PgClientSetup};
-use crate::pg::login::{
-    ClientTransport, LoginEntropy, PgAuthenticatedClient, PgLogin, PgLoginPolicy, PgLoginRefusal,
-    PgStartupRequest, ReplicationPolicy, TlsPolicy, welcome,
-};
-use crate::pg::settings::{PgSettings, ReportedParameters as Reported};
+use crate::auth::AuthRequirement;
+use crate::guest::client::SandboxClient;
 use crate::pgbouncer::console::ConsoleRights;
 use crate::rate::LoginSource;
 use crate::secrets::ClientSecret;
@@ -161,8 +162,8 @@ impl LoginPhase {
         self.visit = Some((user.name, rights));
         let nobody = || PgLoginRefusal::new("28000", "nobody knows this user");
         let answer = match demand {
-            pg::auth::PgAuthRequirement::Known(answer) => answer.map(ClientProofRequest::Pg),
-            pg::auth::PgAuthRequirement::Query => Err(nobody()),
+            crate::auth::pg::PgAuthRequirement::Known(answer) => answer.map(ClientProofRequest::Pg),
+            crate::auth::pg::PgAuthRequirement::Query => Err(nobody()),
         };
         Some(match prover::restrained(common, origin, now, AuthRequirement::Known(answer)) {
             AuthRequirement::Known(answer) => answer,

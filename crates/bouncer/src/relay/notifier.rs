@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use pooler_core::pg::dial::{PgDial, PgDialNext};
 use tokio_rustls::rustls::Connection;
 use wire::pg::frame::{HEADER_BYTES, PgHeader, backend};
 use wire::pg::message::frontend;
@@ -21,7 +22,6 @@ use super::server::ConnectTarget;
 use super::socket::ReadOutcome;
 use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey};
-use crate::pg::dial::{PgDial, PgDialNext};
 use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};
 use crate::tls;
 

@@ -5,6 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::net::{TcpStream, UnixStream};
+use pooler_core::link::{
+    LinkLimits, LoggedInClient, ServerCredentials, ServerDialNext, ServerDialer, ServerGreeting,
+    ServerLink,
+};
+use pooler_core::mysql;
+use pooler_core::pg;
+use pooler_core::pg::dial::{ServerAssurance, TlsRequest};
+use pooler_core::pg::server::{PgServerSession, PgServerSetup};
+use pooler_core::pg::settings::ReportedParameters as Reported;
 use wire::mysql::capabilities::CapabilityFlags;
 use wire::pg::startup::ProtocolVersion;
 
@@ -21,15 +30,6 @@ use super::server::{
 use super::socket::RelaySocket;
 use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey};
-use crate::link::{
-    LinkLimits, LoggedInClient, ServerCredentials, ServerDialNext, ServerDialer, ServerGreeting,
-    ServerLink,
-};
-use crate::mysql;
-use crate::pg;
-use crate::pg::dial::{ServerAssurance, TlsRequest};
-use crate::pg::server::{PgServerSession, PgServerSetup};
-use crate::pg::settings::ReportedParameters as Reported;
 use crate::tenants::{BackendAddress, PoolId, ServerTls, TenantRoute, TenantSnapshot, TenantUser};
 use crate::tls;
 

@@ -116,7 +116,7 @@ pub(super) enum ThreadMessageKind {
         /// Tells it from later ones in that place.
         serial: u64,
         /// Result.
-        checked: crate::mysql::login::PasswordCheckResult,
+        checked: pooler_core::mysql::login::PasswordCheckResult,
     },
     /// Other nodes have said whether they have the client that one of this thread's wants killed.
     Killed {

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use api::TenantEngine;
 use mio::net::UnixStream as MioUnixStream;
+use pooler_core::link::LoggedInClient;
+use pooler_core::pg::login::PgLoginRefusal;
 use tokio::sync::oneshot;
 use wire::pg::message::ErrorFields;
 
@@ -34,8 +36,6 @@ use super::orders::{ThreadInbox, ThreadMessageKind};
 use super::socket::{ReadOutcome, RelaySocket};
 use super::stats::ThreadTenantStats;
 use super::worker::{READS_PER_TURN_MAX, RelayWorker, TimerKey, WorkerShutdown};
-use crate::link::LoggedInClient;
-use crate::pg::login::PgLoginRefusal;
 use crate::tenants::{TenantRoute, TenantSnapshot, TenantUser};
 
 /// Error for clients whose home went away in the middle.

@@ -32,6 +32,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pooler_core::link::FailureStage;
+
 pub use local::ThreadPools;
 pub use registry::{
     ConnectionBounds, ConnectionUsage, PoolRegistry, PoolTerms, PooledSlot, ServerConnectionUse,
@@ -91,17 +93,6 @@ pub struct PoolFailure {
     pub code: Box<str>,
     /// A sentence.
     pub message: Box<str>,
-}
-
-/// The stage at which a server connection could not be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureStage {
-    /// No answer at the server's address, or none of such a server.
-    Connect,
-    /// We do not go on with the login.
-    Login,
-    /// The server answers, and refuses the login. Code and sentence are its own.
-    Refused,
 }
 
 impl PoolFailure {

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Instant;
 
+use pooler_core::mysql::login::{PasswordCheck, PasswordCheckResult};
+use pooler_core::pg::login::PgLoginRefusal;
+
 use super::client::ClientPhase;
 use super::common::RelayShared;
 use super::login::LoginFlow;
 use super::orders::{ThreadInbox, ThreadMessageKind};
 use super::worker::RelayWorker;
-use crate::link::AuthRequirement;
-use crate::mysql::login::{PasswordCheck, PasswordCheckResult};
-use crate::pg::login::PgLoginRefusal;
+use crate::auth::AuthRequirement;
 use crate::rate::{LoginLimiter, LoginSource};
 
 /// Proofs that may wait for the thread. Whoever comes beyond is refused and may try again.

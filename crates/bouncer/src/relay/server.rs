@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pooler_core::link::{ServerDialer, ServerLink};
+
 use super::conn::RelayConnection;
 use super::holders::HolderEntry;
 use super::pools::{self, CloseReason, PoolRef};
 use super::stats::ThreadTenantStats;
-use crate::link::{ServerDialer, ServerLink};
 use crate::tenants::TenantSnapshot;
 
 /// Parameters that a server reports: names in its own spelling, and values.

@@ -1,6 +1,7 @@
 //! The life of a server connection, as the thread drives it: it logs in, is idle, is held, is
 //! cleaned, is closed.
 
+use pooler_core::link::ServerNext;
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientPhase, ServerAttachment};
@@ -10,7 +11,6 @@ use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::socket::ReadOutcome;
 use super::worker::{PendingWork, READS_PER_TURN_MAX, RelayWorker, TimerKey};
 use crate::guest::watch::ReplyAction;
-use crate::link::ServerNext;
 
 impl RelayWorker {
     /// Epoll says something of a server connection.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
+use pooler_core::link::ErrorTally;
 use serde::{Deserialize, Serialize};
 
-use crate::link::ErrorTally;
 use crate::tenants::TenantId;
 
 /// A number that one thread changes.

@@ -19,6 +19,9 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use api::TenantEngine;
 use mio::net::{TcpStream, UnixStream as MioUnixStream};
+use pooler_core::link::{ClientId, ClientLink, put_mysql_error};
+use pooler_core::pg::client::{PgClientSession, PgClientSetup};
+use pooler_core::pg::settings::{PgSettings, ReportedParameters};
 use wire::pg::message::{ErrorFields, backend};
 
 use super::accept::{RelayListener, SocketFile};
@@ -33,9 +36,6 @@ use super::pools::PoolTerms;
 use super::socket::RelaySocket;
 use super::takeover::{self, AdoptedClient, CarriedStatement, HandoverMessage, HandoverSession};
 use super::worker::RelayWorker;
-use crate::link::{ClientId, ClientLink, put_mysql_error};
-use crate::pg::client::{PgClientSession, PgClientSetup};
-use crate::pg::settings::{PgSettings, ReportedParameters};
 use crate::tenants::TenantRoute;
 
 /// Error for clients that cannot go on with the next process.

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use ::pool::shares::ThreadHandle;
 use mio::{Events, Poll, Registry};
+use pooler_core::link::{LinkOutputs, ProtocolLinks};
+use pooler_core::pg::settings::{PgSettings, ReportedParameters as Reported};
 
 use super::accept::{ACCEPT_PAUSE_US, ACCEPTS_PER_TURN_MAX, AcceptedConnection, RelayListener};
 use super::buffers::{BufferFreelist, READ_BYTES_MAX};
@@ -32,8 +34,6 @@ use super::stats::ThreadCounters;
 use super::takeover::HandoverMessage;
 use super::timers::TimerWheel;
 use super::timers::micros;
-use crate::link::{LinkOutputs, ProtocolLinks};
-use crate::pg::settings::{PgSettings, ReportedParameters as Reported};
 use crate::tenants::{PoolId, TenantRouting};
 
 /// Events that one `epoll_wait` can bring.

@@ -82,7 +82,8 @@ impl Fixture {
         };
         let (threads, server) = (Arc::<Scripted>::default(), Arc::<Answers>::default());
         let prepared = InitialTenants::new(parts).await.unwrap();
-        let keyrings = ProtocolKeyrings::new([0; 32], crate::pg::login::PgPasswordMethod::Best);
+        let keyrings =
+            ProtocolKeyrings::new([0; 32], pooler_core::pg::login::PgPasswordMethod::Best);
         let bouncer = prepared.start(threads.clone(), server.clone(), keyrings);
         Fixture { scratch, bouncer, threads, server, file }
     }

@@ -6,9 +6,9 @@ use api::{
     BouncerClient, BouncerServer, Percentiles, TenantAdmission, TenantHealth, TenantSpec,
     TenantStats as Figures, TenantView,
 };
+use pooler_core::link::ErrorTally;
 
 use crate::config::{BouncerConfig, RELOADED};
-use crate::link::ErrorTally;
 use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView};
 use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
 use crate::tenants::{

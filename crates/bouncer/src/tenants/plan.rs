@@ -8,6 +8,7 @@ use api::{
     AuthQuerySpec, ClientTransportMode, PoolMode, TenantDefaults, TenantEngine, TenantOrigin,
     TenantSpec, TenantUserSpec, UserAuth, VerifyMode,
 };
+use pooler_core::pg::dial::LoginRules;
 
 use wire::mysql::auth::MysqlSecret;
 
@@ -17,7 +18,6 @@ use super::{
     UserRuleSet,
 };
 use crate::config::{BouncerConfig, ServerTable};
-use crate::pg::dial::LoginRules;
 use crate::secrets::{ClientSecret, PASSWORD_BYTES_MAX, Resolve, is_reference};
 
 /// Longest name of a tenant.

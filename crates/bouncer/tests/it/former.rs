@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::thread;
 
 use api::{PoolMode, TenantEngine, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
-use bouncer::guest::{FormerStatements, GuestSpec, SessionEpoch};
+use bouncer::auth::ProtocolKeyrings;
+use bouncer::guest::{FormerStatements, GuestSpec};
 use bouncer::health::ServerProber;
-use bouncer::link::ProtocolKeyrings;
-use bouncer::pg::login::PgPasswordMethod;
 use bouncer::service::ServerProbe;
 use bouncer::tls::ServerSide;
+use pooler_core::epoch::SessionEpoch;
+use pooler_core::pg::login::PgPasswordMethod;
 use testkit::{MariaDb, MyClient, MyLogin};
 
 use crate::guests::{Port, open};

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use api::{PoolMode, TenantEngine, TenantSpec, TenantUserSpec, UserAuth};
 use bouncer::guest::{
-    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, SandboxObserver, SessionEpoch,
-    StatementDetail,
+    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, SandboxObserver, StatementDetail,
 };
 use bouncer::service::RelayThreads;
 use bouncer::tenants::UserTimes;
 use node::cluster::ServingLease;
 use node::fence::EffectFence;
 use parking_lot::Mutex;
+use pooler_core::epoch::SessionEpoch;
 use testkit::{PgAddress, PgBatch, PgClient, PgFailure, Postgres, until};
 
 use crate::support::{Pooler, limited};

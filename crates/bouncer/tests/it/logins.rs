@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{AuthQuerySpec, PoolMode, TenantEngine, TenantSpec, TenantUserSpec, TlsMode, UserAuth};
+use bouncer::auth::ProtocolKeyrings;
 use bouncer::auth_query::{AuthQueries, UserLookupTask};
 use bouncer::config::{BouncerConfig, ServerTable};
-use bouncer::link::ProtocolKeyrings;
-use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
 use bouncer::relay::{ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, TcpPolicy};
 use bouncer::tenants::{
     CurrentRouting, ServerTls, SharedSettings, TenantDefinition, TenantRegistry,
 };
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
+use pooler_core::pg::login::{CleartextPolicy, PgPasswordMethod};
 use testkit::{Certificate, PgClient, PgFailure, Postgres, Scratch};
 use tokio_rustls::rustls::StreamOwned;
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{PoolMode, TenantEngine, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
+use bouncer::auth::ProtocolKeyrings;
 use bouncer::config::BouncerConfig;
-use bouncer::link::ProtocolKeyrings;
-use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
 use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::ThreadSnapshot;
 use bouncer::relay::{
@@ -22,6 +21,7 @@ use bouncer::tenants::{
     CurrentRouting, SharedSettings, TenantDefinition, TenantRegistry, TenantSnapshot,
 };
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
+use pooler_core::pg::login::{CleartextPolicy, PgPasswordMethod};
 use testkit::{PgAddress, PgClient, Postgres, Scratch};
 
 /// A relay with its tenants.

@@ -8,7 +8,7 @@ use api::{
 };
 use bouncer::Bouncer;
 use bouncer::guest::{
-    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, SessionEpoch, StatementDetail,
+    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, StatementDetail,
 };
 use bouncer::tenants::UserTimes;
 use gateway::config::AuditStatements;
@@ -17,6 +17,7 @@ use gateway::doors::{
     GatewayEvent, KnownDatabase, LoginPlace,
 };
 use node::task::Boxed;
+use pooler_core::epoch::SessionEpoch;
 
 /// The tenants of the bouncer.
 #[derive(Debug)]

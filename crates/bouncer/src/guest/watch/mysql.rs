@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use pooler_core::mysql::statements::LAST_PREPARED;
 use wire::mysql::capabilities::CapabilityFlags;
 use wire::mysql::command::Command;
 use wire::mysql::frame::PAYLOAD_MAX;
@@ -13,7 +14,6 @@ use wire::mysql::reply::{CommandReplyState, HELD_BYTES_MAX, ReplyEvent, ReplyKin
 use super::frames::{FrameHandler, FrameSplitter, ObservedFrame, StreamStop};
 use super::texts::{ReportedText, UNKNOWN};
 use super::{ActionReporter, GuestViolation, OpenReply, ReplyCounts};
-use crate::mysql::statements::LAST_PREPARED;
 
 /// Bytes before the payload of a packet.
 const HEAD: usize = 4;

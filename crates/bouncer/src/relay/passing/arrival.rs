@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use api::TenantEngine;
 use mio::net::UnixStream as MioUnixStream;
+use pooler_core::link::{LoggedInClient, LoginMachine};
+use pooler_core::mysql::login::MysqlLogin;
+use pooler_core::pg::login::{LoginEntropy, PgLogin, PgLoginPolicy, PgLoginRefusal, TlsPolicy};
 
 use super::TenantLimit;
 use super::login::{ArrivedLogin, PassedLogin};
-use crate::link::{LoggedInClient, LoginMachine};
-use crate::mysql::login::MysqlLogin;
-use crate::pg::login::{LoginEntropy, PgLogin, PgLoginPolicy, PgLoginRefusal, TlsPolicy};
 use crate::relay::Relay;
 use crate::relay::client::{ClientPhase, RelayClient, ServerAttachment};
 use crate::relay::common::RelayShared;

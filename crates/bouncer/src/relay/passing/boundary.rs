@@ -2,9 +2,8 @@
 //! got whole messages, so that one more may be put behind them.
 
 use api::TenantEngine;
+use pooler_core::link::put_mysql_error;
 use wire::pg::message::{ErrorFields, backend};
-
-use crate::link::put_mysql_error;
 
 /// Bytes of a message's head: a tag and a length, or a length and a number.
 const PG_HEAD_BYTES: usize = 5;

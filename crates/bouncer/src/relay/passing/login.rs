@@ -6,6 +6,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::TenantEngine;
+use pooler_core::link::{LoggedInClient, ServerCredentials};
+use pooler_core::mysql::dial::MysqlCredentials;
+use pooler_core::mysql::login::{
+    MysqlAuthenticatedClient, MysqlDisclosedSecret, MysqlLoginRequest,
+};
+use pooler_core::pg::dial::PgCredentials;
+use pooler_core::pg::login::{
+    ClientTransport, PgAuthenticatedClient, PgDisclosedSecret, PgStartupRequest, ReplicationMode,
+    TlsFacts,
+};
 use serde::{Deserialize, Serialize};
 use wire::mysql::auth::{NativeKey, Sha2Key};
 use wire::mysql::capabilities::CapabilityFlags;
@@ -13,14 +23,7 @@ use wire::pg::scram::ScramKeys;
 use wire::pg::secret::PlainPassword;
 use wire::pg::startup::ProtocolVersion;
 
-use crate::link::{LoggedInClient, ProtocolKeyrings, ServerCredentials};
-use crate::mysql::dial::MysqlCredentials;
-use crate::mysql::login::{MysqlAuthenticatedClient, MysqlDisclosedSecret, MysqlLoginRequest};
-use crate::pg::dial::PgCredentials;
-use crate::pg::login::{
-    ClientTransport, PgAuthenticatedClient, PgDisclosedSecret, PgStartupRequest, ReplicationMode,
-    TlsFacts,
-};
+use crate::auth::ProtocolKeyrings;
 use crate::secrets::{ClientSecret, PASSWORD_BYTES_MAX};
 use crate::tenants::{ServerSecret, TenantRoute, TenantUser};
 

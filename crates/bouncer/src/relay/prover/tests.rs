@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use mio::{Poll, Token};
+use pooler_core::pg::login::ClientTransport;
 use wire::mysql::auth::{MysqlSecret, MysqlVerifier};
 use wire::pg::secret::PlainPassword;
 
 use super::super::orders::{ThreadCommand, ThreadMessage};
 use super::*;
-use crate::pg::login::ClientTransport;
 use crate::rate::RefillRate;
 use crate::tenants::TenantId;
 

@@ -1,50 +1,41 @@
 //! State of a session of MySQL that goes to the next process.
 
-use std::sync::Arc;
-
-use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
+use pooler_core::link::ClientId;
+use pooler_core::mysql::client::{MysqlClientSession, MysqlClientSetup};
+use pooler_core::mysql::link::MysqlLinkContext;
+use pooler_core::mysql::settings::MysqlSettings;
+use pooler_core::mysql::state::{MysqlSessionState, MysqlStatementState};
+use wire::mysql::capabilities::CapabilityFlags;
 
 use super::super::client::ClientLogin;
 use super::super::common::RelayShared;
 use super::super::takeover::{CarriedMysql, CarriedMysqlStatement};
 use super::{borrowed, pairs};
-use crate::link::ClientId;
-use crate::mysql::client::{MysqlClientSession, MysqlClientSetup};
-use crate::mysql::link::MysqlLinkContext;
-use crate::mysql::settings::MysqlSettings;
-use crate::mysql::statements::StatementArity;
 use crate::tenants::TenantRoute;
 
-/// Returns what is carried of a session; nothing when it has warnings that its client may still ask
-/// for, or an answer that it has yet to get.
+/// Returns what is carried of a session, if all of it can be.
 pub(super) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Option<CarriedMysql> {
-    let told = &link.diagnostics;
-    let owes = link.statements.iter().any(|(number, _)| link.statements.has_failed(number));
-    // What was prepared under other settings cannot be told from them alone.
-    let elsewhere = link.statements.are_of_other_settings(link.settings());
-    if told.warned || told.warnings.is_some() || owes || elsewhere {
-        return None;
-    }
-    let statements = link.statements.iter().map(|(number, open)| CarriedMysqlStatement {
-        number,
-        text: open.statement.text.to_vec(),
-        columns: open.counts.columns,
-        params: open.counts.params,
-        types: open.types.as_ref().map(|types| types.to_vec()),
+    let state = link.state()?;
+    let statements = state.statements.into_iter().map(|it| CarriedMysqlStatement {
+        number: it.number,
+        text: it.text,
+        columns: it.columns,
+        params: it.params,
+        types: it.types,
     });
     Some(CarriedMysql {
         capabilities: link.capabilities.0,
         collation: session.collation,
         bound: session.bound.tenant.as_ref().map(|bound| bound.as_ref().to_owned()),
-        status: link.status.0,
-        multi: link.multi,
-        insert_id: told.insert_id,
-        row_count: told.row_count,
-        found_rows: told.found_rows,
+        status: state.status,
+        multi: state.multi,
+        insert_id: state.insert_id,
+        row_count: state.row_count,
+        found_rows: state.found_rows,
         requested: pairs(link.requested().iter()),
         requested_schema: link.requested().schema().map(str::to_owned),
-        wanted: pairs(link.settings().iter()),
-        wanted_schema: link.settings().schema().map(str::to_owned),
+        wanted: pairs(state.settings.iter()),
+        wanted_schema: state.settings.schema().map(str::to_owned),
         statements: statements.collect(),
     })
 }
@@ -69,20 +60,23 @@ pub(super) fn restored(
         settings: settings(&it.requested, it.requested_schema.as_deref()),
         forced: common.mysql_forced.of(tenant),
     });
-    link.restore_settings(settings(&it.wanted, it.wanted_schema.as_deref()));
-    link.status = StatusFlags(it.status);
-    link.read_as(link.status);
-    link.multi = it.multi;
-    link.diagnostics.insert_id = it.insert_id;
-    link.diagnostics.row_count = it.row_count;
-    link.diagnostics.found_rows = it.found_rows;
-    for statement in &it.statements {
-        let wanted = Arc::clone(link.settings());
-        let made = shared.texts.statement(&statement.text, link.sql_mode, &wanted);
-        let counts = StatementArity { columns: statement.columns, params: statement.params };
-        let types = statement.types.as_deref().map(Arc::from);
-        link.statements.restore(statement.number, made, counts, types, &wanted);
-    }
+    let statements = it.statements.iter().map(|it| MysqlStatementState {
+        number: it.number,
+        text: it.text.clone(),
+        columns: it.columns,
+        params: it.params,
+        types: it.types.clone(),
+    });
+    let state = MysqlSessionState {
+        status: it.status,
+        multi: it.multi,
+        insert_id: it.insert_id,
+        row_count: it.row_count,
+        found_rows: it.found_rows,
+        settings: settings(&it.wanted, it.wanted_schema.as_deref()),
+        statements: statements.collect(),
+    };
+    link.restore(state, shared);
     link
 }
 

@@ -1,12 +1,12 @@
 //! What goes to another node of a client, and what is taken there.
 
 use api::{TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
+use pooler_core::mysql::login::MysqlDisclosedSecret as MyShown;
+use pooler_core::pg::login::{PgDisclosedSecret as Shown, PgPasswordMethod};
 use proptest::prelude::*;
 
 use super::*;
 use crate::config::BouncerConfig;
-use crate::mysql::login::MysqlDisclosedSecret as MyShown;
-use crate::pg::login::{PgDisclosedSecret as Shown, PgPasswordMethod};
 use crate::relay::passing::TenantLimit;
 use crate::tenants::{SharedSettings, TenantDefinition, TenantRegistry};
 

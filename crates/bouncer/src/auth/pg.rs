@@ -1,0 +1,165 @@
+//! From tenants and their users to proofs and credentials: what a client has to show, and what is
+//! shown to the server in its place.
+//!
+//! Secrets are prepared once and found again by a keyed hash of their text, so that a login costs
+//! some hashes and not thousands, and a change of the tenant changes nothing here.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use pooler_core::pg::dial::PgCredentials;
+use pooler_core::pg::login::{
+    PgAuthenticatedClient, PgDisclosedSecret, PgLoginRefusal, PgPasswordMethod, PgProof,
+    PgStartupRequest, RouteAuth,
+};
+use wire::pg::secret::{PgSecret, PgSecretError, PgVerifier, PlainPassword};
+
+use crate::keyring::{self, PasswordMethod, PreparedSecrets, ProcessSecret};
+use crate::tenants::{ClientAuth, ServerSecret, TenantSnapshot, TenantUser};
+
+/// Secrets that were prepared, of all tenants.
+#[derive(Debug)]
+pub struct PgKeyring {
+    process_secret: ProcessSecret,
+    method: PgPasswordMethod,
+    verifiers: PreparedSecrets<PgVerifier>,
+    credentials: PreparedSecrets<PgCredentials>,
+}
+
+/// Proof that a client has to give.
+#[derive(Debug)]
+pub enum PgAuthRequirement {
+    /// This, or it is sent away.
+    Known(Result<RouteAuth, PgLoginRefusal>),
+    /// What the tenant's `auth_query` finds; then [`PgKeyring::found`].
+    Query,
+}
+
+impl PgKeyring {
+    /// An empty one. `process_secret` should outlive the process: salts that clients see come from
+    /// it, and one that changes tells users that exist from those that do not.
+    #[must_use]
+    pub fn new(process_secret: [u8; 32], method: PgPasswordMethod) -> PgKeyring {
+        PgKeyring {
+            process_secret: ProcessSecret::new(process_secret),
+            method,
+            verifiers: PreparedSecrets::default(),
+            credentials: PreparedSecrets::default(),
+        }
+    }
+
+    /// Returns what this client has to show to be `user`, as which it was routed.
+    #[must_use]
+    pub fn demand(&self, user: &TenantUser, requested: &PgStartupRequest) -> PgAuthRequirement {
+        let certificate = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
+        let proof = match keyring::ask(user, certificate, requested.reached, '"') {
+            Ok(PasswordMethod::Query) => return PgAuthRequirement::Query,
+            Ok(PasswordMethod::Nothing) => Ok(PgProof::Nothing),
+            Ok(PasswordMethod::Secret(secret)) => Ok(self.password(user, secret)),
+            Err(refusal) => Err(refusal),
+        };
+        PgAuthRequirement::Known(proof.map(RouteAuth::of))
+    }
+
+    /// Returns what a client has to show whose secret was looked up; none when there is no such
+    /// user. A secret that nobody could have is as good as none.
+    #[must_use]
+    pub fn found(&self, user: &TenantUser, secret: Option<&str>) -> RouteAuth {
+        RouteAuth::of(self.password(user, secret))
+    }
+
+    fn password(&self, user: &TenantUser, secret: Option<&str>) -> PgProof {
+        let verifier = secret.and_then(|text| match self.verifier(&user.name, text) {
+            Ok(verifier) => Some(verifier),
+            Err(error) => {
+                let user = &*user.name;
+                tracing::warn!(user, error = &error as &dyn std::error::Error, "use a secret");
+                None
+            }
+        });
+        let mock = || Arc::new(PgVerifier::mock(&user.name, *self.process_secret.expose()));
+        PgProof::Password(verifier.unwrap_or_else(mock), self.method)
+    }
+
+    /// A user's secret, prepared.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<PgVerifier>, PgSecretError> {
+        self.verifiers.get_or_make(self.process_secret.key(&[user, secret]), || {
+            Ok(PgVerifier::new(user, PgSecret::parse(secret)?, *self.process_secret.expose()))
+        })
+    }
+
+    /// Prepares the secrets of a tenant's users: milliseconds of hashing for each, which the first
+    /// client would wait for otherwise, and everybody on its thread. For the control plane.
+    pub fn prepare(&self, tenant: &TenantSnapshot) {
+        for user in tenant.users.values() {
+            if let ClientAuth::Secret(secret) = &user.auth
+                && let Ok(verifier) = self.verifier(&user.name, secret.expose())
+            {
+                verifier.prepare();
+            }
+        }
+    }
+
+    /// Returns what is shown to the server for this client.
+    pub fn credentials(
+        &self,
+        tenant: &TenantSnapshot,
+        user: &TenantUser,
+        client: &PgAuthenticatedClient,
+    ) -> Arc<PgCredentials> {
+        match &user.server_secret {
+            ServerSecret::None => Arc::new(PgCredentials::None),
+            ServerSecret::Known(secret) => self.known(tenant, user, secret.expose()),
+            ServerSecret::OfClient => {
+                let secret = client.verifier.as_ref().and_then(|verifier| verifier.secret());
+                match (secret, &client.shown) {
+                    (_, PgDisclosedSecret::Password(password))
+                    | (Some(PgSecret::Plain(password)), _) => {
+                        self.known(tenant, user, password.reveal())
+                    }
+                    (Some(PgSecret::Md5(hash)), _) => Arc::new(PgCredentials::Md5(hash.clone())),
+                    (_, PgDisclosedSecret::Keys(keys)) => {
+                        Arc::new(PgCredentials::Scram(keys.clone()))
+                    }
+                    (Some(PgSecret::Scram(_)) | None, PgDisclosedSecret::Nothing) => {
+                        Arc::new(PgCredentials::None)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns what is shown to the server when no client is at hand, as for connections that are
+    /// made ahead; none when only clients have it.
+    pub fn own_credentials(
+        &self,
+        tenant: &TenantSnapshot,
+        user: &TenantUser,
+    ) -> Option<Arc<PgCredentials>> {
+        match &user.server_secret {
+            ServerSecret::None => Some(Arc::new(PgCredentials::None)),
+            ServerSecret::Known(secret) => Some(self.known(tenant, user, secret.expose())),
+            ServerSecret::OfClient => None,
+        }
+    }
+
+    fn known(&self, tenant: &TenantSnapshot, user: &TenantUser, text: &str) -> Arc<PgCredentials> {
+        let key = self.process_secret.key(&[&tenant.name, &user.server_user, text]);
+        let made = || match PgSecret::parse(text) {
+            Ok(PgSecret::Plain(password)) => PgCredentials::of_password(password),
+            Ok(PgSecret::Md5(hash)) => PgCredentials::Md5(hash),
+            // It proves nothing: only who knows the password can be a client.
+            Ok(PgSecret::Scram(_)) => PgCredentials::None,
+            // Clients may not have it, but it may be what the server wants.
+            Err(_) => PgCredentials::of_password(PlainPassword::new(text.to_owned())),
+        };
+        let Ok(known) = self.credentials.get_or_make(key, || Ok::<_, Infallible>(made()));
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests;

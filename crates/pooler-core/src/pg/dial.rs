@@ -1,0 +1,626 @@
+//! Our way into a server: from the connected socket to its first `ReadyForQuery`, or to the end of
+//! a cancel request.
+//!
+//! Pure, like [`login`](super::login). The server may be hostile or somebody in between: it is
+//! told a password as it is only where it is known who reads it, does not choose how much we hash
+//! beyond a bound, and whatever it says before encryption is not believed.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-START-UP>
+//! - <https://www.postgresql.org/docs/current/libpq-ssl.html>
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use wire::pg::frame::{self, PgHeader};
+use wire::pg::message::frontend;
+use wire::pg::notice::ServerNotice;
+use wire::pg::scram::{
+    self, ChannelBinding, ITERATIONS_DEFAULT, NONCE_BYTES, ScramClient, ScramError,
+};
+use wire::pg::startup::ProtocolVersion;
+
+use crate::link::FailureStage;
+
+pub use credentials::{PgCredentials, PgCredentialsError};
+
+mod credentials;
+
+/// The longest message of a server that is read while logging in.
+const MESSAGE_BYTES_MAX: usize = 65_536;
+
+/// Bytes that a server may send until it is ready.
+const GREETING_BYTES_MAX: usize = 1 << 20;
+
+/// Keys for cancelling, by protocol version 3.2.
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
+
+/// Demand for encryption. Whose certificate is trusted is decided in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsRequest {
+    /// Not at all. Always so over Unix sockets.
+    Never,
+    /// If the server offers it.
+    IfOffered,
+    /// Or there is no connection.
+    Must,
+}
+
+/// Knowledge of who answers at a server's address before it has proved anything, and so whether
+/// it may see a password as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerAssurance {
+    /// A Unix socket: nobody is in between.
+    Private,
+    /// The handshake of TLS finds out whether it is the server.
+    Verified,
+    /// Nobody vouches for the key that it shows, and the operator believes it
+    /// (`trust_server_key`).
+    Trusted,
+    /// Somebody in between could answer in its place, with TLS as well.
+    Unknown,
+}
+
+impl ServerAssurance {
+    /// Lets a password be shown as it is, or says what would have to be set for that.
+    ///
+    /// # Errors
+    /// When it could be read by somebody else.
+    pub fn show_password(self, is_encrypted: bool) -> Result<(), UnverifiedPeer> {
+        match (self, is_encrypted) {
+            (ServerAssurance::Private, _)
+            | (ServerAssurance::Verified | ServerAssurance::Trusted, true) => Ok(()),
+            (ServerAssurance::Unknown, true) => Err(UnverifiedPeer(VERIFY_OR_TRUST)),
+            (ServerAssurance::Trusted, false) => Err(UnverifiedPeer("`tls = \"require\"`")),
+            (ServerAssurance::Verified | ServerAssurance::Unknown, false) => {
+                Err(UnverifiedPeer("`tls = \"verify-full\"`"))
+            }
+        }
+    }
+}
+
+/// What helps where the server's key is not known.
+pub(crate) const VERIFY_OR_TRUST: &str =
+    "`tls = \"verify-full\"`, or else `trust_server_key = true`,";
+
+/// Error of a login whose password an unknown party would read. It names the setting to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the server asks for the password itself, and could be anybody: {0} is missing in its table of \
+     `bouncer.servers`"
+)]
+pub struct UnverifiedPeer(pub(crate) &'static str);
+
+/// A way in which a server of PostgreSQL asks who we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ServerAuth {
+    /// SCRAM-SHA-256, bound to the certificate where that is possible.
+    #[serde(rename = "scram-sha-256")]
+    ScramSha256,
+    /// A hash of the password and of a salt.
+    #[serde(rename = "md5")]
+    Md5,
+    /// The password as it is.
+    #[serde(rename = "password")]
+    Password,
+    /// No proof: it trusts us, or takes our certificate.
+    #[serde(rename = "none")]
+    None,
+}
+
+impl fmt::Display for ServerAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ServerAuth::ScramSha256 => "scram-sha-256",
+            ServerAuth::Md5 => "md5",
+            ServerAuth::Password => "password",
+            ServerAuth::None => "none",
+        })
+    }
+}
+
+/// Proofs that a server may ask for. Whoever stands at its address gets them, and can try
+/// passwords against them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LoginRules {
+    /// The methods; all of them when empty.
+    pub methods: Vec<ServerAuth>,
+    /// Iterations of SCRAM, at least, where nobody knows who asks.
+    pub scram_iterations_min: u32,
+}
+
+impl Default for LoginRules {
+    fn default() -> LoginRules {
+        // What servers have unless somebody sets `scram_iterations`.
+        LoginRules { methods: Vec::new(), scram_iterations_min: ITERATIONS_DEFAULT }
+    }
+}
+
+impl LoginRules {
+    fn check(&self, method: ServerAuth) -> Result<(), PgDialError> {
+        match self.methods.is_empty() || self.methods.contains(&method) {
+            true => Ok(()),
+            false => Err(PgDialError::Method(method)),
+        }
+    }
+}
+
+/// Parameters of a login to a server.
+#[derive(Clone, Debug)]
+pub struct PgDialParams {
+    /// The role.
+    pub user: String,
+    /// The database; none for physical replication.
+    pub database: Option<String>,
+    /// Credentials by which the role proves who it is.
+    pub credentials: Arc<PgCredentials>,
+    /// Other startup parameters: settings and `replication`.
+    pub parameters: Vec<(String, String)>,
+    /// Encryption.
+    pub tls: TlsRequest,
+    /// Rule on who may see the password.
+    pub assurance: ServerAssurance,
+    /// Proofs that the server may ask for.
+    pub rules: LoginRules,
+    /// [`ProtocolVersion::V3_0`], which everybody speaks, or [`ProtocolVersion::V3_2`] for long
+    /// keys; servers since PostgreSQL 9.3 that do not know it say so and go on with 3.0.
+    pub version: ProtocolVersion,
+}
+
+impl PgDialParams {
+    /// Lets SCRAM go on. Keys that are of one salt and one number of iterations prove nothing to
+    /// who asks for others.
+    fn check_iterations(&self, iterations: u32) -> Result<(), PgDialError> {
+        let is_known =
+            matches!(self.assurance, ServerAssurance::Private | ServerAssurance::Verified);
+        let is_password = matches!(*self.credentials, PgCredentials::Password(..));
+        match is_password && !is_known && iterations < self.rules.scram_iterations_min {
+            true => Err(PgDialError::Iterations(iterations)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a connection is for.
+#[derive(Debug)]
+enum PgDialPurpose {
+    LogIn(Box<PgDialParams>),
+    Cancel { pid: u32, key: Vec<u8> },
+}
+
+/// Why a server does not let us in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PgDialError {
+    /// It says so.
+    #[error("{message}")]
+    Refused {
+        /// SQLSTATE.
+        code: String,
+        /// Sentence.
+        message: String,
+    },
+    /// It has no TLS, and there has to be.
+    #[error("the server does not offer TLS")]
+    NoTls,
+    /// It speaks something else, or somebody is in between.
+    #[error("the server does not keep to the protocol: {0}")]
+    Protocol(&'static str),
+    /// The proof of the password fails; the server may not be who it says.
+    #[error("log in by SCRAM")]
+    Scram(#[from] ScramError),
+    /// It asks for something that we cannot or will not give.
+    #[error("the server asks for {0}, which is not possible here")]
+    Unsupported(&'static str),
+    /// There is nothing to answer with.
+    #[error(transparent)]
+    Credentials(#[from] PgCredentialsError),
+    /// It asks for the password itself, and is not known.
+    #[error(transparent)]
+    Unverified(#[from] UnverifiedPeer),
+    /// A proof is asked for that the operator does not let the server have.
+    #[error("the server asks for `{0}`, which `require_auth` of its table does not have")]
+    Method(ServerAuth),
+    /// The proof that it asks for is guessed fast, and nobody knows who asks.
+    #[error(
+        "the server asks for SCRAM of {0} iterations, which is less than `scram_iterations_min` of \
+         its table allows without TLS that verifies it"
+    )]
+    Iterations(u32),
+}
+
+impl PgDialError {
+    /// SQLSTATE for a client that waits for this connection.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            PgDialError::Refused { code, .. } => code,
+            PgDialError::Scram(_)
+            | PgDialError::Unsupported(_)
+            | PgDialError::Credentials(_)
+            | PgDialError::Unverified(_)
+            | PgDialError::Method(_)
+            | PgDialError::Iterations(_) => "28000",
+            PgDialError::NoTls | PgDialError::Protocol(_) => "08001",
+        }
+    }
+
+    /// Stage that the login reached.
+    pub fn stage(&self) -> FailureStage {
+        match self {
+            // `cannot_connect_now`: it starts, recovers or stops.
+            PgDialError::Refused { code, .. } if code == "57P03" => FailureStage::Connect,
+            PgDialError::Refused { .. } => FailureStage::Refused,
+            PgDialError::Scram(_)
+            | PgDialError::Unsupported(_)
+            | PgDialError::Credentials(_)
+            | PgDialError::Unverified(_)
+            | PgDialError::Method(_)
+            | PgDialError::Iterations(_) => FailureStage::Login,
+            PgDialError::NoTls | PgDialError::Protocol(_) => FailureStage::Connect,
+        }
+    }
+}
+
+/// Greeting in which a server describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PgServerGreeting {
+    /// Process.
+    pub pid: u32,
+    /// Cancels what that process does; empty when the server gives none.
+    pub key: Vec<u8>,
+    /// Parameters that it reports, in its order.
+    pub parameters: Vec<(String, String)>,
+    /// The version that both speak.
+    pub version: ProtocolVersion,
+    /// True if the connection is encrypted; a cancel request for it must be as well.
+    pub is_encrypted: bool,
+}
+
+/// Next step of a login. First, what is in `out` is sent.
+#[derive(Debug)]
+pub enum PgDialNext {
+    /// Present more bytes.
+    More,
+    /// Shake hands; then call [`PgDial::tls_started`].
+    StartTls,
+    /// Logged in and idle.
+    Ready(Box<PgServerGreeting>),
+    /// The cancel request is in `out`. Once it is sent, wait for the server to close: by then the
+    /// signal was sent.
+    Cancelled,
+    /// Close.
+    Fail(PgDialError),
+}
+
+/// Result of feeding input to a login.
+#[derive(Debug)]
+#[must_use]
+pub struct PgDialStep {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// Next step.
+    pub next: PgDialNext,
+}
+
+/// A connection to a server that is being made.
+#[derive(Debug)]
+pub struct PgDial {
+    errand: PgDialPurpose,
+    tls: TlsRequest,
+    nonce: [u8; NONCE_BYTES],
+    is_encrypted: bool,
+    /// The hash of the server's certificate, for binding SCRAM to the channel.
+    end_point: Option<Vec<u8>>,
+    received: usize,
+    greeting: PgServerGreeting,
+    state: PgDialState,
+}
+
+#[derive(Debug)]
+enum PgDialState {
+    /// A byte: whether there is TLS.
+    TlsAnswer,
+    /// The end of a handshake.
+    Handshake,
+    /// How to prove who we are, or that there is nothing to prove.
+    Challenge,
+    /// The SCRAM challenge.
+    ScramChallenge(Box<ScramClient>),
+    /// The server's own proof.
+    ScramFinal(scram::ExpectedSignature),
+    /// `AuthenticationOk`.
+    Verdict,
+    /// Parameters, a key, `ReadyForQuery`.
+    Greeting,
+    /// Nothing any more.
+    Over,
+}
+
+/// What a message led to.
+enum PgDialFlow {
+    Go(PgDialState),
+    Stay,
+    Ready,
+}
+
+impl PgDial {
+    /// To log in. `nonce` is random and never used twice.
+    #[must_use]
+    pub fn new(params: PgDialParams, nonce: [u8; NONCE_BYTES]) -> PgDial {
+        let (tls, version) = (params.tls, params.version);
+        PgDial::of(PgDialPurpose::LogIn(Box::new(params)), tls, version, nonce)
+    }
+
+    /// To cancel what a process of the server does, encrypted as the connection of that process is.
+    #[must_use]
+    pub fn cancel(pid: u32, key: Vec<u8>, tls: TlsRequest) -> PgDial {
+        PgDial::of(PgDialPurpose::Cancel { pid, key }, tls, ProtocolVersion::V3_0, [0; NONCE_BYTES])
+    }
+
+    fn of(
+        errand: PgDialPurpose,
+        tls: TlsRequest,
+        version: ProtocolVersion,
+        nonce: [u8; NONCE_BYTES],
+    ) -> PgDial {
+        let (pid, key, parameters) = (0, Vec::new(), Vec::new());
+        let greeting = PgServerGreeting { pid, key, parameters, version, is_encrypted: false };
+        let (end_point, state) = (None, PgDialState::TlsAnswer);
+        PgDial { errand, tls, nonce, is_encrypted: false, end_point, received: 0, greeting, state }
+    }
+
+    /// Begins, once connected.
+    pub fn start(&mut self, out: &mut Vec<u8>) -> PgDialNext {
+        if self.tls == TlsRequest::Never {
+            return self.begin(out);
+        }
+        frontend::ssl_request(out);
+        self.state = PgDialState::TlsAnswer;
+        PgDialNext::More
+    }
+
+    /// Takes what the server has sent and was not consumed before.
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> PgDialStep {
+        let mut consumed = 0;
+        loop {
+            let rest = bytes.get(consumed..).unwrap_or_default();
+            let step = match &self.state {
+                PgDialState::Handshake | PgDialState::Over => Ok((0, Some(PgDialNext::More))),
+                PgDialState::TlsAnswer => self.tls_answer(rest, out),
+                _ => self.message(rest, out),
+            };
+            match step {
+                Ok((more, Some(next))) => return PgDialStep { consumed: consumed + more, next },
+                Ok((more, None)) => consumed += more,
+                Err(error) => {
+                    self.state = PgDialState::Over;
+                    return PgDialStep { consumed, next: PgDialNext::Fail(error) };
+                }
+            }
+        }
+    }
+
+    /// Continues behind TLS. `end_point` is the hash of the server's certificate by
+    /// `tls-server-end-point`, if its signature has one.
+    pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> PgDialNext {
+        self.is_encrypted = true;
+        self.end_point = end_point;
+        self.begin(out)
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) -> PgDialNext {
+        match &self.errand {
+            PgDialPurpose::Cancel { pid, key } => {
+                frontend::cancel_request(out, *pid, key);
+                self.state = PgDialState::Over;
+                PgDialNext::Cancelled
+            }
+            PgDialPurpose::LogIn(params) => {
+                let database = params.database.as_deref().map(|name| ("database", name));
+                let others = params.parameters.iter().map(|(name, value)| (&**name, &**value));
+                let all: Vec<(&str, &str)> =
+                    [("user", &*params.user)].into_iter().chain(database).chain(others).collect();
+                frontend::startup(out, params.version, &all);
+                self.state = PgDialState::Challenge;
+                PgDialNext::More
+            }
+        }
+    }
+
+    fn tls_answer(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<PgDialNext>), PgDialError> {
+        match (bytes, self.tls) {
+            ([], _) => Ok((0, Some(PgDialNext::More))),
+            ([b'S'], _) => {
+                self.state = PgDialState::Handshake;
+                Ok((1, Some(PgDialNext::StartTls)))
+            }
+            // Whoever is in between could have put more there, to be taken for the server's after
+            // the handshake (CVE-2021-23222).
+            ([b'S', ..], _) => Err(PgDialError::Protocol("data follows its offer of TLS")),
+            ([b'N', ..], TlsRequest::Must) => Err(PgDialError::NoTls),
+            ([b'N', ..], TlsRequest::IfOffered | TlsRequest::Never) => {
+                Ok((1, Some(self.begin(out))))
+            }
+            // An error here is nobody's: it was not encrypted (CVE-2024-10977).
+            ([_, ..], _) => Err(PgDialError::Protocol("no answer to the request for TLS")),
+        }
+    }
+
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<PgDialNext>), PgDialError> {
+        let header = PgHeader::parse(bytes).map_err(|_| PgDialError::Protocol("a length"))?;
+        let Some(header) = header else { return Ok((0, Some(PgDialNext::More))) };
+        if header.total > MESSAGE_BYTES_MAX {
+            return Err(PgDialError::Protocol("a message that is too long"));
+        }
+        let Some(body) = bytes.get(frame::HEADER_BYTES..header.total) else {
+            return Ok((0, Some(PgDialNext::More)));
+        };
+        self.received = self.received.saturating_add(header.total);
+        if self.received > GREETING_BYTES_MAX {
+            return Err(PgDialError::Protocol("too much before it is ready"));
+        }
+        match self.take(header.tag, body, out)? {
+            PgDialFlow::Stay => {}
+            PgDialFlow::Go(state) => self.state = state,
+            PgDialFlow::Ready => {
+                self.state = PgDialState::Over;
+                self.greeting.is_encrypted = self.is_encrypted;
+                let ready = PgDialNext::Ready(Box::new(self.greeting.clone()));
+                return Ok((header.total, Some(ready)));
+            }
+        }
+        Ok((header.total, None))
+    }
+
+    fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> Result<PgDialFlow, PgDialError> {
+        match tag {
+            frame::backend::ERROR => {
+                let notice = ServerNotice::parse(body);
+                let (code, message) = (notice.code().to_owned(), notice.message().into_owned());
+                Err(PgDialError::Refused { code, message })
+            }
+            frame::backend::NOTICE => Ok(PgDialFlow::Stay),
+            frame::backend::NEGOTIATE_PROTOCOL_VERSION => self.negotiated(body),
+            frame::backend::AUTHENTICATION => self.authentication(body, out),
+            _ => match self.state {
+                PgDialState::Greeting => self.greet(tag, body),
+                _ => Err(PgDialError::Protocol("a message before it let us in")),
+            },
+        }
+    }
+
+    /// The server speaks less than we asked for.
+    fn negotiated(&mut self, body: &[u8]) -> Result<PgDialFlow, PgDialError> {
+        let bad = PgDialError::Protocol("a version that was not asked for");
+        let (PgDialState::Challenge, Some((code, rest))) = (&self.state, body.split_first_chunk())
+        else {
+            return Err(bad);
+        };
+        // Servers before PostgreSQL 18 name the minor version alone.
+        let code = u32::from_be_bytes(*code);
+        let offered = match ProtocolVersion::from_code(code) {
+            ProtocolVersion { major: 0, minor } => ProtocolVersion { major: 3, minor },
+            version => version,
+        };
+        let unknown = rest.first_chunk().map(|count| u32::from_be_bytes(*count));
+        let is_less = offered.major == 3 && offered < self.greeting.version;
+        if !is_less || unknown != Some(0) {
+            return Err(bad);
+        }
+        self.greeting.version = offered;
+        Ok(PgDialFlow::Stay)
+    }
+
+    fn authentication(
+        &mut self,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<PgDialFlow, PgDialError> {
+        let PgDialPurpose::LogIn(params) = &self.errand else { return Ok(PgDialFlow::Stay) };
+        let malformed = PgDialError::Protocol("an authentication request");
+        let (kind, data) = body.split_first_chunk().ok_or(malformed.clone())?;
+        let state = std::mem::replace(&mut self.state, PgDialState::Over);
+        match (u32::from_be_bytes(*kind), state) {
+            (0, PgDialState::Challenge) => {
+                params.rules.check(ServerAuth::None)?;
+                Ok(PgDialFlow::Go(PgDialState::Greeting))
+            }
+            (0, PgDialState::Verdict) => Ok(PgDialFlow::Go(PgDialState::Greeting)),
+            (3, PgDialState::Challenge) => {
+                params.rules.check(ServerAuth::Password)?;
+                params.assurance.show_password(self.is_encrypted)?;
+                frontend::password(out, params.credentials.password()?.as_bytes());
+                Ok(PgDialFlow::Go(PgDialState::Verdict))
+            }
+            (5, PgDialState::Challenge) => {
+                params.rules.check(ServerAuth::Md5)?;
+                let salt = data.try_into().map_err(|_| malformed)?;
+                let secret = params.credentials.md5(&params.user)?;
+                frontend::password(out, &secret.answer(salt));
+                Ok(PgDialFlow::Go(PgDialState::Verdict))
+            }
+            (10, PgDialState::Challenge) => {
+                params.rules.check(ServerAuth::ScramSha256)?;
+                let client = self.scram_client(data)?;
+                let first = client.first();
+                frontend::sasl_initial_response(out, client.mechanism(), first.as_bytes());
+                Ok(PgDialFlow::Go(PgDialState::ScramChallenge(Box::new(client))))
+            }
+            (11, PgDialState::ScramChallenge(client)) => {
+                let challenge = client.challenge(data)?;
+                params.check_iterations(challenge.iterations)?;
+                let keys = params.credentials.scram(&challenge.salt, challenge.iterations)?;
+                let (last, expected) = challenge.answer(&keys);
+                frontend::sasl_response(out, last.as_bytes());
+                Ok(PgDialFlow::Go(PgDialState::ScramFinal(expected)))
+            }
+            (12, PgDialState::ScramFinal(expected)) => {
+                expected.check(data)?;
+                Ok(PgDialFlow::Go(PgDialState::Verdict))
+            }
+            (2 | 7 | 8 | 9, PgDialState::Challenge) => Err(PgDialError::Unsupported("Kerberos")),
+            // Among them `AuthenticationOk` in the middle of SCRAM: from somebody who does not
+            // know the secret and would like to be taken for the server.
+            _ => Err(malformed),
+        }
+    }
+
+    /// Begins an exchange by the best of the offered mechanisms.
+    fn scram_client(&self, offered: &[u8]) -> Result<ScramClient, PgDialError> {
+        let has = |name: &str| offered.split(|byte| *byte == 0).any(|it| it == name.as_bytes());
+        let channel = match (&self.end_point, has(scram::MECHANISM_PLUS)) {
+            (Some(hash), true) => ChannelBinding::EndPoint(hash),
+            // We could bind: a server that could as well learns that its offer did not arrive.
+            (Some(_), false) => ChannelBinding::NotOffered,
+            (None, _) => ChannelBinding::Unbound,
+        };
+        let client = ScramClient::new(channel, self.nonce);
+        if has(client.mechanism()) {
+            Ok(client)
+        } else {
+            Err(PgDialError::Unsupported("an unknown SASL mechanism"))
+        }
+    }
+
+    fn greet(&mut self, tag: u8, body: &[u8]) -> Result<PgDialFlow, PgDialError> {
+        match tag {
+            frame::backend::PARAMETER_STATUS => {
+                let mut parts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+                let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
+                    return Err(PgDialError::Protocol("a parameter"));
+                };
+                let (name, value) = (name.into_owned(), value.into_owned());
+                let known = self.greeting.parameters.iter_mut().find(|(one, _)| *one == name);
+                match known {
+                    Some((_, old)) => *old = value,
+                    None => self.greeting.parameters.push((name, value)),
+                }
+                Ok(PgDialFlow::Stay)
+            }
+            frame::backend::BACKEND_KEY_DATA => {
+                let bad = PgDialError::Protocol("a key for cancelling");
+                let (pid, key) = body.split_first_chunk().ok_or(bad.clone())?;
+                if !KEY_BYTES.contains(&key.len()) {
+                    return Err(bad);
+                }
+                self.greeting.pid = u32::from_be_bytes(*pid);
+                self.greeting.key = key.to_vec();
+                Ok(PgDialFlow::Stay)
+            }
+            frame::backend::READY_FOR_QUERY if body == b"I" => Ok(PgDialFlow::Ready),
+            _ => Err(PgDialError::Protocol("a message before it is ready")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
