@@ -10,8 +10,9 @@
 //! somebody else, or when the connection was idle for a second: a next owner that looks before that
 //! ends an idle connection, which costs its pool a login. The number of the connection is part of
 //! its name: two connections never want the same lock, and the next owner needs no list of names,
-//! only that of its own user's connections, which every user may see. It needs no privilege and no setting, and when the server ends the connection, it
-//! gives the lock back by itself after it has undone the transaction.
+//! only that of its own user's connections, which every user may see. It needs no privilege and no
+//! setting, and when the server ends the connection, it gives the lock back by itself after it has
+//! undone the transaction.
 //!
 //! What was rejected:
 //! - a comment in front of statements: it is seen while a statement runs, and not in a transaction
@@ -90,8 +91,8 @@ pub fn find_former(session: &SessionEpoch, user: &str) -> String {
 }
 
 /// Ends a connection that [`find_former`] has found, if it is marked still: the server looks as
-/// it ends it, so that a connection which works for somebody else meanwhile is not ended. Nobody has
-/// the number 0.
+/// it ends it, so that a connection which works for somebody else meanwhile is not ended. Nobody
+/// has the number 0.
 pub fn end_former(session: &SessionEpoch, connection: u64) -> String {
     let held = holders(session, &connection.to_string());
     format!("KILL IF({connection} IN ({held}),{connection},0)")
