@@ -31,25 +31,28 @@ use std::sync::Arc;
 use node::clock::IdGenerator;
 use node::store::SqlStore;
 
-pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation};
+pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation, DroppedStore};
 pub use self::entities::{EntityChange, EntityKey, EntityKind, EntityRecord};
-pub use self::functions::FUNCTIONS_MAX;
+pub use self::functions::{FUNCTIONS_MAX, FunctionStore};
 pub use self::handle::CatalogStore;
 pub(crate) use self::handle::{broken, no_such_warehouse};
-pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
-pub use self::log::{ChangeContext, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine};
+pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobStore, JobText};
+pub use self::log::{
+    ChangeContext, ChangeLogStore, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine,
+};
 pub use self::names::{NameChange, NameCount, NameCounters};
 pub use self::namespaces::no_such_namespace;
-pub use self::namespaces::{Properties, PropertiesChange, PropertiesChanged};
-pub use self::past::{LINES_BACK_MAX, PastAndPresent, PastRelation};
+pub use self::namespaces::{NamespaceStore, Properties, PropertiesChange, PropertiesChanged};
+pub use self::past::{LINES_BACK_MAX, PastAndPresent, PastRelation, PastStore};
+pub use self::places::LocationStore;
 pub(crate) use self::places::{not_apart, place_of};
 pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, NewRelation, PointerSwap, RelationKind,
-    StoredRelation, SwapOutcome,
+    RelationStore, StoredRelation, SwapOutcome,
 };
 pub(crate) use self::rights::rights_changed;
-pub use self::rules::RuleSubject;
-pub use self::storage::{StorageRow, WarehouseCounts};
+pub use self::rules::{RuleStore, RuleSubject};
+pub use self::storage::{StorageRow, WarehouseCounts, WarehouseStore};
 pub use self::timeline::{TimelineBounds, TimelineMoment, too_old};
 pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow, warehouse_locations};
 use crate::database::CatalogDatabase;

@@ -141,7 +141,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
-    pub fn catalog_roles(
+    pub fn list(
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,

@@ -271,7 +271,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub fn clients(&self, who: &CatalogPrincipal) -> Result<Vec<ClientRecord>> {
+    pub fn list(&self, who: &CatalogPrincipal) -> Result<Vec<ClientRecord>> {
         only_operators(who)?;
         let loaded = self.0.loaded.read();
         let mut all: Vec<ClientRecord> = loaded.clients.values().map(|it| it.record()).collect();

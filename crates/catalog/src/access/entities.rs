@@ -43,7 +43,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(crate) async fn entities(
+    pub(crate) async fn list(
         &self,
         kind: EntityKind,
         warehouse: &str,

@@ -392,7 +392,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` of [`AccessControl::may_restrict`].
-    pub fn policies(
+    pub fn list(
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,

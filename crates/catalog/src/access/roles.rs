@@ -284,7 +284,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub fn roles(&self, who: &CatalogPrincipal) -> Result<Vec<RoleRecord>> {
+    pub fn list(&self, who: &CatalogPrincipal) -> Result<Vec<RoleRecord>> {
         only_operators(who)?;
         Ok(self.0.loaded.read().roles.all.clone())
     }

@@ -93,14 +93,18 @@ fn ident(name: &str) -> TableIdent {
 }
 
 async fn make_namespace(catalog: &CatalogStore, name: &str) {
-    if catalog.warehouses().await.unwrap().is_empty() {
+    if catalog.warehouses().list().await.unwrap().is_empty() {
         let (id, name) = ("wh_1".to_owned(), "main".to_owned());
         let root = "file:///w".to_owned();
         let row = WarehouseRow { id, name, root, created_ms: 1, storage: None };
-        catalog.insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
+        catalog.warehouses().insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
     }
     let ident = NamespaceIdent::new([name]).unwrap();
-    catalog.insert_namespace(&context(), "wh_1", &ident, &Properties::new()).await.unwrap();
+    catalog
+        .namespaces()
+        .insert_namespace(&context(), "wh_1", &ident, &Properties::new())
+        .await
+        .unwrap();
 }
 
 async fn make_table(catalog: &CatalogStore, name: &str) {
@@ -114,7 +118,7 @@ async fn make_table(catalog: &CatalogStore, name: &str) {
         document: "{}".into(),
         act: LogAction::CreateTable,
     };
-    catalog.insert_relation(&context(), "wh_1", new).await.unwrap();
+    catalog.relations().insert_relation(&context(), "wh_1", new).await.unwrap();
 }
 
 #[tokio::test]

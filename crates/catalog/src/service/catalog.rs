@@ -141,7 +141,7 @@ impl Catalog {
             settings.storage = settings.storage.for_root(&settings.root);
             let store = CatalogStore::open(store).await?;
             let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
-            store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
+            store.warehouses().ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
             let (settings, rights) = (Arc::new(settings), RightGuard::new(authority));
             let warehouses =
                 WarehouseDirectory::open(store.clone(), rights.clone(), Arc::clone(&settings));

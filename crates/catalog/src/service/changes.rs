@@ -66,7 +66,7 @@ impl ChangeNotifier {
         {
             return Ok(last.bounds);
         }
-        let bounds = store.log_bounds().await?;
+        let bounds = store.change_log().log_bounds().await?;
         *last_query = Some(ChangeRequest { at: now, done, bounds });
         Ok(bounds)
     }
@@ -251,7 +251,7 @@ impl ChangeFeed {
         limit: usize,
     ) -> Result<ChangePage> {
         self.allow_following(who, warehouse, filter)?;
-        let bounds = self.0.store.log_bounds().await?;
+        let bounds = self.0.store.change_log().log_bounds().await?;
         let mut page = ChangePage {
             changes: Vec::new(),
             next_after: after.unwrap_or(bounds.oldest),
@@ -265,7 +265,8 @@ impl ChangeFeed {
         }
         let limit = limit.clamp(1, CHANGES_MAX);
         for _ in 0..STEPS_MAX {
-            let lines = self.0.store.log(warehouse.id(), page.next_after, LINES_MAX).await?;
+            let lines =
+                self.0.store.change_log().log(warehouse.id(), page.next_after, LINES_MAX).await?;
             let is_last = lines.len() < LINES_MAX;
             let changes = lines.into_iter().map(|line| CatalogChange::new(line, who.operator));
             let changes = changes.collect::<Result<Vec<_>>>()?;
@@ -319,7 +320,7 @@ impl ChangeFeed {
     /// # Errors
     /// When the store cannot be read.
     pub async fn last_change(&self) -> Result<i64> {
-        Ok(self.0.store.log_bounds().await?.newest)
+        Ok(self.0.store.change_log().log_bounds().await?.newest)
     }
 
     fn allow_following(
@@ -350,8 +351,8 @@ impl ChangeFeed {
         };
         let (ids, paths) = about(changes, filter);
         let (store, id) = (&self.0.store, warehouse.id());
-        let made = store.made_since(id, paths, first).await?;
-        Ok(CurrentObjects { names: store.names_today(id, ids).await?, made })
+        let made = store.past().made_since(id, paths, first).await?;
+        Ok(CurrentObjects { names: store.past().names_today(id, ids).await?, made })
     }
 
     /// Returns a change as a principal may see it, or nothing when it may see none of it. Rights on

@@ -221,10 +221,14 @@ impl RelationService {
         let (swaps, new) = plan(idents.iter().zip(&steps))?;
         let mut span = traces::span("store");
         let moved = match (swaps.is_empty(), new.is_empty()) {
-            (true, true) => {
-                self.0.store.remember_done(context).await.map(|()| SwapOutcome::default())
-            }
-            _ => self.0.store.swap(context, warehouse.id(), swaps, new).await,
+            (true, true) => self
+                .0
+                .store
+                .change_log()
+                .remember_done(context)
+                .await
+                .map(|()| SwapOutcome::default()),
+            _ => self.0.store.relations().swap(context, warehouse.id(), swaps, new).await,
         };
         if let Err(error) = &moved {
             fail(&mut span, error);

@@ -234,7 +234,7 @@ pub(super) async fn delete_old(
         if !location.parse().is_ok_and(is_own) {
             continue;
         }
-        match store.is_pointed_at(location, own_id).await {
+        match store.relations().is_pointed_at(location, own_id).await {
             Ok(true) => {}
             Ok(false) => delete_quietly(warehouse, location).await,
             Err(error) => {

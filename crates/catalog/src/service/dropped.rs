@@ -149,7 +149,7 @@ impl DroppedRelations {
         namespace: &NamespaceIdent,
     ) -> Result<u64> {
         let store = &self.0.store;
-        for (_, properties) in store.properties_up(warehouse.id(), namespace).await? {
+        for (_, properties) in store.rules().properties_up(warehouse.id(), namespace).await? {
             if let Some(text) = properties.get(UNDROP_RETENTION) {
                 // It was checked when it was set.
                 return seconds(text);
@@ -159,7 +159,7 @@ impl DroppedRelations {
     }
 
     async fn retention_of(&self, warehouse: &Warehouse) -> Result<u64> {
-        let own = self.0.store.retention(warehouse.id()).await?;
+        let own = self.0.store.rules().retention(warehouse.id()).await?;
         Ok(own.unwrap_or(self.0.settings.undrop_seconds))
     }
 
@@ -189,7 +189,7 @@ impl DroppedRelations {
             let message = format!("`undrop-seconds` is at most {UNDROP_SECONDS_MAX}");
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
-        self.0.store.set_retention(warehouse.id(), seconds).await?;
+        self.0.store.rules().set_retention(warehouse.id(), seconds).await?;
         self.retention_of(warehouse).await
     }
 
@@ -214,7 +214,10 @@ impl DroppedRelations {
         let until_ms = context.now_ms.saturating_add(seconds.saturating_mul(1000));
         let keep = DropMode { until_ms, purge };
         let store = &self.0.store;
-        let kept = store.set_aside(context, warehouse.id(), kind, ident, act, keep).await;
+        let kept = store
+            .dropped_relations()
+            .set_aside(context, warehouse.id(), kind, ident, act, keep)
+            .await;
         self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         let pointer = kept?;
@@ -247,7 +250,8 @@ impl DroppedRelations {
         ident: &TableIdent,
         act: LogAction,
     ) -> Result<()> {
-        let released = self.0.store.drop_relation(context, warehouse.id(), kind, ident, act).await;
+        let released =
+            self.0.store.relations().drop_relation(context, warehouse.id(), kind, ident, act).await;
         self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         released.map(drop)
@@ -261,7 +265,13 @@ impl DroppedRelations {
         one: &DroppedRelation,
     ) -> Result<()> {
         let context = ChangeContext { key: None, ..by.clone() };
-        match self.0.store.take_dropped(&one.pointer.id, self.0.store.now_ms()).await {
+        match self
+            .0
+            .store
+            .dropped_relations()
+            .take_dropped(&one.pointer.id, self.0.store.now_ms())
+            .await
+        {
             Ok(()) => {}
             // Another server's sweep was faster.
             Err(error) if error.kind == ErrorReason::NotFound => return Ok(()),
@@ -283,7 +293,7 @@ impl DroppedRelations {
         if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
             return Ok(());
         }
-        if self.0.store.is_shared(&doc.location, own_id).await? {
+        if self.0.store.locations().is_shared(&doc.location, own_id).await? {
             let location = &*doc.location;
             tracing::warn!(location, "not purged: another table has files there");
             return Ok(());
@@ -293,7 +303,7 @@ impl DroppedRelations {
             |file: &String| !file.parse().is_ok_and(|it: TableLocation| it.is_below(&place));
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
         let logged: Vec<_> = logged.filter(is_elsewhere).collect();
-        if !self.0.store.begin_purge(own_id).await? {
+        if !self.0.store.dropped_relations().begin_purge(own_id).await? {
             // Another server has purged it: the place may be somebody else's by now.
             return Ok(());
         }
@@ -308,11 +318,11 @@ impl DroppedRelations {
     /// Removes what is left of a table whose document went when it was being purged before.
     async fn purge_rest(&self, warehouse: &Warehouse, one: &DroppedRelation) -> Result<()> {
         let (base, id) = (&*one.pointer.base, &*one.pointer.id);
-        if self.0.store.is_shared(base, id).await? {
+        if self.0.store.locations().is_shared(base, id).await? {
             tracing::warn!(base, "not purged: another table has files there");
             return Ok(());
         }
-        match self.0.store.begin_purge(id).await? {
+        match self.0.store.dropped_relations().begin_purge(id).await? {
             true => warehouse.files().delete_tree(base).await,
             false => Ok(()),
         }
@@ -337,11 +347,16 @@ impl DroppedRelations {
         let page = PageRequest { size: Some(page.limit().min(PAGE_SIZE_MAX - 1)), ..page };
         let (after, limit) = page.bounds()?;
         let (after, limit) = (after.unwrap_or_default(), limit.unwrap_or_default());
-        let found = self.0.store.dropped(warehouse.id(), namespace, &after, limit).await?;
+        let found = self
+            .0
+            .store
+            .dropped_relations()
+            .dropped(warehouse.id(), namespace, &after, limit)
+            .await?;
         let mut listing = page.cut(found, |it: &DroppedRelation| it.pointer.id.clone());
         if let Some(namespace) = namespace {
             // What is left of a namespace that had this name is not shown by rights to this one.
-            let made = self.0.store.made_up(warehouse.id(), namespace).await?;
+            let made = self.0.store.namespaces().made_up(warehouse.id(), namespace).await?;
             let may = |it: &DroppedRelation| {
                 self.0
                     .rights
@@ -381,14 +396,20 @@ impl DroppedRelations {
             )?;
             let _lock = service.0.entries.lock(&warehouse, &ident).await;
             let (kind, id) = (found.pointer.kind, found.pointer.id);
-            let done = service.0.store.undrop(&context, warehouse.id(), &id, &ident).await;
+            let done = service
+                .0
+                .store
+                .dropped_relations()
+                .undrop(&context, warehouse.id(), &id, &ident)
+                .await;
             service.0.entries.forget(&warehouse, &ident);
             service.0.rights.follow_moves().await;
             done.map(|_| RestoredRelation { ident, kind, id })
         };
         let service = self.clone();
         let again = async move || {
-            let done = service.0.store.undropped(&context, again_in.id()).await?;
+            let done =
+                service.0.store.dropped_relations().undropped(&context, again_in.id()).await?;
             let (ident, kind, id) = done.ok_or_else(|| {
                 let message = "it was brought back; where to is not in the log any more";
                 CatalogError::new(ErrorReason::Gone, message)
@@ -417,7 +438,12 @@ impl DroppedRelations {
             let found = service.require_dropped(&who, &warehouse, &name).await?;
             // Whoever asks for it wants the files gone, whatever was said when it was dropped.
             let found = DroppedRelation { keep: DropMode { purge: true, ..found.keep }, ..found };
-            service.0.store.take_dropped(&found.pointer.id, context.now_ms).await?;
+            service
+                .0
+                .store
+                .dropped_relations()
+                .take_dropped(&found.pointer.id, context.now_ms)
+                .await?;
             service.purge_one(&warehouse, &context, &found).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
@@ -430,12 +456,15 @@ impl DroppedRelations {
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<DroppedRelation> {
-        let mut found = self.0.store.dropped_as(warehouse.id(), name).await?.into_iter();
+        let mut found =
+            self.0.store.dropped_relations().dropped_as(warehouse.id(), name).await?.into_iter();
         let (first, second) = (found.next(), found.next());
         // Another table may have its name by now, or another namespace that of its own: rights to
         // that one are none to what was dropped.
         let made = match &first {
-            Some(it) => self.0.store.made_up(warehouse.id(), &it.ident.namespace).await?,
+            Some(it) => {
+                self.0.store.namespaces().made_up(warehouse.id(), &it.ident.namespace).await?
+            }
             None => Vec::new(),
         };
         let dropped_ms = first.as_ref().map_or(0, |it| it.dropped_ms);
@@ -483,7 +512,9 @@ impl DroppedRelations {
     pub(super) async fn keep_taken(&self, id: &str, every: Duration) -> Infallible {
         loop {
             tokio::time::sleep(every).await;
-            if let Err(error) = self.0.store.renew_dropped(id, self.0.store.now_ms()).await {
+            if let Err(error) =
+                self.0.store.dropped_relations().renew_dropped(id, self.0.store.now_ms()).await
+            {
                 // It is tried again well before others may think that this server is gone.
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, id, "failed to say that this is still being purged");
@@ -498,7 +529,7 @@ impl DroppedRelations {
         one: &DroppedRelation,
     ) -> Result<()> {
         if one.keep.purge && one.pointer.kind == RelationKind::Table {
-            let kept = self.0.store.dropped_document(&one.pointer.id).await?;
+            let kept = self.0.store.dropped_relations().dropped_document(&one.pointer.id).await?;
             let doc = match kept {
                 Some(document) => TableDoc::parse(document),
                 None => self.document_of(warehouse, &one.pointer).await,
@@ -514,7 +545,7 @@ impl DroppedRelations {
                 }
             }
         }
-        self.0.store.forget_dropped(context, warehouse.id(), one).await
+        self.0.store.dropped_relations().forget_dropped(context, warehouse.id(), one).await
     }
 
     /// The document of a table from its file. Another one would say that other files are to go.
@@ -539,7 +570,8 @@ impl DroppedRelations {
             loop {
                 let now_ms = self.0.store.now_ms();
                 // One at a time: what waits for its lock here another server may take.
-                let mut expired = self.0.store.take_expired(now_ms, lease_ms, 1).await?;
+                let mut expired =
+                    self.0.store.dropped_relations().take_expired(now_ms, lease_ms, 1).await?;
                 let Some((warehouse, one)) = expired.pop() else { break };
                 let context = ChangeContext {
                     principal: SWEEPER.to_owned(),
@@ -557,8 +589,12 @@ impl DroppedRelations {
                 }
             }
             let kept_ms = self.0.settings.log_retention_seconds.saturating_mul(1000);
-            swept.lines =
-                self.0.store.trim_log(self.0.store.now_ms().saturating_sub(kept_ms)).await?;
+            swept.lines = self
+                .0
+                .store
+                .change_log()
+                .trim_log(self.0.store.now_ms().saturating_sub(kept_ms))
+                .await?;
             if swept.purged > 0 {
                 self.0.changes.wake_followers();
             }

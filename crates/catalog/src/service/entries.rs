@@ -143,7 +143,7 @@ impl RelationEntries {
     ) -> Result<()> {
         check_same(pointer, doc)?;
         for place in doc.places() {
-            if !self.0.store.is_place_of(&place, &pointer.id).await? {
+            if !self.0.store.locations().is_place_of(&place, &pointer.id).await? {
                 return Err(not_committed(pointer));
             }
         }
@@ -207,7 +207,7 @@ impl RelationEntries {
         if self.is_current(&entry, now, age) {
             return Ok(Some(entry));
         }
-        if self.0.store.pointer(warehouse.id(), ident).await? != entry.pointer {
+        if self.0.store.relations().pointer(warehouse.id(), ident).await? != entry.pointer {
             // Another server has changed it.
             self.forget(warehouse, ident);
             return Ok(None);
@@ -237,7 +237,7 @@ impl RelationEntries {
             return Ok(Some(entry));
         }
         let reading = self.0.cache.read(key);
-        let Some(relation) = self.0.store.relation(warehouse.id(), ident).await? else {
+        let Some(relation) = self.0.store.relations().relation(warehouse.id(), ident).await? else {
             return Ok(None);
         };
         let is_from_file = relation.document.is_none();

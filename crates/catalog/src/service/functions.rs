@@ -73,7 +73,8 @@ impl FunctionService {
     ) -> Result<ListPage<String>> {
         let visible = self.0.rights.listed_names(who, warehouse, Some(namespace))?;
         let (after, limit) = page.bounds()?;
-        let mut names = self.0.store.functions(warehouse.id(), namespace, after, limit).await?;
+        let mut names =
+            self.0.store.functions().list(warehouse.id(), namespace, after, limit).await?;
         if matches!(visible, VisibleNames::Part { .. }) {
             names.clear();
         }
@@ -96,7 +97,7 @@ impl FunctionService {
             AccessRight::Read,
             RightTarget::Namespace(&ident.namespace),
         )?;
-        Ok(self.0.store.function(warehouse.id(), ident).await?.into())
+        Ok(self.0.store.functions().function(warehouse.id(), ident).await?.into())
     }
 
     /// Makes a function, or gives one that there is another document. Answers the document.
@@ -131,7 +132,7 @@ impl FunctionService {
         let metadata = metadata
             .ok_or_else(|| CatalogError::new(ErrorReason::BadRequest, "`metadata` is missing"))?;
         let known = match overwrite {
-            true => self.0.store.function_uuid(warehouse.id(), &ident).await?,
+            true => self.0.store.functions().function_uuid(warehouse.id(), &ident).await?,
             false => None,
         };
         let fresh = || Uuid::v4().map_err(CatalogError::internal);
@@ -144,19 +145,20 @@ impl FunctionService {
             let (store, id) = (&service.0.store, warehouse.id());
             if let Some(location) = &doc.location {
                 let own = match known {
-                    Some(_) => location_in(&store.function(id, &ident).await?),
+                    Some(_) => location_in(&store.functions().function(id, &ident).await?),
                     None => None,
                 };
                 let (field, own) = ("metadata.location", own.as_deref());
                 let chosen = ChosenLocation { field, location, own };
                 homes::check_scope(&service.0.store, &warehouse, &scope, chosen).await?;
             }
-            store.put_function(&context, id, &ident, &doc, overwrite).await?;
+            store.functions().put_function(&context, id, &ident, &doc, overwrite).await?;
             Ok(doc.document)
         };
         let service = self.clone();
-        let again =
-            async move || Ok(Bytes::from(service.0.store.function(again_in.id(), &again).await?));
+        let again = async move || {
+            Ok(Bytes::from(service.0.store.functions().function(again_in.id(), &again).await?))
+        };
         self.0.changes.run(call, act, again).await
     }
 
@@ -179,7 +181,7 @@ impl FunctionService {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let service = self.clone();
         let act = async move |context: ChangeContext| {
-            service.0.store.drop_function(&context, warehouse.id(), &ident).await
+            service.0.store.functions().drop_function(&context, warehouse.id(), &ident).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }

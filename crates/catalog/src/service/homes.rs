@@ -175,13 +175,13 @@ pub(super) async fn new_location(
     // That may be the home of a namespace, and what is in a home may be in that of a table.
     let levels = ident.namespace.levels().iter().chain([&ident.name]);
     let is_home = match NamespaceIdent::new(levels.map(|it| &**it)) {
-        Ok(beside) => store.namespace(warehouse.id(), &beside).await?.is_some(),
+        Ok(beside) => store.namespaces().namespace(warehouse.id(), &beside).await?.is_some(),
         Err(_) => false,
     };
     if !is_home && is_untouched(store, warehouse, &plain).await? {
         return Ok(plain);
     }
-    if !store.is_shared(&own, "").await? {
+    if !store.locations().is_shared(&own, "").await? {
         return Ok(own);
     }
     let aside = warehouse.location_aside(ident);
@@ -194,7 +194,7 @@ pub(super) async fn new_location(
 /// Returns whether no relation is or was at a place: what one left that was taken out of the
 /// catalog is not in the store any more, but its files are there.
 async fn is_untouched(store: &CatalogStore, warehouse: &Warehouse, location: &str) -> Result<bool> {
-    let is_shared = store.is_shared(location, "").await?;
+    let is_shared = store.locations().is_shared(location, "").await?;
     Ok(!is_shared && warehouse.files().is_empty(location).await?)
 }
 
@@ -231,7 +231,7 @@ pub(super) async fn home_of_new(
         chain.extend(chain_of(store, warehouse, &parent).await?);
     }
     let home = home(warehouse, &chain);
-    if store.is_within_another(&home).await? {
+    if store.locations().is_within_another(&home).await? {
         // No name has this character in a path.
         let other = node::hex::encode(Uuid::v4()?.as_bytes());
         return Ok(format!("{home}~{other}/"));
@@ -256,7 +256,7 @@ async fn chain_of(
     warehouse: &Warehouse,
     ident: &NamespaceIdent,
 ) -> Result<Vec<(NamespaceIdent, Properties)>> {
-    let chain = store.properties_up(warehouse.id(), ident).await?;
+    let chain = store.rules().properties_up(warehouse.id(), ident).await?;
     match chain.first() {
         Some((first, _)) if first == ident => Ok(chain),
         _ => Err(no_such_namespace(ident)),
@@ -271,7 +271,7 @@ pub(super) async fn check_apart(
     location: &str,
     own_id: &str,
 ) -> Result<()> {
-    if context.is_operator || !store.is_shared(location, own_id).await? {
+    if context.is_operator || !store.locations().is_shared(location, own_id).await? {
         return Ok(());
     }
     Err(not_apart(location))

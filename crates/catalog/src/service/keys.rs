@@ -87,7 +87,7 @@ impl ChangeRunner {
             let principal: Arc<str> = context.principal.as_str().into();
             let _lock = runner.0.keys.lock((principal, key)).await;
             let store = &runner.0.store;
-            if let Some(done) = store.remembered(&context.principal, key).await? {
+            if let Some(done) = store.change_log().remembered(&context.principal, key).await? {
                 judge(done, &hash)?;
                 return again().await;
             }
@@ -100,13 +100,13 @@ impl ChangeRunner {
             };
             // Another server may have carried it out meanwhile, so that this one could not.
             if store.is_shared_by_servers()
-                && let Some(done) = store.remembered(&context.principal, key).await?
+                && let Some(done) = store.change_log().remembered(&context.principal, key).await?
             {
                 judge(done, &hash)?;
                 return again().await;
             }
             if is_final(error.kind)
-                && let Err(failed) = store.remember_refusal(&context, &error).await
+                && let Err(failed) = store.change_log().remember_refusal(&context, &error).await
             {
                 // The refusal is right all the same; the same request is judged again.
                 let failed = &failed as &dyn std::error::Error;
@@ -139,7 +139,7 @@ impl ChangeRunner {
     /// When the store cannot be written.
     pub(super) async fn forget_keys(&self) -> Result<u64> {
         let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(CatalogError::internal)?;
-        self.0.store.forget_keys(self.0.store.now_ms().saturating_sub(lifetime)).await
+        self.0.store.change_log().forget_keys(self.0.store.now_ms().saturating_sub(lifetime)).await
     }
 }
 

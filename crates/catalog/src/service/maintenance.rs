@@ -225,14 +225,14 @@ impl MaintenanceService {
         let (mut tables, mut next) = (Vec::new(), Vec::new());
         match namespace {
             Some(namespace) => next.push(namespace.clone()),
-            None => next = store.namespaces(id, None, None, None).await?,
+            None => next = store.namespaces().list(id, None, None, None).await?,
         }
         let mut seen = 0;
         while let Some(namespace) = next.pop() {
             seen += 1;
-            next.extend(store.namespaces(id, Some(&namespace), None, None).await?);
+            next.extend(store.namespaces().list(id, Some(&namespace), None, None).await?);
             let kind = RelationKind::Table;
-            for name in store.relations(id, &namespace, kind, None, None).await? {
+            for name in store.relations().list(id, &namespace, kind, None, None).await? {
                 tables.push(TableIdent::new(namespace.clone(), &name)?);
             }
             if tables.len() > JOB_SCOPE_MAX || seen > JOB_SCOPE_MAX {
@@ -358,7 +358,7 @@ impl MaintenanceTask<'_> {
     ) -> Result<Vec<String>> {
         let doc: &TableDoc = &target.doc;
         let (base, store) = (doc.location.parse::<TableLocation>()?, &self.service.0.store);
-        if store.is_shared(&doc.location, &target.relation).await? {
+        if store.locations().is_shared(&doc.location, &target.relation).await? {
             job.fail(self.ident, "no files go: another table has files in its location");
             return Ok(Vec::new());
         }
@@ -402,7 +402,9 @@ impl MaintenanceTask<'_> {
         let (base, place) =
             (doc.location.parse::<TableLocation>()?, directory.parse::<TableLocation>()?);
         let store = &self.service.0.store;
-        if !place.is_below(&base) || store.is_shared(directory, &target.relation).await? {
+        if !place.is_below(&base)
+            || store.locations().is_shared(directory, &target.relation).await?
+        {
             job.fail(self.ident, "no metadata files go: they are not in a directory of its own");
             return Ok(());
         }
@@ -410,7 +412,7 @@ impl MaintenanceTask<'_> {
         let names = self.warehouse.files().list(directory, METADATA_FILES_MAX).await?;
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
         let mut kept: HashSet<String> = logged.collect();
-        kept.extend(store.logged_below(directory).await?);
+        kept.extend(store.past().logged_below(directory).await?);
         kept.insert(pointer.location.clone());
         let kept: HashSet<String> = kept
             .iter()
@@ -426,7 +428,7 @@ impl MaintenanceTask<'_> {
             let location = format!("{directory}/{name}");
             let is_kept =
                 location.parse::<TableLocation>().is_ok_and(|it| kept.contains(&it.to_string()));
-            if !is_kept && !store.is_pointed_at(&location, "").await? {
+            if !is_kept && !store.relations().is_pointed_at(&location, "").await? {
                 stale.push(location);
             }
         }

@@ -70,7 +70,8 @@ impl NamespaceService {
             // How many of them fill a page is not known before they are seen.
             limit = None;
         }
-        let mut found = self.0.store.namespaces(warehouse.id(), parent, after, limit).await?;
+        let mut found =
+            self.0.store.namespaces().list(warehouse.id(), parent, after, limit).await?;
         if let VisibleNames::Part { namespaces, .. } = visible {
             found.retain(|ident| namespaces.contains(ident));
         }
@@ -131,7 +132,12 @@ impl NamespaceService {
             if let Some(location) = properties.get(LOCATION) {
                 homes::check_home(&service.0.store, &warehouse, &scope, location).await?;
             }
-            service.0.store.insert_namespace(&context, warehouse.id(), &ident, &properties).await?;
+            service
+                .0
+                .store
+                .namespaces()
+                .insert_namespace(&context, warehouse.id(), &ident, &properties)
+                .await?;
             Ok(properties)
         };
         let service = self.clone();
@@ -173,7 +179,7 @@ impl NamespaceService {
         let service = self.clone();
         let act = async move |context: ChangeContext| {
             service.0.protection.require_unprotected_namespace(&warehouse, &ident).await?;
-            service.0.store.drop_namespace(&context, warehouse.id(), &ident).await?;
+            service.0.store.namespaces().drop_namespace(&context, warehouse.id(), &ident).await?;
             service.0.rights.follow_moves().await;
             Ok(())
         };
@@ -225,7 +231,12 @@ impl NamespaceService {
                 false => None,
             };
             let change = PropertiesChange { removals, updates, known_location: known };
-            service.0.store.update_namespace(&context, warehouse.id(), &ident, change).await
+            service
+                .0
+                .store
+                .namespaces()
+                .update_namespace(&context, warehouse.id(), &ident, change)
+                .await
         };
         self.0.changes.run(call, act, async || Ok(done)).await
     }
@@ -260,7 +271,7 @@ pub(super) async fn properties_of(
     warehouse: &Warehouse,
     ident: &NamespaceIdent,
 ) -> Result<Properties> {
-    let found = store.namespace(warehouse.id(), ident).await?;
+    let found = store.namespaces().namespace(warehouse.id(), ident).await?;
     found.ok_or_else(|| no_such_namespace(ident))
 }
 

@@ -92,7 +92,7 @@ impl CatalogHistory {
     ) -> Result<ListPage<NamespaceIdent>> {
         let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
         self.rights.allow(who, warehouse, AccessRight::Read, object)?;
-        let (found, kept) = self.store.namespaces_at(warehouse.id(), parent, moment).await?;
+        let (found, kept) = self.store.past().namespaces_at(warehouse.id(), parent, moment).await?;
         if parent.is_some() {
             self.allow_kept(who, warehouse, kept.as_ref())?;
         }
@@ -115,7 +115,8 @@ impl CatalogHistory {
     ) -> Result<ListPage<TableIdent>> {
         self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
         let store = &self.store;
-        let (names, kept) = store.relations_at(warehouse.id(), namespace, kind, moment).await?;
+        let (names, kept) =
+            store.past().relations_at(warehouse.id(), namespace, kind, moment).await?;
         self.allow_kept(who, warehouse, kept.as_ref())?;
         let names = page.part(names, String::clone)?;
         let named = |name: String| TableIdent { namespace: namespace.clone(), name: name.into() };
@@ -150,7 +151,7 @@ impl CatalogHistory {
         moment: TimelineMoment,
     ) -> Result<AsOf> {
         self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        let then = self.store.relation_at(warehouse.id(), kind, ident, moment).await?;
+        let then = self.store.past().relation_at(warehouse.id(), kind, ident, moment).await?;
         self.allow_then(who, warehouse, ident, &then)?;
         let PastAndPresent { past, today, is_current, .. } = then;
         if is_current && let Some(today) = &today {

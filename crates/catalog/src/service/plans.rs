@@ -483,7 +483,7 @@ impl ScanPlanner {
                 let message = "the table's manifests are in too many places outside of it";
                 return Err(CatalogError::new(ErrorReason::Validation, message));
             }
-            if self.0.store.is_shared(directory, &target.relation).await? {
+            if self.0.store.locations().is_shared(directory, &target.relation).await? {
                 let excerpt: String = path.chars().take(200).collect();
                 let message =
                     format!("the manifest `{excerpt}` is within another table's location");

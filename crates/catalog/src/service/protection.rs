@@ -107,8 +107,11 @@ impl ProtectionRules {
         ident: &TableIdent,
     ) -> Result<Option<(String, ProtectionLevel)>> {
         let store = &self.store;
-        let Some(found) = store.pointer(warehouse.id(), ident).await? else { return Ok(None) };
-        let by_flag = store.is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
+        let Some(found) = store.relations().pointer(warehouse.id(), ident).await? else {
+            return Ok(None);
+        };
+        let by_flag =
+            store.rules().is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
         // A document that cannot be read any more says nothing.
         let entry = self.entries.entry(warehouse, found.kind, ident).await.ok();
         let by_property = entry.is_some_and(|entry| match (entry.table(), entry.view()) {
@@ -125,10 +128,11 @@ impl ProtectionRules {
         ident: &NamespaceIdent,
     ) -> Result<Option<ProtectionLevel>> {
         let store = &self.store;
-        let Some(properties) = store.namespace(warehouse.id(), ident).await? else {
+        let Some(properties) = store.namespaces().namespace(warehouse.id(), ident).await? else {
             return Ok(None);
         };
-        let by_flag = store.is_protected(warehouse.id(), RuleSubject::Namespace(ident)).await?;
+        let by_flag =
+            store.rules().is_protected(warehouse.id(), RuleSubject::Namespace(ident)).await?;
         let by_property = properties.get(PROTECTED).is_some_and(|it| is_true(it));
         Ok(Some(ProtectionLevel { by_flag, by_property }))
     }
@@ -181,7 +185,10 @@ impl ProtectionRules {
             )?;
             let found = service.protection_of_namespace(warehouse, namespace).await?;
             let found = found.ok_or_else(|| no_such_namespace(namespace))?;
-            store.protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected).await?;
+            store
+                .rules()
+                .protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected)
+                .await?;
             return Ok(ProtectionLevel { by_flag: is_protected, ..found });
         };
         service.rights.allow(
@@ -194,7 +201,7 @@ impl ProtectionRules {
         let _lock = service.entries.lock(warehouse, ident).await;
         let found = service.protection_of(warehouse, ident).await?;
         let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;
-        store.protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;
+        store.rules().protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;
         Ok(ProtectionLevel { by_flag: is_protected, ..found })
     }
 }

@@ -40,7 +40,8 @@ impl Catalog {
             let mut after = String::new();
             loop {
                 let store = &self.0.store;
-                let step = store.recent(warehouse.id(), window_ms, &after, STEP).await?;
+                let step =
+                    store.relations().recent(warehouse.id(), window_ms, &after, STEP).await?;
                 for relation in &step {
                     all.looked_at += 1;
                     all.written += u64::from(rewrite(&warehouse, relation).await?);

@@ -121,7 +121,8 @@ impl RelationService {
             limit = None;
         }
         let store = &self.0.store;
-        let mut names = store.relations(warehouse.id(), namespace, kind, after, limit).await?;
+        let mut names =
+            store.relations().list(warehouse.id(), namespace, kind, after, limit).await?;
         if let VisibleNames::Part { relations, .. } = visible {
             names.retain(|name| relations.contains(name.as_str()));
         }
@@ -200,7 +201,8 @@ impl RelationService {
             }
             relations.0.protection.require_unprotected(&warehouse, kind, &from).await?;
             let store = &relations.0.store;
-            let renamed = store.rename_relation(&context, warehouse.id(), kind, &from, &to).await;
+            let renamed =
+                store.relations().rename_relation(&context, warehouse.id(), kind, &from, &to).await;
             relations.0.entries.forget(&warehouse, &from);
             relations.0.entries.forget(&warehouse, &to);
             relations.0.rights.follow_moves().await;
@@ -216,7 +218,7 @@ impl RelationService {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<()> {
-        match self.0.store.pointer(warehouse.id(), ident).await? {
+        match self.0.store.relations().pointer(warehouse.id(), ident).await? {
             Some(found) => Err(kind.exists(found.kind, ident)),
             None => Ok(()),
         }
@@ -235,7 +237,14 @@ impl RelationService {
         homes::check_paths(context, warehouse, doc.location(), doc.properties(), None)?;
         let written = documents::write(warehouse, doc, None).await?;
         let new = written.new_relation(ident, act);
-        match self.0.store.insert_relation(context, warehouse.id(), new).await.map_err(certain) {
+        match self
+            .0
+            .store
+            .relations()
+            .insert_relation(context, warehouse.id(), new)
+            .await
+            .map_err(certain)
+        {
             Ok(pointer) => Ok(self.0.entries.publish_written(warehouse, ident, pointer, written)),
             Err(error) => {
                 self.0.entries.forget(warehouse, ident);

@@ -150,18 +150,19 @@ impl RelationService {
         scope: &LocationScope,
     ) -> Result<Arc<CachedVersion>> {
         properties_of(&self.0.store, warehouse, &ident.namespace).await?;
-        let found = self.0.store.pointer(warehouse.id(), ident).await?;
+        let found = self.0.store.relations().pointer(warehouse.id(), ident).await?;
         if let Some(found) = &found
             && (!overwrite || found.kind != RelationKind::Table)
         {
             return Err(RelationKind::Table.exists(found.kind, ident));
         }
         // Who registers the very file that a table of this name was dropped with brings it back.
-        let dropped = self.0.store.dropped_at(warehouse.id(), &location).await?;
+        let dropped =
+            self.0.store.dropped_relations().dropped_at(warehouse.id(), &location).await?;
         let mut dropped =
             dropped.filter(|it| found.is_none() && it.ident == *ident && !it.is_purging);
         if let Some(it) = &dropped {
-            let made = self.0.store.made_up(warehouse.id(), &ident.namespace).await?;
+            let made = self.0.store.namespaces().made_up(warehouse.id(), &ident.namespace).await?;
             if !scope.has(kept_in(&made, it.dropped_ms)) {
                 dropped = None;
             }
@@ -192,14 +193,25 @@ impl RelationService {
             }
             Ok(base) => {
                 let swaps = vec![written.swap(ident, table(&base)?.1, act)];
-                self.0.store.swap(context, warehouse.id(), swaps, Vec::new()).await?.swapped.pop()
+                self.0
+                    .store
+                    .relations()
+                    .swap(context, warehouse.id(), swaps, Vec::new())
+                    .await?
+                    .swapped
+                    .pop()
             }
             Err(error) if error.kind == ErrorReason::NoSuchTable => {
                 let new = written.new_relation(ident, act);
                 let (store, id) = (&self.0.store, warehouse.id());
                 let made = match &dropped {
-                    Some(it) => store.register_dropped(context, id, new, &it.pointer.id).await,
-                    None => store.insert_relation(context, id, new).await,
+                    Some(it) => {
+                        store
+                            .dropped_relations()
+                            .register_dropped(context, id, new, &it.pointer.id)
+                            .await
+                    }
+                    None => store.relations().insert_relation(context, id, new).await,
                 };
                 let made = made?;
                 if dropped.is_some() {

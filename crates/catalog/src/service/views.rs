@@ -124,7 +124,10 @@ impl RelationService {
         let (base, written) = match prepared {
             Ok((base, Some(written))) => (base, written),
             Ok((base, None)) => {
-                return (self.0.store.remember_done(context).await.map(|()| base), false);
+                return (
+                    self.0.store.change_log().remember_done(context).await.map(|()| base),
+                    false,
+                );
             }
             Err(error) => return (Err(error), false),
         };
@@ -132,7 +135,8 @@ impl RelationService {
             return (Err(CatalogError::internal("a view without a pointer")), false);
         };
         let swap = written.swap(ident, expected, LogAction::UpdateView);
-        let moved = self.0.store.swap(context, warehouse.id(), vec![swap], Vec::new()).await;
+        let moved =
+            self.0.store.relations().swap(context, warehouse.id(), vec![swap], Vec::new()).await;
         match moved.map_err(certain) {
             Ok(mut done) => {
                 let pointer = done.swapped.pop();
@@ -254,7 +258,8 @@ impl RelationService {
             homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
             let written = WrittenDocument { doc, document, location: metadata_location };
             let new = written.new_relation(ident, LogAction::RegisterView);
-            let made = relations.0.store.insert_relation(context, warehouse.id(), new).await;
+            let made =
+                relations.0.store.relations().insert_relation(context, warehouse.id(), new).await;
             if made.is_err() {
                 relations.0.entries.forget(warehouse, ident);
             }

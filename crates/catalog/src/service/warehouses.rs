@@ -241,7 +241,7 @@ impl WarehouseDirectory {
 
     /// Takes over what was changed up to at most `age_max` ago.
     async fn follow(&self, age_max: Duration) -> Result<()> {
-        let version = self.0.store.warehouses_version(age_max).await?;
+        let version = self.0.store.warehouses().warehouses_version(age_max).await?;
         if version == self.0.loaded.read().version {
             return Ok(());
         }
@@ -251,8 +251,8 @@ impl WarehouseDirectory {
     async fn load(&self) -> Result<()> {
         let _lock = self.0.loading.lock().await;
         // The version first: what is changed in between is read again.
-        let version = self.0.store.warehouses_version(Duration::ZERO).await?;
-        let rows = self.0.store.warehouses().await?;
+        let version = self.0.store.warehouses().warehouses_version(Duration::ZERO).await?;
+        let rows = self.0.store.warehouses().list().await?;
         let mut by_name = BTreeMap::new();
         for row in rows {
             let known = self.0.loaded.read().by_name.get(&*row.name).cloned();
@@ -277,7 +277,7 @@ impl WarehouseDirectory {
         // What it says of itself is better than that it cannot be opened.
         Warehouse::new(spec(&row, settings)?)?;
         let own = self.configured_places()?;
-        for other in self.0.store.warehouses().await? {
+        for other in self.0.store.warehouses().list().await? {
             let is_made = other.storage.as_ref().is_some_and(|it| it.is_made);
             let theirs = if is_made { other.places()? } else { Vec::new() };
             if own.iter().any(|one| theirs.iter().any(|it| one.overlaps(it))) {
@@ -323,7 +323,7 @@ impl WarehouseDirectory {
     pub async fn show(&self, who: &CatalogPrincipal, name: &str) -> Result<WarehouseRecord> {
         let known = self.require_known(name)?;
         self.may_see(who, &known)?;
-        let counts = self.0.store.warehouse_counts(&known.row.id).await?;
+        let counts = self.0.store.warehouses().warehouse_counts(&known.row.id).await?;
         Ok(self.record(&known.row, Some(counts)))
     }
 
@@ -359,7 +359,7 @@ impl WarehouseDirectory {
             let message = format!("`name`: no warehouse can be called `{name}`");
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
-        let (id, now_ms) = (self.0.store.new_warehouse_id(), clock::wall_ms());
+        let (id, now_ms) = (self.0.store.warehouses().new_warehouse_id(), clock::wall_ms());
         let secret = credentials.map(|key| self.seal(&id, &key)).transpose()?;
         let root = root.trim_end_matches('/').to_owned();
         let storage_row = StorageRow {
@@ -373,7 +373,7 @@ impl WarehouseDirectory {
         let row = WarehouseRow { id, name, root, created_ms: now_ms, storage: Some(storage_row) };
         self.check_row(&row)?;
         let taken = self.configured_places()?;
-        self.0.store.insert_warehouse(row.clone(), taken, properties).await?;
+        self.0.store.warehouses().insert_warehouse(row.clone(), taken, properties).await?;
         self.load().await?;
         Ok(self.record(&row, Some(WarehouseCounts::default())))
     }
@@ -435,7 +435,7 @@ impl WarehouseDirectory {
             self.check_row(&row)?;
         }
         let taken = self.configured_places()?;
-        self.0.store.update_warehouse(row.clone(), expected_ms, taken, entity).await?;
+        self.0.store.warehouses().update_warehouse(row.clone(), expected_ms, taken, entity).await?;
         self.load().await?;
         Ok(self.record(&row, None))
     }
@@ -460,7 +460,7 @@ impl WarehouseDirectory {
             let message = "the warehouse is protected; `force=true` removes it all the same";
             return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
-        self.0.store.delete_warehouse(&row.id, &row.name).await?;
+        self.0.store.warehouses().delete_warehouse(&row.id, &row.name).await?;
         self.0.rights.follow_moves().await;
         self.load().await
     }

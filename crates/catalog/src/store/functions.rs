@@ -47,20 +47,24 @@ fn key(warehouse: &str, ident: &TableIdent) -> [SqlValue; 3] {
     [SqlValue::from(warehouse), ident.namespace.key().into(), SqlValue::from(&*ident.name)]
 }
 
-impl CatalogStore {
+/// Functions, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionStore<'a>(pub(super) &'a CatalogStore);
+
+impl FunctionStore<'_> {
     /// Names of the functions of a namespace in their order: those after `after`, at most `limit`.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
-    pub async fn functions(
-        &self,
+    pub async fn list(
+        self,
         warehouse: &str,
         namespace: &NamespaceIdent,
         after: Option<String>,
         limit: Option<usize>,
     ) -> Result<Vec<String>> {
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
-        let read = self.store.read("catalog.functions", move |it| {
+        let read = self.0.store.read("catalog.functions", move |it| {
             namespaces::require(it, &warehouse, &namespace)?;
             let sql = "SELECT name FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name > $3 ORDER BY name LIMIT $4";
@@ -74,9 +78,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// `NoSuchNamespace`, `NoSuchFunction`.
-    pub async fn function(&self, warehouse: &str, ident: &TableIdent) -> Result<Vec<u8>> {
+    pub async fn function(self, warehouse: &str, ident: &TableIdent) -> Result<Vec<u8>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.store.read("catalog.function", move |it| {
+        let read = self.0.store.read("catalog.function", move |it| {
             namespaces::require(it, &warehouse, &ident.namespace)?;
             let sql = "SELECT document FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name = $3";
@@ -90,9 +94,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn function_uuid(&self, warehouse: &str, ident: &TableIdent) -> Result<Option<Uuid>> {
+    pub async fn function_uuid(self, warehouse: &str, ident: &TableIdent) -> Result<Option<Uuid>> {
         let key = key(warehouse, ident);
-        let read = self.store.read("catalog.function_uuid", move |it| uuid_of(it, &key));
+        let read = self.0.store.read("catalog.function_uuid", move |it| uuid_of(it, &key));
         read.await?.map(|uuid| uuid.parse().map_err(CatalogError::internal)).transpose()
     }
 
@@ -102,7 +106,7 @@ impl CatalogStore {
     /// `NoSuchNamespace`; `AlreadyExists` when there is one that is not to be replaced;
     /// `IllegalArgument` when it has another UUID, or the namespace is full.
     pub async fn put_function(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
@@ -111,7 +115,7 @@ impl CatalogStore {
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let doc = doc.clone();
-        let written = self.store.transact("catalog.put_function", move |it| {
+        let written = self.0.store.transact("catalog.put_function", move |it| {
             namespaces::require(it, &warehouse, &ident.namespace)?;
             let found = uuid_of(it, &key(&warehouse, &ident))?;
             let uuid = doc.uuid.to_string();
@@ -158,13 +162,13 @@ impl CatalogStore {
     /// # Errors
     /// `NoSuchFunction`.
     pub async fn drop_function(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.store.transact("catalog.drop_function", move |it| {
+        let written = self.0.store.transact("catalog.drop_function", move |it| {
             let sql = "DELETE FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name = $3";
             if it.execute(sql, &key(&warehouse, &ident))? == 0 {

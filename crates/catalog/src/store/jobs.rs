@@ -72,14 +72,18 @@ fn job(row: &SqlRow) -> std::result::Result<JobRow, SqlStoreError> {
     })
 }
 
-impl CatalogStore {
+/// Jobs of maintenance, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct JobStore<'a>(pub(super) &'a CatalogStore);
+
+impl JobStore<'_> {
     /// Writes a new job down. Makes room by forgetting the oldest that are over or were not written
     /// down since `stale_ms`.
     ///
     /// # Errors
     /// `NoSuchWarehouse`; when the store cannot be written.
-    pub async fn insert_job(&self, row: JobRow, figures: Vec<u8>, stale_ms: u64) -> Result<()> {
-        let written = self.store.transact("catalog.insert_job", move |it| {
+    pub async fn insert_job(self, row: JobRow, figures: Vec<u8>, stale_ms: u64) -> Result<()> {
+        let written = self.0.store.transact("catalog.insert_job", move |it| {
             let warehouse = [SqlValue::from(&row.warehouse)];
             let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
             if it.query_one(sql, &warehouse)?.is_none() {
@@ -112,9 +116,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn beat_job(&self, id: &str, text: JobText, now_ms: u64) -> Result<bool> {
+    pub async fn beat_job(self, id: &str, text: JobText, now_ms: u64) -> Result<bool> {
         let id = SqlValue::from(id);
-        let written = self.store.transact("catalog.beat_job", move |it| {
+        let written = self.0.store.transact("catalog.beat_job", move |it| {
             let sql = "UPDATE catalog_jobs \
                 SET report = $2, beat_ms = $3, figures = $4, is_over = $5 \
                 WHERE id = $1 AND is_over = 0";
@@ -132,9 +136,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn stop_job(&self, id: &str) -> Result<()> {
+    pub async fn stop_job(self, id: &str) -> Result<()> {
         let id = SqlValue::from(id);
-        let written = self.store.transact("catalog.stop_job", move |it| {
+        let written = self.0.store.transact("catalog.stop_job", move |it| {
             let sql = "UPDATE catalog_jobs SET stopped = 1 WHERE id = $1";
             it.execute(sql, std::slice::from_ref(&id)).map(drop)
         });
@@ -145,9 +149,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn job(&self, id: &str) -> Result<Option<JobRow>> {
+    pub async fn job(self, id: &str) -> Result<Option<JobRow>> {
         let id = SqlValue::from(id);
-        let read = self.store.read("catalog.job", move |it| {
+        let read = self.0.store.read("catalog.job", move |it| {
             let sql = "SELECT id, warehouse, owner, report, created_ms, beat_ms \
                 FROM catalog_jobs WHERE id = $1";
             it.query_one(sql, std::slice::from_ref(&id))?.as_ref().map(job).transpose()
@@ -159,10 +163,10 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn jobs(&self, warehouse: &str, limit: usize) -> Result<Vec<JobRow>> {
+    pub async fn list(self, warehouse: &str, limit: usize) -> Result<Vec<JobRow>> {
         let (warehouse, limit) =
             (SqlValue::from(warehouse), i64::try_from(limit).unwrap_or(i64::MAX));
-        let read = self.store.read("catalog.jobs", move |it| {
+        let read = self.0.store.read("catalog.jobs", move |it| {
             // A server of an earlier version writes no figures.
             let sql = "SELECT id, warehouse, owner, COALESCE(figures, report), created_ms, beat_ms \
                 FROM catalog_jobs WHERE warehouse = $1 \

@@ -262,18 +262,18 @@ pub(super) fn remember(
     Ok(())
 }
 
-impl CatalogStore {
+/// The log of changes, and what became of requests with a key, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeLogStore<'a>(pub(super) &'a CatalogStore);
+
+impl ChangeLogStore<'_> {
     /// Returns what became of a principal's request with this key; nothing when there was none.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn remembered(
-        &self,
-        principal: &str,
-        key: Uuid,
-    ) -> Result<Option<IdempotentOutcome>> {
+    pub async fn remembered(self, principal: &str, key: Uuid) -> Result<Option<IdempotentOutcome>> {
         let parameters = [principal.into(), SqlValue::from(key.to_string())];
-        let read = self.store.read("catalog.remembered", move |it| {
+        let read = self.0.store.read("catalog.remembered", move |it| {
             let sql = "SELECT hash, refused, message FROM catalog_keys \
                 WHERE principal = $1 AND key = $2";
             let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
@@ -293,12 +293,12 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn remember_done(&self, context: &ChangeContext) -> Result<()> {
+    pub async fn remember_done(self, context: &ChangeContext) -> Result<()> {
         if context.key.is_none() {
             return Ok(());
         }
         let context = context.clone();
-        let written = self.store.transact("catalog.done", move |it| remember(it, &context, None));
+        let written = self.0.store.transact("catalog.done", move |it| remember(it, &context, None));
         written.await
     }
 
@@ -307,12 +307,12 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be written.
     pub async fn remember_refusal(
-        &self,
+        self,
         context: &ChangeContext,
         error: &CatalogError,
     ) -> Result<()> {
         let (context, kind, message) = (context.clone(), error.kind, error.message.clone());
-        let written = self.store.transact_idempotent("catalog.refused", move |it| {
+        let written = self.0.store.transact_idempotent("catalog.refused", move |it| {
             remember(it, &context, Some((kind, &message)))
         });
         match written.await {
@@ -326,8 +326,8 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn forget_keys(&self, before_ms: u64) -> Result<u64> {
-        let forgotten = self.store.transact_idempotent("catalog.forget", move |it| {
+    pub async fn forget_keys(self, before_ms: u64) -> Result<u64> {
+        let forgotten = self.0.store.transact_idempotent("catalog.forget", move |it| {
             it.execute("DELETE FROM catalog_keys WHERE created_ms < $1", &[ms(before_ms)])
         });
         forgotten.await
@@ -339,15 +339,15 @@ impl CatalogStore {
     /// # Errors
     /// `Gone` when lines after it were removed already.
     pub async fn log(
-        &self,
+        self,
         warehouse: &str,
         after: i64,
         limit: usize,
     ) -> Result<Vec<StoredLogLine>> {
-        self.number_lines().await?;
+        self.0.change_log().number_lines().await?;
         let limit = i64::try_from(limit.min(LINES_MAX)).map_err(CatalogError::internal)?;
         let parameters = [warehouse.into(), SqlValue::Int(after), SqlValue::Int(limit)];
-        let read = self.store.read("catalog.log", move |it| {
+        let read = self.0.store.read("catalog.log", move |it| {
             let bounds = timeline::bounds(it)?;
             if after < bounds.oldest {
                 return Err(SqlStoreError::refuse(timeline::too_old(bounds)));

@@ -81,18 +81,22 @@ fn encoded(properties: &Properties) -> Result<Vec<u8>> {
     serde_json::to_vec(properties).map_err(CatalogError::internal)
 }
 
-impl CatalogStore {
+/// Namespaces, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct NamespaceStore<'a>(pub(super) &'a CatalogStore);
+
+impl NamespaceStore<'_> {
     /// Returns what a namespace says of itself; nothing when there is no such namespace.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn namespace(
-        &self,
+        self,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<Option<Properties>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.store.read("catalog.namespace", move |it| find(it, &warehouse, &ident));
+        let read = self.0.store.read("catalog.namespace", move |it| find(it, &warehouse, &ident));
         read.await
     }
 
@@ -102,12 +106,12 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn made_up(
-        &self,
+        self,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<Vec<(NamespaceIdent, u64)>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.store.read("catalog.made_up", move |it| {
+        let read = self.0.store.read("catalog.made_up", move |it| {
             let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
             while let Some(ident) = next {
                 next = ident.parent();
@@ -129,15 +133,15 @@ impl CatalogStore {
     ///
     /// # Errors
     /// `NoSuchNamespace` when there is no such parent.
-    pub async fn namespaces(
-        &self,
+    pub async fn list(
+        self,
         warehouse: &str,
         parent: Option<&NamespaceIdent>,
         after: Option<String>,
         limit: Option<usize>,
     ) -> Result<Vec<NamespaceIdent>> {
         let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
-        let read = self.store.read("catalog.namespaces", move |it| {
+        let read = self.0.store.read("catalog.namespaces", move |it| {
             if let Some(parent) = &parent {
                 require(it, &warehouse, parent)?;
             }
@@ -156,7 +160,7 @@ impl CatalogStore {
     /// # Errors
     /// `AlreadyExists`, or `NoSuchNamespace` when the one it is to be in is not there.
     pub async fn insert_namespace(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
@@ -164,7 +168,7 @@ impl CatalogStore {
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let properties = encoded(properties)?;
-        let written = self.store.transact("catalog.insert_namespace", move |it| {
+        let written = self.0.store.transact("catalog.insert_namespace", move |it| {
             let parent = ident.parent();
             match &parent {
                 Some(parent) => drop(require(it, &warehouse, parent)?),
@@ -198,7 +202,7 @@ impl CatalogStore {
     /// # Errors
     /// `NoSuchNamespace`; `CommitFailed` when its location is not the known one any more.
     pub async fn update_namespace(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
@@ -206,7 +210,7 @@ impl CatalogStore {
     ) -> Result<PropertiesChanged> {
         let PropertiesChange { removals, updates, known_location } = change;
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.store.transact("catalog.update_namespace", move |it| {
+        let written = self.0.store.transact("catalog.update_namespace", move |it| {
             let mut properties = require(it, &warehouse, &ident)?;
             if known_location
                 .as_ref()
@@ -240,13 +244,13 @@ impl CatalogStore {
     /// # Errors
     /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
     pub async fn drop_namespace(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.store.transact("catalog.drop_namespace", move |it| {
+        let written = self.0.store.transact("catalog.drop_namespace", move |it| {
             require(it, &warehouse, &ident)?;
             let parameters = [SqlValue::from(&warehouse), ident.key().into()];
             for sql in [

@@ -279,21 +279,25 @@ fn ident_of(namespace: &str, name: &str) -> Stored<TableIdent> {
     Ok(TableIdent { namespace, name: name.into() })
 }
 
-impl CatalogStore {
+/// What there was at an earlier line of the log, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct PastStore<'a>(pub(super) &'a CatalogStore);
+
+impl PastStore<'_> {
     /// Namespaces that were directly below `parent`, or of the first level, in the order of their
     /// keys; and the innermost namespace whose name is still the same one's.
     ///
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was no parent.
     pub async fn namespaces_at(
-        &self,
+        self,
         warehouse: &str,
         parent: Option<&NamespaceIdent>,
         moment: TimelineMoment,
     ) -> Result<(Vec<NamespaceIdent>, Option<NamespaceIdent>)> {
-        self.number_lines().await?;
+        self.0.change_log().number_lines().await?;
         let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
-        let read = self.store().read("catalog.namespaces_at", move |it| {
+        let read = self.0.store().read("catalog.namespaces_at", move |it| {
             let number = number_at(it, moment)?;
             let mut kept = None;
             if let Some(parent) = &parent {
@@ -332,15 +336,15 @@ impl CatalogStore {
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was none.
     pub async fn relations_at(
-        &self,
+        self,
         warehouse: &str,
         namespace: &NamespaceIdent,
         kind: RelationKind,
         moment: TimelineMoment,
     ) -> Result<(Vec<String>, Option<NamespaceIdent>)> {
-        self.number_lines().await?;
+        self.0.change_log().number_lines().await?;
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
-        let read = self.store().read("catalog.relations_at", move |it| {
+        let read = self.0.store().read("catalog.relations_at", move |it| {
             let number = number_at(it, moment)?;
             require_namespace(it, &warehouse, &namespace, number)?;
             let kept = kept_since(it, &warehouse, &namespace, number)?;
@@ -356,12 +360,12 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn logged_below(&self, directory: &str) -> Result<HashSet<String>> {
+    pub async fn logged_below(self, directory: &str) -> Result<HashSet<String>> {
         let mut parts: Vec<_> = directory.rsplit('/').filter(|it| !it.is_empty()).take(2).collect();
         parts.reverse();
         // Whatever the scheme and the root are written like.
         let part = SqlValue::from(format!("/{}/", parts.join("/")));
-        let read = self.store().read("catalog.logged_below", move |it| {
+        let read = self.0.store().read("catalog.logged_below", move |it| {
             let sql = "SELECT previous, location FROM catalog_log \
                 WHERE replace(previous, $1, '') <> previous \
                 OR replace(location, $1, '') <> location";
@@ -381,13 +385,13 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn made_since(
-        &self,
+        self,
         warehouse: &str,
         paths: BTreeSet<String>,
         number: i64,
     ) -> Result<HashMap<String, i64>> {
         let (warehouse, paths) = (warehouse.to_owned(), Vec::from_iter(paths));
-        let read = self.store().read("catalog.made_since", move |it| {
+        let read = self.0.store().read("catalog.made_since", move |it| {
             let (column, mut made) = (number_column(it.dialect()), HashMap::new());
             for paths in paths.chunks(PATHS_AT_ONCE) {
                 let places: Vec<String> = (3..paths.len() + 3).map(|it| format!("${it}")).collect();
@@ -415,7 +419,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn names_today(
-        &self,
+        self,
         warehouse: &str,
         ids: BTreeSet<String>,
     ) -> Result<HashMap<String, TableIdent>> {
@@ -429,7 +433,7 @@ impl CatalogStore {
         );
         let mut parameters = vec![SqlValue::from(warehouse)];
         parameters.extend(ids.into_iter().map(SqlValue::from));
-        let read = self.store().read("catalog.names_today", move |it| {
+        let read = self.0.store().read("catalog.names_today", move |it| {
             let rows = it.query(&sql, &parameters)?;
             let name = |row: &SqlRow| {
                 let ident = ident_of(&row.get::<String>(1)?, &row.get::<String>(2)?)?;
@@ -446,15 +450,15 @@ impl CatalogStore {
     /// `Gone` when the log does not go back so far; `NoSuchTable` or `NoSuchView` when nothing had
     /// the name.
     pub async fn relation_at(
-        &self,
+        self,
         warehouse: &str,
         kind: RelationKind,
         ident: &TableIdent,
         moment: TimelineMoment,
     ) -> Result<PastAndPresent> {
-        self.number_lines().await?;
+        self.0.change_log().number_lines().await?;
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.store().read("catalog.relation_at", move |it| {
+        let read = self.0.store().read("catalog.relation_at", move |it| {
             let number = number_at(it, moment)?;
             let past = relation_then(it, &warehouse, kind, &ident, number)?;
             let past = past.ok_or_else(|| SqlStoreError::refuse(kind.no_such(&ident)))?;

@@ -22,15 +22,19 @@ const TABLES_MAX: usize = 8;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-impl CatalogStore {
+/// Locations of relations, and what is near them, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct LocationStore<'a>(pub(super) &'a CatalogStore);
+
+impl LocationStore<'_> {
     /// Returns whether a place is one that a relation has or had files in, or in such a one.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_place_of(&self, place: &str, relation: &str) -> Result<bool> {
+    pub async fn is_place_of(self, place: &str, relation: &str) -> Result<bool> {
         let mut parameters = vec![SqlValue::from(relation)];
         let within = within(&mut parameters, &place_of(place));
-        let read = self.store().read("catalog.is_place_of", move |it| {
+        let read = self.0.store().read("catalog.is_place_of", move |it| {
             let sql = format!(
                 "SELECT relation FROM catalog_places WHERE relation = $1 \
                  AND place IN ({within}) LIMIT 1"
@@ -45,13 +49,13 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn tables_around(&self, warehouse: &str, object: &str) -> Result<Vec<TableIdent>> {
+    pub async fn tables_around(self, warehouse: &str, object: &str) -> Result<Vec<TableIdent>> {
         if object.matches('/').count() > DIRECTORIES_MAX {
             return Ok(Vec::new());
         }
         let mut parameters = vec![SqlValue::from(warehouse)];
         let within = within(&mut parameters, object);
-        let read = self.store().read("catalog.tables_around", move |it| {
+        let read = self.0.store().read("catalog.tables_around", move |it| {
             let sql = format!(
                 "SELECT t.namespace, t.name FROM catalog_places p \
                  JOIN catalog_tables t ON t.id = p.relation \
@@ -75,9 +79,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_shared(&self, base: &str, except: &str) -> Result<bool> {
+    pub async fn is_shared(self, base: &str, except: &str) -> Result<bool> {
         let (base, except) = (place_of(base), except.to_owned());
-        let read = self.store().read("catalog.is_shared", move |it| shared(it, &base, &except));
+        let read = self.0.store().read("catalog.is_shared", move |it| shared(it, &base, &except));
         read.await
     }
 
@@ -86,9 +90,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_within_another(&self, base: &str) -> Result<bool> {
+    pub async fn is_within_another(self, base: &str) -> Result<bool> {
         let base = place_of(base);
-        let read = self.store().read("catalog.is_within", move |it| is_within(it, &base, ""));
+        let read = self.0.store().read("catalog.is_within", move |it| is_within(it, &base, ""));
         read.await
     }
 }
@@ -115,7 +119,7 @@ fn is_within(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored
     Ok(it.query_one(&sql, &parameters)?.is_some())
 }
 
-/// Returns what [`CatalogStore::is_shared`] answers, of a place as [`place_of`] writes it.
+/// Returns what [`LocationStore::is_shared`] answers, of a place as [`place_of`] writes it.
 fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
     if is_within(it, place, except)? {
         return Ok(true);

@@ -179,18 +179,22 @@ fn place(warehouse: &str, ident: &TableIdent) -> [SqlValue; 3] {
     [warehouse.into(), ident.namespace.key().into(), SqlValue::from(&*ident.name)]
 }
 
-impl CatalogStore {
+/// Tables and views, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct RelationStore<'a>(pub(super) &'a CatalogStore);
+
+impl RelationStore<'_> {
     /// A table or a view; nothing when there is none of this name.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn relation(
-        &self,
+        self,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<Option<StoredRelation>> {
         let place = place(warehouse, ident);
-        let read = self.store.read("catalog.relation", move |it| {
+        let read = self.0.store.read("catalog.relation", move |it| {
             let sql = format!(
                 "SELECT {POINTER}, document FROM catalog_tables \
                  WHERE warehouse = $1 AND namespace = $2 AND name = $3"
@@ -207,12 +211,12 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn pointer(
-        &self,
+        self,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<Option<MetadataPointer>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.store.read("catalog.pointer", move |it| find(it, &warehouse, &ident));
+        let read = self.0.store.read("catalog.pointer", move |it| find(it, &warehouse, &ident));
         read.await
     }
 
@@ -221,8 +225,8 @@ impl CatalogStore {
     ///
     /// # Errors
     /// `NoSuchNamespace`.
-    pub async fn relations(
-        &self,
+    pub async fn list(
+        self,
         warehouse: &str,
         namespace: &NamespaceIdent,
         kind: RelationKind,
@@ -230,7 +234,7 @@ impl CatalogStore {
         limit: Option<usize>,
     ) -> Result<Vec<String>> {
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
-        let read = self.store.read("catalog.relations", move |it| {
+        let read = self.0.store.read("catalog.relations", move |it| {
             namespaces::require(it, &warehouse, &namespace)?;
             // The kind comes first: the number of the parameter after it is that of `page_all`.
             let sql = match kind {
@@ -254,14 +258,14 @@ impl CatalogStore {
     /// # Errors
     /// `NoSuchNamespace`, or `AlreadyExists` when a table or a view has its name.
     pub async fn insert_relation(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         new: NewRelation,
     ) -> Result<MetadataPointer> {
         let (context, warehouse, id) =
-            (context.clone(), warehouse.to_owned(), self.ids.next("tb_"));
-        let written = self.store.transact("catalog.insert_relation", move |it| {
+            (context.clone(), warehouse.to_owned(), self.0.ids.next("tb_"));
+        let written = self.0.store.transact("catalog.insert_relation", move |it| {
             let made = insert(it, &context, &warehouse, &new, &id)?;
             log::remember(it, &context, None)?;
             Ok(made)
@@ -273,17 +277,17 @@ impl CatalogStore {
     ///
     /// # Errors
     /// `CommitFailed` when one is not what it has to be still; those of
-    /// [`CatalogStore::insert_relation`].
+    /// [`RelationStore::insert_relation`].
     pub async fn swap(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         swaps: Vec<PointerSwap>,
         new: Vec<NewRelation>,
     ) -> Result<SwapOutcome> {
         let (context, warehouse) = (context.clone(), warehouse.to_owned());
-        let ids: Vec<_> = new.iter().map(|_| self.ids.next("tb_")).collect();
-        let written = self.store.transact("catalog.swap", move |it| {
+        let ids: Vec<_> = new.iter().map(|_| self.0.ids.next("tb_")).collect();
+        let written = self.0.store.transact("catalog.swap", move |it| {
             let swapped = swaps.iter().map(|one| swap(it, &context, &warehouse, one));
             let swapped = swapped.collect::<Stored<Vec<_>>>()?;
             let made =
@@ -300,7 +304,7 @@ impl CatalogStore {
     /// # Errors
     /// `NoSuchTable` or `NoSuchView`.
     pub async fn drop_relation(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
@@ -308,7 +312,7 @@ impl CatalogStore {
         act: LogAction,
     ) -> Result<MetadataPointer> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.store.transact("catalog.drop_relation", move |it| {
+        let written = self.0.store.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
             rights::forget_relation(it, &found.id)?;
             places::forget(it, &found.id)?;
@@ -324,7 +328,7 @@ impl CatalogStore {
     /// # Errors
     /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace` of the new name, or `AlreadyExists`.
     pub async fn rename_relation(
-        &self,
+        self,
         context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
@@ -333,7 +337,7 @@ impl CatalogStore {
     ) -> Result<()> {
         let (context, warehouse) = (context.clone(), warehouse.to_owned());
         let (from, to) = (from.clone(), to.clone());
-        let written = self.store.transact("catalog.rename_relation", move |it| {
+        let written = self.0.store.transact("catalog.rename_relation", move |it| {
             let found = require(it, &warehouse, kind, &from)?;
             namespaces::require(it, &warehouse, &to.namespace)?;
             if let Some(other) = find(it, &warehouse, &to)? {
@@ -377,9 +381,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_pointed_at(&self, location: &str, except: &str) -> Result<bool> {
+    pub async fn is_pointed_at(self, location: &str, except: &str) -> Result<bool> {
         let parameters = [SqlValue::from(location), SqlValue::from(except)];
-        let read = self.store.read("catalog.is_pointed_at", move |it| {
+        let read = self.0.store.read("catalog.is_pointed_at", move |it| {
             let sql = "SELECT id FROM catalog_tables WHERE location = $1 AND id <> $2 \
                 UNION ALL SELECT id FROM catalog_dropped WHERE location = $1 AND id <> $2 LIMIT 1";
             Ok(it.query_one(sql, &parameters)?.is_some())
@@ -394,7 +398,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn recent(
-        &self,
+        self,
         warehouse: &str,
         window_ms: u64,
         after: &str,
@@ -403,7 +407,7 @@ impl CatalogStore {
         let limit = i64::try_from(limit).map_err(CatalogError::internal)?;
         let parameters =
             [SqlValue::from(warehouse), ms(window_ms), SqlValue::from(after), SqlValue::Int(limit)];
-        let read = self.store.read("catalog.recent", move |it| {
+        let read = self.0.store.read("catalog.recent", move |it| {
             let sql = format!(
                 "SELECT {POINTER}, document FROM catalog_tables WHERE warehouse = $1 \
                  AND updated_ms >= (SELECT MAX(updated_ms) FROM catalog_tables) - $2 \
@@ -420,7 +424,7 @@ impl CatalogStore {
     }
 }
 
-/// Result of [`CatalogStore::swap`], in the order of what it was given.
+/// Result of [`RelationStore::swap`], in the order of what it was given.
 #[derive(Clone, Debug, Default)]
 pub struct SwapOutcome {
     /// The pointers that moved.

@@ -84,14 +84,18 @@ pub(super) fn forget_namespace(
     forget(it, warehouse, &RuleSubject::Namespace(ident).key())
 }
 
-impl CatalogStore {
+/// Protection and retention of warehouses, namespaces and relations, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleStore<'a>(pub(super) &'a CatalogStore);
+
+impl RuleStore<'_> {
     /// Returns whether something was protected.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_protected(&self, warehouse: &str, what: RuleSubject<'_>) -> Result<bool> {
+    pub async fn is_protected(self, warehouse: &str, what: RuleSubject<'_>) -> Result<bool> {
         let (warehouse, key) = (warehouse.to_owned(), what.key());
-        let read = self.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
+        let read = self.0.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
         Ok(read.await?.is_protected)
     }
 
@@ -100,13 +104,13 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be written.
     pub async fn protect(
-        &self,
+        self,
         warehouse: &str,
         what: RuleSubject<'_>,
         is_protected: bool,
     ) -> Result<()> {
         let (warehouse, key) = (warehouse.to_owned(), what.key());
-        let written = self.store().transact_idempotent("catalog.protect", move |it| {
+        let written = self.0.store().transact_idempotent("catalog.protect", move |it| {
             let rule = StoredRule { is_protected, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
@@ -118,9 +122,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn retention(&self, warehouse: &str) -> Result<Option<u64>> {
+    pub async fn retention(self, warehouse: &str) -> Result<Option<u64>> {
         let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
-        let read = self.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
+        let read = self.0.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
         Ok(read.await?.undrop_s)
     }
 
@@ -128,9 +132,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn set_retention(&self, warehouse: &str, seconds: Option<u64>) -> Result<()> {
+    pub async fn set_retention(self, warehouse: &str, seconds: Option<u64>) -> Result<()> {
         let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
-        let written = self.store().transact_idempotent("catalog.set_retention", move |it| {
+        let written = self.0.store().transact_idempotent("catalog.set_retention", move |it| {
             let rule = StoredRule { undrop_s: seconds, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
@@ -143,12 +147,12 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn properties_up(
-        &self,
+        self,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<Vec<(NamespaceIdent, Properties)>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.store().read("catalog.properties_up", move |it| {
+        let read = self.0.store().read("catalog.properties_up", move |it| {
             let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
             while let Some(ident) = next {
                 next = ident.parent();

@@ -96,20 +96,24 @@ pub(super) fn of_row(row: &SqlRow, first: usize) -> Stored<Option<StorageRow>> {
 /// Number of changes of warehouses so far.
 const VERSION: &str = "SELECT version FROM catalog_storage_version WHERE id = 1";
 
-impl CatalogStore {
+/// Warehouses and their storage, in the store.
+#[derive(Clone, Copy, Debug)]
+pub struct WarehouseStore<'a>(pub(super) &'a CatalogStore);
+
+impl WarehouseStore<'_> {
     /// Counts changes of warehouses, as of at most `age_max` ago.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn warehouses_version(&self, age_max: Duration) -> Result<u64> {
+    pub async fn warehouses_version(self, age_max: Duration) -> Result<u64> {
         let missing = || CatalogError::internal("a row of the catalog's own is not there");
-        self.store.counter(VERSION, age_max).await?.ok_or_else(missing)
+        self.0.store.counter(VERSION, age_max).await?.ok_or_else(missing)
     }
 
     /// An id for a warehouse that is to be made.
     #[must_use]
-    pub fn new_warehouse_id(&self) -> String {
-        self.ids.next("wh_")
+    pub fn new_warehouse_id(self) -> String {
+        self.0.ids.next("wh_")
     }
 
     /// Keeps a new warehouse. `taken` are places that are nobody else's, beside those of the
@@ -119,12 +123,12 @@ impl CatalogStore {
     /// `AlreadyExists` when one has its name, or is in its place; `BadRequest` when there are too
     /// many.
     pub async fn insert_warehouse(
-        &self,
+        self,
         row: WarehouseRow,
         taken: Vec<TableLocation>,
         properties: Properties,
     ) -> Result<()> {
-        let written = self.store.transact("catalog.insert_warehouse", move |it| {
+        let written = self.0.store.transact("catalog.insert_warehouse", move |it| {
             require_room(it, &row, &taken)?;
             let sql = "INSERT INTO catalog_warehouses (id, name, root, created_ms) \
                 VALUES ($1, $2, $3, $4)";
@@ -147,16 +151,16 @@ impl CatalogStore {
     ///
     /// # Errors
     /// `NoSuchWarehouse`; `CommitFailed` when somebody was faster; as of
-    /// [`CatalogStore::insert_warehouse`].
+    /// [`WarehouseStore::insert_warehouse`].
     pub async fn update_warehouse(
-        &self,
+        self,
         row: WarehouseRow,
         expected_ms: Option<u64>,
         taken: Vec<TableLocation>,
         change: Option<EntityChange>,
     ) -> Result<()> {
         let now_ms = clock::wall_ms();
-        let written = self.store.transact("catalog.update_warehouse", move |it| {
+        let written = self.0.store.transact("catalog.update_warehouse", move |it| {
             let sql = "SELECT s.updated_ms FROM catalog_warehouses w \
                 LEFT JOIN catalog_storage s ON s.warehouse = w.id WHERE w.id = $1";
             let found = it.query_one(sql, &[SqlValue::from(&row.id)])?;
@@ -184,9 +188,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// `NoSuchWarehouse`; `NamespaceNotEmpty` when there is something in it.
-    pub async fn delete_warehouse(&self, id: &str, name: &str) -> Result<()> {
+    pub async fn delete_warehouse(self, id: &str, name: &str) -> Result<()> {
         let (row_id, name) = (id.to_owned(), name.to_owned());
-        let written = self.store.transact("catalog.delete_warehouse", move |it| {
+        let written = self.0.store.transact("catalog.delete_warehouse", move |it| {
             let id = [SqlValue::from(&row_id)];
             for table in ["catalog_namespaces", "catalog_tables", "catalog_dropped"] {
                 let sql = format!("SELECT 1 FROM {table} WHERE warehouse = $1 LIMIT 1");
@@ -212,9 +216,9 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn warehouse_counts(&self, id: &str) -> Result<WarehouseCounts> {
+    pub async fn warehouse_counts(self, id: &str) -> Result<WarehouseCounts> {
         let id = [SqlValue::from(id)];
-        let read = self.store.read("catalog.warehouse_counts", move |it| {
+        let read = self.0.store.read("catalog.warehouse_counts", move |it| {
             let mut count = |sql: &str| {
                 let row = it.query_one(sql, &id)?.ok_or_else(no_version)?;
                 u64::try_from(row.get::<i64>(0)?).map_err(|_| no_version())

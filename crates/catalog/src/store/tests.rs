@@ -35,7 +35,7 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
         let (id, name) = (WAREHOUSE.to_owned(), "first".to_owned());
         let root = "file:///w".to_owned();
         let row = WarehouseRow { id, name, root, created_ms: NOW, storage: None };
-        store.insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
+        store.warehouses().insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
         claim(&store).await;
         store.store.sql_store().close().await;
     }
@@ -93,7 +93,11 @@ fn refusal<T: std::fmt::Debug>(result: Result<T>) -> (ErrorReason, String) {
 async fn with_namespaces(store: &CatalogStore, all: &[&[&str]]) {
     for levels in all {
         let ident = namespace(levels);
-        store.insert_namespace(&context(), WAREHOUSE, &ident, &Properties::new()).await.unwrap();
+        store
+            .namespaces()
+            .insert_namespace(&context(), WAREHOUSE, &ident, &Properties::new())
+            .await
+            .unwrap();
     }
 }
 
@@ -102,37 +106,38 @@ async fn a_namespace_is_made_below_its_parent_and_goes_when_it_is_empty() {
     check(async |store| {
         let (above, below) = (namespace(&["a"]), namespace(&["a", "b.c"]));
         let none = Properties::new();
-        let early = store.insert_namespace(&context(), WAREHOUSE, &below, &none).await;
+        let early = store.namespaces().insert_namespace(&context(), WAREHOUSE, &below, &none).await;
         assert_eq!(
             refusal(early),
             (ErrorReason::NoSuchNamespace, "Namespace does not exist: a".into())
         );
         with_namespaces(store, &[&["a"], &["a", "b.c"]]).await;
-        let again = store.insert_namespace(&context(), WAREHOUSE, &above, &none).await;
+        let again = store.namespaces().insert_namespace(&context(), WAREHOUSE, &above, &none).await;
         assert_eq!(
             refusal(again),
             (ErrorReason::AlreadyExists, "Namespace already exists: a".into())
         );
-        let full = store.drop_namespace(&context(), WAREHOUSE, &above).await;
+        let full = store.namespaces().drop_namespace(&context(), WAREHOUSE, &above).await;
         assert_eq!(
             refusal(full),
             (ErrorReason::NamespaceNotEmpty, "Namespace a is not empty".into())
         );
         let inner = table(&["a", "b.c"], "t");
         let new = relation(&inner, RelationKind::View);
-        store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
-        let full = store.drop_namespace(&context(), WAREHOUSE, &below).await;
+        store.relations().insert_relation(&context(), WAREHOUSE, new).await.unwrap();
+        let full = store.namespaces().drop_namespace(&context(), WAREHOUSE, &below).await;
         assert_eq!(refusal(full).0, ErrorReason::NamespaceNotEmpty);
         let what = (RelationKind::View, &inner);
         store
+            .relations()
             .drop_relation(&context(), WAREHOUSE, what.0, what.1, LogAction::DropView)
             .await
             .unwrap();
-        store.drop_namespace(&context(), WAREHOUSE, &below).await.unwrap();
-        store.drop_namespace(&context(), WAREHOUSE, &above).await.unwrap();
-        let gone = store.drop_namespace(&context(), WAREHOUSE, &above).await;
+        store.namespaces().drop_namespace(&context(), WAREHOUSE, &below).await.unwrap();
+        store.namespaces().drop_namespace(&context(), WAREHOUSE, &above).await.unwrap();
+        let gone = store.namespaces().drop_namespace(&context(), WAREHOUSE, &above).await;
         assert_eq!(refusal(gone).0, ErrorReason::NoSuchNamespace);
-        let acts: Vec<_> = store.log(WAREHOUSE, 0, 100).await.unwrap();
+        let acts: Vec<_> = store.change_log().log(WAREHOUSE, 0, 100).await.unwrap();
         let acts: Vec<_> = acts.iter().map(|line| line.act.as_str()).collect();
         let expected = ["create-namespace", "create-namespace", "create-table", "drop-view"];
         assert_eq!(acts, [&expected[..], &["drop-namespace", "drop-namespace"]].concat());
@@ -148,20 +153,20 @@ async fn properties_of_a_namespace_change_together() {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let first = of(&[("x", "1"), ("y", "2")]);
-        store.insert_namespace(&context(), WAREHOUSE, &ident, &first).await.unwrap();
+        store.namespaces().insert_namespace(&context(), WAREHOUSE, &ident, &first).await.unwrap();
         let removals = vec!["x".to_owned(), "z".to_owned()];
         let updates = of(&[("y", "3"), ("w", "4")]);
         let change = PropertiesChange { removals, updates, known_location: None };
-        let done = store.update_namespace(&context(), WAREHOUSE, &ident, change).await;
+        let done = store.namespaces().update_namespace(&context(), WAREHOUSE, &ident, change).await;
         let expected = PropertiesChanged {
             updated: vec!["w".to_owned(), "y".to_owned()],
             removed: vec!["x".to_owned()],
             missing: vec!["z".to_owned()],
         };
         assert_eq!(done.unwrap(), expected);
-        let now = store.namespace(WAREHOUSE, &ident).await.unwrap();
+        let now = store.namespaces().namespace(WAREHOUSE, &ident).await.unwrap();
         assert_eq!(now, Some(of(&[("w", "4"), ("y", "3")])));
-        assert_eq!(store.namespace("wh_2", &ident).await.unwrap(), None);
+        assert_eq!(store.namespaces().namespace("wh_2", &ident).await.unwrap(), None);
         // Its location is changed by who has seen the one that it has.
         for (known, expected) in [
             (Some(Some("file:///w/a")), Some(ErrorReason::CommitFailed)),
@@ -173,7 +178,8 @@ async fn properties_of_a_namespace_change_together() {
             let updates = of(&[("location", "file:///w/b")]);
             let known_location = known.map(|it| it.map(str::to_owned));
             let change = PropertiesChange { updates, known_location, removals: vec![] };
-            let done = store.update_namespace(&context(), WAREHOUSE, &ident, change).await;
+            let done =
+                store.namespaces().update_namespace(&context(), WAREHOUSE, &ident, change).await;
             assert_eq!(done.err().map(|error| error.kind), expected, "{known:?}");
         }
     })
@@ -184,19 +190,20 @@ async fn properties_of_a_namespace_change_together() {
 async fn lists_go_on_where_a_page_ended() {
     check(async |store| {
         with_namespaces(store, &[&["a"], &["b"], &["c"], &["b", "x"], &["b", "y"]]).await;
-        let all = store.namespaces(WAREHOUSE, None, None, None).await.unwrap();
+        let all = store.namespaces().list(WAREHOUSE, None, None, None).await.unwrap();
         assert_eq!(all, [namespace(&["a"]), namespace(&["b"]), namespace(&["c"])]);
-        let rest = store.namespaces(WAREHOUSE, None, Some("a".to_owned()), Some(1)).await.unwrap();
+        let rest =
+            store.namespaces().list(WAREHOUSE, None, Some("a".to_owned()), Some(1)).await.unwrap();
         assert_eq!(rest, [namespace(&["b"])]);
-        let below = store.namespaces(WAREHOUSE, Some(&namespace(&["b"])), None, None).await;
+        let below = store.namespaces().list(WAREHOUSE, Some(&namespace(&["b"])), None, None).await;
         assert_eq!(below.unwrap(), [namespace(&["b", "x"]), namespace(&["b", "y"])]);
-        let none = store.namespaces(WAREHOUSE, Some(&namespace(&["z"])), None, None).await;
+        let none = store.namespaces().list(WAREHOUSE, Some(&namespace(&["z"])), None, None).await;
         assert_eq!(refusal(none).0, ErrorReason::NoSuchNamespace);
         for (name, kind) in
             [("t1", RelationKind::Table), ("t2", RelationKind::Table), ("v", RelationKind::View)]
         {
             let new = relation(&table(&["b"], name), kind);
-            store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
+            store.relations().insert_relation(&context(), WAREHOUSE, new).await.unwrap();
         }
         let ns = namespace(&["b"]);
         for (kind, after, limit, expected) in [
@@ -206,7 +213,7 @@ async fn lists_go_on_where_a_page_ended() {
             (RelationKind::View, None, None, vec!["v"]),
         ] {
             let after = after.map(str::to_owned);
-            let names = store.relations(WAREHOUSE, &ns, kind, after, limit).await.unwrap();
+            let names = store.relations().list(WAREHOUSE, &ns, kind, after, limit).await.unwrap();
             assert_eq!(names, expected);
         }
     })
@@ -219,21 +226,26 @@ async fn a_pointer_moves_only_from_where_it_is_thought_to_be() {
         with_namespaces(store, &[&["a"]]).await;
         let (one, two) = (table(&["a"], "one"), table(&["a"], "two"));
         let new = |ident| relation(ident, RelationKind::Table);
-        let at_one = store.insert_relation(&context(), WAREHOUSE, new(&one)).await.unwrap();
-        let at_two = store.insert_relation(&context(), WAREHOUSE, new(&two)).await.unwrap();
+        let at_one =
+            store.relations().insert_relation(&context(), WAREHOUSE, new(&one)).await.unwrap();
+        let at_two =
+            store.relations().insert_relation(&context(), WAREHOUSE, new(&two)).await.unwrap();
         let swaps = vec![next(&one, &at_one, r#"{"n":2}"#)];
-        let done = store.swap(&context(), WAREHOUSE, swaps, Vec::new()).await.unwrap();
+        let done = store.relations().swap(&context(), WAREHOUSE, swaps, Vec::new()).await.unwrap();
         assert_eq!((done.swapped[0].version, &*done.swapped[0].id), (2, &*at_one.id));
         // Of two together one is stale: neither moves, and nothing new is made.
         let swaps = vec![next(&two, &at_two, "{}"), next(&one, &at_one, "{}")];
         let made = vec![new(&table(&["a"], "three"))];
-        let lost = store.swap(&context(), WAREHOUSE, swaps, made).await;
+        let lost = store.relations().swap(&context(), WAREHOUSE, swaps, made).await;
         assert_eq!(refusal(lost).0, ErrorReason::CommitFailed);
-        assert_eq!(store.pointer(WAREHOUSE, &two).await.unwrap(), Some(at_two));
-        assert_eq!(store.pointer(WAREHOUSE, &table(&["a"], "three")).await.unwrap(), None);
-        let now = store.relation(WAREHOUSE, &one).await.unwrap().unwrap();
+        assert_eq!(store.relations().pointer(WAREHOUSE, &two).await.unwrap(), Some(at_two));
+        assert_eq!(
+            store.relations().pointer(WAREHOUSE, &table(&["a"], "three")).await.unwrap(),
+            None
+        );
+        let now = store.relations().relation(WAREHOUSE, &one).await.unwrap().unwrap();
         assert_eq!(now.document.unwrap(), r#"{"n":2}"#);
-        let log = store.log(WAREHOUSE, 0, 100).await.unwrap();
+        let log = store.change_log().log(WAREHOUSE, 0, 100).await.unwrap();
         let last = log.last().unwrap();
         assert_eq!((&*last.act, last.version), ("update-table", Some(2)));
         assert_eq!(last.previous.as_deref(), Some("file:///w/one/1.json"));
@@ -253,11 +265,11 @@ async fn a_long_document_is_not_kept_in_the_store() {
             let ident = table(&["a"], name);
             let document = Bytes::from(vec![b' '; length]);
             let new = NewRelation { document, ..relation(&ident, RelationKind::Table) };
-            store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
-            let kept = store.relation(WAREHOUSE, &ident).await.unwrap().unwrap();
+            store.relations().insert_relation(&context(), WAREHOUSE, new).await.unwrap();
+            let kept = store.relations().relation(WAREHOUSE, &ident).await.unwrap().unwrap();
             assert_eq!(kept.document.is_some(), is_kept, "{length}");
         }
-        let recent = store.recent(WAREHOUSE, 1000, "", 10).await.unwrap();
+        let recent = store.relations().recent(WAREHOUSE, 1000, "", 10).await.unwrap();
         assert_eq!(recent.len(), 1);
     })
     .await;
@@ -269,20 +281,33 @@ async fn tables_and_views_share_their_names() {
         with_namespaces(store, &[&["a"], &["b"]]).await;
         let (one, two) = (table(&["a"], "one"), table(&["a"], "two"));
         let (as_table, as_view) = (RelationKind::Table, RelationKind::View);
-        store.insert_relation(&context(), WAREHOUSE, relation(&one, as_table)).await.unwrap();
-        store.insert_relation(&context(), WAREHOUSE, relation(&two, as_view)).await.unwrap();
+        store
+            .relations()
+            .insert_relation(&context(), WAREHOUSE, relation(&one, as_table))
+            .await
+            .unwrap();
+        store
+            .relations()
+            .insert_relation(&context(), WAREHOUSE, relation(&two, as_view))
+            .await
+            .unwrap();
         for (ident, kind, message) in [
             (&one, as_table, "Table already exists: a.one"),
             (&one, as_view, "Table with same name already exists: a.one"),
             (&two, as_view, "View already exists: a.two"),
             (&two, as_table, "View with same name already exists: a.two"),
         ] {
-            let result = store.insert_relation(&context(), WAREHOUSE, relation(ident, kind)).await;
+            let result = store
+                .relations()
+                .insert_relation(&context(), WAREHOUSE, relation(ident, kind))
+                .await;
             assert_eq!(refusal(result), (ErrorReason::AlreadyExists, message.to_owned()));
         }
         let elsewhere = table(&["z"], "one");
-        let orphan =
-            store.insert_relation(&context(), WAREHOUSE, relation(&elsewhere, as_table)).await;
+        let orphan = store
+            .relations()
+            .insert_relation(&context(), WAREHOUSE, relation(&elsewhere, as_table))
+            .await;
         assert_eq!(refusal(orphan).1, "Namespace does not exist: z");
         for (kind, from, to, expected) in [
             (as_table, &one, &two, "Cannot rename a.one to a.two. View already exists"),
@@ -291,16 +316,23 @@ async fn tables_and_views_share_their_names() {
             (as_table, &two, &one, "Table does not exist: a.two"),
             (as_view, &one, &two, "View does not exist: a.one"),
         ] {
-            let result = store.rename_relation(&context(), WAREHOUSE, kind, from, to).await;
+            let result =
+                store.relations().rename_relation(&context(), WAREHOUSE, kind, from, to).await;
             assert_eq!(refusal(result).1, expected);
         }
         let to = table(&["b"], "other");
-        let before = store.pointer(WAREHOUSE, &one).await.unwrap();
-        store.rename_relation(&context(), WAREHOUSE, as_table, &one, &to).await.unwrap();
-        assert_eq!(store.pointer(WAREHOUSE, &one).await.unwrap(), None);
-        assert_eq!(store.pointer(WAREHOUSE, &to).await.unwrap(), before);
-        let gone =
-            store.drop_relation(&context(), WAREHOUSE, as_view, &to, LogAction::DropView).await;
+        let before = store.relations().pointer(WAREHOUSE, &one).await.unwrap();
+        store
+            .relations()
+            .rename_relation(&context(), WAREHOUSE, as_table, &one, &to)
+            .await
+            .unwrap();
+        assert_eq!(store.relations().pointer(WAREHOUSE, &one).await.unwrap(), None);
+        assert_eq!(store.relations().pointer(WAREHOUSE, &to).await.unwrap(), before);
+        let gone = store
+            .relations()
+            .drop_relation(&context(), WAREHOUSE, as_view, &to, LogAction::DropView)
+            .await;
         assert_eq!(refusal(gone).1, "View does not exist: b.other");
     })
     .await;
@@ -313,9 +345,9 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
         let ident = table(&["a"], "t");
         let base = "file:///w/x%y/".to_owned();
         let new = NewRelation { base, ..relation(&ident, RelationKind::Table) };
-        let made = store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
-        assert!(store.is_pointed_at("file:///w/t/1.json", "").await.unwrap());
-        assert!(!store.is_pointed_at("file:///w/t/2.json", "").await.unwrap());
+        let made = store.relations().insert_relation(&context(), WAREHOUSE, new).await.unwrap();
+        assert!(store.relations().is_pointed_at("file:///w/t/1.json", "").await.unwrap());
+        assert!(!store.relations().is_pointed_at("file:///w/t/2.json", "").await.unwrap());
         for (place, expected) in [
             ("file:///w/x%y", true),
             ("/w/x%y/", true),
@@ -323,9 +355,17 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
             ("file:///w", false),
             ("file:///w/x%yz", false),
         ] {
-            assert_eq!(store.is_within_another(place).await.unwrap(), expected, "{place}");
-            assert_eq!(store.is_place_of(place, &made.id).await.unwrap(), expected, "{place}");
-            assert!(!store.is_place_of(place, "another").await.unwrap(), "{place}");
+            assert_eq!(
+                store.locations().is_within_another(place).await.unwrap(),
+                expected,
+                "{place}"
+            );
+            assert_eq!(
+                store.locations().is_place_of(place, &made.id).await.unwrap(),
+                expected,
+                "{place}"
+            );
+            assert!(!store.locations().is_place_of(place, "another").await.unwrap(), "{place}");
         }
         for (base, expected) in [
             ("file:///w/x%y", true),
@@ -340,8 +380,8 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
             ("file:///w/X%Y", false),
             ("file:///W", false),
         ] {
-            assert_eq!(store.is_shared(base, "").await.unwrap(), expected, "{base}");
-            assert!(!store.is_shared(base, &made.id).await.unwrap(), "{base}");
+            assert_eq!(store.locations().is_shared(base, "").await.unwrap(), expected, "{base}");
+            assert!(!store.locations().is_shared(base, &made.id).await.unwrap(), "{base}");
         }
     })
     .await;
@@ -354,15 +394,15 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         let ident = table(&["a"], "t");
         let places = vec!["file:///p/one/".to_owned()];
         let new = NewRelation { places, ..relation(&ident, RelationKind::Table) };
-        let made = store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
+        let made = store.relations().insert_relation(&context(), WAREHOUSE, new).await.unwrap();
         let places = vec!["file:/p/one".to_owned(), "file:///p/two".to_owned()];
         let base = "file:///moved".to_owned();
         let swap = PointerSwap { base, places, ..next(&ident, &made, "{}") };
-        store.swap(&context(), WAREHOUSE, vec![swap], Vec::new()).await.unwrap();
+        store.relations().swap(&context(), WAREHOUSE, vec![swap], Vec::new()).await.unwrap();
         let check = async |expected: &[bool; 4], own: &str| {
             let all = ["file:///w/t/data", "file:///p/one", "file:///p/two/x", "file:///moved"];
             for (place, expected) in all.into_iter().zip(expected) {
-                let found = store.is_shared(place, own).await.unwrap();
+                let found = store.locations().is_shared(place, own).await.unwrap();
                 assert_eq!(found, *expected, "{place} but for {own:?}");
             }
         };
@@ -373,28 +413,35 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         let set_aside = async || {
             let what = (as_table, &ident);
             store
+                .dropped_relations()
                 .set_aside(&context(), WAREHOUSE, what.0, what.1, LogAction::DropTable, keep)
                 .await
                 .unwrap();
         };
         set_aside().await;
         check(&[true; 4], "").await;
-        store.undrop(&context(), WAREHOUSE, &made.id, &ident).await.unwrap();
+        store.dropped_relations().undrop(&context(), WAREHOUSE, &made.id, &ident).await.unwrap();
         check(&[true; 4], "").await;
         set_aside().await;
         let again = relation(&ident, as_table);
-        let again = store.register_dropped(&context(), WAREHOUSE, again, &made.id).await.unwrap();
+        let again = store
+            .dropped_relations()
+            .register_dropped(&context(), WAREHOUSE, again, &made.id)
+            .await
+            .unwrap();
         check(&[true; 4], &made.id).await;
         check(&[false; 4], &again.id).await;
         set_aside().await;
-        let dropped = store.dropped_as(WAREHOUSE, &again.id).await.unwrap().remove(0);
-        store.forget_dropped(&context(), WAREHOUSE, &dropped).await.unwrap();
+        let dropped =
+            store.dropped_relations().dropped_as(WAREHOUSE, &again.id).await.unwrap().remove(0);
+        store.dropped_relations().forget_dropped(&context(), WAREHOUSE, &dropped).await.unwrap();
         check(&[false; 4], "").await;
         let new = relation(&ident, as_table);
-        store.insert_relation(&context(), WAREHOUSE, new).await.unwrap();
+        store.relations().insert_relation(&context(), WAREHOUSE, new).await.unwrap();
         check(&[true, false, false, false], "").await;
         let what = (as_table, &ident);
         store
+            .relations()
             .drop_relation(&context(), WAREHOUSE, what.0, what.1, LogAction::DropTable)
             .await
             .unwrap();
@@ -409,29 +456,34 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
         let key = Uuid::v7(clock::wall_ms()).unwrap();
         let keyed = ChangeContext { key: Some((key, [7; 32])), ..context() };
         let (ident, none) = (namespace(&["a"]), Properties::new());
-        assert_eq!(store.remembered("someone", key).await.unwrap(), None);
-        store.insert_namespace(&keyed, WAREHOUSE, &ident, &none).await.unwrap();
+        assert_eq!(store.change_log().remembered("someone", key).await.unwrap(), None);
+        store.namespaces().insert_namespace(&keyed, WAREHOUSE, &ident, &none).await.unwrap();
         let done = IdempotentOutcome { hash: vec![7; 32], refused: None };
-        assert_eq!(store.remembered("someone", key).await.unwrap(), Some(done));
-        assert_eq!(store.remembered("other", key).await.unwrap(), None);
+        assert_eq!(store.change_log().remembered("someone", key).await.unwrap(), Some(done));
+        assert_eq!(store.change_log().remembered("other", key).await.unwrap(), None);
         // The same key again changes nothing, whatever it is for.
         let second = namespace(&["b"]);
-        let again = store.insert_namespace(&keyed, WAREHOUSE, &second, &none).await;
+        let again = store.namespaces().insert_namespace(&keyed, WAREHOUSE, &second, &none).await;
         assert_eq!(refusal(again).0, ErrorReason::CommitFailed);
-        assert_eq!(store.namespace(WAREHOUSE, &second).await.unwrap(), None);
+        assert_eq!(store.namespaces().namespace(WAREHOUSE, &second).await.unwrap(), None);
 
         let refused = ChangeContext {
             key: Some((Uuid::v7(clock::wall_ms()).unwrap(), [8; 32])),
             ..context()
         };
         let error = CatalogError::new(ErrorReason::AlreadyExists, "Namespace already exists: a");
-        store.remember_refusal(&refused, &error).await.unwrap();
-        store.remember_refusal(&refused, &error).await.unwrap();
-        let found = store.remembered("someone", refused.key.unwrap().0).await.unwrap().unwrap();
+        store.change_log().remember_refusal(&refused, &error).await.unwrap();
+        store.change_log().remember_refusal(&refused, &error).await.unwrap();
+        let found = store
+            .change_log()
+            .remembered("someone", refused.key.unwrap().0)
+            .await
+            .unwrap()
+            .unwrap();
         let expected = (ErrorReason::AlreadyExists, "Namespace already exists: a".to_owned());
         assert_eq!(found.refused, Some(expected));
-        assert_eq!(store.forget_keys(NOW).await.unwrap(), 0);
-        assert_eq!(store.forget_keys(NOW + 1).await.unwrap(), 2);
+        assert_eq!(store.change_log().forget_keys(NOW).await.unwrap(), 0);
+        assert_eq!(store.change_log().forget_keys(NOW + 1).await.unwrap(), 2);
     })
     .await;
 }
@@ -439,16 +491,19 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
 #[tokio::test]
 async fn a_warehouse_is_the_same_one_at_another_root() {
     check(async |store| {
-        let before = store.warehouses_version(Duration::ZERO).await.unwrap();
-        let main = async || store.warehouses().await.unwrap().pop().unwrap();
-        store.ensure_warehouse("main", "file:///a", NOW).await.unwrap();
+        let before = store.warehouses().warehouses_version(Duration::ZERO).await.unwrap();
+        let main = async || store.warehouses().list().await.unwrap().pop().unwrap();
+        store.warehouses().ensure_warehouse("main", "file:///a", NOW).await.unwrap();
         let made = main().await;
         for _ in 0..2 {
-            store.ensure_warehouse("main", "file:///b", NOW).await.unwrap();
+            store.warehouses().ensure_warehouse("main", "file:///b", NOW).await.unwrap();
             let again = main().await;
             assert_eq!((&*again.root, &again.id), ("file:///b", &made.id));
-            assert_eq!(store.warehouses().await.unwrap().len(), 2);
-            assert_eq!(store.warehouses_version(Duration::ZERO).await.unwrap(), before + 2);
+            assert_eq!(store.warehouses().list().await.unwrap().len(), 2);
+            assert_eq!(
+                store.warehouses().warehouses_version(Duration::ZERO).await.unwrap(),
+                before + 2
+            );
         }
     })
     .await;
@@ -470,13 +525,13 @@ async fn a_job_that_is_over_stays_so_whatever_was_under_way() {
     check(async |store| {
         let (row, running) = job(1, "running");
         let (_, done) = job(1, "done");
-        store.insert_job(row, running.figures.clone(), 0).await.unwrap();
-        let seen = async || store.job("mj_1").await.unwrap().unwrap();
-        assert!(!store.beat_job("mj_1", running.clone(), NOW + 1).await.unwrap());
+        store.jobs().insert_job(row, running.figures.clone(), 0).await.unwrap();
+        let seen = async || store.jobs().job("mj_1").await.unwrap().unwrap();
+        assert!(!store.jobs().beat_job("mj_1", running.clone(), NOW + 1).await.unwrap());
         assert_eq!((seen().await.report, seen().await.beat_ms), (running.report.clone(), NOW + 1));
-        store.beat_job("mj_1", done.clone(), NOW + 2).await.unwrap();
+        store.jobs().beat_job("mj_1", done.clone(), NOW + 2).await.unwrap();
         // A beat that had begun before, and is run again after a conflict.
-        store.beat_job("mj_1", running, NOW + 1).await.unwrap();
+        store.jobs().beat_job("mj_1", running, NOW + 1).await.unwrap();
         assert_eq!((seen().await.report, seen().await.beat_ms), (done.report, NOW + 2));
     })
     .await;
@@ -489,10 +544,10 @@ async fn jobs_that_are_over_make_room_at_once_and_are_listed_in_figures() {
         let keep = async |numbers: std::ops::Range<u64>, state: &str| {
             for number in numbers {
                 let (row, text) = job(number, state);
-                store.insert_job(row, text.figures.clone(), NOW).await.unwrap();
-                store.beat_job(&format!("mj_{number}"), text, NOW + number).await.unwrap();
+                store.jobs().insert_job(row, text.figures.clone(), NOW).await.unwrap();
+                store.jobs().beat_job(&format!("mj_{number}"), text, NOW + number).await.unwrap();
             }
-            store.jobs(WAREHOUSE, 1000).await.unwrap()
+            store.jobs().list(WAREHOUSE, 1000).await.unwrap()
         };
         let under_way = keep(0..2, "running").await;
         assert_eq!(under_way.len(), 2);
@@ -501,11 +556,11 @@ async fn jobs_that_are_over_make_room_at_once_and_are_listed_in_figures() {
         assert_eq!(listed.len(), usize::try_from(most).unwrap() + 2);
         let (last, done) = job(most * 2 - 1, "done");
         assert_eq!((&*listed[0].id, &listed[0].report), (&*last.id, &done.figures));
-        assert_eq!(store.job(&last.id).await.unwrap().unwrap().report, done.report);
-        store.delete_warehouse(WAREHOUSE, "first").await.unwrap();
-        assert_eq!(store.jobs(WAREHOUSE, 1000).await.unwrap(), []);
+        assert_eq!(store.jobs().job(&last.id).await.unwrap().unwrap().report, done.report);
+        store.warehouses().delete_warehouse(WAREHOUSE, "first").await.unwrap();
+        assert_eq!(store.jobs().list(WAREHOUSE, 1000).await.unwrap(), []);
         let (row, text) = job(999, "running");
-        let late = store.insert_job(row, text.figures, NOW).await.unwrap_err();
+        let late = store.jobs().insert_job(row, text.figures, NOW).await.unwrap_err();
         assert_eq!(late.kind, ErrorReason::NoSuchWarehouse);
     })
     .await;

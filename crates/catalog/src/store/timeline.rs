@@ -8,7 +8,8 @@
 
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
-use super::handle::{CatalogStore, ms};
+use super::handle::ms;
+use super::log::ChangeLogStore;
 use crate::error::{CatalogError, ErrorReason, Result, database_failure};
 
 /// Name of the service that owns the tables.
@@ -204,25 +205,25 @@ pub fn too_old(bounds: TimelineBounds) -> CatalogError {
     CatalogError::new(ErrorReason::Gone, message)
 }
 
-impl CatalogStore {
+impl ChangeLogStore<'_> {
     /// Returns how far the log goes back, and how far on.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn log_bounds(&self) -> Result<TimelineBounds> {
+    pub async fn log_bounds(self) -> Result<TimelineBounds> {
         self.number_lines().await?;
-        self.store().read("catalog.log_bounds", bounds).await
+        self.0.store().read("catalog.log_bounds", bounds).await
     }
 
     /// Numbers lines that can be seen and have no number yet, where writing them does not do it.
     ///
     /// # Errors
     /// When the store cannot be used.
-    pub(super) async fn number_lines(&self) -> Result<()> {
-        if !self.is_shared_by_servers() {
+    pub(super) async fn number_lines(self) -> Result<()> {
+        if !self.0.is_shared_by_servers() {
             return Ok(());
         }
-        let is_done = self.store().read("catalog.unnumbered", |it| {
+        let is_done = self.0.store().read("catalog.unnumbered", |it| {
             let sql = "SELECT seq FROM catalog_log WHERE pos IS NULL LIMIT 1";
             Ok(it.query_one(sql, &[])?.is_none())
         });
@@ -230,7 +231,12 @@ impl CatalogStore {
             return Ok(());
         }
         loop {
-            match self.store().sql_store().transact_idempotent("catalog.number", number_some).await
+            match self
+                .0
+                .store()
+                .sql_store()
+                .transact_idempotent("catalog.number", number_some)
+                .await
             {
                 Ok(count) if i64::try_from(count).is_ok_and(|count| count < STEP) => return Ok(()),
                 Ok(_) => {}
@@ -249,11 +255,12 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written. What was removed before is gone.
-    pub async fn trim_log(&self, before_ms: u64) -> Result<u64> {
+    pub async fn trim_log(self, before_ms: u64) -> Result<u64> {
         self.number_lines().await?;
         let mut all = 0;
         loop {
             let removed = self
+                .0
                 .store()
                 .transact_idempotent("catalog.trim_log", move |it| trim_some(it, before_ms));
             let removed = removed.await?;

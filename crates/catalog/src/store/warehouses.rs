@@ -3,6 +3,7 @@
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::handle::{CatalogStore, ms};
+use super::storage::WarehouseStore;
 use super::storage::{self, StorageRow};
 use crate::error::{CatalogError, Result};
 use crate::warehouse::TableLocation;
@@ -78,13 +79,13 @@ pub fn warehouse_locations(
     Ok(rows.collect())
 }
 
-impl CatalogStore {
+impl WarehouseStore<'_> {
     /// All warehouses.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn warehouses(&self) -> Result<Vec<WarehouseRow>> {
-        self.store.read("catalog.warehouses", |it| read(it)).await
+    pub async fn list(self) -> Result<Vec<WarehouseRow>> {
+        self.0.store.read("catalog.warehouses", |it| read(it)).await
     }
 
     /// The warehouse of this name, which is made when there is none. One that the configuration has
@@ -93,10 +94,10 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn ensure_warehouse(&self, name: &str, root: &str, now_ms: u64) -> Result<()> {
-        let id = self.ids.next("wh_");
+    pub async fn ensure_warehouse(self, name: &str, root: &str, now_ms: u64) -> Result<()> {
+        let id = self.0.ids.next("wh_");
         let (name, root) = (name.to_owned(), root.to_owned());
-        let written = self.store.transact_idempotent("catalog.ensure_warehouse", move |it| {
+        let written = self.0.store.transact_idempotent("catalog.ensure_warehouse", move |it| {
             let sql = "INSERT INTO catalog_warehouses (id, name, root, created_ms) \
                 VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
             let new =

@@ -28,7 +28,11 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         let (from, to) = (ident("t"), ident("u"));
         let names = (&from, &to);
         let kind = RelationKind::Table;
-        catalog.rename_relation(&context(), "wh_1", kind, names.0, names.1).await.unwrap();
+        catalog
+            .relations()
+            .rename_relation(&context(), "wh_1", kind, names.0, names.1)
+            .await
+            .unwrap();
         make_table(&catalog, "t").await;
         access.refresh().await.unwrap();
         assert!(may("u") && !may("t"));
@@ -37,6 +41,7 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
 
         let dropped = (kind, &to);
         catalog
+            .relations()
             .drop_relation(&context(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
             .await
             .unwrap();
@@ -52,12 +57,13 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
             let ident = ident(name);
             let dropped = (kind, &ident);
             catalog
+                .relations()
                 .drop_relation(&context(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
                 .await
                 .unwrap();
         }
         let namespace = NamespaceIdent::new(["n"]).unwrap();
-        catalog.drop_namespace(&context(), "wh_1", &namespace).await.unwrap();
+        catalog.namespaces().drop_namespace(&context(), "wh_1", &namespace).await.unwrap();
         make_namespace(&catalog, "n").await;
         access.refresh().await.unwrap();
         assert!(!may("t"));
@@ -97,6 +103,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         let keep = DropMode { until_ms: u64::MAX / 2, purge: true };
         let what = (kind, &t);
         let old = catalog
+            .dropped_relations()
             .set_aside(&context(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
             .await
             .unwrap();
@@ -110,9 +117,13 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
             document: "{}".into(),
             act: LogAction::RegisterTable,
         };
-        let made = catalog.register_dropped(&context(), "wh_1", new(), &old.id).await.unwrap();
+        let made = catalog
+            .dropped_relations()
+            .register_dropped(&context(), "wh_1", new(), &old.id)
+            .await
+            .unwrap();
         assert_ne!(made.id, old.id);
-        assert_eq!(catalog.dropped_as("wh_1", &old.id).await.unwrap(), []);
+        assert_eq!(catalog.dropped_relations().dropped_as("wh_1", &old.id).await.unwrap(), []);
         access.refresh().await.unwrap();
         assert_eq!(access.grants(&operator(), &warehouse, None).await.unwrap(), [right]);
         assert_eq!(access.policies(&operator(), &warehouse).unwrap().len(), 1);
@@ -121,15 +132,17 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
 
         // Whoever is faster has it: who purges it, or who brings it back.
         let old = catalog
+            .dropped_relations()
             .set_aside(&context(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
             .await
             .unwrap();
-        catalog.take_dropped(&old.id, 5).await.unwrap();
+        catalog.dropped_relations().take_dropped(&old.id, 5).await.unwrap();
         for gone in [&*old.id, "tb_none"] {
-            let refused = catalog.register_dropped(&context(), "wh_1", new(), gone).await;
+            let refused =
+                catalog.dropped_relations().register_dropped(&context(), "wh_1", new(), gone).await;
             assert_eq!(refused.unwrap_err().kind, ErrorReason::CommitFailed);
         }
-        assert!(catalog.pointer("wh_1", &t).await.unwrap().is_none());
+        assert!(catalog.relations().pointer("wh_1", &t).await.unwrap().is_none());
     })
     .await;
 }

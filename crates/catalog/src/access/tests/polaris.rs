@@ -154,7 +154,7 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
             document: "{}".into(),
             act: LogAction::CreateView,
         };
-        catalog.insert_relation(&context(), "wh_1", new).await.unwrap();
+        catalog.relations().insert_relation(&context(), "wh_1", new).await.unwrap();
         access.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
         let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
         let on_view = PrincipalGrant {
@@ -165,22 +165,29 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
         let views = access.granted_views(&warehouse, &principal).await.unwrap();
         assert_eq!(views, [("n".to_owned(), "v".to_owned())]);
         let (kind_of, v) = (RelationKind::View, ident("v"));
-        catalog.drop_relation(&context(), "wh_1", kind_of, &v, LogAction::DropView).await.unwrap();
+        catalog
+            .relations()
+            .drop_relation(&context(), "wh_1", kind_of, &v, LogAction::DropView)
+            .await
+            .unwrap();
         let namespace = NamespaceIdent::new(["n"]).unwrap();
-        catalog.drop_namespace(&context(), "wh_1", &namespace).await.unwrap();
+        catalog.namespaces().drop_namespace(&context(), "wh_1", &namespace).await.unwrap();
 
         // Its version moves with what is said of it.
-        let row = catalog.warehouses().await.unwrap().remove(0);
+        let row = catalog.warehouses().list().await.unwrap().remove(0);
         let change = |version| Some(EntityChange { version, properties: Some(properties("k")) });
         let update = async |version| {
-            catalog.update_warehouse(row.clone(), None, Vec::new(), change(version)).await
+            catalog
+                .warehouses()
+                .update_warehouse(row.clone(), None, Vec::new(), change(version))
+                .await
         };
         update(1).await.unwrap();
         assert_eq!(kind(update(1).await), ErrorReason::CommitFailed);
         let key = EntityKey::warehouse("wh_1");
         let found = access.entity(key.clone()).await.unwrap();
         assert_eq!((found.properties, found.version), (properties("k"), 2));
-        catalog.delete_warehouse("wh_1", "main").await.unwrap();
+        catalog.warehouses().delete_warehouse("wh_1", "main").await.unwrap();
         assert_eq!(access.entity(key).await.unwrap().version, 1);
         assert!(access.entities(EntityKind::CatalogRole, "wh_1").await.unwrap().is_empty());
         access.refresh().await.unwrap();

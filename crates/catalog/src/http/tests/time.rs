@@ -103,7 +103,7 @@ fn changes_come_on_a_websocket_as_well() {
     server.fill("m", "u");
     assert_eq!((&socket.json()["seq"], &socket.json()["seq"]), (&json!(3), &json!(4)));
     let store = server.catalog.store().clone();
-    server.runtime.block_on(store.trim_log(u64::MAX / 2)).unwrap();
+    server.runtime.block_on(store.change_log().trim_log(u64::MAX / 2)).unwrap();
     let late = server.authorized(&format!("{CHANGES}?after=1"));
     assert_refused(&server.client.websocket_by(&late).unwrap_err(), 410, "GoneException");
     socket.writer().close(1000).unwrap();

@@ -266,7 +266,7 @@ async fn metadata_files_go_that_no_version_and_no_log_leads_to() {
         // The log leads to the older ones, for as long as it is kept.
         stage.commit(&t, &setting("write.metadata.previous-versions-max", "1")).await.unwrap();
         assert_eq!(stage.maintain(request.clone()).await.files, 1, "what was coming never came");
-        stage.catalog.store().trim_log(u64::MAX / 2).await.unwrap();
+        stage.catalog.store().change_log().trim_log(u64::MAX / 2).await.unwrap();
         assert_eq!(stage.maintain(request).await.files, 2);
         stage.load(&t).await.unwrap();
     })
@@ -421,7 +421,7 @@ async fn metadata_files_stay_that_the_log_names_of_a_table_with_another_id() {
             .unwrap();
         let request = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
         assert_eq!(stage.maintain(request.clone()).await.files, 0, "the past can be shown");
-        stage.catalog.store().trim_log(u64::MAX / 2).await.unwrap();
+        stage.catalog.store().change_log().trim_log(u64::MAX / 2).await.unwrap();
         assert_eq!(stage.maintain(request).await.files, 1);
     })
     .await;

@@ -51,7 +51,7 @@ async fn what_was_dropped_comes_back_with_its_files_under_any_free_name() {
         assert_eq!(refusal(stage.load(&t).await).0, ErrorReason::NoSuchTable);
         assert!(stage.path(location(&first)).exists(), "it can come back, so its files stay");
         let store = stage.catalog.store();
-        assert!(store.is_shared(&first.table().unwrap().location, "").await.unwrap());
+        assert!(store.locations().is_shared(&first.table().unwrap().location, "").await.unwrap());
         let found = stage.dropped().await;
         assert_eq!((found.len(), &found[0].ident, found[0].keep.purge), (1, &t, true));
         stage.table(&t).await;
@@ -126,7 +126,11 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
             let (keep, context) =
                 (DropMode { until_ms, purge }, stage.call().context(node::clock::wall_ms()));
             let (store, id) = (stage.catalog.store(), stage.warehouse.id());
-            store.set_aside(&context, id, TABLE, &t, LogAction::DropTable, keep).await.unwrap();
+            store
+                .dropped_relations()
+                .set_aside(&context, id, TABLE, &t, LogAction::DropTable, keep)
+                .await
+                .unwrap();
             stage.catalog.0.entries.forget(&stage.warehouse, &t);
             entries.push(entry);
         }
@@ -168,10 +172,15 @@ async fn what_is_being_purged_does_not_come_back() {
         let t = ident(&["a"], "t");
         let id = stage.table(&t).await.pointer.as_ref().unwrap().id.clone();
         stage.drop(&t, true).await.unwrap();
-        stage.catalog.store().take_dropped(&id, 5).await.unwrap();
+        stage.catalog.store().dropped_relations().take_dropped(&id, 5).await.unwrap();
         assert_eq!(refusal(stage.undrop(&id, None).await).0, ErrorReason::NotFound);
         let context = stage.call().context(node::clock::wall_ms());
-        let undrop = stage.catalog.store().undrop(&context, stage.warehouse.id(), &id, &t).await;
+        let undrop = stage
+            .catalog
+            .store()
+            .dropped_relations()
+            .undrop(&context, stage.warehouse.id(), &id, &t)
+            .await;
         assert_eq!(refusal(undrop).0, ErrorReason::NotFound);
     })
     .await;
@@ -349,7 +358,7 @@ async fn the_past_is_as_it_was_after_every_change() {
         let gone =
             catalog.history().load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(2)).await;
         assert_eq!(refusal(gone).0, ErrorReason::Gone);
-        assert_eq!(catalog.store().trim_log(u64::MAX / 2).await.unwrap(), 14);
+        assert_eq!(catalog.store().change_log().trim_log(u64::MAX / 2).await.unwrap(), 14);
         let gone =
             catalog.history().load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(13)).await;
         assert_eq!(refusal(gone).0, ErrorReason::Gone);
@@ -600,23 +609,25 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
             let ident = NamespaceIdent::new([format!("n{number}")]).unwrap();
             let context = ChangeContext { now_ms, ..stage.call().context(node::clock::wall_ms()) };
             let (id, none) = (stage.warehouse.id(), Properties::new());
-            store.insert_namespace(&context, id, &ident, &none).await.unwrap();
+            store.namespaces().insert_namespace(&context, id, &ident, &none).await.unwrap();
         }
         // The third was stamped earlier than the second, and is as young in the order of commits.
-        assert_eq!(store.trim_log(25).await.unwrap(), 1);
+        assert_eq!(store.change_log().trim_log(25).await.unwrap(), 1);
         let numbers: Vec<_> = stage.all_changes(1).await.iter().map(|it| it.seq).collect();
         assert_eq!(numbers, [2, 3, 4]);
-        assert_eq!(store.trim_log(25).await.unwrap(), 0);
+        assert_eq!(store.change_log().trim_log(25).await.unwrap(), 0);
         // What was removed is older than these times, so they are known; before, nobody knows.
         let at = async |ms| {
-            let found =
-                store.namespaces_at(stage.warehouse.id(), None, TimelineMoment::Time(ms)).await;
+            let found = store
+                .past()
+                .namespaces_at(stage.warehouse.id(), None, TimelineMoment::Time(ms))
+                .await;
             found.map(|it| it.0.len()).map_err(|error| error.kind)
         };
         let found = [at(9).await, at(10).await, at(15).await, at(25).await, at(50).await];
         assert_eq!(found, [Err(ErrorReason::Gone), Ok(1), Ok(1), Ok(3), Ok(4)]);
         // All are removed, of which the last is of 40.
-        assert_eq!(store.trim_log(50).await.unwrap(), 3);
+        assert_eq!(store.change_log().trim_log(50).await.unwrap(), 3);
         let found = [at(35).await, at(39).await, at(40).await];
         assert_eq!(found, [Err(ErrorReason::Gone), Err(ErrorReason::Gone), Ok(4)]);
     })
@@ -679,7 +690,10 @@ async fn a_purge_that_was_broken_off_keeps_the_place_and_is_finished_by_a_sweep(
         let left = stage.dropped().await;
         assert!(left.len() == 1 && left[0].is_purging && left[0].has_begun, "{left:?}");
         let store = stage.catalog.store();
-        assert!(store.is_shared(&base, "").await.unwrap(), "nothing else is made there");
+        assert!(
+            store.locations().is_shared(&base, "").await.unwrap(),
+            "nothing else is made there"
+        );
         std::fs::remove_dir_all(&deep).unwrap();
         // It may be gone already, or not.
         drop(std::fs::remove_file(stage.path(location(&entry))));
@@ -691,10 +705,10 @@ async fn a_purge_that_was_broken_off_keeps_the_place_and_is_finished_by_a_sweep(
             0,
             "somebody has it in hand"
         );
-        store.renew_dropped(id, 1).await.unwrap();
+        store.dropped_relations().renew_dropped(id, 1).await.unwrap();
         assert_eq!(stage.catalog.dropped().sweep().await.unwrap().purged, 1);
         assert!(!stage.path(&base).exists() && stage.dropped().await.is_empty());
-        assert!(!store.begin_purge(id).await.unwrap(), "it is gone");
+        assert!(!store.dropped_relations().begin_purge(id).await.unwrap(), "it is gone");
     })
     .await;
 }
@@ -711,6 +725,7 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
                 (DropMode { until_ms, purge: true }, stage.call().context(node::clock::wall_ms()));
             let what = (TABLE, &t);
             store
+                .dropped_relations()
                 .set_aside(&context, warehouse.id(), what.0, what.1, LogAction::DropTable, keep)
                 .await
                 .unwrap();
@@ -739,10 +754,10 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
             // Others would have it each time, but for who renews it.
             let mut now_ms = 10_000;
             let is_others = async |now_ms| {
-                let taken = store.take_expired(now_ms, 500, 9).await.unwrap();
+                let taken = store.dropped_relations().take_expired(now_ms, 500, 9).await.unwrap();
                 taken.iter().any(|(_, it)| it.pointer.id == one.pointer.id)
             };
-            store.renew_dropped(&one.pointer.id, 1).await.unwrap();
+            store.dropped_relations().renew_dropped(&one.pointer.id, 1).await.unwrap();
             while is_others(now_ms).await {
                 now_ms += 10_000;
             }

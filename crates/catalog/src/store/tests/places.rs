@@ -54,17 +54,17 @@ async fn check_old(url: StoreUrl, steps: usize) {
         ("file:///w/ä/t2", "", false),
         ("file:///w/a", "", false),
     ] {
-        let found = store.is_shared(place, other).await.unwrap();
+        let found = store.locations().is_shared(place, other).await.unwrap();
         assert_eq!(found, expected, "{steps} {place} {other:?}");
     }
-    assert!(store.is_place_of("file:///w/ä/t/data", "tb_1").await.unwrap());
+    assert!(store.locations().is_place_of("file:///w/ä/t/data", "tb_1").await.unwrap());
     let ident = table(&["a"], "back");
-    store.undrop(&context(), WAREHOUSE, "tb_2", &ident).await.unwrap();
+    store.dropped_relations().undrop(&context(), WAREHOUSE, "tb_2", &ident).await.unwrap();
     let new = NewRelation {
         base: "file:///w/ä/d/in".to_owned(),
         ..relation(&table(&["a"], "n"), RelationKind::Table)
     };
-    let refused = store.insert_relation(&context(), WAREHOUSE, new).await;
+    let refused = store.relations().insert_relation(&context(), WAREHOUSE, new).await;
     assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     store.store.sql_store().close().await;
 }
@@ -102,13 +102,13 @@ async fn places_are_found_whatever_order_a_database_has_for_texts() {
         created_ms: NOW,
         storage: None,
     };
-    store.insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
+    store.warehouses().insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
     with_namespaces(&store, &[&["a"]]).await;
     let place = |at: &str, name: &str| NewRelation {
         base: format!("file:///w/{at}"),
         ..relation(&table(&["a"], name), RelationKind::Table)
     };
-    store.insert_relation(&context(), WAREHOUSE, place("x/y", "t")).await.unwrap();
+    store.relations().insert_relation(&context(), WAREHOUSE, place("x/y", "t")).await.unwrap();
     for (at, expected) in [
         ("x", Some(ErrorReason::Forbidden)),
         ("x/y", Some(ErrorReason::Forbidden)),
@@ -120,7 +120,7 @@ async fn places_are_found_whatever_order_a_database_has_for_texts() {
         ("x/Y", None),
     ] {
         let name = at.replace('/', "_");
-        let made = store.insert_relation(&context(), WAREHOUSE, place(at, &name)).await;
+        let made = store.relations().insert_relation(&context(), WAREHOUSE, place(at, &name)).await;
         assert_eq!(made.err().map(|it| it.kind), expected, "{at}");
     }
     store.store.sql_store().close().await;
