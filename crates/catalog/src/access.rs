@@ -55,29 +55,33 @@ use tokio::sync::{Semaphore, watch};
 
 pub use self::attempts::{WRONG_SECRET_FORGIVEN, WRONG_SECRETS_MAX};
 pub use self::audit::{
-    AuditLine, AuditPage, CatalogAuditFilter, CatalogAuditLimits, RequestOrigin,
+    AccessAudit, AuditLine, AuditPage, CatalogAuditFilter, CatalogAuditLimits, RequestOrigin,
     STRANGERS_PER_SECOND_MAX, WAITING_MAX, WRITE_INTERVAL,
 };
 pub use self::catalog_roles::{
-    CATALOG_ROLES_MAX, CatalogRoleRecord, HOLDERS_MAX, catalog_role_principal,
+    CATALOG_ROLES_MAX, CatalogRoleRecord, CatalogRoleRegistry, HOLDERS_MAX, catalog_role_principal,
 };
-pub use self::clients::{CLIENTS_MAX, ClientRecord, GRACE_MAX, NewSecret};
-pub use self::entities::{ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX};
+pub use self::clients::{CLIENTS_MAX, ClientRecord, ClientRegistry, GRACE_MAX, NewSecret};
+pub use self::entities::{ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX, EntityRegistry};
 pub use self::grants::{GRANTS_MAX, PrincipalGrant, RightSet};
 pub use self::guests::{GuestRights, TemporaryPrincipal};
 pub use self::keys::{
-    KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewApiKey,
+    ApiKeyRegistry, KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord,
+    NewApiKey,
 };
 pub use self::policies::{
     ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
-    PolicyPreview, PolicyPreviewRequest, PolicyRecord, ReadScope, TABLE_POLICIES_BYTES_MAX,
+    PolicyPreview, PolicyPreviewRequest, PolicyRecord, PolicyRegistry, ReadScope,
+    TABLE_POLICIES_BYTES_MAX,
 };
 pub use self::principal_ids::GUEST_PREFIX;
 pub use self::random::SecretGenerator;
 pub(crate) use self::random::{Hash, hash};
-pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
+pub use self::roles::{
+    MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord, RoleRegistry,
+};
 pub use self::token_cache::KNOWN_MAX;
-pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
+pub use self::tokens::{AccessToken, AccessTokens, LIFETIME, TOKENS_OF_CLIENT_MAX};
 pub use crate::store::{EntityChange, EntityKey, EntityKind, EntityRecord};
 
 use self::attempts::WrongSecrets;
@@ -214,6 +218,54 @@ impl AccessControl {
         })
     }
 
+    /// The audit log.
+    #[must_use]
+    pub fn audit_log(&self) -> AccessAudit<'_> {
+        AccessAudit(self)
+    }
+
+    /// Roles of a warehouse, in the form of Polaris.
+    #[must_use]
+    pub fn catalog_roles(&self) -> CatalogRoleRegistry<'_> {
+        CatalogRoleRegistry(self)
+    }
+
+    /// Clients of the catalog's own.
+    #[must_use]
+    pub fn clients(&self) -> ClientRegistry<'_> {
+        ClientRegistry(self)
+    }
+
+    /// Properties and versions of principals, roles and warehouses.
+    #[must_use]
+    pub fn entities(&self) -> EntityRegistry<'_> {
+        EntityRegistry(self)
+    }
+
+    /// API keys of clients.
+    #[must_use]
+    pub fn api_keys(&self) -> ApiKeyRegistry<'_> {
+        ApiKeyRegistry(self)
+    }
+
+    /// Policies on rows and columns.
+    #[must_use]
+    pub fn policies(&self) -> PolicyRegistry<'_> {
+        PolicyRegistry(self)
+    }
+
+    /// Roles and who has them.
+    #[must_use]
+    pub fn roles(&self) -> RoleRegistry<'_> {
+        RoleRegistry(self)
+    }
+
+    /// Access tokens of clients.
+    #[must_use]
+    pub fn tokens(&self) -> AccessTokens<'_> {
+        AccessTokens(self)
+    }
+
     /// Finds out who makes a request.
     ///
     /// # Errors
@@ -224,10 +276,10 @@ impl AccessControl {
             return found;
         }
         match bearer(headers) {
-            Some(token) if token.starts_with(TOKEN_PREFIX) => self.holder(token).await,
+            Some(token) if token.starts_with(TOKEN_PREFIX) => self.tokens().holder(token).await,
             Some(key) if key.starts_with(KEY_PREFIX) => {
-                self.catch_up().await?;
-                self.key_holder(&hash(key))
+                self.tokens().catch_up().await?;
+                self.api_keys().key_holder(&hash(key))
             }
             Some(token) => Box::pin(self.oidc_holder(token)).await,
             None => Err(CatalogError::internal("no token is looked up")),
@@ -245,10 +297,12 @@ impl AccessControl {
         hash: impl FnOnce(&str) -> Hash,
     ) -> Option<Result<CatalogPrincipal>> {
         match bearer(headers) {
-            Some(token) if token.starts_with(TOKEN_PREFIX) => self.known_holder(token, hash),
+            Some(token) if token.starts_with(TOKEN_PREFIX) => {
+                self.tokens().known_holder(token, hash)
+            }
             // Another server may have made it a moment ago.
             Some(key) if key.starts_with(KEY_PREFIX) => {
-                let found = self.key_holder(&hash(key));
+                let found = self.api_keys().key_holder(&hash(key));
                 let is_unknown = |error: &CatalogError| error.kind == ErrorReason::NotAuthorized;
                 (!found.as_ref().is_err_and(is_unknown)).then_some(found)
             }
@@ -313,7 +367,7 @@ impl AccessControl {
                         self.0.changes.send_replace(());
                         continue;
                     }
-                    _ = write.tick() => (1, self.write_audit().await),
+                    _ = write.tick() => (1, self.audit_log().write_audit().await),
                     _ = tidy.tick() => (2, self.tidy().await),
                 };
                 // Said once for each of them, not at every try.
@@ -336,8 +390,8 @@ impl AccessControl {
     /// # Errors
     /// When the store cannot be written.
     pub async fn tidy(&self) -> Result<()> {
-        self.keep_used().await?;
-        self.shorten_audit().await?;
+        self.api_keys().keep_used().await?;
+        self.audit_log().shorten_audit().await?;
         self.0.store.forget_tokens(clock::wall_ms()).await
     }
 
@@ -554,7 +608,7 @@ impl RightAuthority for AccessControl {
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Option<Arc<TableRestrictions>> {
-        self.restrictions_of(who, warehouse, ident)
+        self.policies().restrictions_of(who, warehouse, ident)
     }
 
     fn refresh(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {

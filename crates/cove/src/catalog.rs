@@ -230,7 +230,7 @@ pub(crate) struct CatalogShutdown(AccessControl);
 impl CatalogShutdown {
     /// Writes down what was done last.
     pub(crate) async fn write(self) {
-        if let Err(error) = self.0.write_audit().await {
+        if let Err(error) = self.0.audit_log().write_audit().await {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "what was done last in the catalog is not written down");
         }

@@ -219,23 +219,27 @@ impl CatalogAudit {
     }
 }
 
-impl AccessControl {
+/// The audit log.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessAudit<'a>(pub(super) &'a AccessControl);
+
+impl AccessAudit<'_> {
     /// Writes down, soon, what became of a request.
     pub(crate) fn audit(
-        &self,
+        self,
         who: Option<&CatalogPrincipal>,
         operation: String,
         origin: RequestOrigin,
         status: u16,
         refusal: Option<&'static str>,
     ) {
-        if self.0.audit.limits.age.is_zero() {
+        if self.0.0.audit.limits.age.is_zero() {
             return;
         }
         let at_ms = clock::wall_ms();
         let text = |it: &Arc<str>| it.to_string();
         let claims = who.and_then(|it| it.claims.as_ref());
-        self.0.audit.put(AuditLine {
+        self.0.0.audit.put(AuditLine {
             seq: 0,
             at: String::new(),
             at_ms,
@@ -256,14 +260,14 @@ impl AccessControl {
     ///
     /// # Errors
     /// When the store cannot be written. They wait again then.
-    pub async fn write_audit(&self) -> Result<()> {
-        let _lock = self.0.audit.writing.lock().await;
-        let mut lines = self.0.audit.take();
+    pub async fn write_audit(self) -> Result<()> {
+        let _lock = self.0.0.audit.writing.lock().await;
+        let mut lines = self.0.0.audit.take();
         while !lines.is_empty() {
             let rest = lines.split_off(lines.len().min(BATCH));
-            if let Err(error) = self.0.store.write_audit(lines.clone()).await {
+            if let Err(error) = self.0.0.store.write_audit(lines.clone()).await {
                 lines.extend(rest);
-                self.0.audit.put_back(lines);
+                self.0.0.audit.put_back(lines);
                 return Err(error);
             }
             lines = rest;
@@ -276,19 +280,19 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for whoever is no operator.
     pub async fn audit_lines(
-        &self,
+        self,
         who: &CatalogPrincipal,
         filter: CatalogAuditFilter,
     ) -> Result<AuditPage> {
         only_operators(who)?;
         self.write_audit().await?;
         let limit = filter.limit();
-        let mut lines = self.0.store.audit(filter).await?;
+        let mut lines = self.0.0.store.audit(filter).await?;
         let is_more = lines.len() > limit;
         lines.truncate(limit);
         let last = lines.last().filter(|_| is_more);
         let next_page_token = last.map(|line| line.seq.to_string());
-        let left_out = self.0.audit.left_out.load(Ordering::Relaxed);
+        let left_out = self.0.0.audit.left_out.load(Ordering::Relaxed);
         Ok(AuditPage { lines, next_page_token, left_out })
     }
 
@@ -296,10 +300,10 @@ impl AccessControl {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub(super) async fn shorten_audit(&self) -> Result<()> {
-        let CatalogAuditLimits { age, lines_max } = self.0.audit.limits;
+    pub(super) async fn shorten_audit(self) -> Result<()> {
+        let CatalogAuditLimits { age, lines_max } = self.0.0.audit.limits;
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        self.0.store.shorten_audit(clock::wall_ms().saturating_sub(age_ms), lines_max).await
+        self.0.0.store.shorten_audit(clock::wall_ms().saturating_sub(age_ms), lines_max).await
     }
 }
 

@@ -84,14 +84,18 @@ pub(super) fn no_such(name: &str) -> CatalogError {
     CatalogError::new(ErrorReason::NotFound, format!("Catalog role does not exist: {excerpt}"))
 }
 
-impl AccessControl {
+/// Roles of a warehouse, in the form of Polaris.
+#[derive(Clone, Copy, Debug)]
+pub struct CatalogRoleRegistry<'a>(pub(super) &'a AccessControl);
+
+impl CatalogRoleRegistry<'_> {
     /// Makes a catalog role.
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `AlreadyExists`; `BadRequest` when the name is none,
     /// there are too many, or its properties are.
     pub async fn create_catalog_role(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
@@ -100,8 +104,8 @@ impl AccessControl {
         only_operators(who)?;
         roles::check_name(name)?;
         entities::check_properties(properties)?;
-        self.0.store.insert_catalog_role(warehouse.id(), name, properties).await?;
-        self.changed().await
+        self.0.0.store.insert_catalog_role(warehouse.id(), name, properties).await?;
+        self.0.changed().await
     }
 
     /// Removes a catalog role and what was granted to it.
@@ -109,14 +113,14 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for whoever is no operator; `NotFound`.
     pub async fn delete_catalog_role(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<()> {
         only_operators(who)?;
-        self.0.store.delete_catalog_role(warehouse.id(), name).await?;
-        self.changed().await
+        self.0.0.store.delete_catalog_role(warehouse.id(), name).await?;
+        self.0.changed().await
     }
 
     /// Gives a catalog role to a role, or takes it from it.
@@ -125,7 +129,7 @@ impl AccessControl {
     /// `Forbidden` for whoever is no operator; `NotFound` when one of them is not there;
     /// `BadRequest` when too many are given.
     pub async fn give_catalog_role(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
@@ -133,8 +137,8 @@ impl AccessControl {
         is_to_have: bool,
     ) -> Result<()> {
         only_operators(who)?;
-        self.0.store.give_catalog_role(warehouse.id(), name, role, is_to_have).await?;
-        self.changed().await
+        self.0.0.store.give_catalog_role(warehouse.id(), name, role, is_to_have).await?;
+        self.0.changed().await
     }
 
     /// The catalog roles of a warehouse, by name.
@@ -142,12 +146,12 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
     pub fn list(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
     ) -> Result<Vec<CatalogRoleRecord>> {
-        self.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)?;
-        let loaded = self.0.loaded.read();
+        self.0.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)?;
+        let loaded = self.0.0.loaded.read();
         Ok(loaded.roles.catalog_roles.of_warehouse(warehouse.id()).cloned().collect())
     }
 
@@ -156,13 +160,13 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse; `NotFound`.
     pub fn catalog_role(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<CatalogRoleRecord> {
-        self.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)?;
-        let loaded = self.0.loaded.read();
+        self.0.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)?;
+        let loaded = self.0.0.loaded.read();
         let found = loaded.roles.catalog_roles.find(warehouse.id(), name);
         found.cloned().ok_or_else(|| no_such(name))
     }
@@ -173,10 +177,10 @@ impl AccessControl {
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn granted_views(
-        &self,
+        self,
         warehouse: &Warehouse,
         principal: &str,
     ) -> Result<Vec<(String, String)>> {
-        self.0.store.granted_views(warehouse.id(), principal).await
+        self.0.0.store.granted_views(warehouse.id(), principal).await
     }
 }

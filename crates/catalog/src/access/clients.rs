@@ -158,14 +158,18 @@ pub(super) fn no_such(id: &str) -> CatalogError {
     CatalogError::new(ErrorReason::NotFound, format!("Client does not exist: {excerpt}"))
 }
 
-impl AccessControl {
+/// Clients of the catalog's own.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientRegistry<'a>(pub(super) &'a AccessControl);
+
+impl ClientRegistry<'_> {
     /// Makes a client. Its secret exists in the answer and nowhere else.
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `BadRequest` when the name is none, or there are
     /// too many.
     pub async fn create_client(
-        &self,
+        self,
         who: &CatalogPrincipal,
         name: &str,
         operator: bool,
@@ -176,10 +180,10 @@ impl AccessControl {
     /// Makes a client that is known by its name, which no other has, and has properties.
     ///
     /// # Errors
-    /// Those of [`AccessControl::create_client`]; `AlreadyExists`; `BadRequest` when the properties
+    /// Those of [`ClientRegistry::create_client`]; `AlreadyExists`; `BadRequest` when the properties
     /// are too many.
     pub async fn create_named_client(
-        &self,
+        self,
         who: &CatalogPrincipal,
         name: &str,
         properties: Properties,
@@ -188,7 +192,7 @@ impl AccessControl {
     }
 
     async fn make_client(
-        &self,
+        self,
         who: &CatalogPrincipal,
         name: &str,
         operator: bool,
@@ -197,9 +201,9 @@ impl AccessControl {
         only_operators(who)?;
         check_name(name)?;
         properties.as_ref().map_or(Ok(()), entities::check_properties)?;
-        let text = random::text(SECRET_PREFIX, &self.0.generator.secret()?);
+        let text = random::text(SECRET_PREFIX, &self.0.0.generator.secret()?);
         let client = StoredClient {
-            id: self.0.ids.next("cl_").into(),
+            id: self.0.0.ids.next("cl_").into(),
             name: name.into(),
             operator,
             secret: hash(&text),
@@ -207,8 +211,8 @@ impl AccessControl {
             created_ms: clock::wall_ms(),
         };
         let made = NewSecret { client: client.record(), client_secret: text };
-        self.0.store.insert_client(client, properties).await?;
-        self.changed().await?;
+        self.0.0.store.insert_client(client, properties).await?;
+        self.0.changed().await?;
         Ok(made)
     }
 
@@ -218,19 +222,19 @@ impl AccessControl {
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
     /// the grace is too long.
     pub async fn rotate_client(
-        &self,
+        self,
         who: &CatalogPrincipal,
         id: &str,
         grace: Duration,
     ) -> Result<NewSecret> {
         require_own(who, id)?;
         let until_ms = grace_ends(grace, clock::wall_ms())?;
-        let text = random::text(SECRET_PREFIX, &self.0.generator.secret()?);
-        if !self.0.store.rotate_client(id, hash(&text), until_ms).await? {
+        let text = random::text(SECRET_PREFIX, &self.0.0.generator.secret()?);
+        if !self.0.0.store.rotate_client(id, hash(&text), until_ms).await? {
             return Err(no_such(id));
         }
-        self.changed().await?;
-        let client = self.0.loaded.read().clients.get(id).map(|it| it.record());
+        self.0.changed().await?;
+        let client = self.0.0.loaded.read().clients.get(id).map(|it| it.record());
         Ok(NewSecret { client: client.ok_or_else(|| no_such(id))?, client_secret: text })
     }
 
@@ -238,13 +242,13 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `NotFound`.
-    pub async fn delete_client(&self, who: &CatalogPrincipal, id: &str) -> Result<()> {
+    pub async fn delete_client(self, who: &CatalogPrincipal, id: &str) -> Result<()> {
         only_operators(who)?;
         let principal = format!("{PRINCIPAL_PREFIX}{id}");
-        if !self.0.store.delete_client(id, &principal).await? {
+        if !self.0.0.store.delete_client(id, &principal).await? {
             return Err(no_such(id));
         }
-        self.changed().await
+        self.0.changed().await
     }
 
     /// The client of this name.
@@ -252,8 +256,8 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `AlreadyExists`
     /// when several have the name, which then names none of them.
-    pub fn client_named(&self, who: &CatalogPrincipal, name: &str) -> Result<ClientRecord> {
-        let loaded = self.0.loaded.read();
+    pub fn client_named(self, who: &CatalogPrincipal, name: &str) -> Result<ClientRecord> {
+        let loaded = self.0.0.loaded.read();
         let mut found = loaded.clients.values().filter(|it| *it.name == *name);
         let (first, second) = (found.next(), found.next());
         match first {
@@ -271,9 +275,9 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub fn list(&self, who: &CatalogPrincipal) -> Result<Vec<ClientRecord>> {
+    pub fn list(self, who: &CatalogPrincipal) -> Result<Vec<ClientRecord>> {
         only_operators(who)?;
-        let loaded = self.0.loaded.read();
+        let loaded = self.0.0.loaded.read();
         let mut all: Vec<ClientRecord> = loaded.clients.values().map(|it| it.record()).collect();
         all.sort_by(|one, other| one.client_id.cmp(&other.client_id));
         Ok(all)

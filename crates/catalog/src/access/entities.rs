@@ -29,13 +29,17 @@ pub(crate) fn check_properties(properties: &Properties) -> Result<()> {
     Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
-impl AccessControl {
+/// Properties and versions of principals, roles and warehouses.
+#[derive(Clone, Copy, Debug)]
+pub struct EntityRegistry<'a>(pub(super) &'a AccessControl);
+
+impl EntityRegistry<'_> {
     /// Returns what is said of one thing. Who asks was seen to be allowed to see it.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(crate) async fn entity(&self, key: EntityKey) -> Result<EntityRecord> {
-        Ok(self.0.store.entity(key).await?.unwrap_or_default())
+    pub(crate) async fn entity(self, key: EntityKey) -> Result<EntityRecord> {
+        Ok(self.0.0.store.entity(key).await?.unwrap_or_default())
     }
 
     /// Returns what is said of all of a kind, in a warehouse or in none, by name; for warehouses by
@@ -44,11 +48,11 @@ impl AccessControl {
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn list(
-        &self,
+        self,
         kind: EntityKind,
         warehouse: &str,
     ) -> Result<HashMap<String, EntityRecord>> {
-        self.0.store.entities(kind, warehouse).await
+        self.0.0.store.entities(kind, warehouse).await
     }
 
     /// Says something else of a client or a role.
@@ -57,14 +61,14 @@ impl AccessControl {
     /// `Forbidden` for whoever is no operator; `NotFound`; `CommitFailed` when it has another
     /// version; `BadRequest` when the properties are too many.
     pub async fn update_entity(
-        &self,
+        self,
         who: &CatalogPrincipal,
         key: EntityKey,
         change: EntityChange,
     ) -> Result<EntityRecord> {
         only_operators(who)?;
         change.properties.as_ref().map_or(Ok(()), check_properties)?;
-        self.0.store.update_entity(key, change).await
+        self.0.0.store.update_entity(key, change).await
     }
 }
 

@@ -150,11 +150,15 @@ impl ApiKeyIndex {
     }
 }
 
-impl AccessControl {
+/// API keys of clients.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiKeyRegistry<'a>(pub(super) &'a AccessControl);
+
+impl ApiKeyRegistry<'_> {
     /// Returns whose an API key is.
-    pub(super) fn key_holder(&self, hash: &Hash) -> Result<CatalogPrincipal> {
+    pub(super) fn key_holder(self, hash: &Hash) -> Result<CatalogPrincipal> {
         let now_ms = clock::wall_ms();
-        let loaded = self.0.loaded.read();
+        let loaded = self.0.0.loaded.read();
         let key = loaded.keys.by_hash.get(hash).filter(|it| it.is_good(hash, now_ms));
         let found = key.and_then(|key| Some((key, loaded.clients.get(&key.client)?)));
         let (key, client) = found.ok_or_else(|| {
@@ -165,8 +169,8 @@ impl AccessControl {
         Ok(CatalogPrincipal { claims: Some(Arc::new(claims)), ..client.who() })
     }
 
-    fn client(&self, id: &str) -> Result<Arc<StoredClient>> {
-        self.0.loaded.read().clients.get(id).cloned().ok_or_else(|| clients::no_such(id))
+    fn client(self, id: &str) -> Result<Arc<StoredClient>> {
+        self.0.0.loaded.read().clients.get(id).cloned().ok_or_else(|| clients::no_such(id))
     }
 
     /// Makes a key of a client. It exists in the answer and nowhere else.
@@ -175,7 +179,7 @@ impl AccessControl {
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
     /// the name is none, it would last too long, or there are too many.
     pub async fn create_key(
-        &self,
+        self,
         who: &CatalogPrincipal,
         client: &str,
         name: &str,
@@ -191,9 +195,9 @@ impl AccessControl {
         let now_ms = clock::wall_ms();
         let lifetime_ms = lifetime.map(|it| u64::try_from(it.as_millis()));
         let lifetime_ms = lifetime_ms.transpose().map_err(CatalogError::internal)?;
-        let text = random::text(KEY_PREFIX, &self.0.generator.secret()?);
+        let text = random::text(KEY_PREFIX, &self.0.0.generator.secret()?);
         let key = ApiKey {
-            id: self.0.ids.next("ck_").into(),
+            id: self.0.0.ids.next("ck_").into(),
             client: client.into(),
             name: name.into(),
             secret: hash(&text),
@@ -204,8 +208,8 @@ impl AccessControl {
             used_kept_ms: AtomicU64::new(0),
         };
         let made = NewApiKey { record: key.record(), key: text };
-        self.0.store.insert_key(key).await?;
-        self.changed().await?;
+        self.0.0.store.insert_key(key).await?;
+        self.0.changed().await?;
         Ok(made)
     }
 
@@ -216,18 +220,18 @@ impl AccessControl {
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
     /// the grace is too long.
     pub async fn rotate_key(
-        &self,
+        self,
         who: &CatalogPrincipal,
         client: &str,
         id: &str,
         grace: Duration,
     ) -> Result<NewApiKey> {
         require_own(who, client)?;
-        let record = self.0.loaded.read().keys.of(client, id)?.record();
+        let record = self.0.0.loaded.read().keys.of(client, id)?.record();
         let until_ms = grace_ends(grace, clock::wall_ms())?;
-        let text = random::text(KEY_PREFIX, &self.0.generator.secret()?);
-        self.0.store.rotate_key(id, hash(&text), until_ms).await?;
-        self.changed().await?;
+        let text = random::text(KEY_PREFIX, &self.0.0.generator.secret()?);
+        self.0.0.store.rotate_key(id, hash(&text), until_ms).await?;
+        self.0.changed().await?;
         Ok(NewApiKey { record, key: text })
     }
 
@@ -235,21 +239,21 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`.
-    pub async fn delete_key(&self, who: &CatalogPrincipal, client: &str, id: &str) -> Result<()> {
+    pub async fn delete_key(self, who: &CatalogPrincipal, client: &str, id: &str) -> Result<()> {
         require_own(who, client)?;
-        let id = self.0.loaded.read().keys.of(client, id)?.id.to_string();
-        self.0.store.delete_key(&id).await?;
-        self.changed().await
+        let id = self.0.0.loaded.read().keys.of(client, id)?.id.to_string();
+        self.0.0.store.delete_key(&id).await?;
+        self.0.changed().await
     }
 
     /// The keys of a client, by their ids, which sort by when they were made.
     ///
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`.
-    pub fn keys(&self, who: &CatalogPrincipal, client: &str) -> Result<Vec<KeyRecord>> {
+    pub fn keys(self, who: &CatalogPrincipal, client: &str) -> Result<Vec<KeyRecord>> {
         require_own(who, client)?;
         self.client(client)?;
-        let loaded = self.0.loaded.read();
+        let loaded = self.0.0.loaded.read();
         let own = loaded.keys.by_id.values().filter(|key| *key.client == *client);
         let mut all: Vec<KeyRecord> = own.map(|key| key.record()).collect();
         all.sort_by(|one, other| one.key_id.cmp(&other.key_id));
@@ -260,13 +264,13 @@ impl AccessControl {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub(super) async fn keep_used(&self) -> Result<()> {
-        let used = self.0.loaded.read().keys.used();
+    pub(super) async fn keep_used(self) -> Result<()> {
+        let used = self.0.0.loaded.read().keys.used();
         if used.is_empty() {
             return Ok(());
         }
         let rows = used.iter().map(|(key, used_ms)| (key.id.to_string(), *used_ms)).collect();
-        self.0.store.keep_used(rows).await?;
+        self.0.0.store.keep_used(rows).await?;
         for (key, used_ms) in used {
             key.used_kept_ms.fetch_max(used_ms, Ordering::Relaxed);
         }

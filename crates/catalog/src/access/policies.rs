@@ -284,22 +284,26 @@ fn check_name(name: &str) -> Result<()> {
     Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
-impl AccessControl {
+/// Policies on rows and columns.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyRegistry<'a>(pub(super) &'a AccessControl);
+
+impl PolicyRegistry<'_> {
     /// Refuses whoever may not say what others may read in a warehouse.
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
-    pub fn may_restrict(&self, who: &CatalogPrincipal, warehouse: &Warehouse) -> Result<()> {
-        self.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)
+    pub fn may_restrict(self, who: &CatalogPrincipal, warehouse: &Warehouse) -> Result<()> {
+        self.0.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)
     }
 
     /// Makes a policy, or another one in its place. `schema` is that of the table.
     ///
     /// # Errors
-    /// `Forbidden` of [`AccessControl::may_restrict`]; `BadRequest` that names the field;
+    /// `Forbidden` of [`PolicyRegistry::may_restrict`]; `BadRequest` that names the field;
     /// `NotFound` when there is no such role or client; `NoSuchTable`.
     pub async fn put_policy(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
@@ -319,8 +323,8 @@ impl AccessControl {
             table: new.table.clone(),
             body: new.bind(schema)?,
         };
-        self.0.store.put_policy(warehouse.id(), &policy).await?;
-        self.changed().await?;
+        self.0.0.store.put_policy(warehouse.id(), &policy).await?;
+        self.0.changed().await?;
         Ok(policy)
     }
 
@@ -331,9 +335,9 @@ impl AccessControl {
     /// group.
     ///
     /// # Errors
-    /// Those of [`AccessControl::put_policy`], but for the limits of all policies together.
+    /// Those of [`PolicyRegistry::put_policy`], but for the limits of all policies together.
     pub fn preview_policy(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
@@ -346,7 +350,7 @@ impl AccessControl {
         check_principal(principal, RESTRICTED)?;
         let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
         let body = new.bind(schema)?;
-        let loaded = self.0.loaded.read();
+        let loaded = self.0.0.loaded.read();
         if new.principal != EVERYBODY {
             check_principal(&new.principal, RESTRICTED)?;
             loaded.roles.require_principal(&new.principal)?;
@@ -376,29 +380,25 @@ impl AccessControl {
     /// Removes a policy.
     ///
     /// # Errors
-    /// `Forbidden` of [`AccessControl::may_restrict`]; `NotFound`.
+    /// `Forbidden` of [`PolicyRegistry::may_restrict`]; `NotFound`.
     pub async fn delete_policy(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<()> {
         self.may_restrict(who, warehouse)?;
-        self.0.store.delete_policy(warehouse.id(), name).await?;
-        self.changed().await
+        self.0.0.store.delete_policy(warehouse.id(), name).await?;
+        self.0.changed().await
     }
 
     /// The policies of a warehouse, by name.
     ///
     /// # Errors
-    /// `Forbidden` of [`AccessControl::may_restrict`].
-    pub fn list(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-    ) -> Result<Vec<PolicyRecord>> {
+    /// `Forbidden` of [`PolicyRegistry::may_restrict`].
+    pub fn list(self, who: &CatalogPrincipal, warehouse: &Warehouse) -> Result<Vec<PolicyRecord>> {
         self.may_restrict(who, warehouse)?;
-        let loaded = self.0.loaded.read();
+        let loaded = self.0.0.loaded.read();
         let tables = loaded.policies.0.get(&**warehouse.id());
         let mut all: Vec<PolicyRecord> =
             tables.into_iter().flat_map(HashMap::values).flatten().cloned().collect();
@@ -408,12 +408,12 @@ impl AccessControl {
 
     /// Returns what somebody may read of a table; none when it is all of it.
     pub(super) fn restrictions_of(
-        &self,
+        self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Option<Arc<TableRestrictions>> {
-        let loaded = self.0.loaded.read();
+        let loaded = self.0.0.loaded.read();
         let roles = &loaded.roles;
         loaded.policies.restrictions(who, warehouse.id(), ident, roles).map(Arc::new)
     }

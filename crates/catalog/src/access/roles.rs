@@ -218,14 +218,18 @@ impl CombinedRights {
     }
 }
 
-impl AccessControl {
+/// Roles and who has them.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleRegistry<'a>(pub(super) &'a AccessControl);
+
+impl RoleRegistry<'_> {
     /// Makes a role.
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `AlreadyExists`; `BadRequest` when the name is none,
     /// a member is none, or there are too many.
     pub async fn create_role(
-        &self,
+        self,
         who: &CatalogPrincipal,
         name: &str,
         members: &[String],
@@ -236,9 +240,9 @@ impl AccessControl {
     /// Makes a role that has properties.
     ///
     /// # Errors
-    /// Those of [`AccessControl::create_role`]; `BadRequest` when the properties are too many.
+    /// Those of [`RoleRegistry::create_role`]; `BadRequest` when the properties are too many.
     pub async fn create_role_with(
-        &self,
+        self,
         who: &CatalogPrincipal,
         name: &str,
         members: &[String],
@@ -248,8 +252,8 @@ impl AccessControl {
         check_name(name)?;
         check_members(members)?;
         entities::check_properties(properties)?;
-        self.0.store.insert_role(name, members, properties).await?;
-        self.changed().await
+        self.0.0.store.insert_role(name, members, properties).await?;
+        self.0.changed().await
     }
 
     /// Changes who has a role.
@@ -258,7 +262,7 @@ impl AccessControl {
     /// `Forbidden` for whoever is no operator; `NotFound`; `BadRequest` when a member is none, or
     /// there are too many.
     pub async fn change_members(
-        &self,
+        self,
         who: &CatalogPrincipal,
         role: &str,
         to: &MembersChange,
@@ -266,32 +270,32 @@ impl AccessControl {
         only_operators(who)?;
         check_members(&to.add)?;
         check_members(&to.remove)?;
-        self.0.store.change_members(role, to).await?;
-        self.changed().await
+        self.0.0.store.change_members(role, to).await?;
+        self.0.changed().await
     }
 
     /// Removes a role and what was granted to it.
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `NotFound`.
-    pub async fn delete_role(&self, who: &CatalogPrincipal, role: &str) -> Result<()> {
+    pub async fn delete_role(self, who: &CatalogPrincipal, role: &str) -> Result<()> {
         only_operators(who)?;
-        self.0.store.delete_role(role).await?;
-        self.changed().await
+        self.0.0.store.delete_role(role).await?;
+        self.0.changed().await
     }
 
     /// All roles, by name.
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub fn list(&self, who: &CatalogPrincipal) -> Result<Vec<RoleRecord>> {
+    pub fn list(self, who: &CatalogPrincipal) -> Result<Vec<RoleRecord>> {
         only_operators(who)?;
-        Ok(self.0.loaded.read().roles.all.clone())
+        Ok(self.0.0.loaded.read().roles.all.clone())
     }
 
     /// Refuses somebody who does not have a role.
-    pub(super) fn require_role(&self, who: &CatalogPrincipal, role: &str) -> Result<()> {
-        if self.0.loaded.read().roles.of_who(who).any(|it| it == role) {
+    pub(super) fn require_role(self, who: &CatalogPrincipal, role: &str) -> Result<()> {
+        if self.0.0.loaded.read().roles.of_who(who).any(|it| it == role) {
             return Ok(());
         }
         let excerpt: String = role.chars().take(NAME_BYTES_MAX).collect();

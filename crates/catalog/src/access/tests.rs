@@ -125,67 +125,67 @@ async fn make_table(catalog: &CatalogStore, name: &str) {
 async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
     check(async |fixture| {
         let (here, there) = (fixture.access().await, fixture.access().await);
-        let made = here.create_client(&operator(), "spark", false).await.unwrap();
+        let made = here.clients().create_client(&operator(), "spark", false).await.unwrap();
         let (id, first) = (made.client.client_id.clone(), made.client_secret);
         for server in [&here, &there] {
-            let token = server.token_for(&id, &first, None).await.unwrap().token;
+            let token = server.tokens().token_for(&id, &first, None).await.unwrap().token;
             let who = server.identify(&headers(&token)).await.unwrap();
             assert_eq!((&*who.id, &*who.name), (&*made.client.principal, "spark"));
             assert!(!who.operator);
-            let next = server.token_after(&token, None).await.unwrap().token;
+            let next = server.tokens().token_after(&token, None).await.unwrap().token;
             assert_ne!(next, token);
             // What one server gave is known at the other.
             for server in [&here, &there] {
                 assert_eq!(server.identify(&headers(&next)).await.unwrap(), who);
             }
         }
-        let token = here.token_for(&id, &first, None).await.unwrap().token;
+        let token = here.tokens().token_for(&id, &first, None).await.unwrap().token;
         let own = here.identify(&headers(&token)).await.unwrap();
         let grace = Duration::from_secs(3600);
-        let second = here.rotate_client(&own, &id, grace).await.unwrap().client_secret;
+        let second = here.clients().rotate_client(&own, &id, grace).await.unwrap().client_secret;
         for secret in [&first, &second] {
-            here.token_for(&id, secret, None).await.unwrap();
+            here.tokens().token_for(&id, secret, None).await.unwrap();
         }
         // Tokens of the secret that was replaced last until its grace period ends, those that were
         // exchanged for them as well.
-        let of_first = here.token_for(&id, &first, None).await.unwrap().token;
-        let exchanged = there.token_after(&of_first, None).await.unwrap().token;
-        let of_second = here.token_for(&id, &second, None).await.unwrap().token;
+        let of_first = here.tokens().token_for(&id, &first, None).await.unwrap().token;
+        let exchanged = there.tokens().token_after(&of_first, None).await.unwrap().token;
+        let of_second = here.tokens().token_for(&id, &second, None).await.unwrap().token;
         for token in [&of_first, &exchanged, &of_second] {
             for server in [&here, &there] {
                 assert_eq!(server.identify(&headers(token)).await.unwrap(), own);
             }
         }
-        let third = here.rotate_client(&operator(), &id, Duration::ZERO).await.unwrap();
-        let last = here.token_for(&id, &third.client_secret, None).await.unwrap().token;
+        let third = here.clients().rotate_client(&operator(), &id, Duration::ZERO).await.unwrap();
+        let last = here.tokens().token_for(&id, &third.client_secret, None).await.unwrap().token;
         for secret in [&first, &second, ""] {
-            let refused = here.token_for(&id, secret, None).await.unwrap_err();
+            let refused = here.tokens().token_for(&id, secret, None).await.unwrap_err();
             assert_eq!(refused.kind, ErrorReason::NotAuthorized);
         }
-        let stale = there.token_for(&id, &first, None).await.unwrap().token;
+        let stale = there.tokens().token_for(&id, &first, None).await.unwrap().token;
         there.reload().await.unwrap();
         let new = fixture.access().await;
         for token in [&token, &of_first, &exchanged, &of_second, &stale] {
             for server in [&here, &there, &new] {
                 let refused = server.identify(&headers(token)).await.unwrap_err();
                 assert_eq!(refused.kind, ErrorReason::NotAuthorized);
-                let refused = server.token_after(token, None).await.unwrap_err();
+                let refused = server.tokens().token_after(token, None).await.unwrap_err();
                 assert_eq!(refused.kind, ErrorReason::NotAuthorized);
             }
         }
         for server in [&here, &there, &new] {
             assert_eq!(server.identify(&headers(&last)).await.unwrap(), own);
         }
-        let other = there.token_for(&id, &third.client_secret, None).await.unwrap().token;
-        here.delete_client(&operator(), &id).await.unwrap();
+        let other = there.tokens().token_for(&id, &third.client_secret, None).await.unwrap().token;
+        here.clients().delete_client(&operator(), &id).await.unwrap();
         there.reload().await.unwrap();
         for (server, token) in [(&here, last), (&there, other)] {
             let refused = server.identify(&headers(&token)).await.unwrap_err();
             assert_eq!(refused.kind, ErrorReason::NotAuthorized);
-            let refused = server.token_after(&token, None).await.unwrap_err();
+            let refused = server.tokens().token_after(&token, None).await.unwrap_err();
             assert_eq!(refused.kind, ErrorReason::NotAuthorized);
         }
-        let gone = here.delete_client(&operator(), &id).await.unwrap_err();
+        let gone = here.clients().delete_client(&operator(), &id).await.unwrap_err();
         assert_eq!(gone.kind, ErrorReason::NotFound);
     })
     .await;
@@ -199,8 +199,8 @@ async fn nobody_gives_more_than_he_has() {
         for name in ["n", "m"] {
             make_namespace(&catalog, name).await;
         }
-        let made = access.create_client(&operator(), "etl", false).await.unwrap();
-        let token = access.token_for(&made.client.client_id, &made.client_secret, None);
+        let made = access.clients().create_client(&operator(), "etl", false).await.unwrap();
+        let token = access.tokens().token_for(&made.client.client_id, &made.client_secret, None);
         let token = token.await.unwrap();
         let etl = access.identify(&headers(&token.token)).await.unwrap();
         let to_etl = grant(&etl.id, Some("n"), &[AccessRight::Write, AccessRight::Grant]);
@@ -235,7 +235,7 @@ async fn nobody_gives_more_than_he_has() {
         assert!(may(AccessRight::Read).is_err());
         let again = access.revoke(&operator(), &warehouse, &rest).await.unwrap_err();
         assert_eq!(again.kind, ErrorReason::NotFound);
-        access.delete_client(&operator(), &made.client.client_id).await.unwrap();
+        access.clients().delete_client(&operator(), &made.client.client_id).await.unwrap();
         assert_eq!(access.grants(&operator(), &warehouse, None).await.unwrap(), []);
     })
     .await;

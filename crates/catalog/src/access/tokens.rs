@@ -61,7 +61,11 @@ pub(super) struct TokenRow {
     pub(super) ends_ms: u64,
 }
 
-impl AccessControl {
+/// Access tokens of clients.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessTokens<'a>(pub(super) &'a AccessControl);
+
+impl AccessTokens<'_> {
     /// An access token for a client that shows its secret, for all of its rights or those of one
     /// of its roles.
     ///
@@ -69,7 +73,7 @@ impl AccessControl {
     /// `NotAuthorized` when there is no such client, or the secret is another; `Forbidden` when it
     /// does not have the role.
     pub async fn token_for(
-        &self,
+        self,
         id: &str,
         secret: &str,
         role: Option<&str>,
@@ -83,25 +87,25 @@ impl AccessControl {
     /// # Errors
     /// `NotAuthorized`; `TooManyRequests` where too many secrets from there were wrong.
     pub(crate) async fn client_by_secret(
-        &self,
+        self,
         id: &str,
         secret: &str,
         address: Option<IpAddr>,
     ) -> Result<AuthenticatedClient> {
         let secret = hash(secret);
         let find = || {
-            let client = self.0.loaded.read().clients.get(id).cloned();
+            let client = self.0.0.loaded.read().clients.get(id).cloned();
             let client = client.filter(|it| it.accepts(&secret, clock::wall_ms()));
             client.map(|it| AuthenticatedClient { who: it.who(), secret })
         };
-        let known = || Some(id).filter(|id| self.0.loaded.read().clients.contains_key(*id));
-        self.0.wrong_secrets.check_allowed(known(), address)?;
+        let known = || Some(id).filter(|id| self.0.0.loaded.read().clients.contains_key(*id));
+        self.0.0.wrong_secrets.check_allowed(known(), address)?;
         let mut found = find();
         if found.is_none() {
             self.catch_up().await?;
             found = find();
         }
-        self.0.wrong_secrets.limited(known(), address, || {
+        self.0.0.wrong_secrets.limited(known(), address, || {
             found.ok_or_else(|| {
                 CatalogError::new(
                     ErrorReason::NotAuthorized,
@@ -113,8 +117,8 @@ impl AccessControl {
 
     /// Takes over what another server may have changed a moment ago, for somebody who is not known
     /// here. Strangers ask for that as often as they like, so that all who wait share it.
-    pub(super) async fn catch_up(&self) -> Result<()> {
-        self.0.unknown.run(self.reload()).await.map_err(|error| match error {
+    pub(super) async fn catch_up(self) -> Result<()> {
+        self.0.0.unknown.run(self.0.reload()).await.map_err(|error| match error {
             SharedLookupError::Failed(error) => error,
             SharedLookupError::OfAnother => CatalogError::new(
                 ErrorReason::ServiceUnavailable,
@@ -128,7 +132,7 @@ impl AccessControl {
     /// # Errors
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended; `Forbidden`
     /// when its holder does not have the role.
-    pub async fn token_after(&self, token: &str, role: Option<&str>) -> Result<AccessToken> {
+    pub async fn token_after(self, token: &str, role: Option<&str>) -> Result<AccessToken> {
         let BearerOwner { who, secret, .. } = self.bearer_of(token).await?;
         let own = who.claims.as_ref().and_then(|it| it.role.as_deref());
         let role = match (own, role) {
@@ -148,7 +152,7 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` when it does not have the role.
     pub(crate) async fn issue(
-        &self,
+        self,
         client: &AuthenticatedClient,
         role: Option<&str>,
     ) -> Result<AccessToken> {
@@ -156,7 +160,7 @@ impl AccessControl {
     }
 
     async fn issue_for(
-        &self,
+        self,
         who: &CatalogPrincipal,
         secret: Option<Hash>,
         role: Option<&str>,
@@ -165,9 +169,9 @@ impl AccessControl {
             CatalogError::new(ErrorReason::NotAuthorized, "access tokens are given to clients only")
         })?;
         if let Some(role) = role {
-            self.require_role(who, role)?;
+            self.0.roles().require_role(who, role)?;
         }
-        let token = random::text(TOKEN_PREFIX, &self.0.generator.secret()?);
+        let token = random::text(TOKEN_PREFIX, &self.0.0.generator.secret()?);
         let lifetime_ms = u64::try_from(LIFETIME.as_millis()).map_err(CatalogError::internal)?;
         let now_ms = clock::wall_ms();
         let row = TokenRow {
@@ -176,10 +180,10 @@ impl AccessControl {
             role: role.map(str::to_owned),
             ends_ms: now_ms.saturating_add(lifetime_ms),
         };
-        let (hash, epoch) = (hash(&token), self.0.token_cache.epoch());
-        self.0.store.insert_token(hash, row.clone(), now_ms).await?;
+        let (hash, epoch) = (hash(&token), self.0.0.token_cache.epoch());
+        self.0.0.store.insert_token(hash, row.clone(), now_ms).await?;
         if let Some(bearer) = self.bearer(&row) {
-            self.0.token_cache.put(hash, bearer, epoch, now_ms);
+            self.0.0.token_cache.put(hash, bearer, epoch, now_ms);
         }
         Ok(AccessToken { token, lifetime: LIFETIME, role: row.role })
     }
@@ -188,11 +192,11 @@ impl AccessControl {
     ///
     /// # Errors
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended.
-    pub(crate) async fn holder(&self, token: &str) -> Result<CatalogPrincipal> {
+    pub(crate) async fn holder(self, token: &str) -> Result<CatalogPrincipal> {
         self.bearer_of(token).await.map(|bearer| bearer.who)
     }
 
-    async fn bearer_of(&self, token: &str) -> Result<BearerOwner> {
+    async fn bearer_of(self, token: &str) -> Result<BearerOwner> {
         if let Some(found) = self.cached_bearer(token, hash) {
             return found;
         }
@@ -209,7 +213,7 @@ impl AccessControl {
 
     /// Returns the holder of a token that was looked up before; none of another one.
     pub(super) fn known_holder(
-        &self,
+        self,
         token: &str,
         hash: impl FnOnce(&str) -> Hash,
     ) -> Option<Result<CatalogPrincipal>> {
@@ -218,19 +222,19 @@ impl AccessControl {
     }
 
     fn cached_bearer(
-        &self,
+        self,
         token: &str,
         hash: impl FnOnce(&str) -> Hash,
     ) -> Option<Result<BearerOwner>> {
         if token.len() > TOKEN_BYTES_MAX {
             return Some(Err(unknown()));
         }
-        self.0.token_cache.find(&hash(token)).map(|bearer| self.admitted(bearer))
+        self.0.0.token_cache.find(&hash(token)).map(|bearer| self.admitted(bearer))
     }
 
     /// Checks that a token is valid at this moment: it has not expired, its client exists, and that
     /// client's secret, for which it was issued, was not replaced.
-    fn admitted(&self, bearer: BearerOwner) -> Result<BearerOwner> {
+    fn admitted(self, bearer: BearerOwner) -> Result<BearerOwner> {
         let now_ms = clock::wall_ms();
         if bearer.ends_ms <= now_ms {
             let message = "the access token has ended; ask for another one";
@@ -238,7 +242,7 @@ impl AccessControl {
         }
         // It may have been given out while its client was removed.
         let is_valid = clients::of(&bearer.who).is_some_and(|id| {
-            let loaded = self.0.loaded.read();
+            let loaded = self.0.0.loaded.read();
             let client = loaded.clients.get(id);
             client.is_some_and(|it| bearer.secret.is_none_or(|hash| it.accepts(&hash, now_ms)))
         });
@@ -246,24 +250,24 @@ impl AccessControl {
     }
 
     /// A token that this server has not seen yet.
-    async fn look_up(&self, hash: [u8; 32]) -> Result<Option<BearerOwner>> {
-        let _one = self.0.lookups.acquire().await.map_err(CatalogError::internal)?;
-        let epoch = self.0.token_cache.epoch();
-        let Some(row) = self.0.store.token(hash).await? else { return Ok(None) };
+    async fn look_up(self, hash: [u8; 32]) -> Result<Option<BearerOwner>> {
+        let _one = self.0.0.lookups.acquire().await.map_err(CatalogError::internal)?;
+        let epoch = self.0.0.token_cache.epoch();
+        let Some(row) = self.0.0.store.token(hash).await? else { return Ok(None) };
         let mut bearer = self.bearer(&row);
         if bearer.is_none() {
             // Another server made the client a moment ago.
-            self.reload().await?;
+            self.0.reload().await?;
             bearer = self.bearer(&row);
         }
         if let Some(bearer) = &bearer {
-            self.0.token_cache.put(hash, bearer.clone(), epoch, clock::wall_ms());
+            self.0.0.token_cache.put(hash, bearer.clone(), epoch, clock::wall_ms());
         }
         Ok(bearer)
     }
 
-    fn bearer(&self, row: &TokenRow) -> Option<BearerOwner> {
-        let who = self.0.loaded.read().clients.get(&*row.client)?.who();
+    fn bearer(self, row: &TokenRow) -> Option<BearerOwner> {
+        let who = self.0.0.loaded.read().clients.get(&*row.client)?.who();
         let who = match &row.role {
             None => who,
             // What is for one role is for no more, whoever asked for it.
@@ -281,17 +285,17 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` when it is another's and who asks is no operator.
-    pub async fn revoke_token(&self, who: &CatalogPrincipal, token: &str) -> Result<()> {
+    pub async fn revoke_token(self, who: &CatalogPrincipal, token: &str) -> Result<()> {
         if token.len() > TOKEN_BYTES_MAX {
             return Ok(());
         }
         let hash = hash(token);
-        let Some(row) = self.0.store.token(hash).await? else { return Ok(()) };
+        let Some(row) = self.0.0.store.token(hash).await? else { return Ok(()) };
         if clients::of(who) != Some(row.client.as_str()) {
             only_operators(who)?;
         }
-        self.0.store.revoke_token(hash).await?;
-        self.0.token_cache.forget(&hash);
+        self.0.0.store.revoke_token(hash).await?;
+        self.0.0.token_cache.forget(&hash);
         Ok(())
     }
 }

@@ -55,7 +55,7 @@ impl AuditTrace {
             address: self.peer.map(|it| it.0),
             path: self.uri.path().to_owned(),
         };
-        context.access.audit(who, name(operation.op), origin, status, refusal);
+        context.access.audit_log().audit(who, name(operation.op), origin, status, refusal);
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
         before,
         size: page.size,
     };
-    answer::of(&input.context.access.audit_lines(&input.who, filter).await?)
+    answer::of(&input.context.access.audit_log().audit_lines(&input.who, filter).await?)
 }
 
 #[cfg(test)]

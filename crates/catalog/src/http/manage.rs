@@ -36,22 +36,22 @@ struct GrantList {
 }
 
 pub(super) fn list_clients(input: &CatalogRequest<'_>) -> Result<Response> {
-    answer::of(&ClientList { clients: input.context.access.clients(&input.who)? })
+    answer::of(&ClientList { clients: input.context.access.clients().list(&input.who)? })
 }
 
 pub(super) async fn create_client(input: &CatalogRequest<'_>) -> Result<Response> {
     let NewClient { name, operator } = input.body()?;
-    answer::of(&input.context.access.create_client(&input.who, &name, operator).await?)
+    answer::of(&input.context.access.clients().create_client(&input.who, &name, operator).await?)
 }
 
 pub(super) async fn rotate_client(input: &CatalogRequest<'_>) -> Result<Response> {
     let RotateRequest { grace_seconds } = input.body()?;
     let (id, grace) = (input.param("client")?, Duration::from_secs(grace_seconds));
-    answer::of(&input.context.access.rotate_client(&input.who, id, grace).await?)
+    answer::of(&input.context.access.clients().rotate_client(&input.who, id, grace).await?)
 }
 
 pub(super) async fn delete_client(input: &CatalogRequest<'_>) -> Result<Response> {
-    input.context.access.delete_client(&input.who, input.param("client")?).await?;
+    input.context.access.clients().delete_client(&input.who, input.param("client")?).await?;
     Ok(answer::done())
 }
 

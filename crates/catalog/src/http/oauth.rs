@@ -135,7 +135,7 @@ async fn revoke(
         true => access.identify(&headers).await.map_err(|it| failure(&it, "invalid_client"))?,
         false => {
             let (id, secret) = credentials(&headers, &form)?;
-            let known = access.client_by_secret(&id, &secret, address).await;
+            let known = access.tokens().client_by_secret(&id, &secret, address).await;
             known.map_err(|it| failure(&it, "invalid_client"))?.who
         }
     };
@@ -145,7 +145,11 @@ async fn revoke(
         let description = "API keys are removed below `/catalog/management/v1/clients`";
         return Err(OauthFailure { error: "unsupported_token_type", ..invalid(description) });
     }
-    access.revoke_token(who, token).await.map_err(|error| failure(&error, "invalid_client"))
+    access
+        .tokens()
+        .revoke_token(who, token)
+        .await
+        .map_err(|error| failure(&error, "invalid_client"))
 }
 
 async fn issue_token(
@@ -159,10 +163,10 @@ async fn issue_token(
     match field(&form, "grant_type")? {
         Some("client_credentials") => {
             let (id, secret) = credentials(&headers, &form)?;
-            let known = context.access.client_by_secret(&id, &secret, address).await;
+            let known = context.access.tokens().client_by_secret(&id, &secret, address).await;
             let client = known.map_err(|error| failure(&error, "invalid_client"))?;
             *seen = Some(client.who.clone());
-            let issued = context.access.issue(&client, role).await;
+            let issued = context.access.tokens().issue(&client, role).await;
             issued.map_err(|error| failure(&error, "invalid_client"))
         }
         Some(TOKEN_EXCHANGE) => {
@@ -174,9 +178,9 @@ async fn issue_token(
             }
             let token = field(&form, "subject_token")?;
             let token = token.ok_or_else(|| invalid("`subject_token` is missing"))?;
-            let known = context.access.holder(token).await;
+            let known = context.access.tokens().holder(token).await;
             seen.clone_from(&known.ok());
-            let issued = context.access.token_after(token, role).await;
+            let issued = context.access.tokens().token_after(token, role).await;
             issued.map_err(|error| failure(&error, "invalid_grant"))
         }
         Some(_) => Err(OauthFailure {

@@ -15,32 +15,32 @@ struct PolicyListQuery {
 }
 
 pub(super) fn list(input: &CatalogRequest<'_>) -> Result<Response> {
-    let policies = input.context.access.policies(&input.who, &*input.warehouse()?)?;
+    let policies = input.context.access.policies().list(&input.who, &*input.warehouse()?)?;
     answer::of(&PolicyListQuery { policies })
 }
 
 pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
     let (access, catalog) = (&input.context.access, &input.context.catalog);
-    access.may_restrict(&input.who, &warehouse)?;
+    access.policies().may_restrict(&input.who, &warehouse)?;
     let new: NewPolicy = input.body()?;
     let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
     let schema = catalog.entries().schema_of(&warehouse, &ident).await?;
-    answer::of(&access.put_policy(&input.who, &warehouse, name, &new, &schema).await?)
+    answer::of(&access.policies().put_policy(&input.who, &warehouse, name, &new, &schema).await?)
 }
 
 pub(super) async fn preview(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
     let (access, catalog) = (&input.context.access, &input.context.catalog);
-    access.may_restrict(&input.who, &warehouse)?;
+    access.policies().may_restrict(&input.who, &warehouse)?;
     let request: PolicyPreviewRequest = input.body()?;
     let ident = TableIdent::new(request.policy.namespace.clone(), &request.policy.table)?;
     let schema = catalog.entries().schema_of(&warehouse, &ident).await?;
-    answer::of(&access.preview_policy(&input.who, &warehouse, name, &request, &schema)?)
+    answer::of(&access.policies().preview_policy(&input.who, &warehouse, name, &request, &schema)?)
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
-    input.context.access.delete_policy(&input.who, &warehouse, name).await?;
+    input.context.access.policies().delete_policy(&input.who, &warehouse, name).await?;
     Ok(answer::done())
 }

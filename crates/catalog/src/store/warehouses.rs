@@ -2,7 +2,7 @@
 
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{CatalogStore, ms};
+use super::handle::ms;
 use super::storage::WarehouseStore;
 use super::storage::{self, StorageRow};
 use crate::error::{CatalogError, Result};

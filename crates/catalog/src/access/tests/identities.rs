@@ -6,42 +6,52 @@ use super::*;
 async fn an_api_key_is_its_client_until_it_ends_or_goes() {
     check(async |fixture| {
         let (here, there) = (fixture.access().await, fixture.access().await);
-        let client = here.create_client(&operator(), "spark", true).await.unwrap().client;
+        let client = here.clients().create_client(&operator(), "spark", true).await.unwrap().client;
         let id = &*client.client_id;
         let hour = Some(Duration::from_secs(3600));
-        let made = here.create_key(&operator(), id, "ci", hour).await.unwrap();
+        let made = here.api_keys().create_key(&operator(), id, "ci", hour).await.unwrap();
         assert!(made.key.starts_with(KEY_PREFIX) && made.record.expires.is_some());
         for server in [&here, &there] {
             let who = server.identify(&headers(&made.key)).await.unwrap();
             assert_eq!((&*who.id, who.operator), (&*client.principal, true));
         }
         // It is told when it was used, at the server that saw it and, soon, at the others.
-        let used =
-            |server: &AccessControl| server.keys(&operator(), id).unwrap()[0].last_used.clone();
+        let used = |server: &AccessControl| {
+            server.api_keys().keys(&operator(), id).unwrap()[0].last_used.clone()
+        };
         assert!(used(&here).is_some());
         here.tidy().await.unwrap();
         assert_eq!(used(&fixture.access().await), used(&here));
 
         // A key makes no other secrets of its client, even though that one is an operator.
-        let plain = here.create_client(&operator(), "etl", false).await.unwrap();
-        let own = here.create_key(&operator(), &plain.client.client_id, "a", None).await.unwrap();
+        let plain = here.clients().create_client(&operator(), "etl", false).await.unwrap();
+        let own = here
+            .api_keys()
+            .create_key(&operator(), &plain.client.client_id, "a", None)
+            .await
+            .unwrap();
         let by_key = here.identify(&headers(&own.key)).await.unwrap();
-        let refused = here.create_key(&by_key, &plain.client.client_id, "b", None).await;
+        let refused = here.api_keys().create_key(&by_key, &plain.client.client_id, "b", None).await;
         assert_eq!(refused.unwrap_err().kind, ErrorReason::Forbidden);
         let (other, secret) = (&plain.client.client_id, &plain.client_secret);
-        let token = here.token_for(other, secret, None).await.unwrap().token;
+        let token = here.tokens().token_for(other, secret, None).await.unwrap().token;
         let by_token = here.identify(&headers(&token)).await.unwrap();
-        here.create_key(&by_token, other, "b", None).await.unwrap();
-        assert_eq!(here.keys(&by_token, other).unwrap().len(), 2);
-        let refused = here.keys(&by_token, id).unwrap_err();
+        here.api_keys().create_key(&by_token, other, "b", None).await.unwrap();
+        assert_eq!(here.api_keys().keys(&by_token, other).unwrap().len(), 2);
+        let refused = here.api_keys().keys(&by_token, id).unwrap_err();
         assert_eq!(refused.kind, ErrorReason::Forbidden);
 
         let key_id = &*made.record.key_id;
-        let next = here.rotate_key(&operator(), id, key_id, Duration::from_secs(60)).await.unwrap();
+        let next = here
+            .api_keys()
+            .rotate_key(&operator(), id, key_id, Duration::from_secs(60))
+            .await
+            .unwrap();
         for key in [&made.key, &next.key] {
             here.identify(&headers(key)).await.unwrap();
         }
-        let last = here.rotate_key(&operator(), id, key_id, Duration::ZERO).await.unwrap();
+        let last =
+            here.api_keys().rotate_key(&operator(), id, key_id, Duration::ZERO).await.unwrap();
         there.reload().await.unwrap();
         for server in [&here, &there] {
             for (key, is_good) in [(&made.key, false), (&next.key, false), (&last.key, true)] {
@@ -50,15 +60,15 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
             }
         }
         // Another client's path leads to no key.
-        let elsewhere = here.delete_key(&operator(), other, key_id).await.unwrap_err();
+        let elsewhere = here.api_keys().delete_key(&operator(), other, key_id).await.unwrap_err();
         assert_eq!(elsewhere.kind, ErrorReason::NotFound);
-        here.delete_key(&operator(), id, key_id).await.unwrap();
+        here.api_keys().delete_key(&operator(), id, key_id).await.unwrap();
         there.reload().await.unwrap();
         for server in [&here, &there] {
             let gone = server.identify(&headers(&last.key)).await.unwrap_err();
             assert_eq!(gone.kind, ErrorReason::NotAuthorized);
         }
-        here.delete_client(&operator(), other).await.unwrap();
+        here.clients().delete_client(&operator(), other).await.unwrap();
         assert!(here.identify(&headers(&own.key)).await.is_err());
     })
     .await;
@@ -71,7 +81,8 @@ async fn keys_are_refused_by_field() {
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let fixture = AccessFixture { scratch, url, tokens };
     let access = fixture.access().await;
-    let id = access.create_client(&operator(), "a", false).await.unwrap().client.client_id;
+    let id =
+        access.clients().create_client(&operator(), "a", false).await.unwrap().client.client_id;
     let long = "x".repeat(101);
     for (name, lifetime, expected) in [
         ("", None, "`name`"),
@@ -79,14 +90,15 @@ async fn keys_are_refused_by_field() {
         ("a", Some(Duration::ZERO), "`expires-seconds`"),
         ("a", Some(KEY_LIFETIME_MAX + Duration::from_secs(1)), "`expires-seconds`"),
     ] {
-        let refused = access.create_key(&operator(), &id, name, lifetime).await.unwrap_err();
+        let refused =
+            access.api_keys().create_key(&operator(), &id, name, lifetime).await.unwrap_err();
         assert_eq!(refused.kind, ErrorReason::BadRequest);
         assert!(refused.message.contains(expected), "{}", refused.message);
     }
     for _ in 0..KEYS_OF_CLIENT_MAX {
-        access.create_key(&operator(), &id, "a", None).await.unwrap();
+        access.api_keys().create_key(&operator(), &id, "a", None).await.unwrap();
     }
-    let full = access.create_key(&operator(), &id, "a", None).await.unwrap_err();
+    let full = access.api_keys().create_key(&operator(), &id, "a", None).await.unwrap_err();
     assert_eq!(full.kind, ErrorReason::BadRequest);
 }
 
@@ -94,16 +106,16 @@ async fn keys_are_refused_by_field() {
 async fn a_token_that_is_taken_back_is_good_nowhere() {
     check(async |fixture| {
         let (here, there) = (fixture.access().await, fixture.access().await);
-        let made = here.create_client(&operator(), "a", false).await.unwrap();
+        let made = here.clients().create_client(&operator(), "a", false).await.unwrap();
         let (id, secret) = (&*made.client.client_id, &*made.client_secret);
-        let token = here.token_for(id, secret, None).await.unwrap().token;
+        let token = here.tokens().token_for(id, secret, None).await.unwrap().token;
         there.reload().await.unwrap();
         let own = there.identify(&headers(&token)).await.unwrap();
         let stranger = CatalogPrincipal::new("client:cl_other", "other");
-        let refused = there.revoke_token(&stranger, &token).await.unwrap_err();
+        let refused = there.tokens().revoke_token(&stranger, &token).await.unwrap_err();
         assert_eq!(refused.kind, ErrorReason::Forbidden);
         there.identify(&headers(&token)).await.unwrap();
-        there.revoke_token(&own, &token).await.unwrap();
+        there.tokens().revoke_token(&own, &token).await.unwrap();
         // Here it was in memory.
         here.reload().await.unwrap();
         for server in [&here, &there, &fixture.access().await] {
@@ -111,10 +123,10 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
             assert_eq!(gone.kind, ErrorReason::NotAuthorized);
         }
         for unknown in ["cat_00", &"cat_".repeat(1000)] {
-            there.revoke_token(&own, unknown).await.unwrap();
+            there.tokens().revoke_token(&own, unknown).await.unwrap();
         }
         // A token outlives the server that gave it.
-        let kept = here.token_for(id, secret, None).await.unwrap().token;
+        let kept = here.tokens().token_for(id, secret, None).await.unwrap().token;
         let who = fixture.access().await.identify(&headers(&kept)).await.unwrap();
         assert_eq!(&*who.id, &*made.client.principal);
     })
@@ -164,11 +176,11 @@ async fn a_role_gives_its_members_what_it_was_given() {
         let catalog = fixture.catalog().await;
         make_namespace(&catalog, "n").await;
         let warehouse = fixture.warehouse();
-        let made = here.create_client(&operator(), "a", false).await.unwrap();
+        let made = here.clients().create_client(&operator(), "a", false).await.unwrap();
         let (id, secret) = (&*made.client.client_id, &*made.client_secret);
         let member = made.client.principal.clone();
-        here.create_role(&operator(), "etl", std::slice::from_ref(&member)).await.unwrap();
-        here.create_role(&operator(), "idle", &[]).await.unwrap();
+        here.roles().create_role(&operator(), "etl", std::slice::from_ref(&member)).await.unwrap();
+        here.roles().create_role(&operator(), "idle", &[]).await.unwrap();
         let to_etl = grant("role:etl", Some("n"), &[AccessRight::Write]);
         here.grant(&operator(), &warehouse, &to_etl).await.unwrap();
         let to_itself = grant(&member, None, &[AccessRight::Read]);
@@ -181,8 +193,8 @@ async fn a_role_gives_its_members_what_it_was_given() {
                 server.check(who, &warehouse, right, object).is_ok()
             };
         let in_n = RightTarget::Namespace(&namespace);
-        let all = here.token_for(id, secret, None).await.unwrap();
-        let one = here.token_for(id, secret, Some("etl")).await.unwrap();
+        let all = here.tokens().token_for(id, secret, None).await.unwrap();
+        let one = here.tokens().token_for(id, secret, Some("etl")).await.unwrap();
         assert_eq!((all.role, one.role.as_deref()), (None, Some("etl")));
         for server in [&here, &there] {
             let who = server.identify(&headers(&all.token)).await.unwrap();
@@ -196,32 +208,35 @@ async fn a_role_gives_its_members_what_it_was_given() {
             assert!(!may(server, &who, AccessRight::Read, RightTarget::Warehouse));
         }
         // A token for one role gives no way to more, and none to other secrets.
-        let again = here.token_after(&one.token, None).await.unwrap();
+        let again = here.tokens().token_after(&one.token, None).await.unwrap();
         assert_eq!(again.role.as_deref(), Some("etl"));
-        let refused = here.token_after(&one.token, Some("idle")).await.unwrap_err();
+        let refused = here.tokens().token_after(&one.token, Some("idle")).await.unwrap_err();
         assert_eq!(refused.kind, ErrorReason::Forbidden);
-        let refused = here.token_for(id, secret, Some("idle")).await.unwrap_err();
+        let refused = here.tokens().token_for(id, secret, Some("idle")).await.unwrap_err();
         assert_eq!(refused.kind, ErrorReason::Forbidden);
         let limited = here.identify(&headers(&one.token)).await.unwrap();
-        let refused = here.rotate_client(&limited, id, Duration::ZERO).await.unwrap_err();
+        let refused = here.clients().rotate_client(&limited, id, Duration::ZERO).await.unwrap_err();
         assert_eq!(refused.kind, ErrorReason::Forbidden);
 
         let change = MembersChange { add: vec!["tenant:x".to_owned()], remove: vec![member] };
-        here.change_members(&operator(), "etl", &change).await.unwrap();
-        assert_eq!(here.roles(&operator()).unwrap()[0].members, ["tenant:x"]);
+        here.roles().change_members(&operator(), "etl", &change).await.unwrap();
+        assert_eq!(here.roles().list(&operator()).unwrap()[0].members, ["tenant:x"]);
         assert!(!may(&here, &limited, AccessRight::Read, in_n));
         assert!(may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Write, in_n));
-        here.delete_role(&operator(), "etl").await.unwrap();
+        here.roles().delete_role(&operator(), "etl").await.unwrap();
         assert!(!may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Read, in_n));
         // Another role of that name has nothing of it.
-        here.create_role(&operator(), "etl", &["tenant:x".to_owned()]).await.unwrap();
+        here.roles().create_role(&operator(), "etl", &["tenant:x".to_owned()]).await.unwrap();
         assert!(!may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Read, in_n));
         for (done, expected) in [
-            (here.create_role(&operator(), "etl", &[]).await, ErrorReason::AlreadyExists),
-            (here.create_role(&operator(), "a b", &[]).await, ErrorReason::BadRequest),
-            (here.create_role(&limited, "b", &[]).await, ErrorReason::Forbidden),
-            (here.delete_role(&operator(), "none").await, ErrorReason::NotFound),
-            (here.change_members(&operator(), "none", &change).await, ErrorReason::NotFound),
+            (here.roles().create_role(&operator(), "etl", &[]).await, ErrorReason::AlreadyExists),
+            (here.roles().create_role(&operator(), "a b", &[]).await, ErrorReason::BadRequest),
+            (here.roles().create_role(&limited, "b", &[]).await, ErrorReason::Forbidden),
+            (here.roles().delete_role(&operator(), "none").await, ErrorReason::NotFound),
+            (
+                here.roles().change_members(&operator(), "none", &change).await,
+                ErrorReason::NotFound,
+            ),
         ] {
             assert_eq!(done.unwrap_err().kind, expected);
         }

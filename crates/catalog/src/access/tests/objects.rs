@@ -98,7 +98,11 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         access.grant(&operator(), &warehouse, &right).await.unwrap();
         let (policy, schema) = policy("tenant:x");
         let policy = (&policy, &schema);
-        access.put_policy(&operator(), &warehouse, "p", policy.0, policy.1).await.unwrap();
+        access
+            .policies()
+            .put_policy(&operator(), &warehouse, "p", policy.0, policy.1)
+            .await
+            .unwrap();
         let kind = RelationKind::Table;
         let keep = DropMode { until_ms: u64::MAX / 2, purge: true };
         let what = (kind, &t);
@@ -126,7 +130,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         assert_eq!(catalog.dropped_relations().dropped_as("wh_1", &old.id).await.unwrap(), []);
         access.refresh().await.unwrap();
         assert_eq!(access.grants(&operator(), &warehouse, None).await.unwrap(), [right]);
-        assert_eq!(access.policies(&operator(), &warehouse).unwrap().len(), 1);
+        assert_eq!(access.policies().list(&operator(), &warehouse).unwrap().len(), 1);
         let who = CatalogPrincipal::new("tenant:x", "x");
         assert!(access.restrictions(&who, &warehouse, &t).is_some());
 
@@ -171,15 +175,15 @@ async fn nothing_is_given_to_who_is_gone_at_another_server() {
         make_table(&catalog, "t").await;
         let here = fixture.access().await;
         let make = async || {
-            here.create_role(&root, "r", &[]).await.unwrap();
-            here.create_catalog_role(&root, &warehouse, "r", &none).await.unwrap();
+            here.roles().create_role(&root, "r", &[]).await.unwrap();
+            here.catalog_roles().create_catalog_role(&root, &warehouse, "r", &none).await.unwrap();
         };
         make().await;
-        let client = here.create_client(&root, "c", false).await.unwrap().client;
+        let client = here.clients().create_client(&root, "c", false).await.unwrap().client;
         let there = fixture.access().await;
-        here.delete_role(&root, "r").await.unwrap();
-        here.delete_catalog_role(&root, &warehouse, "r").await.unwrap();
-        here.delete_client(&root, &client.client_id).await.unwrap();
+        here.roles().delete_role(&root, "r").await.unwrap();
+        here.catalog_roles().delete_catalog_role(&root, &warehouse, "r").await.unwrap();
+        here.clients().delete_client(&root, &client.client_id).await.unwrap();
         let catalog_role = catalog_role_principal(warehouse.id(), "r");
         let principals = ["role:r", &catalog_role, &client.principal];
         for principal in principals {
@@ -187,12 +191,12 @@ async fn nothing_is_given_to_who_is_gone_at_another_server() {
             let granted = there.grant(&root, &warehouse, &manage).await;
             assert_eq!(granted.unwrap_err().kind, ErrorReason::NotFound, "{principal}");
             let (new, schema) = policy(principal);
-            let put = there.put_policy(&root, &warehouse, "p", &new, &schema).await;
+            let put = there.policies().put_policy(&root, &warehouse, "p", &new, &schema).await;
             assert_eq!(put.unwrap_err().kind, ErrorReason::NotFound, "{principal}");
         }
         make().await;
         assert_eq!(here.grants(&root, &warehouse, None).await.unwrap(), []);
-        assert!(here.policies(&root, &warehouse).unwrap().is_empty());
+        assert!(here.policies().list(&root, &warehouse).unwrap().is_empty());
         // What was made there is known here at once.
         for principal in ["role:r", &catalog_role] {
             let manage = grant(principal, None, &[AccessRight::Read]);

@@ -14,20 +14,20 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorReason {
 /// Checks that something says what it was made with, and changes once from each version.
 async fn check_entity(access: &AccessControl, key: &EntityKey) {
     let who = operator();
-    let found = access.entity(key.clone()).await.unwrap();
+    let found = access.entities().entity(key.clone()).await.unwrap();
     assert_eq!(
         (found.properties, found.version, found.updated_ms.is_some()),
         (properties("k"), 1, true)
     );
     assert!(found.created_ms.is_some());
     let change = EntityChange { version: 1, properties: Some(properties("other")) };
-    let changed = access.update_entity(&who, key.clone(), change.clone()).await.unwrap();
+    let changed = access.entities().update_entity(&who, key.clone(), change.clone()).await.unwrap();
     assert_eq!((&changed.properties, changed.version), (&properties("other"), 2));
     assert_eq!(changed.created_ms, found.created_ms);
-    let late = access.update_entity(&who, key.clone(), change).await;
+    let late = access.entities().update_entity(&who, key.clone(), change).await;
     assert_eq!(kind(late), ErrorReason::CommitFailed, "{key:?}");
     let kept = EntityChange { version: 2, properties: None };
-    let changed = access.update_entity(&who, key.clone(), kept).await.unwrap();
+    let changed = access.entities().update_entity(&who, key.clone(), kept).await.unwrap();
     assert_eq!((changed.properties, changed.version), (properties("other"), 3));
 }
 
@@ -37,13 +37,21 @@ async fn what_is_said_of_principals_and_roles_is_kept_and_goes_with_them() {
         let (access, catalog) = (fixture.access().await, fixture.catalog().await);
         let (who, warehouse) = (operator(), fixture.warehouse());
         make_namespace(&catalog, "n").await;
-        let made = access.create_named_client(&who, "alice", properties("k")).await.unwrap();
+        let made =
+            access.clients().create_named_client(&who, "alice", properties("k")).await.unwrap();
         let id = made.client.client_id.clone();
-        let again = access.create_named_client(&who, "alice", properties("k")).await;
+        let again = access.clients().create_named_client(&who, "alice", properties("k")).await;
         assert_eq!(kind(again), ErrorReason::AlreadyExists);
-        access.create_role_with(&who, "etl", &[], &properties("k")).await.unwrap();
-        access.create_catalog_role(&who, &warehouse, "reader", &properties("k")).await.unwrap();
-        let again = access.create_catalog_role(&who, &warehouse, "reader", &properties("k")).await;
+        access.roles().create_role_with(&who, "etl", &[], &properties("k")).await.unwrap();
+        access
+            .catalog_roles()
+            .create_catalog_role(&who, &warehouse, "reader", &properties("k"))
+            .await
+            .unwrap();
+        let again = access
+            .catalog_roles()
+            .create_catalog_role(&who, &warehouse, "reader", &properties("k"))
+            .await;
         assert_eq!(kind(again), ErrorReason::AlreadyExists);
         let keys = [
             EntityKey::client(&id),
@@ -59,17 +67,17 @@ async fn what_is_said_of_principals_and_roles_is_kept_and_goes_with_them() {
             (EntityKind::CatalogRole, "wh_1", "reader"),
             (EntityKind::Warehouse, "", "wh_1"),
         ] {
-            let all = access.entities(of, warehouse).await.unwrap();
+            let all = access.entities().list(of, warehouse).await.unwrap();
             assert_eq!(all.keys().collect::<Vec<_>>(), [name], "{of:?}");
         }
-        access.delete_client(&who, &id).await.unwrap();
-        access.delete_role(&who, "etl").await.unwrap();
-        access.delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
+        access.clients().delete_client(&who, &id).await.unwrap();
+        access.roles().delete_role(&who, "etl").await.unwrap();
+        access.catalog_roles().delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
         for key in keys {
             let change = EntityChange { version: 1, properties: None };
-            let gone = access.update_entity(&who, key.clone(), change).await;
+            let gone = access.entities().update_entity(&who, key.clone(), change).await;
             assert_eq!(kind(gone), ErrorReason::NotFound, "{key:?}");
-            assert_eq!(access.entity(key).await.unwrap().version, 1);
+            assert_eq!(access.entities().entity(key).await.unwrap().version, 1);
         }
     })
     .await;
@@ -83,9 +91,9 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         make_namespace(&catalog, "n").await;
         make_table(&catalog, "t").await;
         let none = Properties::new();
-        here.create_role_with(&who, "etl", &["tenant:x".to_owned()], &none).await.unwrap();
+        here.roles().create_role_with(&who, "etl", &["tenant:x".to_owned()], &none).await.unwrap();
         for name in ["reader", "a", "z"] {
-            here.create_catalog_role(&who, &warehouse, name, &none).await.unwrap();
+            here.catalog_roles().create_catalog_role(&who, &warehouse, name, &none).await.unwrap();
         }
         let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
         let on_table = PrincipalGrant {
@@ -102,11 +110,14 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         assert!(!may().await);
         let pair = ("reader", "etl");
         for _ in 0..2 {
-            here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await.unwrap();
+            here.catalog_roles()
+                .give_catalog_role(&who, &warehouse, pair.0, pair.1, true)
+                .await
+                .unwrap();
         }
         assert!(may().await);
         let holders = |access: &AccessControl| {
-            let all = access.catalog_roles(&who, &warehouse).unwrap();
+            let all = access.catalog_roles().list(&who, &warehouse).unwrap();
             all.into_iter().map(|it| (it.name, it.holders)).collect::<Vec<_>>()
         };
         let of = |name: &str, holders: &[&str]| {
@@ -114,24 +125,38 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         };
         assert_eq!(holders(&there), [of("a", &[]), of("reader", &["etl"]), of("z", &[])]);
         // A table is no view.
-        assert!(here.granted_views(&warehouse, &principal).await.unwrap().is_empty());
-        here.give_catalog_role(&who, &warehouse, pair.0, pair.1, false).await.unwrap();
+        assert!(
+            here.catalog_roles().granted_views(&warehouse, &principal).await.unwrap().is_empty()
+        );
+        here.catalog_roles()
+            .give_catalog_role(&who, &warehouse, pair.0, pair.1, false)
+            .await
+            .unwrap();
         assert!(!may().await);
-        here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await.unwrap();
+        here.catalog_roles()
+            .give_catalog_role(&who, &warehouse, pair.0, pair.1, true)
+            .await
+            .unwrap();
         assert!(may().await);
         for (pair, expected) in
             [(("reader", "none"), ErrorReason::NotFound), (("none", "etl"), ErrorReason::NotFound)]
         {
-            let result = here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await;
+            let result = here
+                .catalog_roles()
+                .give_catalog_role(&who, &warehouse, pair.0, pair.1, true)
+                .await;
             assert_eq!(kind(result), expected, "{pair:?}");
         }
         // What is removed comes back to nobody.
-        here.delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
-        here.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
+        here.catalog_roles().delete_catalog_role(&who, &warehouse, "reader").await.unwrap();
+        here.catalog_roles().create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
         assert!(!may().await);
         assert_eq!(holders(&there)[1], of("reader", &[]));
-        here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await.unwrap();
-        here.delete_role(&who, "etl").await.unwrap();
+        here.catalog_roles()
+            .give_catalog_role(&who, &warehouse, pair.0, pair.1, true)
+            .await
+            .unwrap();
+        here.roles().delete_role(&who, "etl").await.unwrap();
         there.refresh().await.unwrap();
         assert_eq!(holders(&there)[1], of("reader", &[]));
     })
@@ -155,14 +180,18 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
             act: LogAction::CreateView,
         };
         catalog.relations().insert_relation(&context(), "wh_1", new).await.unwrap();
-        access.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
+        access
+            .catalog_roles()
+            .create_catalog_role(&who, &warehouse, "reader", &none)
+            .await
+            .unwrap();
         let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
         let on_view = PrincipalGrant {
             name: Some("v".to_owned()),
             ..grant(&principal, Some("n"), &[AccessRight::Read])
         };
         access.grant(&who, &warehouse, &on_view).await.unwrap();
-        let views = access.granted_views(&warehouse, &principal).await.unwrap();
+        let views = access.catalog_roles().granted_views(&warehouse, &principal).await.unwrap();
         assert_eq!(views, [("n".to_owned(), "v".to_owned())]);
         let (kind_of, v) = (RelationKind::View, ident("v"));
         catalog
@@ -185,13 +214,13 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
         update(1).await.unwrap();
         assert_eq!(kind(update(1).await), ErrorReason::CommitFailed);
         let key = EntityKey::warehouse("wh_1");
-        let found = access.entity(key.clone()).await.unwrap();
+        let found = access.entities().entity(key.clone()).await.unwrap();
         assert_eq!((found.properties, found.version), (properties("k"), 2));
         catalog.warehouses().delete_warehouse("wh_1", "main").await.unwrap();
-        assert_eq!(access.entity(key).await.unwrap().version, 1);
-        assert!(access.entities(EntityKind::CatalogRole, "wh_1").await.unwrap().is_empty());
+        assert_eq!(access.entities().entity(key).await.unwrap().version, 1);
+        assert!(access.entities().list(EntityKind::CatalogRole, "wh_1").await.unwrap().is_empty());
         access.refresh().await.unwrap();
-        assert!(access.catalog_roles(&who, &warehouse).unwrap().is_empty());
+        assert!(access.catalog_roles().list(&who, &warehouse).unwrap().is_empty());
     })
     .await;
 }

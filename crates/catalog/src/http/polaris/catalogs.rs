@@ -87,7 +87,7 @@ impl PolarisCatalog {
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let all = input.context.catalog.warehouses().list(&input.who).await?;
-    let mut entities = input.context.access.entities(EntityKind::Warehouse, "").await?;
+    let mut entities = input.context.access.entities().list(EntityKind::Warehouse, "").await?;
     let catalogs = all.into_iter().map(|it| {
         let entity = entities.remove(&it.id).unwrap_or_default();
         PolarisCatalog::of(it, entity)
@@ -101,7 +101,7 @@ pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
 
 async fn load(input: &CatalogRequest<'_>, name: &str) -> Result<PolarisCatalog> {
     let record = input.context.catalog.warehouses().show(&input.who, name).await?;
-    let entity = input.context.access.entity(EntityKey::warehouse(&record.id)).await?;
+    let entity = input.context.access.entities().entity(EntityKey::warehouse(&record.id)).await?;
     Ok(PolarisCatalog::of(record, entity))
 }
 

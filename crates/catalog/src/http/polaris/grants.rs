@@ -105,7 +105,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (access, principal) =
         (&input.context.access, catalog_role_principal(&role.warehouse, &role.name));
     let all = access.grants(&input.who, &warehouse, Some(&principal)).await?;
-    let views = access.granted_views(&warehouse, &principal).await?;
+    let views = access.catalog_roles().granted_views(&warehouse, &principal).await?;
     let is_view = |grant: &PrincipalGrant, name: &str| {
         let namespace = grant.namespace.as_ref().map(NamespaceIdent::key).unwrap_or_default();
         views.iter().any(|(of, view)| (of, &**view) == (&namespace, name))

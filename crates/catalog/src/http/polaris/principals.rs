@@ -95,7 +95,7 @@ impl PolarisPrincipal {
 }
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
-    let all = input.context.access.clients(&input.who)?;
+    let all = input.context.access.clients().list(&input.who)?;
     answer::of(&all_of(input, all).await?)
 }
 
@@ -103,7 +103,7 @@ async fn all_of(
     input: &CatalogRequest<'_>,
     all: Vec<ClientRecord>,
 ) -> Result<PolarisPrincipalList> {
-    let mut entities = input.context.access.entities(EntityKind::Client, "").await?;
+    let mut entities = input.context.access.entities().list(EntityKind::Client, "").await?;
     let principals = all.into_iter().map(|client| {
         let entity = entities.remove(&client.client_id).unwrap_or_default();
         PolarisPrincipal::of(client, entity)
@@ -113,11 +113,12 @@ async fn all_of(
 
 /// The principal that the path names.
 fn principal_of_path(input: &CatalogRequest<'_>) -> Result<ClientRecord> {
-    input.context.access.client_named(&input.who, input.param("principal")?)
+    input.context.access.clients().client_named(&input.who, input.param("principal")?)
 }
 
 async fn load(input: &CatalogRequest<'_>, client: ClientRecord) -> Result<PolarisPrincipal> {
-    let entity = input.context.access.entity(EntityKey::client(&client.client_id)).await?;
+    let entity =
+        input.context.access.entities().entity(EntityKey::client(&client.client_id)).await?;
     Ok(PolarisPrincipal::of(client, entity))
 }
 
@@ -146,7 +147,8 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     }
     let properties = principal.properties.unwrap_or_default();
     let access = &input.context.access;
-    let made = access.create_named_client(&input.who, &principal.name, properties).await?;
+    let made =
+        access.clients().create_named_client(&input.who, &principal.name, properties).await?;
     answer::made(&with_secret(input, made).await?)
 }
 
@@ -154,13 +156,19 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let client = principal_of_path(input)?;
     let (key, change) = (EntityKey::client(&client.client_id), input.body::<EntityUpdate>()?);
-    let entity = input.context.access.update_entity(&input.who, key, change.into()).await?;
+    let entity =
+        input.context.access.entities().update_entity(&input.who, key, change.into()).await?;
     answer::of(&PolarisPrincipal::of(client, entity))
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
-    input.context.access.delete_client(&input.who, &principal_of_path(input)?.client_id).await?;
+    input
+        .context
+        .access
+        .clients()
+        .delete_client(&input.who, &principal_of_path(input)?.client_id)
+        .await?;
     Ok(answer::done())
 }
 
@@ -184,14 +192,14 @@ pub(super) async fn reset(input: &CatalogRequest<'_>) -> Result<Response> {
 
 /// The old one is good no more: what is given in its place is to replace it.
 async fn new_secret(input: &CatalogRequest<'_>, id: &str) -> Result<Response> {
-    let made = input.context.access.rotate_client(&input.who, id, Duration::ZERO).await?;
+    let made = input.context.access.clients().rotate_client(&input.who, id, Duration::ZERO).await?;
     answer::of(&with_secret(input, made).await?)
 }
 
 pub(super) async fn list_roles(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let (principal, all) =
-        (principal_of_path(input)?.principal, input.context.access.roles(&input.who)?);
+        (principal_of_path(input)?.principal, input.context.access.roles().list(&input.who)?);
     let names = all.into_iter().filter(|it| it.members.contains(&principal)).map(|it| it.name);
     roles::answer_with(input, names.collect()).await
 }
@@ -201,7 +209,7 @@ pub(super) async fn assign_role(input: &CatalogRequest<'_>) -> Result<Response> 
     let principal = principal_of_path(input)?.principal;
     let AssignRoleRequest { principal_role } = input.body()?;
     let change = MembersChange { add: vec![principal], remove: Vec::new() };
-    input.context.access.change_members(&input.who, &principal_role.name, &change).await?;
+    input.context.access.roles().change_members(&input.who, &principal_role.name, &change).await?;
     Ok(answer::made_so())
 }
 
@@ -209,14 +217,14 @@ pub(super) async fn revoke_role(input: &CatalogRequest<'_>) -> Result<Response> 
     only_operators(&input.who)?;
     let change =
         MembersChange { add: Vec::new(), remove: vec![principal_of_path(input)?.principal] };
-    input.context.access.change_members(&input.who, input.param("role")?, &change).await?;
+    input.context.access.roles().change_members(&input.who, input.param("role")?, &change).await?;
     Ok(answer::done())
 }
 
 /// The principals that have a role. Others that have it are none of Polaris's.
 pub(super) async fn list_of_role(input: &CatalogRequest<'_>) -> Result<Response> {
     let role = roles::role_of_path(input)?;
-    let mut all = input.context.access.clients(&input.who)?;
+    let mut all = input.context.access.clients().list(&input.who)?;
     all.retain(|client| role.members.contains(&client.principal));
     answer::of(&all_of(input, all).await?)
 }

@@ -82,7 +82,7 @@ pub(super) async fn answer_with(
     input: &CatalogRequest<'_>,
     names: Vec<String>,
 ) -> Result<Response> {
-    let mut entities = input.context.access.entities(EntityKind::Role, "").await?;
+    let mut entities = input.context.access.entities().list(EntityKind::Role, "").await?;
     let roles = names.into_iter().map(|name| {
         let entity = entities.remove(&name).unwrap_or_default();
         PrincipalRole::of(name, entity)
@@ -92,17 +92,17 @@ pub(super) async fn answer_with(
 
 /// The principal role that the path names.
 pub(super) fn role_of_path(input: &CatalogRequest<'_>) -> Result<RoleRecord> {
-    let (name, all) = (input.param("role")?, input.context.access.roles(&input.who)?);
+    let (name, all) = (input.param("role")?, input.context.access.roles().list(&input.who)?);
     all.into_iter().find(|it| it.name == name).ok_or_else(|| no_such_role(name))
 }
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
-    let all = input.context.access.roles(&input.who)?;
+    let all = input.context.access.roles().list(&input.who)?;
     answer_with(input, all.into_iter().map(|it| it.name).collect()).await
 }
 
 async fn load(input: &CatalogRequest<'_>, name: String) -> Result<PrincipalRole> {
-    let entity = input.context.access.entity(EntityKey::role(&name)).await?;
+    let entity = input.context.access.entities().entity(EntityKey::role(&name)).await?;
     Ok(PrincipalRole::of(name, entity))
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     }
     let properties = role.properties.unwrap_or_default();
     let access = &input.context.access;
-    access.create_role_with(&input.who, &role.name, &[], &properties).await?;
+    access.roles().create_role_with(&input.who, &role.name, &[], &properties).await?;
     answer::made(&load(input, role.name).await?)
 }
 
@@ -127,12 +127,13 @@ pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     let name = role_of_path(input)?.name;
     let (key, change) = (EntityKey::role(&name), input.body::<EntityUpdate>()?);
-    let entity = input.context.access.update_entity(&input.who, key, change.into()).await?;
+    let entity =
+        input.context.access.entities().update_entity(&input.who, key, change.into()).await?;
     answer::of(&PrincipalRole::of(name, entity))
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
-    input.context.access.delete_role(&input.who, input.param("role")?).await?;
+    input.context.access.roles().delete_role(&input.who, input.param("role")?).await?;
     Ok(answer::done())
 }
 
@@ -143,7 +144,7 @@ async fn answer_with_catalog_roles(
 ) -> Result<Response> {
     let warehouse = input.managed()?;
     let access = &input.context.access;
-    let mut entities = access.entities(EntityKind::CatalogRole, warehouse.id()).await?;
+    let mut entities = access.entities().list(EntityKind::CatalogRole, warehouse.id()).await?;
     let roles = all.map(|it| {
         let entity = entities.remove(&it.name).unwrap_or_default();
         CatalogRole::of(it.name, entity)
@@ -154,7 +155,7 @@ async fn answer_with_catalog_roles(
 /// The catalog role that the path names.
 pub(super) fn catalog_role(input: &CatalogRequest<'_>) -> Result<CatalogRoleRecord> {
     let (warehouse, name) = (input.managed()?, input.param("catalog-role")?);
-    input.context.access.catalog_role(&input.who, &warehouse, name)
+    input.context.access.catalog_roles().catalog_role(&input.who, &warehouse, name)
 }
 
 async fn load_catalog_role(
@@ -162,11 +163,11 @@ async fn load_catalog_role(
     it: CatalogRoleRecord,
 ) -> Result<CatalogRole> {
     let key = EntityKey::catalog_role(&it.warehouse, &it.name);
-    Ok(CatalogRole::of(it.name, input.context.access.entity(key).await?))
+    Ok(CatalogRole::of(it.name, input.context.access.entities().entity(key).await?))
 }
 
 pub(super) async fn list_catalog_roles(input: &CatalogRequest<'_>) -> Result<Response> {
-    let all = input.context.access.catalog_roles(&input.who, &*input.managed()?)?;
+    let all = input.context.access.catalog_roles().list(&input.who, &*input.managed()?)?;
     answer_with_catalog_roles(input, all.into_iter()).await
 }
 
@@ -175,8 +176,11 @@ pub(super) async fn create_catalog_role(input: &CatalogRequest<'_>) -> Result<Re
     let warehouse = input.managed()?;
     let OfCatalog { catalog_role: role } = input.body()?;
     let (properties, access) = (role.properties.unwrap_or_default(), &input.context.access);
-    access.create_catalog_role(&input.who, &warehouse, &role.name, &properties).await?;
-    let made = access.catalog_role(&input.who, &warehouse, &role.name)?;
+    access
+        .catalog_roles()
+        .create_catalog_role(&input.who, &warehouse, &role.name, &properties)
+        .await?;
+    let made = access.catalog_roles().catalog_role(&input.who, &warehouse, &role.name)?;
     answer::made(&load_catalog_role(input, made).await?)
 }
 
@@ -189,14 +193,14 @@ pub(super) async fn update_catalog_role(input: &CatalogRequest<'_>) -> Result<Re
     let it = catalog_role(input)?;
     let key = EntityKey::catalog_role(&it.warehouse, &it.name);
     let change = input.body::<EntityUpdate>()?.into();
-    let entity = input.context.access.update_entity(&input.who, key, change).await?;
+    let entity = input.context.access.entities().update_entity(&input.who, key, change).await?;
     answer::of(&CatalogRole::of(it.name, entity))
 }
 
 pub(super) async fn delete_catalog_role(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let (warehouse, name) = (input.managed()?, input.param("catalog-role")?);
-    input.context.access.delete_catalog_role(&input.who, &warehouse, name).await?;
+    input.context.access.catalog_roles().delete_catalog_role(&input.who, &warehouse, name).await?;
     Ok(answer::done())
 }
 
@@ -211,7 +215,7 @@ pub(super) async fn list_holders(input: &CatalogRequest<'_>) -> Result<Response>
 /// The catalog roles of one catalog that a principal role has.
 pub(super) async fn list_catalog_roles_of(input: &CatalogRequest<'_>) -> Result<Response> {
     let role = role_of_path(input)?.name;
-    let all = input.context.access.catalog_roles(&input.who, &*input.managed()?)?;
+    let all = input.context.access.catalog_roles().list(&input.who, &*input.managed()?)?;
     answer_with_catalog_roles(input, all.into_iter().filter(|it| it.holders.contains(&role))).await
 }
 
@@ -231,5 +235,5 @@ pub(super) async fn revoke_catalog_role(input: &CatalogRequest<'_>) -> Result<Re
 async fn set_membership(input: &CatalogRequest<'_>, name: &str, is_to_have: bool) -> Result<()> {
     let (warehouse, role) = (input.managed()?, input.param("role")?);
     let access = &input.context.access;
-    access.give_catalog_role(&input.who, &warehouse, name, role, is_to_have).await
+    access.catalog_roles().give_catalog_role(&input.who, &warehouse, name, role, is_to_have).await
 }

@@ -62,7 +62,7 @@ impl Two {
         let made = self.0.ask("POST", "/management/v1/clients", Some(&name)).json();
         let text = |name: &str| made[name].as_str().unwrap().to_owned();
         let (id, secret) = (text("client-id"), text("client-secret"));
-        let token = self.0.access.token_for(&id, &secret, None);
+        let token = self.0.access.tokens().token_for(&id, &secret, None);
         let token = self.0.runtime.block_on(token).unwrap().token;
         let keys = format!("/management/v1/clients/{id}/keys");
         let key = self.0.ask("POST", &keys, Some(&json!({"name": "k"}))).json();

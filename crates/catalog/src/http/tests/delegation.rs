@@ -112,12 +112,16 @@ fn credentials_are_for_one_table_and_one_right() {
     assert_eq!(lines, 1);
     // Who may only read gets what is only good for that.
     let (id, secret) = server.runtime.block_on(async {
-        let made = server.access.create_client(&operator(), "x", false).await.unwrap();
+        let made = server.access.clients().create_client(&operator(), "x", false).await.unwrap();
         (made.client.client_id, made.client_secret)
     });
     let grant = json!({"principal": format!("client:{id}"), "rights": ["read"]});
     assert_eq!(server.ask("POST", "/management/v1/cloud/grants", Some(&grant)).status, 204);
-    let token = server.runtime.block_on(server.access.token_for(&id, &secret, None)).unwrap().token;
+    let token = server
+        .runtime
+        .block_on(server.access.tokens().token_for(&id, &secret, None))
+        .unwrap()
+        .token;
     let read = server.ask_as(Some(&token), "GET", &format!("{path}/credentials"), None).json();
     assert_eq!(read["storage-credentials"][0]["config"]["s3.access-key-id"], "ID1");
     let form = tokens.forms.lock()[1].clone();
@@ -175,12 +179,16 @@ fn nobody_claims_a_place_by_a_property_or_by_staging() {
     let server = Server::start();
     server.fill("n", "t");
     let (id, secret) = server.runtime.block_on(async {
-        let made = server.access.create_client(&operator(), "x", false).await.unwrap();
+        let made = server.access.clients().create_client(&operator(), "x", false).await.unwrap();
         (made.client.client_id, made.client_secret)
     });
     let grant = json!({"principal": format!("client:{id}"), "rights": ["write"]});
     assert_eq!(server.ask("POST", "/management/v1/main/grants", Some(&grant)).status, 204);
-    let token = server.runtime.block_on(server.access.token_for(&id, &secret, None)).unwrap().token;
+    let token = server
+        .runtime
+        .block_on(server.access.tokens().token_for(&id, &secret, None))
+        .unwrap()
+        .token;
     let tables = "/v1/main/namespaces/n/tables";
     let table = server.ask("GET", &format!("{tables}/t"), None).json();
     let location = table["metadata"]["location"].as_str().unwrap().to_owned();

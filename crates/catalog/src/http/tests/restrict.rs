@@ -18,7 +18,7 @@ fn token(server: &Server) -> String {
     let token = server.runtime.block_on(async {
         let (id, secret) =
             (made["client-id"].as_str().unwrap(), made["client-secret"].as_str().unwrap());
-        server.access.token_for(id, secret, None).await.unwrap().token
+        server.access.tokens().token_for(id, secret, None).await.unwrap().token
     });
     let role = json!({"name": "bi", "members": [principal]});
     assert_eq!(server.ask("POST", "/management/v1/roles", Some(&role)).status, 204);

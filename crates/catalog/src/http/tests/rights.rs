@@ -229,7 +229,7 @@ pub(super) fn token(
 ) -> String {
     server.runtime.block_on(async {
         let access = &server.access;
-        let made = access.create_client(&operator(), "x", false).await.unwrap();
+        let made = access.clients().create_client(&operator(), "x", false).await.unwrap();
         if let Some(right) = right {
             let grant = PrincipalGrant {
                 principal: made.client.principal.clone(),
@@ -241,7 +241,7 @@ pub(super) fn token(
             access.grant(&operator(), &warehouse, &grant).await.unwrap();
         }
         let (id, secret) = (&made.client.client_id, &made.client_secret);
-        access.token_for(id, secret, None).await.unwrap().token
+        access.tokens().token_for(id, secret, None).await.unwrap().token
     })
 }
 

@@ -231,14 +231,15 @@ fn a_job_is_started_followed_and_stopped() {
 /// The principal and a token of a new client with one right to something.
 fn somebody(server: &Server, name: &str, grant: &Value) -> (String, String) {
     let (id, secret) = server.runtime.block_on(async {
-        let made = server.access.create_client(&operator(), name, false).await.unwrap();
+        let made = server.access.clients().create_client(&operator(), name, false).await.unwrap();
         (made.client.client_id, made.client_secret)
     });
     let mut grant = grant.clone();
     grant["principal"] = json!(format!("client:{id}"));
     let done = server.ask("POST", "/management/v1/main/grants", Some(&grant));
     assert_eq!(done.status, 204, "{}", done.text());
-    let token = server.runtime.block_on(server.access.token_for(&id, &secret, None)).unwrap();
+    let token =
+        server.runtime.block_on(server.access.tokens().token_for(&id, &secret, None)).unwrap();
     (id, token.token)
 }
 

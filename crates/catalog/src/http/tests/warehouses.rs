@@ -159,12 +159,12 @@ fn who_looks_after_a_warehouse_sees_it_and_no_other() {
     let server = Server::start();
     assert_eq!(server.ask("POST", PATH, Some(&new(&server, "a"))).status, 200);
     let (id, secret) = server.runtime.block_on(async {
-        let made = server.access.create_client(&operator(), "x", false).await.unwrap();
+        let made = server.access.clients().create_client(&operator(), "x", false).await.unwrap();
         (made.client.client_id, made.client_secret)
     });
     let grant = json!({"principal": format!("client:{id}"), "rights": ["manage"]});
     assert_eq!(server.ask("POST", "/management/v1/a/grants", Some(&grant)).status, 204);
-    let token = server.runtime.block_on(server.access.token_for(&id, &secret, None));
+    let token = server.runtime.block_on(server.access.tokens().token_for(&id, &secret, None));
     let token = token.unwrap().token;
     let list = server.ask_as(Some(&token), "GET", PATH, None).json();
     assert_eq!(list["warehouses"].as_array().unwrap().len(), 1);

@@ -288,7 +288,7 @@ fn the_management_is_written_down() {
     let server = Server::start();
     alice(&server);
     manage(&server, "GET", "catalogs", None);
-    server.runtime.block_on(server.access.write_audit()).unwrap();
+    server.runtime.block_on(server.access.audit_log().write_audit()).unwrap();
     let lines = server.ask("GET", "/management/v1/audit", None).json();
     let lines = lines["lines"].as_array().unwrap().iter();
     let names: Vec<String> = lines.map(|it| it["operation"].as_str().unwrap().to_owned()).collect();

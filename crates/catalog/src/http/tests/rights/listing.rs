@@ -35,7 +35,7 @@ fn token_for(server: &Server, right: &str, namespace: &[&str], name: Option<&str
     server.runtime.block_on(async {
         let text = |name: &str| client[name].as_str().unwrap();
         let (id, secret) = (text("client-id"), text("client-secret"));
-        server.access.token_for(id, secret, None).await.unwrap().token
+        server.access.tokens().token_for(id, secret, None).await.unwrap().token
     })
 }
 
