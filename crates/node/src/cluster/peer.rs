@@ -5,12 +5,14 @@
 //! - <https://www.rfc-editor.org/rfc/rfc9113>
 //! - <https://www.rfc-editor.org/rfc/rfc7301>
 
+mod body;
 mod client;
 mod failures;
 mod forward;
 mod key;
 mod listener;
 mod moved;
+mod place;
 mod resume;
 mod routing;
 mod streams;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::ErrorCode;
-use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{
@@ -29,6 +29,7 @@ use tokio::io::copy_bidirectional;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::body::{ForwardedBody, kept};
 use super::client::{PeerClient, PeerError, PeerTarget};
 use super::failures::ForwardFailureLog;
 use super::key::{ClusterKey, ClusterKeyError};
@@ -36,17 +37,11 @@ use super::listener::{misdirected, node_value};
 use super::resume::{ResumedStream, StreamOrigin};
 use super::routing::{OwnerAction, RequestRoute, SendOutcome, SentAction};
 use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED, PEER_LISTENER};
-use crate::cluster::{NodeLoad, NodeMembership, NodeRecord, placement};
+use crate::cluster::{NodeLoad, NodeMembership, NodeRecord};
 use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
 use crate::traces;
 
-/// Longest body that is kept until the answer is there, so that it can be sent once more.
-const KEPT_BODY_BYTES_MAX: u64 = 64 << 10;
-/// Nodes that are asked to take new work, before this one does what it can.
-const PLACES_ASKED_MAX: usize = 4;
-/// Time for such a body to arrive.
-const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
 /// Questions who has something that this node asks all others at a time.
 const ASKS_MAX: usize = 64;
 /// Time for a node to take something that it is told.
@@ -125,7 +120,7 @@ impl WorkKind {
     }
 
     /// Returns whether this node keeps it when it has room.
-    const fn stays(self) -> bool {
+    pub(super) const fn stays(self) -> bool {
         matches!(self, WorkKind::Execution)
     }
 }
@@ -193,26 +188,8 @@ impl PeerAnswer {
 pub(super) struct ForwardedRequest {
     parts: Parts,
     listener: &'static str,
-    body: ForwardedBody,
-    upgrade: Option<OnUpgrade>,
-}
-
-/// Body of a request that is passed on.
-enum ForwardedBody {
-    /// All of it.
-    Kept(Bytes),
-    /// It goes on as it comes; none when it was sent.
-    Streamed(Option<Body>),
-}
-
-impl ForwardedBody {
-    /// Takes the body, if it was not sent before.
-    fn take(&mut self) -> Option<Body> {
-        match self {
-            ForwardedBody::Kept(bytes) => Some(Body::from(bytes.clone())),
-            ForwardedBody::Streamed(body) => body.take(),
-        }
-    }
+    pub(super) body: ForwardedBody,
+    pub(super) upgrade: Option<OnUpgrade>,
 }
 
 impl PeerForwarder {
@@ -298,6 +275,11 @@ impl PeerForwarder {
         &self.0.membership
     }
 
+    /// Takes note that a node could not be asked.
+    pub(super) fn note_failure(&self, target: &PeerTarget, error: &PeerError) {
+        self.0.failures.failed(target, error);
+    }
+
     /// Returns what sends requests to other nodes.
     pub(super) fn client(&self) -> &PeerClient {
         &self.0.client
@@ -376,64 +358,6 @@ impl PeerForwarder {
         let own = &self.0.membership.identity().id;
         let others = self.0.membership.all_living().into_iter();
         others.filter(|node| node.id != *own && is_meant(node)).filter_map(target_of).collect()
-    }
-
-    /// Answers new work, or has it answered where there is room. A node that is full by now says
-    /// so, and the next one is asked.
-    async fn place(
-        &self,
-        kind: WorkKind,
-        key: &str,
-        listener: &'static str,
-        request: Request,
-        next: Next,
-    ) -> Response {
-        let membership = &self.0.membership;
-        let own = &membership.identity().id;
-        let offers = membership.offers(kind);
-        let is_free_here = offers.iter().any(|it| it.id == *own && it.has_room());
-        if kind.stays() && is_free_here {
-            return next.run(request).await;
-        }
-        let takes_work = *membership.takes_work().borrow();
-        let mut asked = placement::places(key, offers);
-        asked.truncate(PLACES_ASKED_MAX);
-        if asked.is_empty() || asked.first() == Some(own) {
-            return match takes_work {
-                true => next.run(request).await,
-                false => full(),
-            };
-        }
-        let (parts, body) = request.into_parts();
-        let mut request = match forwarded(parts, listener, body).await {
-            Ok(request) => request,
-            Err(error) => return error.into_response(),
-        };
-        for id in asked {
-            if id == *own {
-                return request.run_here(next).await;
-            }
-            let Some(target) = self.address(&id) else { continue };
-            // A long body was sent to the one before.
-            let Some(body) = request.body.take() else { return moved() };
-            membership.count_sent(&target.id);
-            let sent = request.for_node(&target, body);
-            match self.0.client.send(&target, sent).await {
-                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
-                Ok(answer) if is_misdirected(&answer) => {}
-                Ok(answer) => return pass_on(answer, None),
-                Err(error) => {
-                    self.0.failures.failed(&target, &error);
-                    if matches!(error, PeerError::Http { .. }) {
-                        return broken();
-                    }
-                }
-            }
-        }
-        match takes_work {
-            true => request.run_here(next).await,
-            false => full(),
-        }
     }
 
     /// Sends a request to the node that has its subject, and once more where it has not.
@@ -720,26 +644,15 @@ pub(super) async fn forwarded(
     Ok(ForwardedRequest { parts, listener, body, upgrade })
 }
 
-/// Reads a body that is short.
-async fn kept(body: Body) -> Result<ForwardedBody, HttpError> {
-    let length = body.size_hint().exact().or_else(|| body.is_end_stream().then_some(0));
-    match length.and_then(|length| usize::try_from(length).ok()) {
-        Some(length) if length as u64 <= KEPT_BODY_BYTES_MAX => {
-            let read = timeout(KEPT_BODY_MAX, to_bytes(body, length)).await;
-            let read = read.map_err(|_| HttpError::invalid("the body took too long"))?;
-            let read = read.map_err(|_| HttpError::invalid("the body broke off"))?;
-            Ok(ForwardedBody::Kept(read))
-        }
-        _ => Ok(ForwardedBody::Streamed(Some(body))),
-    }
-}
-
-fn is_misdirected(answer: &axum::http::Response<Incoming>) -> bool {
+pub(super) fn is_misdirected(answer: &axum::http::Response<Incoming>) -> bool {
     answer.status() == StatusCode::MISDIRECTED_REQUEST && answer.headers().contains_key(MISDIRECTED)
 }
 
 /// Hands the answer of a node to the client, and the connection where the node takes it over.
-fn pass_on(mut answer: axum::http::Response<Incoming>, client: Option<OnUpgrade>) -> Response {
+pub(super) fn pass_on(
+    mut answer: axum::http::Response<Incoming>,
+    client: Option<OnUpgrade>,
+) -> Response {
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let Some(client) = client else { return broken() };
         let node = hyper::upgrade::on(&mut answer);
@@ -760,22 +673,17 @@ fn pass_on(mut answer: axum::http::Response<Incoming>, client: Option<OnUpgrade>
     answer
 }
 
-/// The answer to new work when this node takes none and no other one has room.
-fn full() -> Response {
-    try_again("this node drains, and no other one has room")
-}
-
 /// The answer when what a request is about has moved twice, or its body is gone.
 pub(super) fn moved() -> Response {
     try_again("another node is taking this over, or was asked and had no room")
 }
 
-fn try_again(message: &str) -> Response {
+pub(super) fn try_again(message: &str) -> Response {
     HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
 }
 
 /// The answer when nobody knows whether the node has done what was asked.
-fn broken() -> Response {
+pub(super) fn broken() -> Response {
     let message = "the node that has this went away while it answered; it may have done what was \
                    asked";
     HttpError::new(ErrorCode::NodeLost, message).into_response()
