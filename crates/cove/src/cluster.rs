@@ -33,6 +33,7 @@ use serde::Deserialize;
 use sessions::faces::e2b;
 use sessions::{SessionHolder, SessionInterface, SessionOwners, Sessions};
 
+use crate::compat;
 use crate::config::{ConfigSource, CoveConfig};
 use crate::kubernetes;
 
@@ -369,6 +370,10 @@ impl RequestLocator for NodeLocator {
             {
                 return Some(RequestSubject::Work(WorkKind::Execution, String::new()));
             }
+            path if path.starts_with(compat::ROOT) => {
+                let counts = self.jobs.service().shares_limits() && compat::runs_programs(request);
+                return counts.then_some(RequestSubject::LimitedWork(WorkKind::Execution));
+            }
             _ => {}
         }
         if let Some(subject) = events_of(request) {
@@ -386,10 +391,19 @@ impl RequestLocator for NodeLocator {
         node_of_plan(&::catalog::http::plan_in(body)?)
     }
 
+    fn limit_homes(&self, kind: WorkKind, caller: &TokenPrincipal) -> Option<Vec<String>> {
+        match kind {
+            WorkKind::Session => None,
+            WorkKind::Execution => self.jobs.service().limit_homes(&caller.token_id),
+        }
+    }
+
     fn owner<'a>(&'a self, subject: &'a RequestSubject, is_fresh: bool) -> Boxed<'a, SubjectOwner> {
         Box::pin(async move {
             match subject {
-                RequestSubject::InBody | RequestSubject::Work(..) => SubjectOwner::This,
+                RequestSubject::InBody
+                | RequestSubject::Work(..)
+                | RequestSubject::LimitedWork(_) => SubjectOwner::This,
                 RequestSubject::Node(id) if *id == self.membership.identity().id => {
                     SubjectOwner::This
                 }

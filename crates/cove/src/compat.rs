@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use axum::Router;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use bouncer::Bouncer;
 use bouncer::faces::dbbouncer;
@@ -12,7 +12,7 @@ use node::auth::{TokenPrincipal, TokenRegistry, TokenScope};
 use node::cluster::PeerForwarder;
 use node::drain::DrainHandle;
 use node::http::{
-    self, BoundListener, CompatFace, FaceAccess, HttpShell, ListenerSite, TokenSchemes,
+    self, BoundListener, CompatFace, FaceAccess, FastHead, HttpShell, ListenerSite, TokenSchemes,
 };
 use node::http::{RouteTable, get};
 use sessions::faces::{ash, e2b};
@@ -20,6 +20,9 @@ use sessions::faces::{ash, e2b};
 use crate::cluster;
 use crate::config::CompatConfig;
 use crate::scrape::MetricsPage;
+
+/// Path that all are mounted below.
+pub(crate) const ROOT: &str = "/compat/";
 
 /// An interface.
 pub(crate) struct CompatInterface {
@@ -97,6 +100,25 @@ pub(crate) fn faces(
             listen: sandbox_fusion.listen,
         },
     ]
+}
+
+/// Returns whether a request, or the WebSocket that it opens, runs programs while its caller waits.
+/// Submissions of Judge0 are jobs, also where their callers wait.
+pub(crate) fn runs_programs(request: FastHead<'_>) -> bool {
+    let Some(path) = request.uri.path().strip_prefix(ROOT) else { return false };
+    let (face, path) = path.split_once('/').unwrap_or((path, ""));
+    match (face, path) {
+        ("go-judge", "run") | ("sandbox-fusion", "run_code" | "run_jupyter") => {
+            request.method == Method::POST
+        }
+        ("go-judge", "ws" | "stream") => request.method == Method::GET,
+        ("piston", path) => match path.strip_prefix("api/v2/") {
+            Some("execute" | "piston/execute") => request.method == Method::POST,
+            Some("connect" | "piston/connect") => request.method == Method::GET,
+            Some(_) | None => false,
+        },
+        _ => false,
+    }
 }
 
 /// Routes at which other nodes ask for what callers of these interfaces keep.

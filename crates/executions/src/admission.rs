@@ -8,7 +8,8 @@
 //! from all places and all memory, so that who comes next does not wait for the end of a long
 //! program. A tenant that runs as much as it may is passed over. Where that limit holds over all
 //! nodes, a tenant may run this node's part of it here, which grows when its executions wait
-//! ([`Admission::share_limits`]).
+//! ([`Admission::share_limits`]). A small one lives at few nodes ([`Admission::limit_homes`]): its
+//! callers are sent there, and its jobs are taken there.
 //!
 //! [`AdmissionQueue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its
 //! asynchronous shell.
@@ -23,7 +24,8 @@ use std::time::Duration;
 
 use node::auth::TokenRegistry;
 use node::cluster::{
-    LimitGrant, LimitShares, LimitUse, SharedLimitUser, SharedLimitUses, follow_shared_limits,
+    LimitGrant, LimitHomes, LimitShares, LimitUse, SharedLimitUser, SharedLimitUses,
+    follow_shared_limits,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -37,6 +39,9 @@ use crate::error::{ExecutionError, RequestRefusal};
 /// Time in which a request that may not wait in line waits for this node's first part of its
 /// tenant's limit, as a client of the bouncer does.
 const FIRST_PART_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Role of the nodes at which limits live: all run executions.
+const HOME_ROLE: &str = "front";
 
 /// The bounds of everything that runs and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +163,11 @@ impl Admission {
         }
     }
 
+    /// Returns whether limits may hold over all nodes.
+    pub(crate) fn shares_limits(&self) -> bool {
+        self.shares.get().is_some()
+    }
+
     /// Keeps this node's parts of limits. Never ends.
     pub(crate) async fn follow_limits(&self) {
         match self.shares.get() {
@@ -193,6 +203,26 @@ impl Admission {
             }
             _ => usize::MAX,
         }
+    }
+
+    /// Returns the homes of a tenant's limit: none where it has none, or it lives at every node.
+    pub(crate) fn limit_homes(&self, tenant: &str) -> Option<Vec<String>> {
+        let homes = self.homes_of_limit(self.shares.get()?, self.tenant_max(tenant))?;
+        Some(homes.of(&limit_name(tenant)))
+    }
+
+    /// Returns which tenants' limits live elsewhere, whose jobs are left to other nodes: none where
+    /// they live at every node.
+    pub(crate) fn tenants_elsewhere(&self) -> Option<TenantsElsewhere> {
+        let shares = self.shares.get()?;
+        self.homes_of_limit(shares, self.tenant_max_beside_others()).map(TenantsElsewhere)
+    }
+
+    fn homes_of_limit(&self, shares: &LimitShares, tenant_max: usize) -> Option<LimitHomes> {
+        if tenant_max == usize::MAX || !self.bounds().limits_tenants {
+            return None;
+        }
+        shares.homes(HOME_ROLE, amount(tenant_max))
     }
 
     /// Waits for its turn as a caller.
@@ -353,13 +383,32 @@ impl SharedLimitUser for Admission {
 
 /// Returns what a tenant uses and needs of its limit at this node.
 fn limit_use(tenant: &str, limit: usize, it: TenantPartUse) -> LimitUse {
-    let amount = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     LimitUse {
-        resource: format!("executions/tenant/{tenant}"),
+        resource: limit_name(tenant),
         limit: amount(limit),
         bound: amount(it.bound),
         used: amount(it.running),
         needed: amount((it.running + it.waiting).min(limit)),
+    }
+}
+
+/// Returns the name of a tenant's limit, the same at all nodes.
+fn limit_name(tenant: &str) -> String {
+    format!("executions/tenant/{tenant}")
+}
+
+fn amount(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The tenants whose limits live at other nodes than this one.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantsElsewhere(pub(crate) LimitHomes);
+
+impl TenantsElsewhere {
+    /// Returns whether a tenant is one of them.
+    pub(crate) fn contains(&self, tenant: &str) -> bool {
+        !self.0.is_here(&limit_name(tenant))
     }
 }
 

@@ -283,6 +283,19 @@ impl ExecutionService {
         self.inner.admission.follow_limits().await;
     }
 
+    /// Returns whether limits of tenants hold over all nodes.
+    #[must_use]
+    pub fn shares_limits(&self) -> bool {
+        self.inner.admission.shares_limits()
+    }
+
+    /// Returns the nodes that executions of a tenant are to run at, because its limit lives there;
+    /// none where that is none, or lives at every node. Looks at nothing but memory.
+    #[must_use]
+    pub fn limit_homes(&self, tenant: &str) -> Option<Vec<String>> {
+        self.inner.admission.limit_homes(tenant)
+    }
+
     /// Returns how many executions run and wait now.
     #[must_use]
     pub fn places(&self) -> ExecutionPlaces {

@@ -11,8 +11,8 @@
 //! What is limited over all nodes is divided between them by need ([`LimitShares`]). A service that
 //! uses something of that says what ([`SharedLimitUser`]), and is told its part
 //! ([`follow_shared_limits`]). A limit that is small lives at few nodes ([`limit_homes`]), to which
-//! the others carry the connections of those who are subject to it ([`PeerStream`]). Amounts that
-//! are used up are kept in the store, and leased by nodes a part at a time ([`AmountLedger`]).
+//! the others pass the requests of those who are subject to it, or carry their connections
+//! ([`PeerStream`]). Amounts that are used up are kept in the store, and leased by nodes a part at a time ([`AmountLedger`]).
 
 mod amounts;
 mod identity;
@@ -36,7 +36,7 @@ pub use self::amounts::{
 };
 pub use self::identity::NodeIdentity;
 pub use self::limit_follower::{SharedLimitUser, SharedLimitUses, follow_shared_limits};
-pub use self::limit_homes::{LIMIT_PART_MIN, is_limit_home, limit_homes};
+pub use self::limit_homes::{LIMIT_PART_MIN, LimitHomes, is_limit_home, limit_homes};
 pub use self::limit_shares::{LimitGrant, LimitScope, LimitShares, LimitUse};
 pub use self::membership::{JoinError, LostNode, NodeDescription, NodeMembership};
 pub use self::peer::{

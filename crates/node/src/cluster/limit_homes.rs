@@ -35,6 +35,39 @@ pub fn is_limit_home(name: &str, limit: u32, node: &str, nodes: &[String]) -> bo
     is_known && (homes >= nodes.len() || placement::is_among_first(name, node, nodes, homes))
 }
 
+/// The nodes that limits of one size live at, as one node knows all of them at a moment.
+#[derive(Clone, Debug)]
+pub struct LimitHomes {
+    own: String,
+    nodes: Vec<String>,
+    limit: u32,
+}
+
+impl LimitHomes {
+    /// Returns the homes of limits of this size among the nodes, as `own` sees them, which is none
+    /// of them while it drains. None where limits of this size live at every node, or there is no
+    /// other one.
+    #[must_use]
+    pub fn new(own: &str, nodes: Vec<String>, limit: u32) -> Option<LimitHomes> {
+        let is_among = nodes.iter().any(|node| node == own);
+        let count = nodes.len() + usize::from(!is_among);
+        let live_at_few = count > 1 && homes_max(limit, count) < count;
+        live_at_few.then(|| LimitHomes { own: own.to_owned(), nodes, limit })
+    }
+
+    /// Returns the homes of the limit of this name, the first by rank first.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Vec<String> {
+        limit_homes(name, self.limit, &self.nodes)
+    }
+
+    /// Returns whether this node is a home of the limit of this name.
+    #[must_use]
+    pub fn is_here(&self, name: &str) -> bool {
+        is_limit_home(name, self.limit, &self.own, &self.nodes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
@@ -67,6 +100,26 @@ mod tests {
     }
 
     #[test]
+    fn limits_that_live_at_every_node_have_no_homes() {
+        let few = |own, of_nodes, limit| LimitHomes::new(own, nodes(of_nodes), limit).is_some();
+        for (own, of_nodes, limit, expected) in [
+            ("srv_0", 1, 1, false),
+            ("srv_0", 3, 3 * LIMIT_PART_MIN - 1, true),
+            ("srv_0", 3, 3 * LIMIT_PART_MIN, false),
+            // It drains, and its callers are served elsewhere where the limit is small.
+            ("srv_9", 1, 1, true),
+            ("srv_9", 2, 3 * LIMIT_PART_MIN, false),
+            ("srv_9", 2, 2 * LIMIT_PART_MIN, true),
+            // All others drain as well.
+            ("srv_9", 0, 1, false),
+        ] {
+            assert_eq!(few(own, of_nodes, limit), expected, "{own}: {limit} at {of_nodes}");
+        }
+        let homes = LimitHomes::new("srv_9", nodes(2), 1).unwrap();
+        assert!(!homes.is_here("shop") && homes.of("shop").len() == 1);
+    }
+
+    #[test]
     fn limits_of_many_names_are_spread() {
         let nodes = nodes(10);
         let mut homes: HashMap<String, usize> = HashMap::new();
@@ -93,6 +146,10 @@ mod tests {
             for node in &nodes {
                 let is_home = is_limit_home(&name, limit, node, &others);
                 prop_assert_eq!(is_home, homes.contains(node));
+                let few = LimitHomes::new(node, others.clone(), limit);
+                prop_assert_eq!(few.is_some(), homes.len() < count);
+                let few = few.map(|few| (few.is_here(&name), few.of(&name)));
+                prop_assert!(few.is_none_or(|few| few == (is_home, homes.clone())));
             }
             prop_assert!(!is_limit_home(&name, limit, "srv_none", &nodes));
         }

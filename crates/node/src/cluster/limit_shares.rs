@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::registry::{list, milliseconds as number};
 use super::takeover::NodeFate;
-use super::{NodeIdentity, NodeJudge, NodeMembership, NodeRecord};
+use super::{LimitHomes, NodeIdentity, NodeJudge, NodeMembership, NodeRecord};
 use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransaction};
 
 /// Service that the tables belong to.
@@ -224,6 +224,13 @@ impl LimitShares {
     #[must_use]
     pub fn scope(&self) -> LimitScope {
         self.scope
+    }
+
+    /// Returns the homes of limits of one size at the nodes of a role, as this node knows them now:
+    /// none where such a limit lives at every node.
+    #[must_use]
+    pub fn homes(&self, role: &str, limit: u32) -> Option<LimitHomes> {
+        self.membership.limit_homes(role, limit)
     }
 
     /// Returns the even part of a limit among the nodes that are known.

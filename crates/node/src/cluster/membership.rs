@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time;
 
+use super::limit_homes::{LIMIT_PART_MIN, LimitHomes};
 use super::placement::{self, PlaceOffer};
 use super::takeover::{NodeFate, NodeJudge, StoreContinuity};
 use super::{
@@ -288,6 +289,18 @@ impl NodeMembership {
             nodes.values().filter(is_meant).map(|node| node.id.clone()).collect();
         nodes.sort_unstable();
         nodes
+    }
+
+    /// Returns the homes of limits of one size at the nodes of a role, as this node knows them now:
+    /// none where such a limit lives at every node.
+    #[must_use]
+    pub fn limit_homes(&self, role: &str, limit: u32) -> Option<LimitHomes> {
+        // Most limits are large: that costs no more than a look.
+        let known = u32::try_from(self.0.nodes.read().len()).unwrap_or(u32::MAX);
+        if limit / LIMIT_PART_MIN >= known {
+            return None;
+        }
+        LimitHomes::new(&self.0.run.id, self.active_nodes(role), limit)
     }
 
     /// Returns the other node that a session goes to when this one gives it away: the first by

@@ -37,6 +37,7 @@ use super::listener::{misdirected, node_value};
 use super::resume::{ResumedStream, StreamOrigin};
 use super::routing::{OwnerAction, RequestRoute, SendOutcome, SentAction};
 use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED, PEER_LISTENER};
+use crate::auth::TokenPrincipal;
 use crate::cluster::{NodeLoad, NodeMembership, NodeRecord};
 use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
@@ -84,6 +85,8 @@ pub enum RequestSubject {
     /// New work, which goes where there is room; with what is the same for work that should be at
     /// the same nodes.
     Work(WorkKind, String),
+    /// New work that the node does which is asked, unless a limit of its caller lives elsewhere.
+    LimitedWork(WorkKind),
     /// Thing that no store knows the node of: which one has it, they say themselves, at this path
     /// that is for nodes alone.
     Asked(String),
@@ -143,6 +146,10 @@ pub trait RequestLocator: Send + Sync {
 
     /// Thing that a request is about whose body says it.
     fn subject_in(&self, path: &str, body: &[u8]) -> Option<RequestSubject>;
+
+    /// Returns the homes of the limit that work of a caller counts in: none where that is none, or
+    /// lives at every node. It must not block.
+    fn limit_homes(&self, kind: WorkKind, caller: &TokenPrincipal) -> Option<Vec<String>>;
 
     /// Node that has it. `is_fresh` asks the store, also where an answer is remembered.
     fn owner<'a>(&'a self, subject: &'a RequestSubject, is_fresh: bool) -> Boxed<'a, SubjectOwner>;
@@ -275,6 +282,12 @@ impl PeerForwarder {
         &self.0.membership
     }
 
+    /// Returns the homes of the limit that a request for new work counts in.
+    pub(super) fn limit_homes_of(&self, kind: WorkKind, request: &Request) -> Option<Vec<String>> {
+        let caller = request.extensions().get::<TokenPrincipal>()?;
+        self.0.locator.limit_homes(kind, caller)
+    }
+
     /// Takes note that a node could not be asked.
     pub(super) fn note_failure(&self, target: &PeerTarget, error: &PeerError) {
         self.0.failures.failed(target, error);
@@ -370,7 +383,7 @@ impl PeerForwarder {
         next: Next,
     ) -> Response {
         loop {
-            let Some(body) = request.body.take() else { return moved() };
+            let Some(body) = request.body.to_send() else { return moved() };
             let sent = request.for_node(&target, body);
             let answer = self.send(&target, sent, request.upgrade.is_some()).await;
             let (outcome, answer) = match answer {
@@ -393,7 +406,7 @@ impl PeerForwarder {
                     let (method, headers) = (&request.parts.method, answer.headers());
                     let goes_on = answer.status() == StatusCode::OK
                         && ResumedStream::is_possible(subject, method, headers);
-                    let answer = pass_on(answer, request.upgrade.take());
+                    let answer = self.pass_on(answer, request.upgrade.take(), &target);
                     if !goes_on {
                         return answer;
                     }
@@ -439,6 +452,41 @@ impl PeerForwarder {
         }
     }
 
+    /// Hands the answer of a node to the client, and the connection where the node takes it over,
+    /// until that node is lost.
+    pub(super) fn pass_on(
+        &self,
+        mut answer: axum::http::Response<Incoming>,
+        client: Option<OnUpgrade>,
+        target: &PeerTarget,
+    ) -> Response {
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(client) = client else { return broken() };
+            let node = hyper::upgrade::on(&mut answer);
+            let (membership, target) = (self.0.membership.clone(), target.clone());
+            let carried = async move {
+                let (Ok(client), Ok(node)) = (client.await, node.await) else { return };
+                let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
+                let carried = tokio::select! {
+                    carried = copy_bidirectional(&mut client, &mut node) => carried,
+                    // It may stand still, with its connections open.
+                    () = membership.until_lost(&target.id, &target.incarnation) => return,
+                };
+                if let Err(error) = carried {
+                    tracing::debug!(%error, "a connection that was passed on ended");
+                }
+            };
+            task::spawn(carried);
+        } else {
+            OF_CONNECTION.iter().for_each(|name| drop(answer.headers_mut().remove(name)));
+        }
+        let mut answer = answer.map(Body::new);
+        // The node has set what is to be set.
+        answer.extensions_mut().insert(VerbatimAnswer);
+        *answer.version_mut() = Version::HTTP_11;
+        answer
+    }
+
     /// Closes connections to runs of nodes that are over.
     fn forget_replaced(&self) {
         let now = self.0.membership.clone();
@@ -466,7 +514,7 @@ impl FoundSubject {
                 let read = match kept(body).await {
                     Ok(ForwardedBody::Kept(bytes)) => bytes,
                     Ok(ForwardedBody::Streamed(body)) => {
-                        let body = body.unwrap_or_default();
+                        let body = body.take().unwrap_or_default();
                         return next.run(Request::from_parts(parts, body)).await;
                     }
                     Err(error) => return error.into_response(),
@@ -477,11 +525,16 @@ impl FoundSubject {
                 subject = found;
             }
             let is_hop = request.extensions().get::<PeerHop>().is_some();
-            if let RequestSubject::Work(kind, key) = &subject {
+            let work = match &subject {
+                RequestSubject::Work(kind, key) => Some((*kind, Some(key.as_str()))),
+                RequestSubject::LimitedWork(kind) => Some((*kind, None)),
+                _ => None,
+            };
+            if let Some((kind, key)) = work {
                 return match is_hop {
                     // Whoever sent it looks further when there is no room.
                     true => next.run(request).await,
-                    false => forwarder.place(*kind, key, listener, request, next).await,
+                    false => forwarder.place(kind, key, listener, request, next).await,
                 };
             }
             if is_hop && matches!(subject, RequestSubject::Asked(_)) {
@@ -572,8 +625,8 @@ impl ForwardedRequest {
 
     /// Returns it to be answered here, and once more for another node where its body is kept. None
     /// when its body was sent already.
-    pub(super) fn twice(mut self) -> Option<(ForwardedRequest, Option<ForwardedRequest>)> {
-        let body = self.body.take()?;
+    pub(super) fn twice(self) -> Option<(ForwardedRequest, Option<ForwardedRequest>)> {
+        let body = self.body.to_send()?;
         let again = match &self.body {
             ForwardedBody::Kept(bytes) => Some(ForwardedRequest {
                 parts: self.parts.clone(),
@@ -583,12 +636,12 @@ impl ForwardedRequest {
             }),
             ForwardedBody::Streamed(_) => None,
         };
-        Some((ForwardedRequest { body: ForwardedBody::Streamed(Some(body)), ..self }, again))
+        Some((ForwardedRequest { body: ForwardedBody::streamed(body), ..self }, again))
     }
 
     /// Answers it with this node's own handlers after all.
     pub(super) async fn run_here(mut self, next: Next) -> Response {
-        let Some(body) = self.body.take() else { return moved() };
+        let Some(body) = self.body.to_send() else { return moved() };
         if let Some(upgrade) = self.upgrade {
             self.parts.extensions.insert(upgrade);
         }
@@ -646,31 +699,6 @@ pub(super) async fn forwarded(
 
 pub(super) fn is_misdirected(answer: &axum::http::Response<Incoming>) -> bool {
     answer.status() == StatusCode::MISDIRECTED_REQUEST && answer.headers().contains_key(MISDIRECTED)
-}
-
-/// Hands the answer of a node to the client, and the connection where the node takes it over.
-pub(super) fn pass_on(
-    mut answer: axum::http::Response<Incoming>,
-    client: Option<OnUpgrade>,
-) -> Response {
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let Some(client) = client else { return broken() };
-        let node = hyper::upgrade::on(&mut answer);
-        task::spawn(async move {
-            let (Ok(client), Ok(node)) = (client.await, node.await) else { return };
-            let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
-            if let Err(error) = copy_bidirectional(&mut client, &mut node).await {
-                tracing::debug!(%error, "a connection that was passed on ended");
-            }
-        });
-    } else {
-        OF_CONNECTION.iter().for_each(|name| drop(answer.headers_mut().remove(name)));
-    }
-    let mut answer = answer.map(Body::new);
-    // The node has set what is to be set.
-    answer.extensions_mut().insert(VerbatimAnswer);
-    *answer.version_mut() = Version::HTTP_11;
-    answer
 }
 
 /// The answer when what a request is about has moved twice, or its body is gone.
