@@ -347,11 +347,15 @@ impl Jobs {
     }
 
     /// Jobs that may be taken of each tenant: where there are others, as many as it may run. More
-    /// of them would wait, each with a worker that jobs of others could have.
+    /// of them would wait, each with a worker that jobs of others could have. So would those of a
+    /// tenant whose limit lives at other nodes, which take them.
     fn quota(&self, places: &JobPlaces) -> ClaimQuota {
         match self.inner.service.admission().tenant_max_beside_others() {
             usize::MAX => ClaimQuota::unlimited(),
-            most => ClaimQuota::new(most, places.in_hand.lock().clone()),
+            most => {
+                let quota = ClaimQuota::new(most, places.in_hand.lock().clone());
+                quota.leaving(self.inner.service.admission().tenants_elsewhere())
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! A back end's tests hand over how an empty queue is made. Time is an argument of the queue, so
 //! that nothing here waits for it.
 
+mod homes;
 pub(crate) mod model;
 mod retention;
 mod scenarios;
@@ -53,6 +54,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(tenants_take_turns),
     scenario!(a_late_tenant_is_not_owed_the_past),
     scenario!(a_tenant_with_its_quota_in_hand_is_passed_over),
+    scenario!(jobs_are_left_to_the_home_of_their_tenant),
     scenario!(a_higher_priority_goes_first),
     scenario!(waiting_counts_as_priority),
     scenario!(the_same_key_is_the_same_job),

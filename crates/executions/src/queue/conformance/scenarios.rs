@@ -1,5 +1,6 @@
 //! The scenarios, one function each. A name is a claim.
 
+pub(super) use super::homes::*;
 pub(super) use super::retention::*;
 pub(super) use super::sizes::*;
 pub(super) use super::webhooks::*;

@@ -41,6 +41,11 @@ function ops.pick()
   return out
 end
 
+-- The queues that wait, those whose turn it is first.
+function ops.ring()
+  return rcall('LRANGE', O .. 'ring', 0, num(1) - 1)
+end
+
 -- After BullMQ's script moved a job to `active` under this token: the record of it.
 function ops.claimed()
   local q, tok, till, now = arg(1), arg(2), arg(3), num(4)

@@ -13,6 +13,8 @@ use crate::queue::{
 
 /// Number that are claimed in one transaction.
 const CLAIM_MAX: usize = 128;
+/// Queues that wait of which it is looked whether they are left to other nodes.
+const RING_MAX: usize = 2000;
 /// Number of times that a claim looks again when what it found is not to be run.
 const ROUNDS_MAX: usize = 16;
 /// Why a job expired, for its owner.
@@ -32,13 +34,14 @@ impl RedisQueue {
         now_ms: u64,
     ) -> Result<Vec<JobClaim>, QueueError> {
         let mut claims: Vec<JobClaim> = Vec::new();
+        let left = self.left_elsewhere(&quota).await?;
         for _ in 0..ROUNDS_MAX {
             let want = (max - claims.len()).min(CLAIM_MAX);
             if want == 0 {
                 break;
             }
             let pick = ScriptCall::new("pick").num(want).num(now_ms).arg(&*self.place.name);
-            let pick = self.with_quota(pick, &quota);
+            let pick = self.with_quota(pick, &quota, &left);
             let mut reply = RedisReply::of(self.link.ask(pick).await?);
             let word = reply.word()?;
             let found = reply.texts()?;
@@ -62,9 +65,26 @@ impl RedisQueue {
         Ok(claims)
     }
 
+    /// Returns the queues that wait whose jobs are left to other nodes. One that begins to wait
+    /// after the look is taken from once, and its jobs wait here for a part of their limit.
+    async fn left_elsewhere(&self, quota: &ClaimQuota) -> Result<Vec<String>, QueueError> {
+        if !quota.leaves_some() {
+            return Ok(Vec::new());
+        }
+        let waiting = RedisReply::of(self.link.ask(ScriptCall::new("ring").num(RING_MAX)).await?);
+        let mut waiting = waiting.texts()?;
+        waiting.retain(|queue| quota.leaves(&self.tenant_of(queue)));
+        Ok(waiting)
+    }
+
     /// Adds what the script must know of a quota: what each queue may give, -1 for no bound, then
     /// the queues that may give less, each with its number.
-    fn with_quota(&self, mut pick: ScriptCall, quota: &ClaimQuota) -> ScriptCall {
+    fn with_quota(
+        &self,
+        mut pick: ScriptCall,
+        quota: &ClaimQuota,
+        elsewhere: &[String],
+    ) -> ScriptCall {
         let Some(most) = quota.per_tenant_max() else { return pick.num(-1).num(0) };
         let of_foreign = self.tenant_of(&self.place.name);
         let mut queues = Vec::new();
@@ -74,6 +94,8 @@ impl RedisQueue {
                 queues.push((self.place.name.clone(), left));
             }
         }
+        // The last word about a queue counts.
+        queues.extend(elsewhere.iter().map(|queue| (queue.clone(), 0)));
         pick = pick.num(most).num(queues.len());
         for (queue, left) in queues {
             pick = pick.arg(queue).num(left);

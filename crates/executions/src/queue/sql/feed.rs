@@ -79,6 +79,11 @@ impl ScheduleWindow {
             || self.turns_left == Some(0)
     }
 
+    /// Returns whether each tenant that it shows had its turn, and there are others.
+    pub(super) fn moves_on(&self) -> bool {
+        self.turns_left == Some(0)
+    }
+
     /// Has the window read again before anything is taken from it.
     pub(super) fn forget_age(&mut self) {
         self.read_ms = None;

@@ -287,7 +287,8 @@ impl SqlQueueShared {
                 // What is claimed must not be lost because more could not be.
                 Err(_) if !claims.is_empty() => break,
                 Err(error) => return Err(error),
-                Ok(more) if more.is_empty() => break,
+                // Whose window holds nothing but what is left to others sees the next one.
+                Ok(more) if more.is_empty() && !self.moves_on() => break,
                 Ok(more) => claims.extend(more),
             }
         }
@@ -300,6 +301,14 @@ impl SqlQueueShared {
             self.changed.notify_one();
         }
         Ok(claims)
+    }
+
+    /// Returns whether the window shows nothing more that could be taken, and moves on.
+    fn moves_on(&self) -> bool {
+        match &*self.order.lock() {
+            JobOrder::Whole(_) => false,
+            JobOrder::Window(feed) => feed.moves_on(),
+        }
     }
 
     async fn claim_some(
