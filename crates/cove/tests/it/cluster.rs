@@ -20,7 +20,7 @@ fn config(database: &str, settings: &str) -> String {
     config_with(database, settings, "ready = 0")
 }
 
-fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
+pub(crate) fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
     let of_sessions = crate::sessions_support::config(of_sessions);
     node_config(database, settings, &of_sessions)
 }
@@ -674,29 +674,29 @@ pub(crate) fn listen_at(port: u16) -> String {
     format!("cluster.listen = \"127.0.0.1:{port}\"")
 }
 
-/// Executions of one token that run at one time, at all nodes together.
-const RUNNING_MAX: usize = 2;
+/// Executions of one token that run at one time, at all nodes together: so many that each has a part.
+const RUNNING_MAX: usize = 8;
 
 /// A program that says when it began and when it ended.
-fn timed(seconds: &str) -> Value {
+pub(crate) fn timed(seconds: &str) -> Value {
     shell(&format!("date +%s%N; sleep {seconds}; date +%s%N"))
 }
 
 /// When a program began and ended.
-fn span(stdout: &Value) -> [u128; 2] {
+pub(crate) fn span(stdout: &Value) -> [u128; 2] {
     let text = stdout.as_str().unwrap_or_else(|| panic!("no output: {stdout}"));
     let times: Vec<u128> = text.lines().map(|line| line.parse().unwrap()).collect();
     times.try_into().unwrap()
 }
 
 /// Most programs that ran at one time.
-fn most_at_once(spans: &[[u128; 2]]) -> usize {
+pub(crate) fn most_at_once(spans: &[[u128; 2]]) -> usize {
     let running = |at: u128| spans.iter().filter(|[from, to]| (*from..*to).contains(&at)).count();
     spans.iter().map(|[from, _]| running(*from)).max().unwrap()
 }
 
 /// Runs programs side by side, one after the other in each thread.
-fn run_at(clients: &[Client], rounds: usize, seconds: &str) -> Vec<[u128; 2]> {
+pub(crate) fn run_at(clients: &[Client], rounds: usize, seconds: &str) -> Vec<[u128; 2]> {
     std::thread::scope(|scope| {
         let run = |client| {
             move || -> Vec<_> {
@@ -713,7 +713,7 @@ fn run_at(clients: &[Client], rounds: usize, seconds: &str) -> Vec<[u128; 2]> {
 fn a_limit_on_executions_of_a_token_holds_over_all_nodes() {
     let _guard = beside_others();
     let settings = format!(
-        "cluster.limits = \"strict\"\nexecutions.running_max = 4\n\
+        "cluster.limits = \"strict\"\nexecutions.running_max = {RUNNING_MAX}\n\
          executions.running_max_per_tenant = {RUNNING_MAX}\n"
     );
     let pair = Pair::start(&settings);
@@ -729,7 +729,7 @@ fn a_limit_on_executions_of_a_token_holds_over_all_nodes() {
         .into_iter()
         .flat_map(|it| submit_all(it, &[timed("0.1"), timed("0.1")]))
         .collect();
-    let callers = [&here, &there, &here, &there, &here, &there].map(Client::clone);
+    let callers: Vec<Client> = [&here, &there].into_iter().cycle().take(12).cloned().collect();
     let mut spans = run_at(&callers, 4, "0.05");
     let ends = jobs.iter().map(|id| span(&ended(&here, id)["result"]["stdout"]));
     spans.extend(ends);

@@ -1,6 +1,8 @@
 //! Tenants of the bouncer with small limits, which live at few of several nodes: clients of the
 //! others are served there.
 
+mod executions;
+
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
