@@ -221,3 +221,36 @@ pub(crate) async fn listen(
     }
     Ok(listeners)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_run_programs_are_known() {
+        let headers = HeaderMap::new();
+        let runs = |method: &Method, path: &str| {
+            let uri = path.parse().unwrap();
+            runs_programs(FastHead { method, uri: &uri, headers: &headers })
+        };
+        for (method, path, expected) in [
+            (Method::POST, "/compat/piston/api/v2/execute", true),
+            (Method::POST, "/compat/piston/api/v2/piston/execute?x=1", true),
+            (Method::GET, "/compat/piston/api/v2/connect", true),
+            (Method::GET, "/compat/piston/api/v2/execute", false),
+            (Method::GET, "/compat/piston/api/v2/runtimes", false),
+            (Method::POST, "/compat/piston/execute", false),
+            (Method::POST, "/compat/go-judge/run", true),
+            (Method::GET, "/compat/go-judge/ws", true),
+            (Method::GET, "/compat/go-judge/stream", true),
+            (Method::POST, "/compat/go-judge/file", false),
+            (Method::POST, "/compat/sandbox-fusion/run_code", true),
+            (Method::POST, "/compat/sandbox-fusion/run_jupyter", true),
+            (Method::POST, "/compat/judge0/submissions?wait=true", false),
+            (Method::POST, "/compat/", false),
+            (Method::POST, "/v1/executions?wait=true", false),
+        ] {
+            assert_eq!(runs(&method, path), expected, "{method} {path}");
+        }
+    }
+}

@@ -367,7 +367,8 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>>;
 
     /// Takes up to `max` jobs that may run now, in order; none when nothing waits or the queue is
-    /// paused. A tenant whose quota is used up is passed over, and one that is left to other nodes. Does not wait for one.
+    /// paused. A tenant whose quota is used up is passed over, and one that is left to other
+    /// nodes. Does not wait for one.
     fn claim(&self, max: usize, quota: ClaimQuota, now_ms: u64) -> Pending<'_, Vec<JobClaim>>;
 
     /// Returns when there may be something to claim: at once after a push here, within a bounded

@@ -12,7 +12,8 @@
 //! uses something of that says what ([`SharedLimitUser`]), and is told its part
 //! ([`follow_shared_limits`]). A limit that is small lives at few nodes ([`limit_homes`]), to which
 //! the others pass the requests of those who are subject to it, or carry their connections
-//! ([`PeerStream`]). Amounts that are used up are kept in the store, and leased by nodes a part at a time ([`AmountLedger`]).
+//! ([`PeerStream`]). Amounts that are used up are kept in the store, and leased by nodes a part at
+//! a time ([`AmountLedger`]).
 
 mod amounts;
 mod identity;

@@ -674,7 +674,8 @@ pub(crate) fn listen_at(port: u16) -> String {
     format!("cluster.listen = \"127.0.0.1:{port}\"")
 }
 
-/// Executions of one token that run at one time, at all nodes together: so many that each has a part.
+/// Executions of one token that run at one time, at all nodes together: so many that each node has
+/// a part.
 const RUNNING_MAX: usize = 8;
 
 /// A program that says when it began and when it ended.

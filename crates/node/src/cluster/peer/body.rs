@@ -80,7 +80,7 @@ impl HttpBody for LentBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.taken.as_ref().map_or_else(|| self.hint.clone(), Body::size_hint)
+        self.taken.as_ref().map_or_else(|| self.hint, Body::size_hint)
     }
 }
 
