@@ -20,7 +20,7 @@ use sandbox::{ImageExtents, ImageWriter};
 use serde::{Deserialize, Serialize};
 
 use super::piece::{self, PIECE_BYTES};
-use super::prefetched::PrefetchedDisk;
+use super::prefetched::PrefetchedImage;
 use super::restores::{PIECES_PER_IMAGE, RestoreLimits, RestoreRank};
 use super::{blocking, unavailable};
 use crate::error::SessionError;
@@ -241,7 +241,7 @@ pub(super) async fn read_manifest(
 pub(super) struct PieceSource<'a> {
     pub(super) objects: &'a ObjectStore,
     /// Pieces that are on this machine.
-    pub(super) prefetched: Option<&'a PrefetchedDisk>,
+    pub(super) prefetched: Option<&'a PrefetchedImage>,
     pub(super) metrics: &'a RestoreMetrics,
 }
 

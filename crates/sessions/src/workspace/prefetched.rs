@@ -34,7 +34,7 @@ pub(super) struct PrefetchedPieces {
 
 /// Disk that was fetched.
 #[derive(Debug)]
-struct FetchedDisk {
+struct FetchedImage {
     directory: PathBuf,
     /// Sizes of the pieces as they are stored, by name.
     pieces: HashMap<String, u64>,
@@ -43,9 +43,9 @@ struct FetchedDisk {
 
 /// Disk that a restore finds here. Its pieces stay until this is dropped.
 #[derive(Debug)]
-pub(super) struct PrefetchedDisk(FetchedDisk);
+pub(super) struct PrefetchedImage(FetchedImage);
 
-impl PrefetchedDisk {
+impl PrefetchedImage {
     /// Returns a piece, as it is stored; none where it is not here, or cannot be read.
     pub(super) async fn piece(&self, name: &str) -> Option<Bytes> {
         self.0.pieces.get(name)?;
@@ -61,7 +61,7 @@ impl PrefetchedDisk {
     }
 }
 
-impl Drop for PrefetchedDisk {
+impl Drop for PrefetchedImage {
     fn drop(&mut self) {
         remove(&self.0.directory);
     }
@@ -81,12 +81,12 @@ struct PrefetchIndex {
 #[derive(Debug)]
 struct PrefetchEntry {
     number: u64,
-    disk: FetchedDisk,
+    disk: FetchedImage,
 }
 
 impl PrefetchIndex {
     /// Takes a disk out.
-    fn take(&mut self, disk: &str) -> Option<FetchedDisk> {
+    fn take(&mut self, disk: &str) -> Option<FetchedImage> {
         let PrefetchEntry { number, disk } = self.disks.remove(disk)?;
         self.by_age.remove(&number);
         self.bytes -= disk.pieces.values().sum::<u64>();
@@ -94,7 +94,7 @@ impl PrefetchIndex {
     }
 
     /// Takes those out that were fetched before this.
-    fn take_older(&mut self, than: Instant) -> Vec<FetchedDisk> {
+    fn take_older(&mut self, than: Instant) -> Vec<FetchedImage> {
         let old = self.disks.iter().filter(|(_, entry)| entry.disk.at < than);
         let old: Vec<String> = old.map(|(disk, _)| disk.clone()).collect();
         old.iter().filter_map(|disk| self.take(disk)).collect()
@@ -102,8 +102,8 @@ impl PrefetchIndex {
 
     /// Adds a disk, and takes those out that have to give way for it. A disk that is too large by
     /// itself is among them.
-    fn put(&mut self, name: &str, disk: FetchedDisk, bytes_max: u64) -> Vec<FetchedDisk> {
-        let mut gone: Vec<FetchedDisk> = self.take(name).into_iter().collect();
+    fn put(&mut self, name: &str, disk: FetchedImage, bytes_max: u64) -> Vec<FetchedImage> {
+        let mut gone: Vec<FetchedImage> = self.take(name).into_iter().collect();
         let number = self.next;
         self.next += 1;
         self.bytes += disk.pieces.values().sum::<u64>();
@@ -135,8 +135,8 @@ impl PrefetchedPieces {
     }
 
     /// Takes out what is here of the disk of a manifest.
-    pub(super) fn take(&self, manifest: &str) -> Option<PrefetchedDisk> {
-        self.index.lock().take(image::disk_of(manifest)?).map(PrefetchedDisk)
+    pub(super) fn take(&self, manifest: &str) -> Option<PrefetchedImage> {
+        self.index.lock().take(image::disk_of(manifest)?).map(PrefetchedImage)
     }
 
     /// Removes disks that were fetched before this.
@@ -166,7 +166,7 @@ impl PrefetchedPieces {
             }
             return Ok(());
         };
-        let fetch = PrefetchOfDisk {
+        let fetch = PrefetchOfImage {
             objects,
             prefix: image::prefix_of(key),
             directory: self.directory.join(name),
@@ -175,11 +175,11 @@ impl PrefetchedPieces {
         };
         let names = manifest.names().into_iter().map(str::to_owned).collect();
         let pieces = fetch.all(names, bytes_max).await;
-        let PrefetchOfDisk { directory, before, .. } = fetch;
+        let PrefetchOfImage { directory, before, .. } = fetch;
         let mut gone: Vec<PathBuf> = before.into_iter().map(|disk| disk.directory).collect();
         let fetched = match pieces {
             Ok(pieces) => {
-                let fetched = FetchedDisk { directory, pieces, at: clock::now() };
+                let fetched = FetchedImage { directory, pieces, at: clock::now() };
                 let others = self.index.lock().put(disk, fetched, bytes_max);
                 gone.extend(others.into_iter().map(|disk| disk.directory));
                 Ok(())
@@ -195,15 +195,15 @@ impl PrefetchedPieces {
 }
 
 /// A disk that is being fetched.
-struct PrefetchOfDisk<'a> {
+struct PrefetchOfImage<'a> {
     objects: &'a ObjectStore,
     prefix: &'a str,
     directory: PathBuf,
     /// What an earlier manifest of it had.
-    before: Option<FetchedDisk>,
+    before: Option<FetchedImage>,
 }
 
-impl PrefetchOfDisk<'_> {
+impl PrefetchOfImage<'_> {
     /// Fetches pieces of these names. Returns the size of each, as it is stored.
     async fn all(
         &self,
@@ -323,7 +323,7 @@ mod tests {
                     index.take(&disk);
                 } else {
                     let pieces = HashMap::from([("a".to_owned(), bytes), ("b".to_owned(), 1)]);
-                    let fetched = FetchedDisk { directory: PathBuf::from(&disk), pieces, at };
+                    let fetched = FetchedImage { directory: PathBuf::from(&disk), pieces, at };
                     index.put(&disk, fetched, bytes_max);
                     model.push((disk, bytes + 1));
                     while model.iter().map(|(_, bytes)| bytes).sum::<u64>() > bytes_max {
