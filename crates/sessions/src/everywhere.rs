@@ -11,7 +11,7 @@ use node::clock;
 use node::http::{HttpError, RouteTable as _, get, post, query};
 use serde::Deserialize;
 
-use crate::other_nodes::{COUNTS, STORED};
+use crate::other_nodes::{COUNTS, STORED, STORED_LAYERS};
 use crate::service::Sessions;
 
 /// Time for which figures of all nodes are shown to those who need no token, before the other nodes
@@ -51,7 +51,11 @@ pub(crate) async fn recent_counts(sessions: &Sessions) -> SandboxCounts {
 
 /// Routes for other nodes.
 pub fn peer_routes(sessions: Sessions) -> Router {
-    Router::new().at(COUNTS, get(counts)).at(STORED, post(note_stored)).with_state(sessions)
+    Router::new()
+        .at(COUNTS, get(counts))
+        .at(STORED, post(note_stored))
+        .at(STORED_LAYERS, post(note_layers))
+        .with_state(sessions)
 }
 
 /// Query of another node.
@@ -70,6 +74,11 @@ async fn counts(
         Some(tenant) => sessions.counts_of(&tenant),
         None => sessions.counts(),
     }))
+}
+
+async fn note_layers(State(sessions): State<Sessions>, layers: String) -> StatusCode {
+    sessions.note_layers(layers.lines());
+    StatusCode::NO_CONTENT
 }
 
 async fn note_stored(State(sessions): State<Sessions>, manifest: String) -> StatusCode {

@@ -13,6 +13,8 @@ const ROLE: &str = "session";
 pub(crate) const COUNTS: &str = "/peer/sandboxes";
 /// Path, for nodes alone, at which a node is told of files that it may need.
 pub(crate) const STORED: &str = "/peer/session-files";
+/// The same of the layers that such files stand on: a version that does not know it knows no layers.
+pub(crate) const STORED_LAYERS: &str = "/peer/session-layers";
 /// Bytes of such an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
@@ -33,14 +35,21 @@ impl OtherNodes {
         self.nodes.reaches_others()
     }
 
-    /// Tells a node where files of a session are that it goes on with if this one is lost.
+    /// Tells a node where files of a session are that it goes on with if this one is lost, after
+    /// the layers that they stand on.
     pub(crate) fn tell_stored(
         &self,
         node: String,
         manifest: String,
+        chain: &[String],
     ) -> impl Future<Output = ()> + Send + use<> {
-        let nodes = self.nodes.clone();
-        async move { nodes.tell(&node, STORED, Bytes::from(manifest)).await }
+        let (nodes, layers) = (self.nodes.clone(), chain.join("\n"));
+        async move {
+            if !layers.is_empty() {
+                nodes.tell(&node, STORED_LAYERS, Bytes::from(layers)).await;
+            }
+            nodes.tell(&node, STORED, Bytes::from(manifest)).await;
+        }
     }
 
     /// Returns the figures of the others: of a tenant, or of all.

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use node::clock::IdGenerator;
+use node::clock::{IdGenerator, is_id};
 use node::objects::ObjectStore;
 use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
@@ -50,6 +50,8 @@ const COPIES: &str = "copies";
 const MANIFEST_PREFIX: &str = "m_";
 /// Begins the name of a disk.
 const DISK_PREFIX: &str = "d_";
+/// Begins the name of a layer.
+const LAYER_PREFIX: &str = "l_";
 /// Directory of pieces that were fetched ahead.
 const PREFETCHED: &str = "prefetched";
 
@@ -287,7 +289,29 @@ impl WorkspaceStore {
         fetched
     }
 
-    /// Removes disks that were fetched ahead before this.
+    /// Fetches a layer that a session of another node stands on, unless it is on this machine.
+    ///
+    /// # Errors
+    /// See [`PrefetchedPieces::fetch`].
+    pub(crate) async fn prefetch_layer(
+        &self,
+        id: &str,
+        bytes_max: u64,
+    ) -> Result<(), SessionError> {
+        if !is_id(LAYER_PREFIX, id) {
+            return Err(SessionError::invalid("layer", format!("`{id}` is no layer")));
+        }
+        let path = self.layer_path(id);
+        if blocking(move || path.try_exists().map_err(SessionError::internal)).await? {
+            return Ok(());
+        }
+        let (name, manifest) = (self.0.ids.next("fl_"), image::layer_manifest_key(id));
+        let fetched = self.0.prefetched.fetch(&self.0.objects, &manifest, &name, bytes_max).await;
+        self.note_prefetched();
+        fetched
+    }
+
+    /// Removes disks and layers that were fetched ahead before this.
     ///
     /// # Errors
     /// When the machine cannot be asked.
@@ -361,7 +385,7 @@ impl WorkspaceStore {
 
     /// Makes a layer of a disk that is not attached any more. The disk is gone then.
     pub(crate) async fn freeze(&self, disk: &str) -> Result<LayerId, SessionError> {
-        let id = self.0.ids.next("l_");
+        let id = self.0.ids.next(LAYER_PREFIX);
         let (from, to) = (self.disk_path(disk), self.layer_path(&id));
         let _permit = self.0.objects.removals().permit().await;
         blocking(move || {
@@ -378,7 +402,7 @@ impl WorkspaceStore {
         attached: &AttachedDisk,
         user: Option<&SandboxedSession>,
     ) -> Result<LayerId, SessionError> {
-        let id = self.0.ids.next("l_");
+        let id = self.0.ids.next(LAYER_PREFIX);
         copy(attached, user, &self.layer_path(&id)).await?;
         Ok(id)
     }

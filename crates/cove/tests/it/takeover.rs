@@ -175,7 +175,11 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
         line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or_default()
     };
     let prefetched = pair.two.data_dir().join("sessions/prefetched");
-    let disks = || std::fs::read_dir(&prefetched).unwrap().count();
+    let images = |kind: &str| {
+        let names = std::fs::read_dir(&prefetched).unwrap().map(|it| it.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().starts_with(kind)).count()
+    };
+    let disks = || images("f_");
     until("both disks at the other node", SOON, || match disks() {
         2 => Ok(()),
         count => Err(count.to_string()),
@@ -187,10 +191,15 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
         count => Err(count.to_string()),
     });
     assert!(figure("cove_session_prefetched_bytes") > 0.0);
-    let stored = pair.objects.path().join("disks");
-    let pieces = std::fs::read_dir(stored).unwrap().map(|disk| disk.unwrap().path().join("pieces"));
-    for pieces in pieces.filter(|pieces| pieces.exists()) {
-        std::fs::remove_dir_all(pieces).unwrap();
+    // What they stand on is there once for both, unless it was brought before for another reason.
+    let layers = std::fs::read_dir(pair.two.data_dir().join("sessions/layers")).unwrap().count();
+    assert_eq!((layers, images("fl_")), (0, 1));
+    for kind in ["disks", "layers"] {
+        let stored = std::fs::read_dir(pair.objects.path().join(kind)).unwrap();
+        let pieces = stored.map(|image| image.unwrap().path().join("pieces"));
+        for pieces in pieces.filter(|pieces| pieces.exists()) {
+            std::fs::remove_dir_all(pieces).unwrap();
+        }
     }
     pair.two.expect_log("failed to pass a request on");
     pair.two.expect_log("nothing listens at its address");
@@ -221,9 +230,11 @@ fn files_are_fetched_ahead_by_a_node_that_comes_later() {
     marked(&here);
     pair.two.restart();
     let prefetched = pair.two.data_dir().join("sessions/prefetched");
-    until("the disk at the other node", SOON, || match prefetched.read_dir().unwrap().count() {
-        1 => Ok(()),
-        count => Err(count.to_string()),
+    until("the disk and its layer at the other node", SOON, || {
+        match prefetched.read_dir().unwrap().count() {
+            2 => Ok(()),
+            count => Err(count.to_string()),
+        }
     });
 }
 

@@ -128,15 +128,17 @@ impl ClusterPlace {
         !self.is_in_cluster() || nodes.iter().any(|node| *node != self.server())
     }
 
-    /// Tells the node that would go on with a session where its files are, or were: it removes what
-    /// it has of those that are not there any more.
+    /// Tells the node that would go on with a session where its files are, or were, and on what
+    /// layers they stand: it removes what it has of those that are not there any more.
     pub(super) fn announce_stored(&self, entry: &SessionEntry, manifest: &str) {
         let Some(nodes) = self.nodes.get().filter(|it| it.are_reached()) else { return };
         let node = self.membership.taker_of(&entry.id);
-        entry.state.lock().announced_to.clone_from(&node);
+        let mut state = entry.state.lock();
+        state.announced_to.clone_from(&node);
         if let Some(node) = node {
             // Nobody waits for that.
-            node::task::spawn(nodes.tell_stored(node, manifest.to_owned()));
+            let told = nodes.tell_stored(node, manifest.to_owned(), &state.row.chain);
+            node::task::spawn(told);
         }
     }
 

@@ -480,6 +480,13 @@ impl Sessions {
         }
     }
 
+    /// Takes note of layers that files of other nodes' sessions stand on.
+    pub(crate) fn note_layers<'a>(&self, layers: impl Iterator<Item = &'a str>) {
+        if let Ok(inner) = self.ready() {
+            layers.for_each(|layer| inner.prefetch.note_layer(layer.to_owned()));
+        }
+    }
+
     /// Returns how many sandboxes there are.
     pub fn counts(&self) -> SandboxCounts {
         match &self.0 {

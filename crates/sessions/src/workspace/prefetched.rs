@@ -1,10 +1,11 @@
-//! Disks of sessions that other nodes have, as they are in the object store: fetched ahead by the
-//! node that goes on with them if theirs is lost, so that it need not wait for the object store
+//! Disks of sessions that other nodes have, and the layers that they stand on, as they are in the
+//! object store: fetched ahead by the node that goes on with them if theirs is lost, so that it need not wait for the object store
 //! then, where hundreds of disks are wanted at once.
 //!
 //! What is here is a copy and nothing more: a restore looks here for each piece before it asks the
-//! object store, and checks it in the same way. Disks that were fetched first give way to others,
-//! and none stays when it is removed there, or for longer than somebody may be in a hurry for it.
+//! object store, and checks it in the same way. Images that were fetched first give way to others,
+//! and none stays for longer than somebody may be in a hurry for it, nor a disk when it is removed
+//! there. A layer never changes: it is fetched once for all sessions that stand on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -19,29 +20,29 @@ use node::objects::ObjectStore;
 use parking_lot::Mutex;
 
 use super::image;
-use super::{DISK_PREFIX, MANIFEST_PREFIX, blocking, unavailable};
+use super::{DISK_PREFIX, LAYER_PREFIX, MANIFEST_PREFIX, blocking, unavailable};
 use crate::error::SessionError;
 
 /// Pieces that are fetched at a time: nobody waits for them.
 const FETCHED_AT_ONCE: usize = 4;
 
-/// Pieces of disks that were fetched ahead.
+/// Pieces of images that were fetched ahead.
 #[derive(Debug)]
 pub(super) struct PrefetchedPieces {
     directory: PathBuf,
     index: Mutex<PrefetchIndex>,
 }
 
-/// Disk that was fetched.
+/// Image that was fetched.
 #[derive(Debug)]
 struct FetchedImage {
     directory: PathBuf,
-    /// Sizes of the pieces as they are stored, by name.
+    /// Sizes of the pieces as they are stored, by name. None of a layer that is too large.
     pieces: HashMap<String, u64>,
     at: Instant,
 }
 
-/// Disk that a restore finds here. Its pieces stay until this is dropped.
+/// Image that a restore finds here. Its pieces stay until this is dropped.
 #[derive(Debug)]
 pub(super) struct PrefetchedImage(FetchedImage);
 
@@ -67,11 +68,11 @@ impl Drop for PrefetchedImage {
     }
 }
 
-/// What is here, by disk. Pure.
+/// What is here, by the folder of an image in the object store. Pure.
 #[derive(Debug, Default)]
 struct PrefetchIndex {
-    disks: HashMap<String, PrefetchEntry>,
-    /// Disks by the order in which they were fetched.
+    images: HashMap<String, PrefetchEntry>,
+    /// Images by the order in which they were fetched.
     by_age: BTreeMap<u64, String>,
     /// Number of the next one.
     next: u64,
@@ -81,34 +82,46 @@ struct PrefetchIndex {
 #[derive(Debug)]
 struct PrefetchEntry {
     number: u64,
-    disk: FetchedImage,
+    image: FetchedImage,
 }
 
 impl PrefetchIndex {
-    /// Takes a disk out.
-    fn take(&mut self, disk: &str) -> Option<FetchedImage> {
-        let PrefetchEntry { number, disk } = self.disks.remove(disk)?;
+    /// Takes an image out.
+    fn take(&mut self, name: &str) -> Option<FetchedImage> {
+        let PrefetchEntry { number, image } = self.images.remove(name)?;
         self.by_age.remove(&number);
-        self.bytes -= disk.pieces.values().sum::<u64>();
-        Some(disk)
+        self.bytes -= image.pieces.values().sum::<u64>();
+        Some(image)
+    }
+
+    /// Has an image that is here count as fetched now. False where it is not here.
+    fn renew(&mut self, name: &str, now: Instant) -> bool {
+        let Some(mut image) = self.take(name) else { return false };
+        image.at = now;
+        self.insert(name, image);
+        true
+    }
+
+    fn insert(&mut self, name: &str, image: FetchedImage) {
+        let number = self.next;
+        self.next += 1;
+        self.bytes += image.pieces.values().sum::<u64>();
+        self.by_age.insert(number, name.to_owned());
+        self.images.insert(name.to_owned(), PrefetchEntry { number, image });
     }
 
     /// Takes those out that were fetched before this.
     fn take_older(&mut self, than: Instant) -> Vec<FetchedImage> {
-        let old = self.disks.iter().filter(|(_, entry)| entry.disk.at < than);
-        let old: Vec<String> = old.map(|(disk, _)| disk.clone()).collect();
-        old.iter().filter_map(|disk| self.take(disk)).collect()
+        let old = self.images.iter().filter(|(_, entry)| entry.image.at < than);
+        let old: Vec<String> = old.map(|(name, _)| name.clone()).collect();
+        old.iter().filter_map(|name| self.take(name)).collect()
     }
 
-    /// Adds a disk, and takes those out that have to give way for it. A disk that is too large by
+    /// Adds an image, and takes those out that have to give way for it. One that is too large by
     /// itself is among them.
-    fn put(&mut self, name: &str, disk: FetchedImage, bytes_max: u64) -> Vec<FetchedImage> {
+    fn put(&mut self, name: &str, image: FetchedImage, bytes_max: u64) -> Vec<FetchedImage> {
         let mut gone: Vec<FetchedImage> = self.take(name).into_iter().collect();
-        let number = self.next;
-        self.next += 1;
-        self.bytes += disk.pieces.values().sum::<u64>();
-        self.by_age.insert(number, name.to_owned());
-        self.disks.insert(name.to_owned(), PrefetchEntry { number, disk });
+        self.insert(name, image);
         while self.bytes > bytes_max
             && let Some((_, first)) = self.by_age.first_key_value()
         {
@@ -134,23 +147,25 @@ impl PrefetchedPieces {
         self.index.lock().bytes
     }
 
-    /// Takes out what is here of the disk of a manifest.
+    /// Takes out what is here of the image of a manifest.
     pub(super) fn take(&self, manifest: &str) -> Option<PrefetchedImage> {
-        self.index.lock().take(image::disk_of(manifest)?).map(PrefetchedImage)
+        self.index.lock().take(image::prefix_of(manifest)).map(PrefetchedImage)
     }
 
-    /// Removes disks that were fetched before this.
+    /// Removes images that were fetched before this.
     pub(super) async fn remove_older(&self, than: Instant) -> Result<(), SessionError> {
         let gone = self.index.lock().take_older(than);
-        remove_all(gone.into_iter().map(|disk| disk.directory).collect()).await
+        remove_all(gone.into_iter().map(|image| image.directory).collect()).await
     }
 
-    /// Fetches the pieces of a disk, into a directory that has this name here. What an earlier
+    /// Fetches the pieces of an image, into a directory that has this name here. What an earlier
     /// manifest of the same disk had is kept as far as this one needs it. Those fetched first give
-    /// way, so that no more than `bytes_max` are here; a disk with more than that is not kept.
+    /// way, so that no more than `bytes_max` are here; an image with more than that is not kept. Of
+    /// a layer that is here nothing is asked.
     ///
     /// # Errors
-    /// When the manifest is none of a disk, or something of it is missing or cannot be written.
+    /// When the manifest is none of a disk or a layer, or something of it is missing or cannot be
+    /// written.
     pub(super) async fn fetch(
         &self,
         objects: &ObjectStore,
@@ -158,7 +173,11 @@ impl PrefetchedPieces {
         name: &str,
         bytes_max: u64,
     ) -> Result<(), SessionError> {
-        let disk = checked(key)?;
+        let image = checked(key)?;
+        let is_layer = image::disk_of(key).is_none();
+        if is_layer && self.index.lock().renew(image, clock::now()) {
+            return Ok(());
+        }
         let Some(manifest) = image::read_manifest(objects, key).await? else {
             // It was removed; or a newer one has replaced it, which is told of as well.
             if let Some(removed) = self.take(key) {
@@ -168,33 +187,40 @@ impl PrefetchedPieces {
         };
         let fetch = PrefetchOfImage {
             objects,
-            prefix: image::prefix_of(key),
+            prefix: image,
             directory: self.directory.join(name),
             // Whoever wants it meanwhile asks the object store.
-            before: self.index.lock().take(disk),
+            before: self.index.lock().take(image),
         };
         let names = manifest.names().into_iter().map(str::to_owned).collect();
         let pieces = fetch.all(names, bytes_max).await;
         let PrefetchOfImage { directory, before, .. } = fetch;
-        let mut gone: Vec<PathBuf> = before.into_iter().map(|disk| disk.directory).collect();
-        let fetched = match pieces {
-            Ok(pieces) => {
-                let fetched = FetchedImage { directory, pieces, at: clock::now() };
-                let others = self.index.lock().put(disk, fetched, bytes_max);
-                gone.extend(others.into_iter().map(|disk| disk.directory));
-                Ok(())
-            }
-            Err(error) => {
-                gone.push(directory);
-                Err(error)
-            }
+        let mut gone: Vec<PathBuf> = before.into_iter().map(|image| image.directory).collect();
+        let too_large = || {
+            let limit = format!("{bytes_max} bytes (sessions.prefetch_bytes_max)");
+            SessionError::internal(format!("`{image}` has more than {limit}"))
         };
+        let (kept, fetched) = match pieces {
+            Ok(Some(pieces)) => (Some(pieces), Ok(())),
+            // It is as large whenever a session is stored that stands on it: known, without pieces.
+            Ok(None) if is_layer => (Some(HashMap::new()), Err(too_large())),
+            Ok(None) => (None, Err(too_large())),
+            Err(error) => (None, Err(error)),
+        };
+        if kept.as_ref().is_none_or(HashMap::is_empty) {
+            gone.push(directory.clone());
+        }
+        if let Some(pieces) = kept {
+            let fetched = FetchedImage { directory, pieces, at: clock::now() };
+            let others = self.index.lock().put(image, fetched, bytes_max);
+            gone.extend(others.into_iter().map(|image| image.directory));
+        }
         remove_all(gone).await?;
         fetched
     }
 }
 
-/// A disk that is being fetched.
+/// An image that is being fetched.
 struct PrefetchOfImage<'a> {
     objects: &'a ObjectStore,
     prefix: &'a str,
@@ -204,12 +230,13 @@ struct PrefetchOfImage<'a> {
 }
 
 impl PrefetchOfImage<'_> {
-    /// Fetches pieces of these names. Returns the size of each, as it is stored.
+    /// Fetches pieces of these names. Returns the size of each, as it is stored; none where they
+    /// are more than `bytes_max`.
     async fn all(
         &self,
         names: Vec<String>,
         bytes_max: u64,
-    ) -> Result<HashMap<String, u64>, SessionError> {
+    ) -> Result<Option<HashMap<String, u64>>, SessionError> {
         let directory = self.directory.clone();
         blocking(move || fs::create_dir(directory).map_err(SessionError::internal)).await?;
         let mut fetching = stream::iter(names)
@@ -222,13 +249,11 @@ impl PrefetchOfImage<'_> {
         while let Some((name, bytes)) = fetching.try_next().await? {
             sum += bytes;
             if sum > bytes_max {
-                return Err(SessionError::internal(format!(
-                    "the disk has more than {bytes_max} bytes (sessions.prefetch_bytes_max)"
-                )));
+                return Ok(None);
             }
             pieces.insert(name, bytes);
         }
-        Ok(pieces)
+        Ok(Some(pieces))
     }
 
     async fn one(&self, name: &str) -> Result<u64, SessionError> {
@@ -249,18 +274,20 @@ impl PrefetchOfImage<'_> {
     }
 }
 
-/// Returns the disk of a manifest, whose key another node has sent.
+/// Returns the folder of an image, the key of whose manifest another node has sent.
 fn checked(key: &str) -> Result<&str, SessionError> {
-    let disk = image::disk_of(key).filter(|disk| is_id(DISK_PREFIX, disk));
-    let name = key.rsplit_once('/').and_then(|(_, name)| name.strip_suffix(".json"));
-    match (disk, name) {
-        (Some(disk), Some(name))
-            if is_id(MANIFEST_PREFIX, name) && key == image::disk_manifest_key(disk, name) =>
-        {
-            Ok(disk)
+    let (folder, name) = key.rsplit_once('/').unwrap_or_default();
+    let name = name.strip_suffix(".json").unwrap_or_default();
+    let is_manifest = match folder.split_once('/') {
+        Some((image::DISKS, disk)) => is_id(DISK_PREFIX, disk) && is_id(MANIFEST_PREFIX, name),
+        Some((image::LAYERS, layer)) => {
+            is_id(LAYER_PREFIX, layer) && key == image::layer_manifest_key(layer)
         }
-        _ => Err(SessionError::invalid("manifest", format!("`{key}` is no manifest of a disk"))),
-    }
+        _ => false,
+    };
+    let refused =
+        || SessionError::invalid("manifest", format!("`{key}` is no manifest of an image"));
+    is_manifest.then_some(folder).ok_or_else(refused)
 }
 
 /// Removes directories that are of no use any more.
@@ -288,11 +315,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_manifests_of_disks_are_fetched() {
+    fn only_manifests_of_images_are_fetched() {
         let id = "01M8MR4C0PB6C5XASBCW7ES8FX";
         let key = |disk: &str, name: &str| image::disk_manifest_key(disk, name);
         let good = key(&format!("d_{id}"), &format!("m_{id}"));
-        assert_eq!(checked(&good).unwrap(), format!("d_{id}"));
+        assert_eq!(checked(&good).unwrap(), format!("disks/d_{id}"));
+        let layer = image::layer_manifest_key(&format!("l_{id}"));
+        assert_eq!(checked(&layer).unwrap(), format!("layers/l_{id}"));
         for bad in [
             key("..", &format!("m_{id}")),
             key(&format!("d_{id}"), "../../secret"),
@@ -300,6 +329,11 @@ mod tests {
             good.replace("disks/", "layers/"),
             format!("/{good}"),
             good.replace(".json", ""),
+            layer.replace("l_", "d_"),
+            layer.replace("manifest", &format!("m_{id}")),
+            layer.replace("layers/", "disks/"),
+            format!("{layer}/../manifest.json"),
+            image::layer_manifest_key(".."),
             String::new(),
         ] {
             assert!(checked(&bad).is_err(), "{bad}");
@@ -310,17 +344,21 @@ mod tests {
         /// Whatever comes and goes, the sum is that of what is here and within the limit, and the
         /// first ones have given way.
         #[test]
-        fn disks_fetched_first_give_way(
-            steps in prop::collection::vec((0..6_usize, 0..50_u64, any::<bool>()), 1..60),
+        fn images_fetched_first_give_way(
+            steps in prop::collection::vec((0..6_usize, 0..50_u64, 0..3_u8), 1..60),
         ) {
             let (bytes_max, at) = (100, clock::now());
             let mut index = PrefetchIndex::default();
             let mut model: Vec<(String, u64)> = Vec::new();
-            for (disk, bytes, is_taken) in steps {
+            for (disk, bytes, step) in steps {
                 let disk = disk.to_string();
-                model.retain(|(name, _)| *name != disk);
-                if is_taken {
+                let known = model.iter().position(|(name, _)| *name == disk);
+                let known = known.map(|place| model.remove(place));
+                if step == 0 {
                     index.take(&disk);
+                } else if step == 1 {
+                    prop_assert_eq!(index.renew(&disk, at), known.is_some());
+                    model.extend(known);
                 } else {
                     let pieces = HashMap::from([("a".to_owned(), bytes), ("b".to_owned(), 1)]);
                     let fetched = FetchedImage { directory: PathBuf::from(&disk), pieces, at };
@@ -333,7 +371,7 @@ mod tests {
                 prop_assert_eq!(index.bytes, model.iter().map(|(_, bytes)| bytes).sum::<u64>());
                 let kept: Vec<&String> = index.by_age.values().collect();
                 prop_assert_eq!(kept, model.iter().map(|(name, _)| name).collect::<Vec<_>>());
-                prop_assert_eq!(index.disks.len(), model.len());
+                prop_assert_eq!(index.images.len(), model.len());
             }
             prop_assert!(index.take_older(at).is_empty());
             let later = at + std::time::Duration::from_secs(1);

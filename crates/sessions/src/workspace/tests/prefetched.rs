@@ -149,3 +149,65 @@ async fn what_cannot_be_fetched_leaves_nothing() {
     fixture.fetch(&again, "f_4").await.unwrap();
     assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
 }
+
+const LAYER: &str = "l_01M8MR4C0PB6C5XASBCW7ES8FX";
+
+#[tokio::test]
+async fn a_layer_is_fetched_once_and_comes_back_without_the_object_store() {
+    let fixture = PrefetchFixture::new("layer");
+    let path = fixture.path("layer.img");
+    image_of(&path, 4 * MIB, &[(0, vec![1; 9]), (MIB, vec![2; 9])]);
+    image::store_layer(&fixture.objects, LAYER, &path).await.unwrap();
+    let manifest = image::layer_manifest_key(LAYER);
+    fixture.fetch(&manifest, "fl_1").await.unwrap();
+    let bytes = fixture.prefetched.bytes();
+    image::remove(&fixture.objects, image::LAYERS, LAYER).await;
+    // Another session stands on it: nothing is asked.
+    fixture.fetch(&manifest, "fl_2").await.unwrap();
+    assert_eq!((fixture.prefetched.bytes(), fixture.here()), (bytes, vec!["fl_1".to_owned()]));
+
+    image::store_layer(&fixture.objects, LAYER, &path).await.unwrap();
+    for key in fixture.objects.list(&format!("layers/{LAYER}/pieces/"), None, 100).await.unwrap() {
+        fixture.objects.delete(&key).await.unwrap();
+    }
+    let back = fixture.path("back");
+    fixture.restore(&manifest, &back).await.unwrap();
+    assert!(fs::read(&back).unwrap() == fs::read(&path).unwrap());
+    assert_eq!(fixture.counts(), (2, 0));
+    assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_layer_that_is_too_large_is_asked_for_once() {
+    let fixture = PrefetchFixture::new("large");
+    let path = fixture.path("layer.img");
+    image_of(&path, 4 * MIB, &[(0, vec![1; 9])]);
+    image::store_layer(&fixture.objects, LAYER, &path).await.unwrap();
+    let manifest = image::layer_manifest_key(LAYER);
+    let fetch = |name| fixture.prefetched.fetch(&fixture.objects, &manifest, name, 1);
+    assert!(fetch("fl_1").await.is_err());
+    fetch("fl_2").await.unwrap();
+    assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
+    // Who wants it has it from the object store.
+    let back = fixture.path("back");
+    fixture.restore(&manifest, &back).await.unwrap();
+    assert!(fs::read(&back).unwrap() == fs::read(&path).unwrap());
+    assert_eq!(fixture.counts(), (0, 1));
+}
+
+#[tokio::test]
+async fn disks_and_layers_share_the_room() {
+    let fixture = PrefetchFixture::new("room");
+    let path = fixture.path("layer.img");
+    image_of(&path, 4 * MIB, &[(0, vec![1; 9]), (MIB, vec![2; 9])]);
+    image::store_layer(&fixture.objects, LAYER, &path).await.unwrap();
+    let layer = image::layer_manifest_key(LAYER);
+    let disk = fixture.store(NAMES[0], &[1, 2], None).await.manifest;
+    fixture.fetch(&layer, "fl_1").await.unwrap();
+    let bytes_max = fixture.prefetched.bytes() * 3 / 2;
+    let fetch = |key, name| fixture.prefetched.fetch(&fixture.objects, key, name, bytes_max);
+    fetch(&disk, "f_1").await.unwrap();
+    assert_eq!(fixture.here(), ["f_1"]);
+    fetch(&layer, "fl_2").await.unwrap();
+    assert_eq!(fixture.here(), ["fl_2"]);
+}
