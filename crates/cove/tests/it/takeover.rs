@@ -168,7 +168,14 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
     let _guard = beside_others();
     let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", SYNCED);
     let (here, there) = pair.sessions();
-    let (session, other) = (marked(&here), marked(&here));
+    // Its file is in a layer that the other node has not got.
+    let original = create_at(&here);
+    here.out(&original, "echo kept > file");
+    let session = here.fork(&original);
+    here.ask(&session, "one");
+    here.out(&session, "echo old > life");
+    here.end(&original);
+    let other = marked(&here);
     let figure = |name: &str| {
         let metrics = there.client.get("/metrics").text();
         let line = metrics.lines().find_map(|line| line.strip_prefix(name));
@@ -191,9 +198,8 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
         count => Err(count.to_string()),
     });
     assert!(figure("cove_session_prefetched_bytes") > 0.0);
-    // What they stand on is there once for both, unless it was brought before for another reason.
-    let layers = std::fs::read_dir(pair.two.data_dir().join("sessions/layers")).unwrap().count();
-    assert_eq!((layers, images("fl_")), (0, 1));
+    // That of their agent may have been brought there before.
+    assert!((1..=2).contains(&images("fl_")), "{}", images("fl_"));
     for kind in ["disks", "layers"] {
         let stored = std::fs::read_dir(pair.objects.path().join(kind)).unwrap();
         let pieces = stored.map(|image| image.unwrap().path().join("pieces"));
