@@ -13,7 +13,7 @@ const ROLE: &str = "session";
 pub(crate) const COUNTS: &str = "/peer/sandboxes";
 /// Path, for nodes alone, at which a node is told of files that it may need.
 pub(crate) const STORED: &str = "/peer/session-files";
-/// The same of the layers that such files stand on: a version that does not know it knows no layers.
+/// The same of the layers that such files stand on. Earlier versions do not know it.
 pub(crate) const STORED_LAYERS: &str = "/peer/session-layers";
 /// Bytes of such an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

@@ -2,8 +2,8 @@
 //! if its own is lost: the one that rendezvous hashing names, as in a takeover and in a drain.
 //!
 //! A node that has stored files of a session tells that node where they are, and on what layers
-//! they stand. It fetches them when it has nothing better to do; who is told too much forgets the rest, and asks the object store
-//! for it when the time comes.
+//! they stand. It fetches them when it has nothing better to do; who is told too much forgets the
+//! rest, and asks the object store for it when the time comes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Disks of sessions that other nodes have, and the layers that they stand on, as they are in the
-//! object store: fetched ahead by the node that goes on with them if theirs is lost, so that it need not wait for the object store
-//! then, where hundreds of disks are wanted at once.
+//! object store: fetched ahead by the node that goes on with them if theirs is lost, so that it
+//! need not wait for the object store then, where hundreds of disks are wanted at once.
 //!
 //! What is here is a copy and nothing more: a restore looks here for each piece before it asks the
 //! object store, and checks it in the same way. Images that were fetched first give way to others,
