@@ -180,8 +180,8 @@ impl ClientRegistry<'_> {
     /// Makes a client that is known by its name, which no other has, and has properties.
     ///
     /// # Errors
-    /// Those of [`ClientRegistry::create_client`]; `AlreadyExists`; `BadRequest` when the properties
-    /// are too many.
+    /// Those of [`ClientRegistry::create_client`]; `AlreadyExists`; `BadRequest` when there are too
+    /// many properties.
     pub async fn create_named_client(
         self,
         who: &CatalogPrincipal,

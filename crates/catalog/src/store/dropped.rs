@@ -375,7 +375,7 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// `CommitFailed` when it is being purged or came back meanwhile; those of
-    /// [`RelationStore::insert_relation`].
+    /// [`RelationStore::insert_relation`](super::RelationStore::insert_relation).
     pub async fn register_dropped(
         self,
         context: &ChangeContext,

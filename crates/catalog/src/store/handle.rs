@@ -55,7 +55,7 @@ impl CatalogStore {
         ChangeLogStore(self)
     }
 
-    /// What there was at an earlier line of the log.
+    /// Names and relations as of an earlier line of the log.
     #[must_use]
     pub fn past(&self) -> PastStore<'_> {
         PastStore(self)

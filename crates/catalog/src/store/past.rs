@@ -279,7 +279,7 @@ fn ident_of(namespace: &str, name: &str) -> Stored<TableIdent> {
     Ok(TableIdent { namespace, name: name.into() })
 }
 
-/// What there was at an earlier line of the log, in the store.
+/// Names and relations as of an earlier line of the log, in the store.
 #[derive(Clone, Copy, Debug)]
 pub struct PastStore<'a>(pub(super) &'a CatalogStore);
 
