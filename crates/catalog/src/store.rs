@@ -69,6 +69,66 @@ impl CatalogStore {
         let ids = Arc::new(IdGenerator::new().map_err(CatalogError::internal)?);
         Ok(CatalogStore { store, ids })
     }
+
+    /// Namespaces.
+    #[must_use]
+    pub fn namespaces(&self) -> NamespaceStore<'_> {
+        NamespaceStore(self)
+    }
+
+    /// The log of changes, and what became of requests with a key.
+    #[must_use]
+    pub fn change_log(&self) -> ChangeLogStore<'_> {
+        ChangeLogStore(self)
+    }
+
+    /// Names and relations as of an earlier line of the log.
+    #[must_use]
+    pub fn past(&self) -> PastStore<'_> {
+        PastStore(self)
+    }
+
+    /// Tables and views that were dropped and can come back.
+    #[must_use]
+    pub fn dropped_relations(&self) -> DroppedStore<'_> {
+        DroppedStore(self)
+    }
+
+    /// Warehouses and their storage.
+    #[must_use]
+    pub fn warehouses(&self) -> WarehouseStore<'_> {
+        WarehouseStore(self)
+    }
+
+    /// Functions.
+    #[must_use]
+    pub fn functions(&self) -> FunctionStore<'_> {
+        FunctionStore(self)
+    }
+
+    /// Protection and retention of warehouses, namespaces and relations.
+    #[must_use]
+    pub fn rules(&self) -> RuleStore<'_> {
+        RuleStore(self)
+    }
+
+    /// Jobs of maintenance.
+    #[must_use]
+    pub fn jobs(&self) -> JobStore<'_> {
+        JobStore(self)
+    }
+
+    /// Locations of relations, and what is near them.
+    #[must_use]
+    pub fn locations(&self) -> LocationStore<'_> {
+        LocationStore(self)
+    }
+
+    /// Tables and views.
+    #[must_use]
+    pub fn relations(&self) -> RelationStore<'_> {
+        RelationStore(self)
+    }
 }
 
 /// Brings the tables of the catalog and of access to it up to date. Those of access name those of
