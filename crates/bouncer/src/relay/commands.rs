@@ -205,7 +205,8 @@ impl RelayWorker {
             WorkAdmission::Paused => self.pools.hold(pool, now),
             WorkAdmission::Refusing => self.pools.shut(pool, now),
         }
-        self.refresh_notifier(id);
+        self.notifications.refresh(id, &mut self.context);
+        self.apply_notification_events();
     }
 
     /// Sees idle clients off that have to leave: of one tenant, or of all. Others are looked at
@@ -279,7 +280,7 @@ impl RelayWorker {
                 None => {}
             }
         }
-        self.remove_notifiers(Some(tenant));
+        self.notifications.remove_unused(Some(tenant), &mut self.context);
     }
 
     fn kill_client(&mut self, pid: u32) {
@@ -423,6 +424,6 @@ impl RelayWorker {
         for place in self.cancels.keys() {
             self.end_cancel(place);
         }
-        self.remove_notifiers(None);
+        self.notifications.remove_unused(None, &mut self.context);
     }
 }

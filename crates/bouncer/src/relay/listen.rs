@@ -1,8 +1,8 @@
 //! `LISTEN` for clients that hold no server connection: which channels they are subscribed to, and
 //! when notifications are delivered.
 //!
-//! The channels of a client are known to its link (`pg::listening`). Here the notifier of its pool
-//! subscribes to a channel before the client's statement is forwarded, and each notification is
+//! The channels of a client are known to its link (`pg::listening`). Here the notification connection of its
+//! pool subscribes to a channel before the client's statement is forwarded, and each notification is
 //! queued for the clients that listen when it arrives.
 //!
 //! As with a server, a client gets notifications outside of transactions only, and between
@@ -18,58 +18,47 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pooler_core::pg::client::PgClientSession;
-use wire::pg::frame::{HEADER_BYTES, put_header};
+use wire::pg::frame::put_header;
 use wire::pg::message::{ErrorFields, NoticeSeverity, backend};
 
 use super::client::{ClientLogin, RelayClient, ServerAttachment};
+use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::notifier::{NotificationEvent, NotificationIo};
 use super::server::RelayServer;
 use super::slots::SlotMap;
 use super::subscriber::{ChannelEvent, ChannelNotification, ChannelSubscriber, SubscriptionState};
 use super::worker::RelayWorker;
+use crate::tenants::TenantSnapshot;
 
 /// Bytes of notifications that are held for one client.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;
 
 impl RelayWorker {
-    /// Subscribes the notifier to the channels that a client begins to listen to.
+    /// Subscribes the pool's notification connection to the channels that a client begins to listen
+    /// to.
     pub(super) fn subscribe(&mut self, place: u32) -> SubscriptionState {
-        let Some(client) = self.clients.get_mut(place) else { return SubscriptionState::No };
+        let RelayWorker { clients, servers, notifications, context, .. } = self;
+        let Some(client) = clients.get_mut(place) else { return SubscriptionState::No };
         let serial = client.serial;
         let Some(session) = client.session() else { return SubscriptionState::No };
         let ServerAttachment::Attached(server) = session.place else {
             return SubscriptionState::No;
         };
+        let Some(server) = servers.get(server) else { return SubscriptionState::No };
+        let pool = server.slot.pool();
         let known = session.subscriber.as_ref().map(|subscriber| subscriber.notifier);
-        let pool = self.servers.get(server).map(|server| server.slot.pool());
-        // Its own may have been closed, and its place be another pool's by now.
-        let known = known
-            .filter(|notifier| self.notifiers.get(*notifier).map(|notifier| notifier.pool) == pool);
-        let Some(notifier_place) = known.or_else(|| self.notifier_of_pool(server)) else {
-            return SubscriptionState::No;
-        };
-        let RelayWorker { clients, notifiers, .. } = self;
-        let session = clients.get_mut(place).and_then(RelayClient::session);
-        let (Some(session), Some(notifier)) = (session, notifiers.get_mut(notifier_place)) else {
-            return SubscriptionState::No;
-        };
+        let known = known.filter(|known| notifications.is_of_pool(*known, pool));
+        let connection = known.or_else(|| notifications.of_pool(pool)).unwrap_or_else(|| {
+            notifications.add(pool, Arc::clone(&server.tenant), server.target.clone())
+        });
         let subscriber = session.subscriber.get_or_insert_with(|| ChannelSubscriber::boxed(place));
-        subscriber.notifier = notifier_place;
-        let (mut is_confirmed, mut fresh) = (true, Vec::new());
+        subscriber.notifier = connection;
+        let (mut is_confirmed, mut unknown) = (true, Vec::new());
         let Some(link) = session.link.pg_mut() else { return SubscriptionState::No };
         for wanted in link.wanted_channels() {
-            let name = match notifier.channels.get_key_value(&**wanted) {
-                Some((name, _)) => Arc::clone(name),
-                None => {
-                    let name: Arc<str> = Arc::from(&**wanted);
-                    fresh.push(Arc::clone(&name));
-                    name
-                }
-            };
-            let channel = notifier.channels.entry(Arc::clone(&name)).or_default();
-            if channel.clients.insert(place) {
-                subscriber.channels.push(name);
-            }
-            is_confirmed &= channel.is_confirmed;
+            let (new, confirmed) = notifications.subscribe(connection, place, wanted, &mut unknown);
+            subscriber.channels.extend(new);
+            is_confirmed &= confirmed;
         }
         if is_confirmed {
             link.channels_confirmed();
@@ -77,96 +66,103 @@ impl RelayWorker {
             return SubscriptionState::Yes;
         }
         session.is_stalled = true;
-        if !notifier.waiting.contains(&(place, serial)) {
-            notifier.waiting.push((place, serial));
-        }
-        self.request_channels(notifier_place, &fresh);
+        notifications.await_channels(connection, (place, serial), &unknown, context);
+        self.apply_notification_events();
         SubscriptionState::Waits
     }
 
     /// Handles a possible change of a client's channels, or of whether it can take notifications.
     pub(super) fn update_channels(&mut self, place: u32) {
-        let RelayWorker { clients, notifiers, outbox, .. } = self;
+        let RelayWorker { clients, notifications, context, .. } = self;
         let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else { return };
         let Some(subscriber) = &mut session.subscriber else { return };
         let Some(link) = session.link.pg() else { return };
         let version = link.channels_version();
         if subscriber.version != version {
             subscriber.version = version;
-            let is_needed = |name: &str| {
-                link.needs_channel(name) || link.wanted_channels().iter().any(|it| **it == *name)
+            let is_needed = |name: &Arc<str>| {
+                link.needs_channel(name) || link.wanted_channels().iter().any(|it| **it == **name)
             };
-            let notifier_place = subscriber.notifier;
-            let notifier = notifiers.get_mut(notifier_place);
-            match notifier {
-                Some(notifier) => subscriber.channels.retain(|name| {
-                    let is_needed = is_needed(name);
-                    if !is_needed {
-                        notifier.forget(name, place, &mut outbox.to_server);
-                    }
-                    is_needed
-                }),
-                None => subscriber.channels.clear(),
-            }
-            if !outbox.to_server.is_empty() {
-                self.send_to_notifier(notifier_place);
-            }
-            self.close_notifier_later(notifier_place);
+            let connection = subscriber.notifier;
+            let (kept, left): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut subscriber.channels).into_iter().partition(is_needed);
+            subscriber.channels = kept;
+            notifications.unsubscribe(connection, place, left.iter(), context);
+            self.apply_notification_events();
         }
         self.send_events(place);
     }
 
     /// Removes the subscriptions of a session that has ended.
     pub(super) fn unsubscribe(&mut self, subscriber: &ChannelSubscriber) {
-        let RelayWorker { notifiers, outbox, .. } = self;
-        let Some(notifier) = notifiers.get_mut(subscriber.notifier) else { return };
-        // What is assembled already is for others.
-        let before = std::mem::take(&mut outbox.to_server);
-        for name in &subscriber.channels {
-            notifier.forget(name, subscriber.client, &mut outbox.to_server);
-        }
-        if !outbox.to_server.is_empty() {
-            self.send_to_notifier(subscriber.notifier);
-        }
-        self.outbox.to_server = before;
-        self.close_notifier_later(subscriber.notifier);
+        let RelayWorker { notifications, context, .. } = self;
+        let channels = subscriber.channels.iter();
+        notifications.unsubscribe(subscriber.notifier, subscriber.client, channels, context);
+        self.apply_notification_events();
     }
 
-    /// Queues a notification for the clients that listen to its channel.
-    pub(super) fn deliver_notification(&mut self, notifier: u32, message: &[u8]) {
-        let Some((pid, rest)) = message.get(HEADER_BYTES..).and_then(|it| it.split_first_chunk())
-        else {
-            return;
-        };
-        let Some(end) = rest.iter().position(|byte| *byte == 0) else { return };
-        let name = String::from_utf8_lossy(rest.get(..end).unwrap_or_default());
-        let Some(notifier) = self.notifiers.get(notifier) else { return };
-        let Some((name, channel)) = notifier.channels.get_key_value(&*name) else { return };
-        let pool = notifier.pool;
-        let clients: Vec<u32> = channel.clients.iter().copied().collect();
-        let (pid, now_us) = (u32::from_be_bytes(*pid), self.context.now_us);
-        let sender = self.common.holders.sender(pool, pid, now_us);
-        let notification =
-            ChannelNotification { channel: Arc::clone(name), sender, rest: rest.into() };
-        let event = ChannelEvent::Notification(Arc::new(notification));
-        for client in clients {
-            self.queue_event(client, &event);
-        }
+    /// Handles an event of epoll for a notification connection.
+    pub(super) fn notifier_ready(&mut self, place: u32, readiness: SocketReadiness) {
+        let RelayWorker { notifications, context, common, scratch, .. } = self;
+        notifications.ready(place, readiness, &mut NotificationIo { context, common, scratch });
+        self.apply_notification_events();
     }
 
-    /// Notifies the clients of a notifier that notifications may have been missed.
-    pub(super) fn report_gap(&mut self, notifier: u32) {
-        let Some(notifier) = self.notifiers.get(notifier) else { return };
-        let mut clients: Vec<u32> =
-            notifier.channels.values().flat_map(|it| &it.clients).copied().collect();
-        clients.sort_unstable();
-        clients.dedup();
-        for client in clients {
-            let session = self.clients.get_mut(client).and_then(RelayClient::session);
-            let link = session.and_then(|session| session.link.pg());
-            if link.is_some_and(|link| !link.channels().is_empty()) {
-                self.queue_event(client, &ChannelEvent::Gap);
+    /// Acts on what happened at notification connections.
+    pub(super) fn apply_notification_events(&mut self) {
+        while let Some(event) = self.notifications.next_event() {
+            match event {
+                NotificationEvent::Open(place) => self.open_notifier(place),
+                NotificationEvent::Confirmed { client } => self.unstall(client),
+                NotificationEvent::Failed { client, serial, message } => {
+                    self.fail_subscription(client, serial, &message);
+                }
+                NotificationEvent::ChannelFailed { clients, message } => {
+                    for client in clients {
+                        // It is the connection that listens for it which failed: drivers log in
+                        // again.
+                        self.disconnect(client, &ErrorFields::fatal("08006", &message));
+                    }
+                }
+                NotificationEvent::Notified { pool, channel, clients, pid, rest } => {
+                    let sender = self.common.holders.sender(pool, pid, self.context.now_us);
+                    let notification = Arc::new(ChannelNotification { channel, sender, rest });
+                    let event = ChannelEvent::Notification(notification);
+                    for client in clients {
+                        self.queue_event(client, &event);
+                    }
+                }
+                NotificationEvent::Gap { clients } => {
+                    for client in clients {
+                        let session = self.clients.get_mut(client).and_then(RelayClient::session);
+                        let link = session.and_then(|session| session.link.pg());
+                        if link.is_some_and(|link| !link.channels().is_empty()) {
+                            self.queue_event(client, &ChannelEvent::Gap);
+                        }
+                    }
+                }
             }
+        }
+    }
+
+    /// Opens a notification connection that is lost or new.
+    fn open_notifier(&mut self, place: u32) {
+        let Some(pool) = self.notifications.pool(place) else { return };
+        // Names may mean another address by now; who was opened last knows.
+        let newest = self.servers.iter().filter(|(_, it)| it.slot.pool() == pool);
+        let newest = newest.max_by_key(|(_, it)| it.begun_us).map(|(_, it)| it.target.clone());
+        let now = |tenant: &Arc<TenantSnapshot>| self.routing.now(tenant).cloned();
+        let Some(target) = self.notifications.begin_opening(place, now, newest) else { return };
+        let begun = self.new_pg_dial(pool, &target).and_then(|dial| {
+            let socket = target.connect(self.common.config.tcp)?;
+            let source = EventSource::Notifier(place);
+            let conn = RelayConnection::new(socket, source, true, &self.context.registry)?;
+            Ok((dial, conn))
+        });
+        let RelayWorker { notifications, context, .. } = self;
+        match begun {
+            Ok((dial, conn)) => notifications.opening(place, conn, dial, context),
+            Err(error) => notifications.lost(place, &error.to_string(), context),
         }
     }
 
@@ -239,19 +235,6 @@ impl RelayWorker {
             subscriber.held_bytes -= event.bytes();
         }
         self.send_outbox(Some(place), None);
-    }
-
-    /// Reports to clients that their channels cannot be listened to.
-    pub(super) fn fail_channels(&mut self, notifier: u32, names: &[Arc<str>], why: &str) {
-        let message = format!("the channel cannot be listened to: {why}");
-        for name in names {
-            let Some(notifier) = self.notifiers.get_mut(notifier) else { return };
-            let Some(channel) = notifier.channels.remove(name) else { continue };
-            for client in channel.clients {
-                // It is the connection that listens for it which failed: drivers log in again.
-                self.disconnect(client, &ErrorFields::fatal("08006", &message));
-            }
-        }
     }
 
     /// Disconnects a client that waits for channels which cannot be subscribed to.

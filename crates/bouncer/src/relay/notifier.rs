@@ -1,9 +1,12 @@
-//! Notifiers: the server connections that listen for a pool's clients, which hold none of their
-//! own. A thread has at most one for each pool.
+//! Notification connections: the server connections that listen for a pool's clients, which hold
+//! none of their own. A thread has at most one for each pool.
 //!
-//! A notifier is opened when the first client asks for a channel, to where that client's server
+//! They know no client but by its place: what concerns clients, and what only the thread can do,
+//! is told by [`NotificationEvent`].
+//!
+//! One is opened when the first client asks for a channel, to where that client's server
 //! connection is, and closed when nobody has listened for a while. It counts toward no limit: a
-//! tenant whose connections are all in use could not begin to listen otherwise. A lost notifier is
+//! tenant whose connections are all in use could not begin to listen otherwise. A lost one is
 //! opened again, and clients are told that they may have missed notifications.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,11 +20,13 @@ use wire::pg::message::frontend;
 use wire::pg::notice::ServerNotice;
 use wire::pg::sql::quote_identifier;
 
-use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::common::RelayShared;
+use super::conn::{RelayConnection, SocketReadiness};
 use super::server::ConnectTarget;
+use super::slots::SlotMap;
 use super::socket::ReadOutcome;
 use super::timers::micros;
-use super::worker::{RelayWorker, TimerKey};
+use super::worker::{EventContext, TimerKey};
 use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};
 use crate::tls;
 
@@ -39,17 +44,17 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A connection that listens for the clients of a pool.
 #[derive(Debug)]
-pub(super) struct NotificationConnection {
-    pub(super) pool: PoolId,
+struct NotificationConnection {
+    pool: PoolId,
     tenant: Arc<TenantSnapshot>,
     /// The tenant's, when it was opened.
     epoch: u32,
     target: ConnectTarget,
     state: NotificationState,
     /// Channels that it listens to, or will.
-    pub(super) channels: BTreeMap<Arc<str>, SubscribedChannel>,
+    channels: BTreeMap<Arc<str>, SubscribedChannel>,
     /// Places and serials of clients that wait for channels to be confirmed.
-    pub(super) waiting: Vec<(u32, u64)>,
+    waiting: Vec<(u32, u64)>,
     /// Texts that were sent and not answered.
     asked: VecDeque<ListenRequest>,
     /// True if it was lost while clients listened, and they were not told yet.
@@ -82,11 +87,76 @@ struct NotificationOpening {
 
 /// A channel that a notifier listens to.
 #[derive(Debug, Default)]
-pub(super) struct SubscribedChannel {
+struct SubscribedChannel {
     /// The server has said so.
-    pub(super) is_confirmed: bool,
+    is_confirmed: bool,
     /// Places of the clients that it is for.
-    pub(super) clients: BTreeSet<u32>,
+    clients: BTreeSet<u32>,
+}
+
+/// Something that happened at a notification connection, for the thread to act on.
+#[derive(Debug)]
+pub(super) enum NotificationEvent {
+    /// It is to be opened: [`NotificationConnections::opening`] or
+    /// [`NotificationConnections::lost`] is due.
+    Open(u32),
+    /// A client's channels may be confirmed.
+    Confirmed {
+        /// Place of the client.
+        client: u32,
+    },
+    /// A client cannot be subscribed to the channels that it waits for.
+    Failed {
+        /// Place of the client.
+        client: u32,
+        /// Its serial.
+        serial: u64,
+        /// Why.
+        message: String,
+    },
+    /// A channel is not listened to any more.
+    ChannelFailed {
+        /// Places of its clients.
+        clients: BTreeSet<u32>,
+        /// Why.
+        message: String,
+    },
+    /// A notification has come.
+    Notified {
+        /// The pool.
+        pool: PoolId,
+        /// The channel.
+        channel: Arc<str>,
+        /// Places of the clients that listen, or are about to.
+        clients: Vec<u32>,
+        /// Process id of the server connection that sent it.
+        pid: u32,
+        /// Channel and payload as they are on the wire.
+        rest: Box<[u8]>,
+    },
+    /// Notifications may have been missed.
+    Gap {
+        /// Places of the clients that listen.
+        clients: BTreeSet<u32>,
+    },
+}
+
+/// State of a thread that its notification connections use.
+#[derive(Debug)]
+pub(super) struct NotificationIo<'a> {
+    pub(super) context: &'a mut EventContext,
+    pub(super) common: &'a RelayShared,
+    /// Memory to read into.
+    pub(super) scratch: &'a mut [u8],
+}
+
+/// The notification connections of a thread.
+#[derive(Debug)]
+pub(super) struct NotificationConnections {
+    connections: SlotMap<NotificationConnection>,
+    /// Text for a server that is being assembled.
+    to_server: Vec<u8>,
+    events: VecDeque<NotificationEvent>,
 }
 
 /// Request of a notification connection to its server.
@@ -123,7 +193,7 @@ impl NotificationConnection {
     }
 
     /// Takes a client off a channel; nobody else may need that.
-    pub(super) fn forget(&mut self, name: &str, client: u32, out: &mut Vec<u8>) {
+    fn forget(&mut self, name: &str, client: u32, out: &mut Vec<u8>) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.clients.remove(&client);
         if !channel.clients.is_empty() {
@@ -137,22 +207,80 @@ impl NotificationConnection {
             self.asked.push_back(ListenRequest::Unlisten);
         }
     }
+
+    /// Closes the connection. None of its channels is confirmed any more.
+    fn close(&mut self, retry_us: Option<u64>, context: &mut EventContext) {
+        self.asked.clear();
+        for channel in self.channels.values_mut() {
+            self.missed |= std::mem::take(&mut channel.is_confirmed);
+        }
+        match std::mem::replace(&mut self.state, NotificationState::Lost(retry_us)) {
+            NotificationState::Opening(opening) => opening.conn.close(&mut context.freelist),
+            NotificationState::Open(conn) => conn.close(&mut context.freelist),
+            NotificationState::Lost(_) => {}
+        }
+    }
+
+    /// Reads a notification; none when nobody here listens to its channel.
+    fn notified(&self, body: &[u8]) -> Option<NotificationEvent> {
+        let (pid, rest) = body.split_first_chunk()?;
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let name = String::from_utf8_lossy(rest.get(..end)?);
+        let (name, channel) = self.channels.get_key_value(&*name)?;
+        Some(NotificationEvent::Notified {
+            pool: self.pool,
+            channel: Arc::clone(name),
+            clients: channel.clients.iter().copied().collect(),
+            pid: u32::from_be_bytes(*pid),
+            rest: rest.into(),
+        })
+    }
 }
 
-impl RelayWorker {
-    /// The notifier of a pool, opened beside a server connection of it when there was none.
-    pub(super) fn notifier_of_pool(&mut self, server: u32) -> Option<u32> {
-        let server = self.servers.get(server)?;
-        let pool = server.slot.pool();
-        if let Some((place, _)) = self.notifiers.iter().find(|(_, notifier)| notifier.pool == pool)
-        {
-            return Some(place);
+impl NotificationConnections {
+    /// None.
+    pub(super) fn new() -> NotificationConnections {
+        NotificationConnections {
+            connections: SlotMap::new(),
+            to_server: Vec::new(),
+            events: VecDeque::new(),
         }
-        let notifier = NotificationConnection {
+    }
+
+    /// Returns what happened first and was not acted on yet.
+    pub(super) fn next_event(&mut self) -> Option<NotificationEvent> {
+        self.events.pop_front()
+    }
+
+    /// Lets places be used again, at the end of a turn.
+    pub(super) fn turn(&mut self) {
+        self.connections.turn();
+    }
+
+    /// Returns whether one is that of a pool: it may have been closed, and its place be another
+    /// pool's by now.
+    pub(super) fn is_of_pool(&self, place: u32, pool: PoolId) -> bool {
+        self.connections.get(place).is_some_and(|it| it.pool == pool)
+    }
+
+    /// Returns the one of a pool.
+    pub(super) fn of_pool(&self, pool: PoolId) -> Option<u32> {
+        self.connections.iter().find(|(_, it)| it.pool == pool).map(|(place, _)| place)
+    }
+
+    /// Adds the one of a pool, which is opened when a channel is asked for.
+    pub(super) fn add(
+        &mut self,
+        pool: PoolId,
+        tenant: Arc<TenantSnapshot>,
+        target: ConnectTarget,
+    ) -> u32 {
+        let place = self.connections.reserve();
+        let connection = NotificationConnection {
             pool,
-            tenant: Arc::clone(&server.tenant),
-            epoch: server.tenant.state.epoch(),
-            target: server.target.clone(),
+            epoch: tenant.state.epoch(),
+            tenant,
+            target,
             state: NotificationState::Lost(None),
             channels: BTreeMap::new(),
             waiting: Vec::new(),
@@ -161,141 +289,189 @@ impl RelayWorker {
             attempts: 0,
             quiet_us: None,
         };
-        let place = self.notifiers.reserve();
-        self.notifiers.occupy(place, notifier);
-        Some(place)
+        self.connections.occupy(place, connection);
+        place
     }
 
-    /// Subscribes a notifier to channels; opens the notifier if it is not open.
-    pub(super) fn request_channels(&mut self, place: u32, names: &[Arc<str>]) {
-        let RelayWorker { notifiers, outbox, .. } = self;
-        let Some(notifier) = notifiers.get_mut(place) else { return };
-        notifier.quiet_us = None;
-        match notifier.state {
+    /// Subscribes a client to a channel. Returns the channel's name where the client is new to it,
+    /// and whether the server has confirmed the channel.
+    pub(super) fn subscribe(
+        &mut self,
+        place: u32,
+        client: u32,
+        wanted: &str,
+        unknown: &mut Vec<Arc<str>>,
+    ) -> (Option<Arc<str>>, bool) {
+        let Some(connection) = self.connections.get_mut(place) else { return (None, false) };
+        let name = match connection.channels.get_key_value(wanted) {
+            Some((name, _)) => Arc::clone(name),
+            None => {
+                let name: Arc<str> = Arc::from(wanted);
+                unknown.push(Arc::clone(&name));
+                name
+            }
+        };
+        let channel = connection.channels.entry(Arc::clone(&name)).or_default();
+        let is_new = channel.clients.insert(client);
+        (is_new.then_some(name), channel.is_confirmed)
+    }
+
+    /// Has a client told when channels are confirmed, and the server asked for those that it was
+    /// not asked for.
+    pub(super) fn await_channels(
+        &mut self,
+        place: u32,
+        client: (u32, u64),
+        unknown: &[Arc<str>],
+        context: &mut EventContext,
+    ) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if !connection.waiting.contains(&client) {
+            connection.waiting.push(client);
+        }
+        connection.quiet_us = None;
+        match connection.state {
             NotificationState::Open(_) => {
-                notifier.listen(names, &mut outbox.to_server);
-                self.send_to_notifier(place);
+                connection.listen(unknown, &mut self.to_server);
+                self.send(place, context);
             }
             NotificationState::Opening(_) => {}
             // It may have been about to be closed for good.
             NotificationState::Lost(Some(retry_us)) => {
-                self.context.timers.arm(TimerKey::Notifier(place).id(), retry_us);
+                context.timers.arm(TimerKey::Notifier(place).id(), retry_us);
             }
-            NotificationState::Lost(None) => self.open_notifier(place),
+            NotificationState::Lost(None) => self.events.push_back(NotificationEvent::Open(place)),
         }
     }
 
-    /// Opens a notifier that is lost or new.
-    fn open_notifier(&mut self, place: u32) {
-        let Some(notifier) = self.notifiers.get_mut(place) else { return };
-        let state = &notifier.tenant.state;
-        if state.admission() == WorkAdmission::Paused {
-            notifier.state = NotificationState::Lost(None);
-            return;
+    /// Takes a client off channels, and has the connection closed later if nobody listens.
+    pub(super) fn unsubscribe<'c>(
+        &mut self,
+        place: u32,
+        client: u32,
+        channels: impl Iterator<Item = &'c Arc<str>>,
+        context: &mut EventContext,
+    ) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        for name in channels {
+            connection.forget(name, client, &mut self.to_server);
         }
-        if let Some(tenant) = self.routing.now(&notifier.tenant) {
-            notifier.tenant = Arc::clone(tenant);
+        if !self.to_server.is_empty() {
+            self.send(place, context);
         }
-        notifier.epoch = notifier.tenant.state.epoch();
-        // Names may mean another address by now; who was opened last knows.
-        let newest = self.servers.iter().filter(|(_, it)| it.slot.pool() == notifier.pool);
-        if let Some((_, newest)) = newest.max_by_key(|(_, it)| it.begun_us) {
-            notifier.target = newest.target.clone();
-        }
-        let (pool, target) = (notifier.pool, notifier.target.clone());
-        let connect_us = micros(notifier.tenant.limits.connect);
-        let begun = self.new_pg_dial(pool, &target).and_then(|dial| {
-            let socket = target.connect(self.common.config.tcp)?;
-            let conn = RelayConnection::new(
-                socket,
-                EventSource::Notifier(place),
-                true,
-                &self.context.registry,
-            )?;
-            Ok((dial, conn))
-        });
-        match begun {
-            Ok((dial, conn)) => {
-                let since_us = self.context.now_us;
-                let opening = NotificationOpening {
-                    conn,
-                    dial,
-                    connects: true,
-                    is_in_handshake: false,
-                    since_us,
-                };
-                if let Some(notifier) = self.notifiers.get_mut(place) {
-                    notifier.state = NotificationState::Opening(Box::new(opening));
-                }
-                self.context.timers.arm(TimerKey::Notifier(place).id(), since_us + connect_us);
-            }
-            Err(error) => self.notifier_lost(place, &error.to_string()),
-        }
+        self.close_later(place, context);
     }
 
-    /// Handles an event of epoll for a notifier.
-    pub(super) fn notifier_ready(&mut self, place: u32, readiness: SocketReadiness) {
-        let RelayWorker { notifiers, outbox, context, .. } = self;
-        let Some(notifier) = notifiers.get_mut(place) else { return };
-        let Some(conn) = notifier.conn() else { return };
+    /// Begins to open a connection; the newest tenant and target are given, unless the tenant is
+    /// held. Returns what to connect to.
+    pub(super) fn begin_opening(
+        &mut self,
+        place: u32,
+        newest: impl FnOnce(&Arc<TenantSnapshot>) -> Option<Arc<TenantSnapshot>>,
+        target: Option<ConnectTarget>,
+    ) -> Option<ConnectTarget> {
+        let connection = self.connections.get_mut(place)?;
+        if connection.tenant.state.admission() == WorkAdmission::Paused {
+            connection.state = NotificationState::Lost(None);
+            return None;
+        }
+        if let Some(tenant) = newest(&connection.tenant) {
+            connection.tenant = tenant;
+        }
+        connection.epoch = connection.tenant.state.epoch();
+        if let Some(target) = target {
+            connection.target = target;
+        }
+        Some(connection.target.clone())
+    }
+
+    /// Returns the pool of a connection.
+    pub(super) fn pool(&self, place: u32) -> Option<PoolId> {
+        self.connections.get(place).map(|it| it.pool)
+    }
+
+    /// Goes on with a connection whose socket was made.
+    pub(super) fn opening(
+        &mut self,
+        place: u32,
+        conn: RelayConnection,
+        dial: PgDial,
+        context: &mut EventContext,
+    ) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let since_us = context.now_us;
+        let opening =
+            NotificationOpening { conn, dial, connects: true, is_in_handshake: false, since_us };
+        let connect_us = micros(connection.tenant.limits.connect);
+        connection.state = NotificationState::Opening(Box::new(opening));
+        context.timers.arm(TimerKey::Notifier(place).id(), since_us + connect_us);
+    }
+
+    /// Handles an event of epoll.
+    pub(super) fn ready(
+        &mut self,
+        place: u32,
+        readiness: SocketReadiness,
+        io: &mut NotificationIo<'_>,
+    ) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let Some(conn) = connection.conn() else { return };
         conn.note(readiness);
         if readiness.writable
-            && let NotificationState::Opening(opening) = &mut notifier.state
+            && let NotificationState::Opening(opening) = &mut connection.state
             && opening.connects
         {
             let failed = opening.conn.socket.connect_error().unwrap_or_else(Some);
             if let Some(error) = failed {
-                return self.notifier_lost(place, &error.to_string());
+                return self.lost(place, &error.to_string(), io.context);
             }
             if !opening.conn.socket.is_connected() {
                 return;
             }
             opening.connects = false;
-            let next = opening.dial.start(&mut outbox.to_server);
-            return self.follow_notifier_dial(place, next);
+            let next = opening.dial.start(&mut self.to_server);
+            return self.follow_dial(place, next, io);
         }
         if readiness.writable
-            && let Some(conn) = notifier.conn()
-            && let Err(error) = conn.flush(&mut context.freelist, &context.registry)
+            && let Some(conn) = connection.conn()
+            && let Err(error) = conn.flush(&mut io.context.freelist, &io.context.registry)
         {
-            return self.notifier_lost(place, &error.to_string());
+            return self.lost(place, &error.to_string(), io.context);
         }
-        self.read_notifier(place);
+        self.read(place, io);
     }
 
-    fn read_notifier(&mut self, place: u32) {
+    fn read(&mut self, place: u32, io: &mut NotificationIo<'_>) {
         loop {
-            let RelayWorker { notifiers, scratch, context, .. } = self;
-            let Some(notifier) = notifiers.get_mut(place) else { return };
-            let Some(conn) = notifier.conn().filter(|conn| conn.is_readable()) else { return };
-            let count = match conn.read(scratch) {
+            let Some(connection) = self.connections.get_mut(place) else { return };
+            let Some(conn) = connection.conn().filter(|conn| conn.is_readable()) else { return };
+            let count = match conn.read(io.scratch) {
                 Ok(ReadOutcome::Data { count, .. }) => count,
-                Ok(ReadOutcome::Nothing) => return self.notifier_tls_started(place),
+                Ok(ReadOutcome::Nothing) => return self.tls_started(place, io),
                 Ok(ReadOutcome::End) => {
-                    return self.notifier_lost(place, "the server closed the connection");
+                    return self.lost(place, "the server closed the connection", io.context);
                 }
-                Err(error) => return self.notifier_lost(place, &error.to_string()),
+                Err(error) => return self.lost(place, &error.to_string(), io.context),
             };
-            conn.input.push(&scratch[..count], &mut context.freelist);
-            self.feed_notifier(place);
+            conn.input.push(&io.scratch[..count], &mut io.context.freelist);
+            self.feed(place, io);
         }
     }
 
-    /// Handles what a notifier has received.
-    fn feed_notifier(&mut self, place: u32) {
+    /// Handles what a connection has received.
+    fn feed(&mut self, place: u32, io: &mut NotificationIo<'_>) {
         loop {
-            let RelayWorker { notifiers, outbox, context, .. } = self;
-            let Some(notifier) = notifiers.get_mut(place) else { return };
-            match &mut notifier.state {
+            let Some(connection) = self.connections.get_mut(place) else { return };
+            match &mut connection.state {
                 NotificationState::Opening(opening) => {
                     let NotificationOpening { conn, dial, .. } = &mut **opening;
                     if conn.input.is_empty() {
                         return;
                     }
-                    let step = dial.input(conn.input.front(), &mut outbox.to_server);
-                    conn.input.consume(step.consumed, &mut context.freelist);
+                    let step = dial.input(conn.input.front(), &mut self.to_server);
+                    conn.input.consume(step.consumed, &mut io.context.freelist);
                     let is_more = matches!(step.next, PgDialNext::More);
-                    self.follow_notifier_dial(place, step.next);
+                    self.follow_dial(place, step.next, io);
                     if is_more {
                         return;
                     }
@@ -304,58 +480,56 @@ impl RelayWorker {
                     let input = conn.input.front();
                     let header = match PgHeader::parse(input) {
                         Ok(Some(header)) if header.total > MESSAGE_BYTES_MAX => {
-                            return self.notifier_lost(place, "a message is too long");
+                            return self.lost(place, "a message is too long", io.context);
                         }
                         Ok(Some(header)) if header.total <= input.len() => header,
                         Ok(_) => return,
-                        Err(error) => return self.notifier_lost(place, &error.to_string()),
+                        Err(error) => return self.lost(place, &error.to_string(), io.context),
                     };
                     let message = input[..header.total].to_vec();
-                    conn.input.consume(header.total, &mut context.freelist);
-                    self.notifier_received(place, header.tag, &message);
+                    conn.input.consume(header.total, &mut io.context.freelist);
+                    self.received(place, header.tag, &message);
                 }
                 NotificationState::Lost(_) => return,
             }
         }
     }
 
-    /// Does what a step of a notifier's login asks for.
-    fn follow_notifier_dial(&mut self, place: u32, next: PgDialNext) {
+    /// Does what a step of a login asks for.
+    fn follow_dial(&mut self, place: u32, next: PgDialNext, io: &mut NotificationIo<'_>) {
         if !matches!(next, PgDialNext::Fail(_)) {
-            self.send_to_notifier(place);
+            self.send(place, io.context);
         }
         match next {
             PgDialNext::More | PgDialNext::Cancelled => {}
-            PgDialNext::StartTls => self.start_notifier_tls(place),
-            PgDialNext::Ready(_) => self.notifier_opened(place),
+            PgDialNext::StartTls => self.start_tls(place, io),
+            PgDialNext::Ready(_) => self.opened(place, io.context),
             PgDialNext::Fail(error) => {
-                self.outbox.to_server.clear();
-                self.notifier_lost(place, &error.to_string());
+                self.to_server.clear();
+                self.lost(place, &error.to_string(), io.context);
             }
         }
     }
 
-    fn start_notifier_tls(&mut self, place: u32) {
-        let RelayWorker { notifiers, context, common, .. } = self;
-        let Some(notifier) = notifiers.get_mut(place) else { return };
-        let NotificationState::Opening(opening) = &mut notifier.state else { return };
-        let address = &notifier.tenant.server;
-        let begun = common.server_tls.connection(&address.tls, &address.address);
+    fn start_tls(&mut self, place: u32, io: &mut NotificationIo<'_>) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let NotificationState::Opening(opening) = &mut connection.state else { return };
+        let address = &connection.tenant.server;
+        let begun = io.common.server_tls.connection(&address.tls, &address.address);
         let begun = begun.map_err(io::Error::other).and_then(|tls| {
             opening.is_in_handshake = true;
             opening.conn.socket.start_tls(tls);
-            opening.conn.flush(&mut context.freelist, &context.registry)
+            opening.conn.flush(&mut io.context.freelist, &io.context.registry)
         });
         if let Err(error) = begun {
-            self.notifier_lost(place, &error.to_string());
+            self.lost(place, &error.to_string(), io.context);
         }
     }
 
     /// Goes on with a login once the handshake of TLS is done.
-    fn notifier_tls_started(&mut self, place: u32) {
-        let RelayWorker { notifiers, outbox, .. } = self;
-        let Some(notifier) = notifiers.get_mut(place) else { return };
-        let NotificationState::Opening(opening) = &mut notifier.state else { return };
+    fn tls_started(&mut self, place: u32, io: &mut NotificationIo<'_>) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let NotificationState::Opening(opening) = &mut connection.state else { return };
         if !opening.is_in_handshake || opening.conn.socket.is_in_handshake() {
             return;
         }
@@ -364,132 +538,115 @@ impl RelayWorker {
             Some(Connection::Client(tls)) => tls::end_point(tls),
             Some(Connection::Server(_)) | None => None,
         };
-        let next = opening.dial.tls_started(end_point, &mut outbox.to_server);
-        self.follow_notifier_dial(place, next);
+        let next = opening.dial.tls_started(end_point, &mut self.to_server);
+        self.follow_dial(place, next, io);
     }
 
-    /// Subscribes a notifier that has logged in to all of its channels.
-    fn notifier_opened(&mut self, place: u32) {
-        let RelayWorker { notifiers, outbox, .. } = self;
-        let Some(notifier) = notifiers.get_mut(place) else { return };
-        match std::mem::replace(&mut notifier.state, NotificationState::Lost(None)) {
+    /// Subscribes a connection that has logged in to all of its channels.
+    fn opened(&mut self, place: u32, context: &mut EventContext) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        match std::mem::replace(&mut connection.state, NotificationState::Lost(None)) {
             NotificationState::Opening(opening) => {
-                notifier.state = NotificationState::Open(opening.conn)
+                connection.state = NotificationState::Open(opening.conn)
             }
-            other => notifier.state = other,
+            other => connection.state = other,
         }
-        notifier.attempts = 0;
-        notifier.asked.clear();
-        let names: Vec<Arc<str>> = notifier.channels.keys().cloned().collect();
-        notifier.listen(&names, &mut outbox.to_server);
-        self.send_to_notifier(place);
-        self.close_notifier_later(place);
+        connection.attempts = 0;
+        connection.asked.clear();
+        let names: Vec<Arc<str>> = connection.channels.keys().cloned().collect();
+        connection.listen(&names, &mut self.to_server);
+        self.send(place, context);
+        self.close_later(place, context);
     }
 
-    /// Handles one message of a notifier's server.
-    fn notifier_received(&mut self, place: u32, tag: u8, message: &[u8]) {
-        let Some(notifier) = self.notifiers.get_mut(place) else { return };
+    /// Handles one message of a server.
+    fn received(&mut self, place: u32, tag: u8, message: &[u8]) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
         let body = message.get(HEADER_BYTES..).unwrap_or_default();
         match tag {
-            backend::NOTIFICATION => self.deliver_notification(place, message),
+            backend::NOTIFICATION => self.events.extend(connection.notified(body)),
             backend::ERROR => {
                 let said = ServerNotice::parse(body).message().into_owned();
                 // The channels it answers cannot be subscribed to; who wants them is disconnected.
                 // An error that answers nothing announces the end of the connection.
-                if let Some(ListenRequest::Listen(names)) = notifier.asked.front_mut() {
+                if let Some(ListenRequest::Listen(names)) = connection.asked.front_mut() {
                     let names = std::mem::take(names);
-                    self.fail_channels(place, &names, &said);
+                    let message = format!("the channel cannot be listened to: {said}");
+                    for name in names {
+                        let Some(channel) = connection.channels.remove(&name) else { continue };
+                        let (clients, message) = (channel.clients, message.clone());
+                        let failed = NotificationEvent::ChannelFailed { clients, message };
+                        self.events.push_back(failed);
+                    }
                 }
             }
             backend::READY_FOR_QUERY => {
-                if let Some(ListenRequest::Listen(names)) = notifier.asked.pop_front() {
+                if let Some(ListenRequest::Listen(names)) = connection.asked.pop_front() {
                     for name in names {
-                        if let Some(channel) = notifier.channels.get_mut(&name) {
+                        if let Some(channel) = connection.channels.get_mut(&name) {
                             channel.is_confirmed = true;
                         }
                     }
                 }
-                let is_done = notifier.asked.is_empty();
-                if is_done && std::mem::take(&mut notifier.missed) {
-                    self.report_gap(place);
+                let is_done = connection.asked.is_empty();
+                if is_done && std::mem::take(&mut connection.missed) {
+                    let all = connection.channels.values().flat_map(|it| &it.clients);
+                    let clients = all.copied().collect();
+                    self.events.push_back(NotificationEvent::Gap { clients });
                 }
-                self.wake_waiting(place);
+                let waiting = std::mem::take(&mut connection.waiting).into_iter();
+                self.events
+                    .extend(waiting.map(|(client, _)| NotificationEvent::Confirmed { client }));
             }
             _ => {}
         }
     }
 
-    /// Lets the clients go on that waited for channels to be confirmed.
-    fn wake_waiting(&mut self, place: u32) {
-        let Some(notifier) = self.notifiers.get_mut(place) else { return };
-        for (client, _) in std::mem::take(&mut notifier.waiting) {
-            self.unstall(client);
-        }
-    }
-
-    /// Sends what was assembled for a notifier.
-    pub(super) fn send_to_notifier(&mut self, place: u32) {
-        let RelayWorker { notifiers, outbox, context, .. } = self;
-        let Some(conn) = notifiers.get_mut(place).and_then(NotificationConnection::conn) else {
-            return outbox.to_server.clear();
+    /// Sends what was assembled for a server.
+    fn send(&mut self, place: u32, context: &mut EventContext) {
+        let connection = self.connections.get_mut(place);
+        let Some(conn) = connection.and_then(NotificationConnection::conn) else {
+            return self.to_server.clear();
         };
-        let sent = conn.send(&outbox.to_server, &mut context.freelist, &context.registry);
-        outbox.to_server.clear();
+        let sent = conn.send(&self.to_server, &mut context.freelist, &context.registry);
+        self.to_server.clear();
         if let Err(error) = sent {
-            self.notifier_lost(place, &error.to_string());
+            self.lost(place, &error.to_string(), context);
         }
     }
 
-    /// Handles the loss of a notifier, or that it could not be opened.
-    fn notifier_lost(&mut self, place: u32, why: &str) {
-        let RelayWorker { notifiers, context, .. } = self;
-        let Some(notifier) = notifiers.get_mut(place) else { return };
-        let shift = notifier.attempts.min(16);
-        let longest_us = micros(notifier.tenant.limits.server_retry);
+    /// Handles the loss of a connection, or that it could not be opened.
+    pub(super) fn lost(&mut self, place: u32, why: &str, context: &mut EventContext) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let shift = connection.attempts.min(16);
+        let longest_us = micros(connection.tenant.limits.server_retry);
         let wait_us = (RETRY_FIRST_US << shift).min(longest_us);
         let retry_us = context.now_us + wait_us;
-        notifier.attempts += 1;
-        tracing::info!(tenant = &*notifier.tenant.name, why, "lost the connection that listens");
-        self.notifier_closed(place, Some(retry_us));
-        self.context.timers.arm(TimerKey::Notifier(place).id(), retry_us);
-        let Some(notifier) = self.notifiers.get_mut(place) else { return };
+        connection.attempts += 1;
+        tracing::info!(tenant = &*connection.tenant.name, why, "lost the connection that listens");
+        connection.close(Some(retry_us), context);
+        context.timers.arm(TimerKey::Notifier(place).id(), retry_us);
         let message = format!("the connection that listens for clients failed: {why}");
-        for (client, serial) in std::mem::take(&mut notifier.waiting) {
-            self.fail_subscription(client, serial, &message);
+        for (client, serial) in std::mem::take(&mut connection.waiting) {
+            let message = message.clone();
+            self.events.push_back(NotificationEvent::Failed { client, serial, message });
         }
     }
 
-    /// Closes the connection of a notifier. None of its channels is confirmed any more.
-    fn notifier_closed(&mut self, place: u32, retry_us: Option<u64>) {
-        let RelayWorker { notifiers, context, .. } = self;
-        let Some(notifier) = notifiers.get_mut(place) else { return };
-        notifier.asked.clear();
-        for channel in notifier.channels.values_mut() {
-            notifier.missed |= std::mem::take(&mut channel.is_confirmed);
-        }
-        match std::mem::replace(&mut notifier.state, NotificationState::Lost(retry_us)) {
-            NotificationState::Opening(opening) => opening.conn.close(&mut context.freelist),
-            NotificationState::Open(conn) => conn.close(&mut context.freelist),
-            NotificationState::Lost(_) => {}
+    /// Arms the timer that closes a connection without subscribers.
+    pub(super) fn close_later(&mut self, place: u32, context: &mut EventContext) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.channels.is_empty() && connection.quiet_us.is_none() {
+            connection.quiet_us = Some(context.now_us);
+            context.timers.arm(TimerKey::Notifier(place).id(), context.now_us + LINGER_US);
         }
     }
 
-    /// Arms the timer that closes a notifier without subscribers.
-    pub(super) fn close_notifier_later(&mut self, place: u32) {
-        let now_us = self.context.now_us;
-        let Some(notifier) = self.notifiers.get_mut(place) else { return };
-        if notifier.channels.is_empty() && notifier.quiet_us.is_none() {
-            notifier.quiet_us = Some(now_us);
-            self.context.timers.arm(TimerKey::Notifier(place).id(), now_us + LINGER_US);
-        }
-    }
-
-    /// Checks a notifier whose deadline may have passed.
-    pub(super) fn check_notifier_deadline(&mut self, place: u32) {
-        let now_us = self.context.now_us;
-        let Some(notifier) = self.notifiers.get(place) else { return };
-        let connect_us = micros(notifier.tenant.limits.connect);
-        let due_us = match (&notifier.state, notifier.quiet_us) {
+    /// Checks a connection whose deadline may have passed.
+    pub(super) fn check_deadline(&mut self, place: u32, context: &mut EventContext) {
+        let Some(connection) = self.connections.get(place) else { return };
+        let connect_us = micros(connection.tenant.limits.connect);
+        let due_us = match (&connection.state, connection.quiet_us) {
             (NotificationState::Opening(opening), _) => opening.since_us + connect_us,
             (NotificationState::Open(_) | NotificationState::Lost(_), Some(quiet_us)) => {
                 quiet_us + LINGER_US
@@ -497,63 +654,60 @@ impl RelayWorker {
             (NotificationState::Lost(Some(retry_us)), None) => *retry_us,
             (NotificationState::Open(_) | NotificationState::Lost(None), None) => return,
         };
-        if due_us > now_us {
-            return self.context.timers.arm(TimerKey::Notifier(place).id(), due_us);
+        if due_us > context.now_us {
+            return context.timers.arm(TimerKey::Notifier(place).id(), due_us);
         }
-        match (&notifier.state, notifier.quiet_us) {
+        match (&connection.state, connection.quiet_us) {
             (NotificationState::Opening(_), _) => {
-                self.notifier_lost(place, "connecting and logging in took longer than `connect_s`");
+                let why = "connecting and logging in took longer than `connect_s`";
+                self.lost(place, why, context);
             }
             (NotificationState::Open(_) | NotificationState::Lost(_), Some(_)) => {
-                self.remove_notifier(place)
+                self.remove(place, context)
             }
             (NotificationState::Open(_) | NotificationState::Lost(_), None) => {
-                self.open_notifier(place)
+                self.events.push_back(NotificationEvent::Open(place))
             }
         }
     }
 
-    /// Removes a notifier.
-    fn remove_notifier(&mut self, place: u32) {
-        self.notifier_closed(place, None);
-        self.context.timers.disarm(TimerKey::Notifier(place).id());
-        self.notifiers.remove(place);
+    /// Removes a connection.
+    fn remove(&mut self, place: u32, context: &mut EventContext) {
+        if let Some(connection) = self.connections.get_mut(place) {
+            connection.close(None, context);
+        }
+        context.timers.disarm(TimerKey::Notifier(place).id());
+        self.connections.remove(place);
     }
 
-    /// Brings the notifier of a pool up to date with its tenant: closed while that is held, opened
-    /// anew when connections from before are unfit.
-    pub(super) fn refresh_notifier(&mut self, pool: PoolId) {
-        let Some((place, notifier)) =
-            self.notifiers.iter().find(|(_, notifier)| notifier.pool == pool)
-        else {
-            return;
-        };
-        let state = &notifier.tenant.state;
+    /// Brings the connection of a pool up to date with its tenant: closed while that is held,
+    /// opened anew when connections from before are unfit.
+    pub(super) fn refresh(&mut self, pool: PoolId, context: &mut EventContext) {
+        let Some(place) = self.of_pool(pool) else { return };
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let state = Arc::clone(&connection.tenant.state);
         if state.is_removed() {
-            return self.remove_notifier(place);
+            return self.remove(place, context);
         }
         let is_held = state.admission() == WorkAdmission::Paused;
-        if is_held || notifier.epoch != state.epoch() {
-            self.notifier_closed(place, None);
-        } else if !matches!(notifier.state, NotificationState::Lost(None)) {
+        if is_held || connection.epoch != state.epoch() {
+            connection.close(None, context);
+        } else if !matches!(connection.state, NotificationState::Lost(None)) {
             return;
         }
-        let is_needed =
-            self.notifiers.get(place).is_some_and(|notifier| !notifier.channels.is_empty());
-        if !is_held && is_needed {
-            self.open_notifier(place);
+        if !is_held && !connection.channels.is_empty() {
+            self.events.push_back(NotificationEvent::Open(place));
         }
     }
 
-    /// Closes notifiers at the end of the thread, or those of a tenant that nobody needs any more.
-    pub(super) fn remove_notifiers(&mut self, of: Option<TenantId>) {
-        for place in self.notifiers.keys() {
-            let notifier = self.notifiers.get(place);
-            let is_meant = notifier.is_some_and(|notifier| {
-                of.is_none_or(|tenant| notifier.tenant.id == tenant && notifier.channels.is_empty())
+    /// Closes those of a tenant that nobody needs any more, or all at the end of the thread.
+    pub(super) fn remove_unused(&mut self, of: Option<TenantId>, context: &mut EventContext) {
+        for place in self.connections.keys() {
+            let is_meant = self.connections.get(place).is_some_and(|it| {
+                of.is_none_or(|tenant| it.tenant.id == tenant && it.channels.is_empty())
             });
             if is_meant {
-                self.remove_notifier(place);
+                self.remove(place, context);
             }
         }
     }

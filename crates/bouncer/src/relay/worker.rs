@@ -24,7 +24,7 @@ use super::client::RelayClient;
 use super::common::RelayShared;
 use super::conn::{EventSource, SocketReadiness};
 use super::guests::ClientOrigin;
-use super::notifier::NotificationConnection;
+use super::notifier::NotificationConnections;
 use super::opening::{PendingResolve, ServerRole};
 use super::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
 use super::pools::{self, ThreadPools};
@@ -131,7 +131,7 @@ pub(super) struct RelayWorker {
     pub(super) clients: SlotMap<RelayClient>,
     pub(super) servers: SlotMap<RelayServer>,
     pub(super) cancels: SlotMap<CancelLeg>,
-    pub(super) notifiers: SlotMap<NotificationConnection>,
+    pub(super) notifications: NotificationConnections,
     pub(super) link: ProtocolLinks,
     /// Server connections and clients are known to the pools by their places.
     pub(super) pools: ThreadPools<u32, u32>,
@@ -211,7 +211,7 @@ impl RelayWorker {
             clients: SlotMap::new(),
             servers: SlotMap::new(),
             cancels: SlotMap::new(),
-            notifiers: SlotMap::new(),
+            notifications: NotificationConnections::new(),
             link,
             pools,
             roles: HashMap::new(),
@@ -267,7 +267,7 @@ impl RelayWorker {
             self.clients.turn();
             self.servers.turn();
             self.cancels.turn();
-            self.notifiers.turn();
+            self.notifications.turn();
         }
         self.close_everything();
     }
@@ -329,7 +329,10 @@ impl RelayWorker {
             TimerKey::Client(place) => self.check_client_deadline(place),
             TimerKey::Server(place) => self.check_server_deadline(place),
             TimerKey::Cancel(place) => self.check_cancel_deadline(place),
-            TimerKey::Notifier(place) => self.check_notifier_deadline(place),
+            TimerKey::Notifier(place) => {
+                self.notifications.check_deadline(place, &mut self.context);
+                self.apply_notification_events();
+            }
         }
     }
 
