@@ -11,7 +11,7 @@
 //! | `client.rs`, `login.rs`, `leave.rs` | the life of a client |
 //! | `server.rs`, `opening.rs` | the life of a server connection |
 //! | `leases.rs`, `pools.rs` | who gets which server connection |
-//! | `cancel.rs`, `kill.rs`, `keys.rs` | cancel requests, and `KILL` |
+//! | `cancel.rs`, `cancel_connections.rs`, `kill.rs`, `keys.rs` | cancel requests, and `KILL` |
 //! | `listen.rs`, `notifier.rs`, `holders.rs` | clients that listen without a server connection of their own |
 //! | `takeover.rs`, `succession.rs` | how another process takes over |
 //! | `passing.rs` | clients that another node serves, and those of other nodes that are served here |
@@ -24,7 +24,7 @@
 mod accept;
 mod buffers;
 mod cancel;
-mod cancel_leg;
+mod cancel_connections;
 mod client;
 pub mod client_count;
 mod closing;

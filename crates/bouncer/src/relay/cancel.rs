@@ -12,24 +12,19 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use pooler_core::link::{ServerDialNext, ServerDialer};
 use pooler_core::pg::dial::TlsRequest;
 
-use super::cancel_leg::CancelLeg;
+use super::cancel_connections::EndedCancel;
 use super::client::{ClientPhase, RelayClient, ServerAttachment};
-use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::conn::SocketReadiness;
 use super::leave::ClientDeparture;
 use super::orders::ThreadMessageKind;
-use super::server::{ConnectTarget, RelayServer};
-use super::socket::ReadOutcome;
-use super::worker::{RelayWorker, TimerKey};
+use super::server::{RelayServer, ServerCloseReason};
+use super::worker::RelayWorker;
 use crate::guest::client::SandboxClient;
 
 /// Cancel requests on their way to one server connection; another one would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 2;
-
-/// Time that a cancel request may take to be accepted by the server, in microseconds.
-const CANCEL_US: u64 = 10_000_000;
 
 impl RelayWorker {
     /// A client wants to cancel what another one does.
@@ -138,146 +133,47 @@ impl RelayWorker {
             return;
         }
         let (target, serial) = (server.target.clone(), server.serial);
+        let tenant = Arc::clone(&server.tenant);
         let tls = if server.conn.socket.is_tls() { TlsRequest::Must } else { TlsRequest::Never };
         let Some(dial) = self.servers.get(place).and_then(|server| self.new_cancel(server, tls))
         else {
             return;
         };
-        if let Err(error) = self.begin_cancel(dial, &target, (place, serial)) {
+        let RelayWorker { cancels, common, context, .. } = self;
+        if let Err(error) = cancels.begin(dial, &target, (place, serial), tenant, common, context) {
             tracing::info!(error = &error as &dyn std::error::Error, "forward a cancel request");
         } else if let Some(server) = self.servers.get_mut(place) {
             server.cancels += 1;
         }
     }
 
-    fn begin_cancel(
-        &mut self,
-        dial: ServerDialer,
-        target: &ConnectTarget,
-        server: (u32, u64),
-    ) -> std::io::Result<()> {
-        let socket = target.connect(self.common.config.tcp)?;
-        let place = self.cancels.reserve();
-        let conn = match RelayConnection::new(
-            socket,
-            EventSource::Cancel(place),
-            true,
-            &self.context.registry,
-        ) {
-            Ok(conn) => conn,
-            Err(error) => {
-                self.cancels.give_up(place);
-                return Err(error);
-            }
-        };
-        let begun_us = self.context.now_us;
-        let leg =
-            CancelLeg { conn, dial, connects: true, is_in_handshake: false, server, begun_us };
-        self.cancels.occupy(place, leg);
-        self.context.timers.arm(TimerKey::Cancel(place).id(), begun_us + CANCEL_US);
-        Ok(())
-    }
-
-    /// Epoll says something of a connection that carries a cancel request.
+    /// Handles an event of epoll for a connection that carries a cancel request.
     pub(super) fn cancel_ready(&mut self, place: u32, readiness: SocketReadiness) {
-        let RelayWorker { cancels, outbox, context, .. } = self;
-        let Some(leg) = cancels.get_mut(place) else { return };
-        leg.conn.note(readiness);
-        if readiness.writable && leg.connects {
-            if leg.conn.socket.connect_error().is_ok_and(|error| error.is_none())
-                && leg.conn.socket.is_connected()
-            {
-                leg.connects = false;
-                let next = leg.dial.start(&mut outbox.to_server);
-                return self.follow_cancel(place, next);
-            }
-            return self.end_cancel(place);
-        }
-        if readiness.writable && leg.conn.flush(&mut context.freelist, &context.registry).is_err() {
-            return self.end_cancel(place);
-        }
-        self.read_cancel(place);
+        let RelayWorker { cancels, scratch, common, context, .. } = self;
+        cancels.ready(place, readiness, scratch, common, context);
+        self.apply_ended_cancels();
     }
 
-    fn read_cancel(&mut self, place: u32) {
-        loop {
-            let RelayWorker { cancels, outbox, scratch, context, .. } = self;
-            let Some(leg) = cancels.get_mut(place) else { return };
-            if !leg.conn.is_readable() {
-                return;
-            }
-            let count = match leg.conn.read(scratch) {
-                Ok(ReadOutcome::Data { count, .. }) => count,
-                Ok(ReadOutcome::Nothing) => return self.cancel_tls_started(place),
-                // The signal was sent, or never will be.
-                Ok(ReadOutcome::End) | Err(_) => return self.end_cancel(place),
-            };
-            leg.conn.input.push(&scratch[..count], &mut context.freelist);
-            let (used, next) = leg.dial.input(leg.conn.input.front(), &mut outbox.to_server);
-            leg.conn.input.consume(used, &mut context.freelist);
-            self.follow_cancel(place, next);
-        }
-    }
-
-    pub(super) fn follow_cancel(&mut self, place: u32, next: ServerDialNext) {
-        let RelayWorker { cancels, outbox, context, .. } = self;
-        let Some(leg) = cancels.get_mut(place) else { return };
-        let sent = leg.conn.send(&outbox.to_server, &mut context.freelist, &context.registry);
-        outbox.to_server.clear();
-        match next {
-            _ if sent.is_err() => self.end_cancel(place),
-            ServerDialNext::More => {}
-            // PostgreSQL's closes the connection once the signal was sent, and MySQL's has said so.
-            ServerDialNext::Cancelled => {
-                if self
-                    .cancels
-                    .get(place)
-                    .is_some_and(|leg| matches!(leg.dial, ServerDialer::My(_)))
-                {
-                    self.end_cancel(place);
-                }
-            }
-            ServerDialNext::StartTls => self.start_cancel_tls(place),
-            ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end_cancel(place),
-        }
-    }
-
-    /// Closes a connection that carried a cancel request; its server connection may be shared
-    /// again.
-    pub(super) fn end_cancel(&mut self, place: u32) {
-        let Some(leg) = self.cancels.remove(place) else { return };
-        self.context.timers.disarm(TimerKey::Cancel(place).id());
-        leg.conn.close(&mut self.context.freelist);
-        let (server_place, serial) = leg.server;
-        let Some(server) = self.servers.get_mut(server_place) else { return };
-        if server.serial != serial {
-            return;
-        }
-        server.cancels -= 1;
-        if server.cancels > 0 {
-            return;
-        }
-        if let Some(client) = server.client {
-            self.unstall(client);
-        } else if std::mem::take(&mut server.awaits_cancels) {
-            self.return_server(server_place);
-        }
-    }
-
-    /// A cancel request may have taken too long.
-    pub(super) fn check_cancel_deadline(&mut self, place: u32) {
-        let Some(leg) = self.cancels.get(place) else { return };
-        let due_us = leg.begun_us + CANCEL_US;
-        if due_us > self.context.now_us {
-            return self.context.timers.arm(TimerKey::Cancel(place).id(), due_us);
-        }
-        // Whether the signal will come yet is not known; so the server connection is not shared.
-        let server = leg.server;
-        if let Some(meant) = self.servers.get_mut(server.0).filter(|it| it.serial == server.1)
-            && meant.awaits_cancels
+    /// Lets server connections be shared again whose cancel requests have ended.
+    pub(super) fn apply_ended_cancels(&mut self) {
+        while let Some(EndedCancel { server: (place, serial), is_late }) = self.cancels.next_ended()
         {
-            self.close_server(server.0, &super::server::ServerCloseReason::Unclean);
+            let server = self.servers.get_mut(place).filter(|it| it.serial == serial);
+            let Some(server) = server else { continue };
+            if is_late && server.awaits_cancels {
+                // Whether the signal will come yet is not known.
+                self.close_server(place, &ServerCloseReason::Unclean);
+                continue;
+            }
+            server.cancels -= 1;
+            if server.cancels > 0 {
+                continue;
+            }
+            if let Some(client) = server.client {
+                self.unstall(client);
+            } else if std::mem::take(&mut server.awaits_cancels) {
+                self.return_server(place);
+            }
         }
-        self.end_cancel(place);
     }
 }

@@ -421,9 +421,8 @@ impl RelayWorker {
                 None => {}
             }
         }
-        for place in self.cancels.keys() {
-            self.end_cancel(place);
-        }
+        self.cancels.end_all(&mut self.context);
+        self.apply_ended_cancels();
         self.notifications.remove_unused(None, &mut self.context);
     }
 }

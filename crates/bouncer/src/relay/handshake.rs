@@ -1,5 +1,4 @@
-//! TLS begins: on a client's connection, on one to a server, and on one that carries a cancel
-//! request.
+//! TLS begins: on a client's connection, and on one to a server.
 
 use std::io;
 
@@ -74,33 +73,5 @@ impl RelayWorker {
         }
         let next = opening.dial.tls_started(end_point, &mut outbox.to_server);
         self.follow_dial(place, next);
-    }
-
-    /// Shakes hands with a server to which a cancel request is to be sent.
-    pub(super) fn start_cancel_tls(&mut self, place: u32) {
-        let Some(leg) = self.cancels.get_mut(place) else { return };
-        let server = self.servers.get(leg.server.0).filter(|it| it.serial == leg.server.1);
-        let Some(server) = server else { return self.end_cancel(place) };
-        let address = &server.tenant.server;
-        let Ok(tls) = self.common.server_tls.connection(&address.tls, &address.address) else {
-            return self.end_cancel(place);
-        };
-        leg.is_in_handshake = true;
-        leg.conn.socket.start_tls(tls);
-        let context = &mut self.context;
-        if leg.conn.flush(&mut context.freelist, &context.registry).is_err() {
-            self.end_cancel(place);
-        }
-    }
-
-    /// Goes on with a cancel request once the handshake is done.
-    pub(super) fn cancel_tls_started(&mut self, place: u32) {
-        let RelayWorker { cancels, outbox, .. } = self;
-        let Some(leg) = cancels.get_mut(place) else { return };
-        if leg.is_in_handshake && !leg.conn.socket.is_in_handshake() {
-            leg.is_in_handshake = false;
-            let next = leg.dial.tls_started(None, &mut outbox.to_server);
-            self.follow_cancel(place, next);
-        }
     }
 }

@@ -19,7 +19,7 @@ use pooler_core::pg::settings::{PgSettings, ReportedParameters as Reported};
 
 use super::accept::{ACCEPT_PAUSE_US, ACCEPTS_PER_TURN_MAX, AcceptedConnection, RelayListener};
 use super::buffers::{BufferFreelist, READ_BYTES_MAX};
-use super::cancel_leg::CancelLeg;
+use super::cancel_connections::CancelConnections;
 use super::client::RelayClient;
 use super::common::RelayShared;
 use super::conn::{EventSource, SocketReadiness};
@@ -130,7 +130,7 @@ pub(super) struct RelayWorker {
     pub(super) scratch: Box<[u8]>,
     pub(super) clients: SlotMap<RelayClient>,
     pub(super) servers: SlotMap<RelayServer>,
-    pub(super) cancels: SlotMap<CancelLeg>,
+    pub(super) cancels: CancelConnections,
     pub(super) notifications: NotificationConnections,
     pub(super) link: ProtocolLinks,
     /// Server connections and clients are known to the pools by their places.
@@ -210,7 +210,7 @@ impl RelayWorker {
             scratch: vec![0; READ_BYTES_MAX].into_boxed_slice(),
             clients: SlotMap::new(),
             servers: SlotMap::new(),
-            cancels: SlotMap::new(),
+            cancels: CancelConnections::new(),
             notifications: NotificationConnections::new(),
             link,
             pools,
@@ -328,7 +328,10 @@ impl RelayWorker {
         match timer {
             TimerKey::Client(place) => self.check_client_deadline(place),
             TimerKey::Server(place) => self.check_server_deadline(place),
-            TimerKey::Cancel(place) => self.check_cancel_deadline(place),
+            TimerKey::Cancel(place) => {
+                self.cancels.check_deadline(place, &mut self.context);
+                self.apply_ended_cancels();
+            }
             TimerKey::Notifier(place) => {
                 self.notifications.check_deadline(place, &mut self.context);
                 self.apply_notification_events();

@@ -1,0 +1,240 @@
+//! Connections to servers that carry nothing but a cancel request.
+//!
+//! They know a server connection but by its place: that a request has ended is told by
+//! [`CancelConnections::next_ended`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use pooler_core::link::{ServerDialNext, ServerDialer};
+
+use super::common::RelayShared;
+use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::server::ConnectTarget;
+use super::slots::SlotMap;
+use super::socket::ReadOutcome;
+use super::worker::{EventContext, TimerKey};
+use crate::tenants::TenantSnapshot;
+
+/// Time that a cancel request may take to be accepted by the server, in microseconds.
+const CANCEL_US: u64 = 10_000_000;
+
+/// Server connection that a cancel request is for, by its place and serial.
+pub(super) type CancelledServer = (u32, u64);
+
+/// A connection that carries a cancel request.
+#[derive(Debug)]
+struct CancelConnection {
+    conn: RelayConnection,
+    dial: ServerDialer,
+    connects: bool,
+    is_in_handshake: bool,
+    server: CancelledServer,
+    tenant: Arc<TenantSnapshot>,
+    begun_us: u64,
+}
+
+/// Cancel request that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedCancel {
+    /// The server connection.
+    pub(super) server: CancelledServer,
+    /// True if it is not known whether the server's signal is still to come.
+    pub(super) is_late: bool,
+}
+
+/// The connections of a thread that carry cancel requests.
+#[derive(Debug)]
+pub(super) struct CancelConnections {
+    connections: SlotMap<CancelConnection>,
+    /// Bytes for a server that are being assembled.
+    to_server: Vec<u8>,
+    ended: VecDeque<EndedCancel>,
+}
+
+impl CancelConnections {
+    /// None.
+    pub(super) fn new() -> CancelConnections {
+        CancelConnections {
+            connections: SlotMap::new(),
+            to_server: Vec::new(),
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// Returns the request that ended first and was not acted on yet.
+    pub(super) fn next_ended(&mut self) -> Option<EndedCancel> {
+        self.ended.pop_front()
+    }
+
+    /// Lets places be used again, at the end of a turn.
+    pub(super) fn turn(&mut self) {
+        self.connections.turn();
+    }
+
+    /// Begins to send a cancel request to a server.
+    pub(super) fn begin(
+        &mut self,
+        dial: ServerDialer,
+        target: &ConnectTarget,
+        server: CancelledServer,
+        tenant: Arc<TenantSnapshot>,
+        common: &RelayShared,
+        context: &mut EventContext,
+    ) -> io::Result<()> {
+        let socket = target.connect(common.config.tcp)?;
+        let place = self.connections.reserve();
+        let source = EventSource::Cancel(place);
+        let conn = match RelayConnection::new(socket, source, true, &context.registry) {
+            Ok(conn) => conn,
+            Err(error) => {
+                self.connections.give_up(place);
+                return Err(error);
+            }
+        };
+        let begun_us = context.now_us;
+        let connection = CancelConnection {
+            conn,
+            dial,
+            connects: true,
+            is_in_handshake: false,
+            server,
+            tenant,
+            begun_us,
+        };
+        self.connections.occupy(place, connection);
+        context.timers.arm(TimerKey::Cancel(place).id(), begun_us + CANCEL_US);
+        Ok(())
+    }
+
+    /// Handles an event of epoll; `scratch` is memory to read into.
+    pub(super) fn ready(
+        &mut self,
+        place: u32,
+        readiness: SocketReadiness,
+        scratch: &mut [u8],
+        common: &RelayShared,
+        context: &mut EventContext,
+    ) {
+        let Some(it) = self.connections.get_mut(place) else { return };
+        it.conn.note(readiness);
+        if readiness.writable && it.connects {
+            if it.conn.socket.connect_error().is_ok_and(|error| error.is_none())
+                && it.conn.socket.is_connected()
+            {
+                it.connects = false;
+                let next = it.dial.start(&mut self.to_server);
+                return self.follow(place, next, common, context);
+            }
+            return self.end(place, context);
+        }
+        if readiness.writable && it.conn.flush(&mut context.freelist, &context.registry).is_err() {
+            return self.end(place, context);
+        }
+        self.read(place, scratch, common, context);
+    }
+
+    fn read(
+        &mut self,
+        place: u32,
+        scratch: &mut [u8],
+        common: &RelayShared,
+        context: &mut EventContext,
+    ) {
+        loop {
+            let Some(it) = self.connections.get_mut(place) else { return };
+            if !it.conn.is_readable() {
+                return;
+            }
+            let count = match it.conn.read(scratch) {
+                Ok(ReadOutcome::Data { count, .. }) => count,
+                Ok(ReadOutcome::Nothing) => return self.tls_started(place, common, context),
+                // The signal was sent, or never will be.
+                Ok(ReadOutcome::End) | Err(_) => return self.end(place, context),
+            };
+            it.conn.input.push(&scratch[..count], &mut context.freelist);
+            let (used, next) = it.dial.input(it.conn.input.front(), &mut self.to_server);
+            it.conn.input.consume(used, &mut context.freelist);
+            self.follow(place, next, common, context);
+        }
+    }
+
+    /// Does what a step of the dial asks for.
+    fn follow(
+        &mut self,
+        place: u32,
+        next: ServerDialNext,
+        common: &RelayShared,
+        context: &mut EventContext,
+    ) {
+        let Some(it) = self.connections.get_mut(place) else { return };
+        let sent = it.conn.send(&self.to_server, &mut context.freelist, &context.registry);
+        self.to_server.clear();
+        match next {
+            _ if sent.is_err() => self.end(place, context),
+            ServerDialNext::More => {}
+            // PostgreSQL's closes the connection once the signal was sent, and MySQL's has said so.
+            ServerDialNext::Cancelled => {
+                if matches!(it.dial, ServerDialer::My(_)) {
+                    self.end(place, context);
+                }
+            }
+            ServerDialNext::StartTls => self.start_tls(place, common, context),
+            ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end(place, context),
+        }
+    }
+
+    /// Shakes hands with a server to which a cancel request is to be sent.
+    fn start_tls(&mut self, place: u32, common: &RelayShared, context: &mut EventContext) {
+        let Some(it) = self.connections.get_mut(place) else { return };
+        let address = &it.tenant.server;
+        let Ok(tls) = common.server_tls.connection(&address.tls, &address.address) else {
+            return self.end(place, context);
+        };
+        it.is_in_handshake = true;
+        it.conn.socket.start_tls(tls);
+        if it.conn.flush(&mut context.freelist, &context.registry).is_err() {
+            self.end(place, context);
+        }
+    }
+
+    /// Goes on once the handshake is done.
+    fn tls_started(&mut self, place: u32, common: &RelayShared, context: &mut EventContext) {
+        let Some(it) = self.connections.get_mut(place) else { return };
+        if it.is_in_handshake && !it.conn.socket.is_in_handshake() {
+            it.is_in_handshake = false;
+            let next = it.dial.tls_started(None, &mut self.to_server);
+            self.follow(place, next, common, context);
+        }
+    }
+
+    /// Closes a connection.
+    fn end(&mut self, place: u32, context: &mut EventContext) {
+        self.remove(place, false, context);
+    }
+
+    fn remove(&mut self, place: u32, is_late: bool, context: &mut EventContext) {
+        let Some(connection) = self.connections.remove(place) else { return };
+        context.timers.disarm(TimerKey::Cancel(place).id());
+        connection.conn.close(&mut context.freelist);
+        self.ended.push_back(EndedCancel { server: connection.server, is_late });
+    }
+
+    /// Closes all, at the end of the thread.
+    pub(super) fn end_all(&mut self, context: &mut EventContext) {
+        for place in self.connections.keys() {
+            self.end(place, context);
+        }
+    }
+
+    /// Ends a request that may have taken too long.
+    pub(super) fn check_deadline(&mut self, place: u32, context: &mut EventContext) {
+        let Some(connection) = self.connections.get(place) else { return };
+        let due_us = connection.begun_us + CANCEL_US;
+        if due_us > context.now_us {
+            return context.timers.arm(TimerKey::Cancel(place).id(), due_us);
+        }
+        self.remove(place, true, context);
+    }
+}
