@@ -105,11 +105,22 @@ impl RelayWorker {
     pub(super) fn notifier_ready(&mut self, place: u32, readiness: SocketReadiness) {
         let RelayWorker { notifications, context, common, scratch, .. } = self;
         notifications.ready(place, readiness, &mut NotificationIo { context, common, scratch });
-        self.apply_notification_events();
+        loop {
+            self.apply_notification_events();
+            let RelayWorker { notifications, context, common, scratch, .. } = self;
+            if !notifications.read(place, &mut NotificationIo { context, common, scratch }) {
+                return self.apply_notification_events();
+            }
+        }
     }
 
     /// Acts on what happened at notification connections.
     pub(super) fn apply_notification_events(&mut self) {
+        // A client that is ended by an event leaves its channels: what comes of that has its turn
+        // behind the events that are there, of which other clients have yet to be sent this one.
+        if !self.notifications.begin_events() {
+            return;
+        }
         while let Some(event) = self.notifications.next_event() {
             match event {
                 NotificationEvent::Open(place) => self.open_notifier(place),

@@ -157,6 +157,8 @@ pub(super) struct NotificationConnections {
     /// Text for a server that is being assembled.
     to_server: Vec<u8>,
     events: VecDeque<NotificationEvent>,
+    /// True while the thread acts on events.
+    acts: bool,
 }
 
 /// Request of a notification connection to its server.
@@ -244,12 +246,21 @@ impl NotificationConnections {
             connections: SlotMap::new(),
             to_server: Vec::new(),
             events: VecDeque::new(),
+            acts: false,
         }
     }
 
-    /// Returns what happened first and was not acted on yet.
+    /// Returns whether events may be acted on: not while that is being done.
+    pub(super) fn begin_events(&mut self) -> bool {
+        !std::mem::replace(&mut self.acts, true)
+    }
+
+    /// Returns what happened first and was not acted on yet. The events that were begun end where
+    /// there is no other one.
     pub(super) fn next_event(&mut self) -> Option<NotificationEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        self.acts = event.is_some();
+        event
     }
 
     /// Lets places be used again, at the end of a turn.
@@ -407,7 +418,7 @@ impl NotificationConnections {
         context.timers.arm(TimerKey::Notifier(place).id(), since_us + connect_us);
     }
 
-    /// Handles an event of epoll.
+    /// Handles an event of epoll: what is left is to read, by [`NotificationConnections::read`].
     pub(super) fn ready(
         &mut self,
         place: u32,
@@ -436,26 +447,34 @@ impl NotificationConnections {
             && let Some(conn) = connection.conn()
             && let Err(error) = conn.flush(&mut io.context.freelist, &io.context.registry)
         {
-            return self.lost(place, &error.to_string(), io.context);
+            self.lost(place, &error.to_string(), io.context);
         }
-        self.read(place, io);
     }
 
-    fn read(&mut self, place: u32, io: &mut NotificationIo<'_>) {
-        loop {
-            let Some(connection) = self.connections.get_mut(place) else { return };
-            let Some(conn) = connection.conn().filter(|conn| conn.is_readable()) else { return };
-            let count = match conn.read(io.scratch) {
-                Ok(ReadOutcome::Data { count, .. }) => count,
-                Ok(ReadOutcome::Nothing) => return self.tls_started(place, io),
-                Ok(ReadOutcome::End) => {
-                    return self.lost(place, "the server closed the connection", io.context);
-                }
-                Err(error) => return self.lost(place, &error.to_string(), io.context),
-            };
-            conn.input.push(&io.scratch[..count], &mut io.context.freelist);
-            self.feed(place, io);
+    /// Reads once; returns whether there may be more. Events are to be acted on between two reads,
+    /// so that no more of them wait than were read at once.
+    pub(super) fn read(&mut self, place: u32, io: &mut NotificationIo<'_>) -> bool {
+        let Some(connection) = self.connections.get_mut(place) else { return false };
+        if let NotificationState::Opening(opening) = &connection.state
+            && opening.connects
+        {
+            return false;
         }
+        let conn = connection.conn().filter(|conn| conn.is_readable());
+        let Some(conn) = conn else { return false };
+        match conn.read(io.scratch) {
+            Ok(ReadOutcome::Data { count, .. }) => {
+                conn.input.push(&io.scratch[..count], &mut io.context.freelist);
+                self.feed(place, io);
+                return true;
+            }
+            Ok(ReadOutcome::Nothing) => self.tls_started(place, io),
+            Ok(ReadOutcome::End) => {
+                self.lost(place, "the server closed the connection", io.context);
+            }
+            Err(error) => self.lost(place, &error.to_string(), io.context),
+        }
+        false
     }
 
     /// Handles what a connection has received.
