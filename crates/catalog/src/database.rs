@@ -8,16 +8,11 @@ use crate::error::{Result, database_failure};
 
 /// A handle on the database. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct CatalogDatabase(SqlStore);
+pub(crate) struct CatalogDatabase(SqlStore);
 
 impl CatalogDatabase {
     pub(crate) fn new(store: SqlStore) -> CatalogDatabase {
         CatalogDatabase(store)
-    }
-
-    /// Returns the time by the database's clock, see [`SqlStore::now_ms`].
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.0.now_ms()
     }
 
     /// Returns a counter of changes, see [`SqlStore::counter`].
@@ -37,7 +32,7 @@ impl CatalogDatabase {
     /// # Errors
     /// The reason of the closure; `CommitStateUnknown`, `ServiceUnavailable` and `Internal` when
     /// the database fails.
-    pub async fn transact<T: Send + 'static>(
+    pub(crate) async fn transact<T: Send + 'static>(
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> std::result::Result<T, SqlStoreError>
@@ -51,7 +46,7 @@ impl CatalogDatabase {
     ///
     /// # Errors
     /// The reason of the closure; `ServiceUnavailable` and `Internal` when the database fails.
-    pub async fn transact_idempotent<T: Send + 'static>(
+    pub(crate) async fn transact_idempotent<T: Send + 'static>(
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> std::result::Result<T, SqlStoreError>
@@ -65,7 +60,7 @@ impl CatalogDatabase {
     ///
     /// # Errors
     /// The reason of the closure; `ServiceUnavailable` and `Internal` when the database fails.
-    pub async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> std::result::Result<T, SqlStoreError>
@@ -89,7 +84,26 @@ impl CatalogDatabase {
         &self.0
     }
 
-    pub(crate) fn dialect(&self) -> StoreDialect {
-        self.0.dialect()
+    /// Returns whether other servers may change what is in it.
+    pub(crate) fn is_shared_by_servers(&self) -> bool {
+        match self.0.dialect() {
+            StoreDialect::Sqlite => false,
+            StoreDialect::Postgres => true,
+        }
+    }
+}
+
+/// Clock of the database, whose times servers that share it can compare. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct DatabaseClock(SqlStore);
+
+impl DatabaseClock {
+    pub(crate) fn of(database: &CatalogDatabase) -> DatabaseClock {
+        DatabaseClock(database.0.clone())
+    }
+
+    /// Returns the time in milliseconds since 1970, see [`SqlStore::now_ms`].
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.0.now_ms()
     }
 }

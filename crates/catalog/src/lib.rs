@@ -18,7 +18,7 @@
 //! | `service.rs` | every operation without HTTP, by owners of state (its table names them), which `service/catalog.rs` composes |
 //! | `access.rs` | principals, credentials, tokens, OIDC, roles and rights, in memory; `access/store.rs` keeps them |
 //! | `principal.rs` | who asks, and the interface that decides what he may |
-//! | `store.rs` | all SQL but that of `access`: relations, namespaces, the change log, jobs |
+//! | `store.rs` | all SQL but that of `access`: an owner for each kind of rows, such as namespaces, relations, the change log, jobs |
 //! | `cache.rs` | documents and compressed answers, up to a number of bytes |
 //! | `warehouse.rs` | where files may be: locations, local directories without following links |
 //! | `storage.rs` | clients' access to files in buckets: vended credentials, remote signing, proxied requests |

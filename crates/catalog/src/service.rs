@@ -17,6 +17,7 @@
 //! | [`RightGuard`] | `rights.rs` | the authority on rights |
 //! | [`RelationEntries`] | `entries.rs` | current versions in memory, locks by name of loads and of changes |
 //! | `ChangeRunner` | `keys.rs` | locks of idempotency keys; runs each change once, to its end |
+//! | `LocationRules` | `homes.rs` | nothing: where files may be, from the store |
 //! | [`WarehouseDirectory`] | `warehouses.rs` | the warehouses that are open |
 //! | [`ReadyLists`] | `lists.rs` | ready answers that list names |
 //! | [`ProtectionRules`] | `protection.rs` | nothing: what is protected, from the store |
@@ -29,9 +30,10 @@
 //! | [`ChangeFeed`] | `changes.rs` | those who follow the log, whom `ChangeRunner` wakes |
 //! | [`CatalogHistory`] | `past.rs` | the limit of readers of past documents |
 //!
-//! Rules without state are functions: `homes.rs` (where files may be), `documents.rs` (documents
-//! and their files), `expiry.rs`, `managed_updates.rs`. `search.rs`, `inspect.rs` and `stats.rs`
-//! read by the operations of others.
+//! Each is given those tables of the store that it reads or writes, and no others.
+//!
+//! Rules without state are functions: `documents.rs` (documents and their files), `expiry.rs`,
+//! `managed_updates.rs`. `search.rs`, `inspect.rs` and `stats.rs` read by the operations of others.
 
 mod catalog;
 mod changes;

@@ -11,13 +11,13 @@ mod access_schema;
 mod dropped;
 pub(crate) mod entities;
 mod functions;
-mod handle;
 mod jobs;
 mod log;
 mod names;
 mod namespaces;
 mod past;
 mod places;
+mod queries;
 mod relations;
 mod rights;
 mod rules;
@@ -31,103 +31,139 @@ use std::sync::Arc;
 use node::clock::IdGenerator;
 use node::store::SqlStore;
 
-pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation, DroppedStore};
+pub(crate) use self::dropped::DroppedStore;
+pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation};
 pub use self::entities::{EntityChange, EntityKey, EntityKind, EntityRecord};
-pub use self::functions::{FUNCTIONS_MAX, FunctionStore};
-pub use self::handle::CatalogStore;
-pub(crate) use self::handle::{broken, no_such_warehouse};
-pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobStore, JobText};
-pub use self::log::{
-    ChangeContext, ChangeLogStore, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine,
-};
+pub use self::functions::FUNCTIONS_MAX;
+pub(crate) use self::functions::FunctionStore;
+pub(crate) use self::jobs::JobStore;
+pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
+pub(crate) use self::log::ChangeLogStore;
+pub use self::log::{ChangeContext, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine};
 pub use self::names::{NameChange, NameCount, NameCounters};
+pub(crate) use self::namespaces::NamespaceStore;
 pub use self::namespaces::no_such_namespace;
-pub use self::namespaces::{NamespaceStore, Properties, PropertiesChange, PropertiesChanged};
-pub use self::past::{LINES_BACK_MAX, PastAndPresent, PastRelation, PastStore};
-pub use self::places::LocationStore;
+pub use self::namespaces::{Properties, PropertiesChange, PropertiesChanged};
+pub(crate) use self::past::PastStore;
+pub use self::past::{LINES_BACK_MAX, PastAndPresent, PastRelation};
+pub(crate) use self::places::LocationStore;
 pub(crate) use self::places::{not_apart, place_of};
+pub(crate) use self::queries::{broken, no_such_warehouse};
+pub(crate) use self::relations::RelationStore;
 pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, NewRelation, PointerSwap, RelationKind,
-    RelationStore, StoredRelation, SwapOutcome,
+    StoredRelation, SwapOutcome,
 };
 pub(crate) use self::rights::rights_changed;
-pub use self::rules::{RuleStore, RuleSubject};
-pub use self::storage::{StorageRow, WarehouseCounts, WarehouseStore};
+pub(crate) use self::rules::RuleStore;
+pub use self::rules::RuleSubject;
+pub use self::storage::StorageRow;
 pub use self::timeline::{TimelineBounds, TimelineMoment, too_old};
-pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow, warehouse_locations};
-use crate::database::CatalogDatabase;
+pub(crate) use self::warehouses::WarehouseStore;
+pub use self::warehouses::{WAREHOUSES_MAX, WarehouseCounts, WarehouseRow, warehouse_locations};
+use crate::database::{CatalogDatabase, DatabaseClock};
 use crate::error::{CatalogError, Result};
+
+/// Tables of the catalog, each with an owner of its own. Cheap to clone.
+///
+/// A service keeps the owners that it needs, and not this.
+#[derive(Clone, Debug)]
+pub(crate) struct CatalogStore {
+    database: CatalogDatabase,
+    change_log: ChangeLogStore,
+    dropped_relations: DroppedStore,
+    functions: FunctionStore,
+    jobs: JobStore,
+    locations: LocationStore,
+    namespaces: NamespaceStore,
+    past: PastStore,
+    relations: RelationStore,
+    rules: RuleStore,
+    warehouses: WarehouseStore,
+}
 
 impl CatalogStore {
     /// Brings the tables up to date.
     ///
     /// # Errors
     /// When that fails; see [`CatalogDatabase::migrate`].
-    pub async fn open(store: SqlStore) -> Result<CatalogStore> {
-        let store = CatalogDatabase::new(store);
-        migrate(&store).await?;
+    pub(crate) async fn open(store: SqlStore) -> Result<CatalogStore> {
+        let database = CatalogDatabase::new(store);
+        migrate(&database).await?;
         let ids = Arc::new(IdGenerator::new().map_err(CatalogError::internal)?);
-        Ok(CatalogStore { store, ids })
+        Ok(CatalogStore {
+            change_log: ChangeLogStore(database.clone()),
+            dropped_relations: DroppedStore { database: database.clone(), ids: Arc::clone(&ids) },
+            functions: FunctionStore(database.clone()),
+            jobs: JobStore(database.clone()),
+            locations: LocationStore(database.clone()),
+            namespaces: NamespaceStore(database.clone()),
+            past: PastStore(database.clone()),
+            relations: RelationStore { database: database.clone(), ids: Arc::clone(&ids) },
+            rules: RuleStore(database.clone()),
+            warehouses: WarehouseStore { database: database.clone(), ids: Arc::clone(&ids) },
+            database,
+        })
     }
 
-    /// Namespaces.
-    #[must_use]
-    pub fn namespaces(&self) -> NamespaceStore<'_> {
-        NamespaceStore(self)
+    /// Returns whether other servers may change it.
+    pub(crate) fn is_shared_by_servers(&self) -> bool {
+        self.database.is_shared_by_servers()
+    }
+
+    /// Returns the clock whose times are compared with those that other servers wrote.
+    pub(crate) fn clock(&self) -> DatabaseClock {
+        DatabaseClock::of(&self.database)
     }
 
     /// The log of changes, and what became of requests with a key.
-    #[must_use]
-    pub fn change_log(&self) -> ChangeLogStore<'_> {
-        ChangeLogStore(self)
-    }
-
-    /// Names and relations as of an earlier line of the log.
-    #[must_use]
-    pub fn past(&self) -> PastStore<'_> {
-        PastStore(self)
+    pub(crate) fn change_log(&self) -> &ChangeLogStore {
+        &self.change_log
     }
 
     /// Tables and views that were dropped and can come back.
-    #[must_use]
-    pub fn dropped_relations(&self) -> DroppedStore<'_> {
-        DroppedStore(self)
-    }
-
-    /// Warehouses and their storage.
-    #[must_use]
-    pub fn warehouses(&self) -> WarehouseStore<'_> {
-        WarehouseStore(self)
+    pub(crate) fn dropped_relations(&self) -> &DroppedStore {
+        &self.dropped_relations
     }
 
     /// Functions.
-    #[must_use]
-    pub fn functions(&self) -> FunctionStore<'_> {
-        FunctionStore(self)
-    }
-
-    /// Protection and retention of warehouses, namespaces and relations.
-    #[must_use]
-    pub fn rules(&self) -> RuleStore<'_> {
-        RuleStore(self)
+    pub(crate) fn functions(&self) -> &FunctionStore {
+        &self.functions
     }
 
     /// Jobs of maintenance.
-    #[must_use]
-    pub fn jobs(&self) -> JobStore<'_> {
-        JobStore(self)
+    pub(crate) fn jobs(&self) -> &JobStore {
+        &self.jobs
     }
 
     /// Locations of relations, and what is near them.
-    #[must_use]
-    pub fn locations(&self) -> LocationStore<'_> {
-        LocationStore(self)
+    pub(crate) fn locations(&self) -> &LocationStore {
+        &self.locations
+    }
+
+    /// Namespaces.
+    pub(crate) fn namespaces(&self) -> &NamespaceStore {
+        &self.namespaces
+    }
+
+    /// Names and relations as of an earlier line of the log.
+    pub(crate) fn past(&self) -> &PastStore {
+        &self.past
     }
 
     /// Tables and views.
-    #[must_use]
-    pub fn relations(&self) -> RelationStore<'_> {
-        RelationStore(self)
+    pub(crate) fn relations(&self) -> &RelationStore {
+        &self.relations
+    }
+
+    /// Protection and retention of warehouses, namespaces and relations.
+    pub(crate) fn rules(&self) -> &RuleStore {
+        &self.rules
+    }
+
+    /// Warehouses and their storage.
+    pub(crate) fn warehouses(&self) -> &WarehouseStore {
+        &self.warehouses
     }
 }
 

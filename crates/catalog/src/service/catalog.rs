@@ -13,6 +13,7 @@ use super::delegation::FileAccess;
 use super::dropped::DroppedRelations;
 use super::entries::RelationEntries;
 use super::functions::FunctionService;
+use super::homes::LocationRules;
 use super::keys::ChangeRunner;
 use super::lists::ReadyLists;
 use super::maintenance::MaintenanceService;
@@ -24,9 +25,10 @@ use super::relations::RelationService;
 use super::rights::RightGuard;
 use super::settings::CatalogSettings;
 use super::warehouses::WarehouseDirectory;
+use crate::database::DatabaseClock;
 use crate::error::Result;
 use crate::principal::RightAuthority;
-use crate::store::{CatalogStore, NameCounters};
+use crate::store::{CatalogStore, NameCounters, RelationStore};
 use crate::warehouse::Warehouse;
 
 /// A catalog. Cheap to clone.
@@ -34,6 +36,10 @@ use crate::warehouse::Warehouse;
 pub struct Catalog(pub(super) Arc<CatalogInner>);
 
 pub(super) struct CatalogInner {
+    pub(super) clock: DatabaseClock,
+    pub(super) relation_store: RelationStore,
+    /// All tables, which tests look into.
+    #[cfg(test)]
     pub(super) store: CatalogStore,
     pub(super) settings: Arc<CatalogSettings>,
     pub(super) rights: RightGuard,
@@ -56,7 +62,7 @@ pub(super) struct CatalogInner {
 impl CatalogInner {
     /// Makes each owner of those below it.
     fn new(
-        store: CatalogStore,
+        store: &CatalogStore,
         settings: Arc<CatalogSettings>,
         rights: RightGuard,
         warehouses: WarehouseDirectory,
@@ -64,11 +70,12 @@ impl CatalogInner {
         let (names, notifier) = (NameCounters::default(), Arc::<ChangeNotifier>::default());
         let stale_lists = store.is_shared_by_servers().then_some(settings.pointer_cache);
         let lists = ReadyLists::new(rights.clone(), names.clone(), stale_lists);
-        let entries = RelationEntries::new(store.clone(), &settings);
-        let changes = ChangeRunner::new(store.clone(), names, Arc::clone(&notifier));
-        let protection = ProtectionRules::new(store.clone(), rights.clone(), entries.clone());
+        let locations = LocationRules::new(store);
+        let entries = RelationEntries::new(store, &settings);
+        let changes = ChangeRunner::new(store, names, Arc::clone(&notifier));
+        let protection = ProtectionRules::new(store, rights.clone(), entries.clone());
         let dropped = DroppedRelations::new(
-            store.clone(),
+            store,
             rights.clone(),
             entries.clone(),
             changes.clone(),
@@ -77,17 +84,22 @@ impl CatalogInner {
             Arc::clone(&settings),
         );
         let relations = RelationService::new(
-            store.clone(),
+            store,
+            locations.clone(),
             rights.clone(),
             entries.clone(),
             changes.clone(),
             protection.clone(),
             dropped.clone(),
         );
-        let plans =
-            ScanPlanner::new(store.clone(), rights.clone(), entries.clone(), Arc::clone(&settings));
+        let plans = ScanPlanner::new(
+            store.locations().clone(),
+            rights.clone(),
+            entries.clone(),
+            Arc::clone(&settings),
+        );
         let maintenance = MaintenanceService::new(
-            store.clone(),
+            store,
             rights.clone(),
             entries.clone(),
             relations.clone(),
@@ -96,16 +108,25 @@ impl CatalogInner {
         );
         CatalogInner {
             namespaces: NamespaceService::new(
-                store.clone(),
+                store.namespaces().clone(),
+                locations.clone(),
                 rights.clone(),
                 changes.clone(),
                 protection.clone(),
             ),
-            functions: FunctionService::new(store.clone(), rights.clone(), changes.clone()),
-            files: FileAccess::new(store.clone(), rights.clone(), entries.clone()),
-            feed: ChangeFeed::new(store.clone(), rights.clone(), notifier),
-            history: CatalogHistory::new(store.clone(), rights.clone(), entries.clone()),
-            store,
+            functions: FunctionService::new(
+                store.functions().clone(),
+                locations,
+                rights.clone(),
+                changes.clone(),
+            ),
+            files: FileAccess::new(store.locations().clone(), rights.clone(), entries.clone()),
+            feed: ChangeFeed::new(store, rights.clone(), notifier),
+            history: CatalogHistory::new(store.past().clone(), rights.clone(), entries.clone()),
+            clock: store.clock(),
+            relation_store: store.relations().clone(),
+            #[cfg(test)]
+            store: store.clone(),
             settings,
             rights,
             entries,
@@ -144,9 +165,9 @@ impl Catalog {
             store.warehouses().ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
             let (settings, rights) = (Arc::new(settings), RightGuard::new(authority));
             let warehouses =
-                WarehouseDirectory::open(store.clone(), rights.clone(), Arc::clone(&settings));
+                WarehouseDirectory::open(&store, rights.clone(), Arc::clone(&settings));
             let warehouses = warehouses.await?;
-            Ok(Catalog(Arc::new(CatalogInner::new(store, settings, rights, warehouses))))
+            Ok(Catalog(Arc::new(CatalogInner::new(&store, settings, rights, warehouses))))
         })
     }
 
@@ -172,9 +193,9 @@ impl Catalog {
         self.0.warehouses.configured()
     }
 
-    /// Returns what is kept, for those who keep other things beside it.
-    #[must_use]
-    pub fn store(&self) -> &CatalogStore {
+    /// Returns the tables.
+    #[cfg(test)]
+    pub(crate) fn store(&self) -> &CatalogStore {
         &self.0.store
     }
 

@@ -16,7 +16,9 @@ use tokio::sync::{Mutex, watch};
 use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
-use crate::store::{CatalogStore, LINES_MAX, StoredLogLine, TimelineBounds};
+use crate::store::{
+    CatalogStore, ChangeLogStore, LINES_MAX, PastStore, StoredLogLine, TimelineBounds,
+};
 use crate::warehouse::Warehouse;
 
 /// Interval at which changes of other servers are looked for while somebody follows.
@@ -57,7 +59,7 @@ impl ChangeNotifier {
 
     /// Returns how far the log goes, as of at most [`POLL`] ago, and as of the last change made
     /// here.
-    async fn bounds(&self, store: &CatalogStore) -> Result<TimelineBounds> {
+    async fn bounds(&self, change_log: &ChangeLogStore) -> Result<TimelineBounds> {
         let mut last_query = self.last_query.lock().await;
         let (now, done) = (clock::now(), *self.done.borrow());
         if let Some(last) = *last_query
@@ -66,7 +68,7 @@ impl ChangeNotifier {
         {
             return Ok(last.bounds);
         }
-        let bounds = store.change_log().log_bounds().await?;
+        let bounds = change_log.log_bounds().await?;
         *last_query = Some(ChangeRequest { at: now, done, bounds });
         Ok(bounds)
     }
@@ -216,7 +218,8 @@ impl CurrentObjects {
 pub struct ChangeFeed(Arc<ChangeFeedInner>);
 
 struct ChangeFeedInner {
-    store: CatalogStore,
+    change_log: ChangeLogStore,
+    past_store: PastStore,
     rights: RightGuard,
     feed: Arc<ChangeNotifier>,
 }
@@ -229,11 +232,16 @@ impl std::fmt::Debug for ChangeFeed {
 
 impl ChangeFeed {
     pub(super) fn new(
-        store: CatalogStore,
+        store: &CatalogStore,
         rights: RightGuard,
         feed: Arc<ChangeNotifier>,
     ) -> ChangeFeed {
-        ChangeFeed(Arc::new(ChangeFeedInner { store, rights, feed }))
+        ChangeFeed(Arc::new(ChangeFeedInner {
+            change_log: store.change_log().clone(),
+            past_store: store.past().clone(),
+            rights,
+            feed,
+        }))
     }
 
     /// Changes after a number that a principal may see; from the beginning of the log when no
@@ -251,7 +259,7 @@ impl ChangeFeed {
         limit: usize,
     ) -> Result<ChangePage> {
         self.allow_following(who, warehouse, filter)?;
-        let bounds = self.0.store.change_log().log_bounds().await?;
+        let bounds = self.0.change_log.log_bounds().await?;
         let mut page = ChangePage {
             changes: Vec::new(),
             next_after: after.unwrap_or(bounds.oldest),
@@ -265,8 +273,7 @@ impl ChangeFeed {
         }
         let limit = limit.clamp(1, CHANGES_MAX);
         for _ in 0..STEPS_MAX {
-            let lines =
-                self.0.store.change_log().log(warehouse.id(), page.next_after, LINES_MAX).await?;
+            let lines = self.0.change_log.log(warehouse.id(), page.next_after, LINES_MAX).await?;
             let is_last = lines.len() < LINES_MAX;
             let changes = lines.into_iter().map(|line| CatalogChange::new(line, who.operator));
             let changes = changes.collect::<Result<Vec<_>>>()?;
@@ -320,7 +327,7 @@ impl ChangeFeed {
     /// # Errors
     /// When the store cannot be read.
     pub async fn last_change(&self) -> Result<i64> {
-        Ok(self.0.store.change_log().log_bounds().await?.newest)
+        Ok(self.0.change_log.log_bounds().await?.newest)
     }
 
     fn allow_following(
@@ -350,9 +357,9 @@ impl ChangeFeed {
             return Ok(CurrentObjects::default());
         };
         let (ids, paths) = about(changes, filter);
-        let (store, id) = (&self.0.store, warehouse.id());
-        let made = store.past().made_since(id, paths, first).await?;
-        Ok(CurrentObjects { names: store.past().names_today(id, ids).await?, made })
+        let (past, id) = (&self.0.past_store, warehouse.id());
+        let made = past.made_since(id, paths, first).await?;
+        Ok(CurrentObjects { names: past.names_today(id, ids).await?, made })
     }
 
     /// Returns a change as a principal may see it, or nothing when it may see none of it. Rights on
@@ -424,8 +431,8 @@ impl ChangeStream {
                 return Ok(None);
             }
             self.done.borrow_and_update();
-            let store = &self.feed.0.store;
-            if self.feed.0.feed.bounds(store).await?.newest > self.after {
+            let ChangeFeedInner { change_log, feed, .. } = &*self.feed.0;
+            if feed.bounds(change_log).await?.newest > self.after {
                 let (who, warehouse, filter) = (&self.who, &self.warehouse, &self.filter);
                 let after = Some(self.after);
                 let page = self.feed.changes(who, warehouse, filter, after, CHANGES_DEFAULT);

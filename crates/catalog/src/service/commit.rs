@@ -221,14 +221,10 @@ impl RelationService {
         let (swaps, new) = plan(idents.iter().zip(&steps))?;
         let mut span = traces::span("store");
         let moved = match (swaps.is_empty(), new.is_empty()) {
-            (true, true) => self
-                .0
-                .store
-                .change_log()
-                .remember_done(context)
-                .await
-                .map(|()| SwapOutcome::default()),
-            _ => self.0.store.relations().swap(context, warehouse.id(), swaps, new).await,
+            (true, true) => {
+                self.0.change_log.remember_done(context).await.map(|()| SwapOutcome::default())
+            }
+            _ => self.0.relation_store.swap(context, warehouse.id(), swaps, new).await,
         };
         if let Err(error) = &moved {
             fail(&mut span, error);
@@ -274,13 +270,12 @@ impl RelationService {
             };
             update::check(requirements, base.as_ref().and_then(|it| it.table()).map(|it| &**it))?;
             let uuid = Uuid::v4()?;
-            let location = homes::new_location(&self.0.store, warehouse, ident, uuid).await?;
+            let location = self.0.locations.new_location(warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
             if doc.location != location {
-                homes::check_scope_of_new(&self.0.store, warehouse, scope, ident, &doc.location)
-                    .await?;
+                self.0.locations.check_scope_of_new(warehouse, scope, ident, &doc.location).await?;
             }
-            homes::check_apart(&self.0.store, context, &doc.location, "").await?;
+            self.0.locations.check_apart(context, &doc.location, "").await?;
             homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
             return Ok(CommitStep::New(documents::write(warehouse, &doc, None).await?));
         }
@@ -293,8 +288,8 @@ impl RelationService {
         if next.location != doc.location {
             let (location, own) = (&*next.location, Some(&*doc.location));
             let chosen = ChosenLocation { field: "location", location, own };
-            homes::check_scope(&self.0.store, warehouse, scope, chosen).await?;
-            homes::check_apart(&self.0.store, context, &next.location, &pointer.id).await?;
+            self.0.locations.check_scope(warehouse, scope, chosen).await?;
+            self.0.locations.check_apart(context, &next.location, &pointer.id).await?;
         }
         homes::check_paths(
             context,
@@ -332,7 +327,7 @@ impl RelationService {
             self.0.commits.inc();
             let entry = self.0.entries.publish_written(warehouse, ident, pointer, written);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
-                documents::delete_old(&self.0.store, warehouse, doc, &fallen, "").await;
+                documents::delete_old(&self.0.relation_store, warehouse, doc, &fallen, "").await;
             }
             entries.push(entry);
         }

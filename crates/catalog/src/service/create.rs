@@ -60,8 +60,8 @@ impl RelationService {
         let doc =
             self.drafted(warehouse, ident, request.0, request.1, node::clock::wall_ms()).await?;
         // Refused where it may not be, as when it is made: its files come before it.
-        let context = call.context(self.0.store.now_ms());
-        homes::check_apart(&self.0.store, &context, &doc.location, "").await?;
+        let context = call.context(self.0.clock.now_ms());
+        self.0.locations.check_apart(&context, &doc.location, "").await?;
         homes::check_paths(&context, warehouse, &doc.location, &doc.properties, None)?;
         let (doc, document) = doc.settle()?;
         Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), document)))
@@ -77,16 +77,13 @@ impl RelationService {
         now_ms: u64,
     ) -> Result<TableDoc> {
         let uuid = Uuid::v4()?;
-        let location = homes::new_location(&self.0.store, warehouse, ident, uuid).await?;
+        let location = self.0.locations.new_location(warehouse, ident, uuid).await?;
         self.require_free(warehouse, RelationKind::Table, ident).await?;
         if let Some(location) = &request.location {
-            homes::check_scope(
-                &self.0.store,
-                warehouse,
-                scope,
-                ChosenLocation::anew("location", location),
-            )
-            .await?;
+            self.0
+                .locations
+                .check_scope(warehouse, scope, ChosenLocation::anew("location", location))
+                .await?;
         }
         let location = request.location.as_deref().unwrap_or(&location);
         let location = location.trim_end_matches('/');

@@ -14,7 +14,7 @@ use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::{
     BucketStorage, FilePermission, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };
-use crate::store::{CatalogStore, RelationKind};
+use crate::store::{LocationStore, RelationKind};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// Credentials for a table's files.
@@ -29,7 +29,7 @@ pub struct VendedCredentials {
 /// Gives clients access to the files of tables: credentials, signatures, and who may reach which
 /// file.
 pub struct FileAccess {
-    store: CatalogStore,
+    location_store: LocationStore,
     rights: RightGuard,
     entries: RelationEntries,
 }
@@ -42,11 +42,11 @@ impl std::fmt::Debug for FileAccess {
 
 impl FileAccess {
     pub(super) fn new(
-        store: CatalogStore,
+        location_store: LocationStore,
         rights: RightGuard,
         entries: RelationEntries,
     ) -> FileAccess {
-        FileAccess { store, rights, entries }
+        FileAccess { location_store, rights, entries }
     }
 
     /// Credentials for a table that somebody sees; none when its warehouse gives none.
@@ -135,7 +135,7 @@ impl FileAccess {
     ) -> Result<(TableScope, FilePermission)> {
         let storage = warehouse.storage().ok_or_else(no_table_around)?;
         let object = format!("s3://{bucket}/{key}");
-        for ident in self.store.locations().tables_around(warehouse.id(), &object).await? {
+        for ident in self.location_store.tables_around(warehouse.id(), &object).await? {
             let Some(entry) = self.whole_table(who, warehouse, &ident).await? else { continue };
             let scope = self.scope(who, warehouse, storage, &entry).await?;
             if scope.covers(bucket, key) {
@@ -146,7 +146,7 @@ impl FileAccess {
         self.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
         for place in scope.texts() {
             // Another one may have been made there since.
-            if self.store.locations().is_shared(&place, "").await? {
+            if self.location_store.is_shared(&place, "").await? {
                 return Err(no_table_around());
             }
         }
@@ -165,8 +165,7 @@ impl FileAccess {
         warehouse: &Warehouse,
         file: &TableLocation,
     ) -> Result<()> {
-        for ident in self.store.locations().tables_around(warehouse.id(), &file.to_string()).await?
-        {
+        for ident in self.location_store.tables_around(warehouse.id(), &file.to_string()).await? {
             let Some(entry) = self.whole_table(who, warehouse, &ident).await? else { continue };
             let doc = entry.table().ok_or_else(|| CatalogError::internal("a view has no files"))?;
             let scope = TableScope::in_directories(warehouse, doc)?;
@@ -175,7 +174,7 @@ impl FileAccess {
             }
             let id = entry.pointer.as_ref().map_or("", |it| &*it.id);
             for place in scope.texts() {
-                if !who.operator && self.store.locations().is_shared(&place, id).await? {
+                if !who.operator && self.location_store.is_shared(&place, id).await? {
                     return Err(shared_place());
                 }
             }
@@ -236,7 +235,7 @@ impl FileAccess {
             return Ok(scope);
         }
         for place in scope.texts() {
-            if self.store.locations().is_shared(&place, id).await? {
+            if self.location_store.is_shared(&place, id).await? {
                 return Err(shared_place());
             }
         }

@@ -17,8 +17,8 @@ use crate::cache::ParsedDocument;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::PATHS;
 use crate::store::{
-    CatalogStore, DOCUMENT_BYTES_KEPT_MAX, LogAction, MetadataPointer, NewRelation, PointerSwap,
-    RelationKind,
+    DOCUMENT_BYTES_KEPT_MAX, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,
+    RelationStore,
 };
 use crate::warehouse::{FlushMode, TableLocation, Warehouse};
 
@@ -220,7 +220,7 @@ pub(crate) async fn write_document(
 /// only files below the table's own directories go, and none that a pointer leads to, but for
 /// that of the relation with the id `own_id`.
 pub(super) async fn delete_old(
-    store: &CatalogStore,
+    relation_store: &RelationStore,
     warehouse: &Warehouse,
     doc: &TableDoc,
     locations: &[String],
@@ -234,7 +234,7 @@ pub(super) async fn delete_old(
         if !location.parse().is_ok_and(is_own) {
             continue;
         }
-        match store.relations().is_pointed_at(location, own_id).await {
+        match relation_store.is_pointed_at(location, own_id).await {
             Ok(true) => {}
             Ok(false) => delete_quietly(warehouse, location).await,
             Err(error) => {

@@ -22,12 +22,14 @@ use super::protection::ProtectionRules;
 use super::rights::RightGuard;
 use super::settings::CatalogSettings;
 use super::warehouses::WarehouseDirectory;
+use crate::database::DatabaseClock;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PAGE_SIZE_MAX, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{
-    CatalogStore, ChangeContext, DropMode, DroppedRelation, LogAction, MetadataPointer,
-    RelationKind,
+    CatalogStore, ChangeContext, ChangeLogStore, DropMode, DroppedRelation, DroppedStore,
+    LocationStore, LogAction, MetadataPointer, NamespaceStore, RelationKind, RelationStore,
+    RuleStore,
 };
 use crate::warehouse::{TableLocation, Warehouse};
 
@@ -103,7 +105,13 @@ pub(super) fn seconds(text: &str) -> Result<u64> {
 pub struct DroppedRelations(Arc<DroppedRelationsInner>);
 
 struct DroppedRelationsInner {
-    store: CatalogStore,
+    clock: DatabaseClock,
+    change_log: ChangeLogStore,
+    dropped_store: DroppedStore,
+    location_store: LocationStore,
+    namespace_store: NamespaceStore,
+    relation_store: RelationStore,
+    rule_store: RuleStore,
     rights: RightGuard,
     entries: RelationEntries,
     changes: ChangeRunner,
@@ -120,7 +128,7 @@ impl std::fmt::Debug for DroppedRelations {
 
 impl DroppedRelations {
     pub(super) fn new(
-        store: CatalogStore,
+        store: &CatalogStore,
         rights: RightGuard,
         entries: RelationEntries,
         changes: ChangeRunner,
@@ -129,7 +137,13 @@ impl DroppedRelations {
         settings: Arc<CatalogSettings>,
     ) -> DroppedRelations {
         DroppedRelations(Arc::new(DroppedRelationsInner {
-            store,
+            clock: store.clock(),
+            change_log: store.change_log().clone(),
+            dropped_store: store.dropped_relations().clone(),
+            location_store: store.locations().clone(),
+            namespace_store: store.namespaces().clone(),
+            relation_store: store.relations().clone(),
+            rule_store: store.rules().clone(),
             rights,
             entries,
             changes,
@@ -148,8 +162,9 @@ impl DroppedRelations {
         warehouse: &Warehouse,
         namespace: &NamespaceIdent,
     ) -> Result<u64> {
-        let store = &self.0.store;
-        for (_, properties) in store.rules().properties_up(warehouse.id(), namespace).await? {
+        for (_, properties) in
+            self.0.namespace_store.properties_up(warehouse.id(), namespace).await?
+        {
             if let Some(text) = properties.get(UNDROP_RETENTION) {
                 // It was checked when it was set.
                 return seconds(text);
@@ -159,7 +174,7 @@ impl DroppedRelations {
     }
 
     async fn retention_of(&self, warehouse: &Warehouse) -> Result<u64> {
-        let own = self.0.store.rules().retention(warehouse.id()).await?;
+        let own = self.0.rule_store.retention(warehouse.id()).await?;
         Ok(own.unwrap_or(self.0.settings.undrop_seconds))
     }
 
@@ -189,7 +204,7 @@ impl DroppedRelations {
             let message = format!("`undrop-seconds` is at most {UNDROP_SECONDS_MAX}");
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
-        self.0.store.rules().set_retention(warehouse.id(), seconds).await?;
+        self.0.rule_store.set_retention(warehouse.id(), seconds).await?;
         self.retention_of(warehouse).await
     }
 
@@ -213,11 +228,8 @@ impl DroppedRelations {
         }
         let until_ms = context.now_ms.saturating_add(seconds.saturating_mul(1000));
         let keep = DropMode { until_ms, purge };
-        let store = &self.0.store;
-        let kept = store
-            .dropped_relations()
-            .set_aside(context, warehouse.id(), kind, ident, act, keep)
-            .await;
+        let kept =
+            self.0.dropped_store.set_aside(context, warehouse.id(), kind, ident, act, keep).await;
         self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         let pointer = kept?;
@@ -251,7 +263,7 @@ impl DroppedRelations {
         act: LogAction,
     ) -> Result<()> {
         let released =
-            self.0.store.relations().drop_relation(context, warehouse.id(), kind, ident, act).await;
+            self.0.relation_store.drop_relation(context, warehouse.id(), kind, ident, act).await;
         self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         released.map(drop)
@@ -265,13 +277,7 @@ impl DroppedRelations {
         one: &DroppedRelation,
     ) -> Result<()> {
         let context = ChangeContext { key: None, ..by.clone() };
-        match self
-            .0
-            .store
-            .dropped_relations()
-            .take_dropped(&one.pointer.id, self.0.store.now_ms())
-            .await
-        {
+        match self.0.dropped_store.take_dropped(&one.pointer.id, self.0.clock.now_ms()).await {
             Ok(()) => {}
             // Another server's sweep was faster.
             Err(error) if error.kind == ErrorReason::NotFound => return Ok(()),
@@ -293,7 +299,7 @@ impl DroppedRelations {
         if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
             return Ok(());
         }
-        if self.0.store.locations().is_shared(&doc.location, own_id).await? {
+        if self.0.location_store.is_shared(&doc.location, own_id).await? {
             let location = &*doc.location;
             tracing::warn!(location, "not purged: another table has files there");
             return Ok(());
@@ -303,26 +309,26 @@ impl DroppedRelations {
             |file: &String| !file.parse().is_ok_and(|it: TableLocation| it.is_below(&place));
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
         let logged: Vec<_> = logged.filter(is_elsewhere).collect();
-        if !self.0.store.dropped_relations().begin_purge(own_id).await? {
+        if !self.0.dropped_store.begin_purge(own_id).await? {
             // Another server has purged it: the place may be somebody else's by now.
             return Ok(());
         }
-        documents::delete_old(&self.0.store, warehouse, doc, &logged, own_id).await;
+        documents::delete_old(&self.0.relation_store, warehouse, doc, &logged, own_id).await;
         warehouse.files().delete_tree(&doc.location).await?;
         // It says where everything is, so it goes last.
         let last: Vec<_> = std::iter::once(location.clone()).filter(is_elsewhere).collect();
-        documents::delete_old(&self.0.store, warehouse, doc, &last, own_id).await;
+        documents::delete_old(&self.0.relation_store, warehouse, doc, &last, own_id).await;
         Ok(())
     }
 
     /// Removes what is left of a table whose document went when it was being purged before.
     async fn purge_rest(&self, warehouse: &Warehouse, one: &DroppedRelation) -> Result<()> {
         let (base, id) = (&*one.pointer.base, &*one.pointer.id);
-        if self.0.store.locations().is_shared(base, id).await? {
+        if self.0.location_store.is_shared(base, id).await? {
             tracing::warn!(base, "not purged: another table has files there");
             return Ok(());
         }
-        match self.0.store.dropped_relations().begin_purge(id).await? {
+        match self.0.dropped_store.begin_purge(id).await? {
             true => warehouse.files().delete_tree(base).await,
             false => Ok(()),
         }
@@ -347,16 +353,11 @@ impl DroppedRelations {
         let page = PageRequest { size: Some(page.limit().min(PAGE_SIZE_MAX - 1)), ..page };
         let (after, limit) = page.bounds()?;
         let (after, limit) = (after.unwrap_or_default(), limit.unwrap_or_default());
-        let found = self
-            .0
-            .store
-            .dropped_relations()
-            .dropped(warehouse.id(), namespace, &after, limit)
-            .await?;
+        let found = self.0.dropped_store.dropped(warehouse.id(), namespace, &after, limit).await?;
         let mut listing = page.cut(found, |it: &DroppedRelation| it.pointer.id.clone());
         if let Some(namespace) = namespace {
             // What is left of a namespace that had this name is not shown by rights to this one.
-            let made = self.0.store.namespaces().made_up(warehouse.id(), namespace).await?;
+            let made = self.0.namespace_store.made_up(warehouse.id(), namespace).await?;
             let may = |it: &DroppedRelation| {
                 self.0
                     .rights
@@ -382,7 +383,7 @@ impl DroppedRelations {
     ) -> Result<RestoredRelation> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
         let (again_who, again_in, context) =
-            (who.clone(), Arc::clone(&warehouse), call.context(self.0.store.now_ms()));
+            (who.clone(), Arc::clone(&warehouse), call.context(self.0.clock.now_ms()));
         // Looked for once it is known that it was not brought back by this request before.
         let service = self.clone();
         let act = async move |context: ChangeContext| {
@@ -396,20 +397,14 @@ impl DroppedRelations {
             )?;
             let _lock = service.0.entries.lock(&warehouse, &ident).await;
             let (kind, id) = (found.pointer.kind, found.pointer.id);
-            let done = service
-                .0
-                .store
-                .dropped_relations()
-                .undrop(&context, warehouse.id(), &id, &ident)
-                .await;
+            let done = service.0.dropped_store.undrop(&context, warehouse.id(), &id, &ident).await;
             service.0.entries.forget(&warehouse, &ident);
             service.0.rights.follow_moves().await;
             done.map(|_| RestoredRelation { ident, kind, id })
         };
         let service = self.clone();
         let again = async move || {
-            let done =
-                service.0.store.dropped_relations().undropped(&context, again_in.id()).await?;
+            let done = service.0.dropped_store.undropped(&context, again_in.id()).await?;
             let (ident, kind, id) = done.ok_or_else(|| {
                 let message = "it was brought back; where to is not in the log any more";
                 CatalogError::new(ErrorReason::Gone, message)
@@ -438,12 +433,7 @@ impl DroppedRelations {
             let found = service.require_dropped(&who, &warehouse, &name).await?;
             // Whoever asks for it wants the files gone, whatever was said when it was dropped.
             let found = DroppedRelation { keep: DropMode { purge: true, ..found.keep }, ..found };
-            service
-                .0
-                .store
-                .dropped_relations()
-                .take_dropped(&found.pointer.id, context.now_ms)
-                .await?;
+            service.0.dropped_store.take_dropped(&found.pointer.id, context.now_ms).await?;
             service.purge_one(&warehouse, &context, &found).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
@@ -456,15 +446,12 @@ impl DroppedRelations {
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<DroppedRelation> {
-        let mut found =
-            self.0.store.dropped_relations().dropped_as(warehouse.id(), name).await?.into_iter();
+        let mut found = self.0.dropped_store.dropped_as(warehouse.id(), name).await?.into_iter();
         let (first, second) = (found.next(), found.next());
         // Another table may have its name by now, or another namespace that of its own: rights to
         // that one are none to what was dropped.
         let made = match &first {
-            Some(it) => {
-                self.0.store.namespaces().made_up(warehouse.id(), &it.ident.namespace).await?
-            }
+            Some(it) => self.0.namespace_store.made_up(warehouse.id(), &it.ident.namespace).await?,
             None => Vec::new(),
         };
         let dropped_ms = first.as_ref().map_or(0, |it| it.dropped_ms);
@@ -512,8 +499,7 @@ impl DroppedRelations {
     pub(super) async fn keep_taken(&self, id: &str, every: Duration) -> Infallible {
         loop {
             tokio::time::sleep(every).await;
-            if let Err(error) =
-                self.0.store.dropped_relations().renew_dropped(id, self.0.store.now_ms()).await
+            if let Err(error) = self.0.dropped_store.renew_dropped(id, self.0.clock.now_ms()).await
             {
                 // It is tried again well before others may think that this server is gone.
                 let error = &error as &dyn std::error::Error;
@@ -529,7 +515,7 @@ impl DroppedRelations {
         one: &DroppedRelation,
     ) -> Result<()> {
         if one.keep.purge && one.pointer.kind == RelationKind::Table {
-            let kept = self.0.store.dropped_relations().dropped_document(&one.pointer.id).await?;
+            let kept = self.0.dropped_store.dropped_document(&one.pointer.id).await?;
             let doc = match kept {
                 Some(document) => TableDoc::parse(document),
                 None => self.document_of(warehouse, &one.pointer).await,
@@ -545,7 +531,7 @@ impl DroppedRelations {
                 }
             }
         }
-        self.0.store.dropped_relations().forget_dropped(context, warehouse.id(), one).await
+        self.0.dropped_store.forget_dropped(context, warehouse.id(), one).await
     }
 
     /// The document of a table from its file. Another one would say that other files are to go.
@@ -568,15 +554,14 @@ impl DroppedRelations {
             let mut swept = DropSweepReport::default();
             let lease_ms = u64::try_from(LEASE.as_millis()).map_err(CatalogError::internal)?;
             loop {
-                let now_ms = self.0.store.now_ms();
+                let now_ms = self.0.clock.now_ms();
                 // One at a time: what waits for its lock here another server may take.
-                let mut expired =
-                    self.0.store.dropped_relations().take_expired(now_ms, lease_ms, 1).await?;
+                let mut expired = self.0.dropped_store.take_expired(now_ms, lease_ms, 1).await?;
                 let Some((warehouse, one)) = expired.pop() else { break };
                 let context = ChangeContext {
                     principal: SWEEPER.to_owned(),
                     is_operator: true,
-                    now_ms: self.0.store.now_ms(),
+                    now_ms: self.0.clock.now_ms(),
                     key: None,
                     names: None,
                 };
@@ -589,12 +574,8 @@ impl DroppedRelations {
                 }
             }
             let kept_ms = self.0.settings.log_retention_seconds.saturating_mul(1000);
-            swept.lines = self
-                .0
-                .store
-                .change_log()
-                .trim_log(self.0.store.now_ms().saturating_sub(kept_ms))
-                .await?;
+            swept.lines =
+                self.0.change_log.trim_log(self.0.clock.now_ms().saturating_sub(kept_ms)).await?;
             if swept.purged > 0 {
                 self.0.changes.wake_followers();
             }

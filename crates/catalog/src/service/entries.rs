@@ -16,7 +16,10 @@ use super::settings::CatalogSettings;
 use crate::cache::{CacheFigures, CacheKey, CachedVersion, EntryCache};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::locks::{KeyLockGuard, KeyLocks};
-use crate::store::{CatalogStore, MetadataPointer, RelationKind, StoredRelation, place_of};
+use crate::store::{
+    CatalogStore, LocationStore, MetadataPointer, RelationKind, RelationStore, StoredRelation,
+    place_of,
+};
 use crate::warehouse::Warehouse;
 
 /// Current versions of tables and views in memory, read from the store when they are asked for,
@@ -25,7 +28,10 @@ use crate::warehouse::Warehouse;
 pub struct RelationEntries(Arc<RelationEntriesInner>);
 
 struct RelationEntriesInner {
-    store: CatalogStore,
+    location_store: LocationStore,
+    relation_store: RelationStore,
+    /// True if other servers may change what is in the store.
+    is_shared: bool,
     cache: EntryCache,
     /// Locks of loads from the store.
     loads: Arc<KeyLocks<CacheKey>>,
@@ -44,9 +50,11 @@ impl std::fmt::Debug for RelationEntries {
 }
 
 impl RelationEntries {
-    pub(super) fn new(store: CatalogStore, settings: &CatalogSettings) -> RelationEntries {
+    pub(super) fn new(store: &CatalogStore, settings: &CatalogSettings) -> RelationEntries {
         RelationEntries(Arc::new(RelationEntriesInner {
-            store,
+            location_store: store.locations().clone(),
+            relation_store: store.relations().clone(),
+            is_shared: store.is_shared_by_servers(),
             cache: EntryCache::new(settings.cache_bytes_max),
             loads: Arc::default(),
             changes: Arc::default(),
@@ -143,7 +151,7 @@ impl RelationEntries {
     ) -> Result<()> {
         check_same(pointer, doc)?;
         for place in doc.places() {
-            if !self.0.store.locations().is_place_of(&place, &pointer.id).await? {
+            if !self.0.location_store.is_place_of(&place, &pointer.id).await? {
                 return Err(not_committed(pointer));
             }
         }
@@ -194,6 +202,19 @@ impl RelationEntries {
         if is_of_kind { Ok(entry) } else { Err(kind.no_such(ident)) }
     }
 
+    /// Returns which version of a table or view the store has, whatever is in memory; nothing when
+    /// there is none of this name.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn stored_pointer(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Result<Option<MetadataPointer>> {
+        self.0.relation_store.pointer(warehouse.id(), ident).await
+    }
+
     /// An entry in memory that is no older than this: where other servers change the store, that
     /// is asked.
     async fn cached_entry(
@@ -207,7 +228,7 @@ impl RelationEntries {
         if self.is_current(&entry, now, age) {
             return Ok(Some(entry));
         }
-        if self.0.store.relations().pointer(warehouse.id(), ident).await? != entry.pointer {
+        if self.0.relation_store.pointer(warehouse.id(), ident).await? != entry.pointer {
             // Another server has changed it.
             self.forget(warehouse, ident);
             return Ok(None);
@@ -219,7 +240,7 @@ impl RelationEntries {
 
     /// Returns whether an entry in memory is no older than this for all that is known here.
     fn is_current(&self, entry: &CachedVersion, now: Instant, age: Duration) -> bool {
-        !self.0.store.is_shared_by_servers() || (!age.is_zero() && entry.is_fresh(now, age))
+        !self.0.is_shared || (!age.is_zero() && entry.is_fresh(now, age))
     }
 
     /// Reads an entry, one reader of a name at a time.
@@ -237,7 +258,7 @@ impl RelationEntries {
             return Ok(Some(entry));
         }
         let reading = self.0.cache.read(key);
-        let Some(relation) = self.0.store.relations().relation(warehouse.id(), ident).await? else {
+        let Some(relation) = self.0.relation_store.relation(warehouse.id(), ident).await? else {
             return Ok(None);
         };
         let is_from_file = relation.document.is_none();

@@ -10,13 +10,13 @@ use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
 use serde::Deserialize;
 
-use super::homes::{self, ChosenLocation, LocationScope};
+use super::homes::{ChosenLocation, LocationRules, LocationScope};
 use super::keys::ChangeRunner;
 use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
-use crate::store::{CatalogStore, ChangeContext};
+use crate::store::{ChangeContext, FunctionStore};
 use crate::warehouse::Warehouse;
 
 /// A function that is to be there.
@@ -40,7 +40,8 @@ fn location_in(document: &[u8]) -> Option<String> {
 pub struct FunctionService(Arc<FunctionServiceInner>);
 
 struct FunctionServiceInner {
-    store: CatalogStore,
+    function_store: FunctionStore,
+    locations: LocationRules,
     rights: RightGuard,
     changes: ChangeRunner,
 }
@@ -53,11 +54,17 @@ impl std::fmt::Debug for FunctionService {
 
 impl FunctionService {
     pub(super) fn new(
-        store: CatalogStore,
+        function_store: FunctionStore,
+        locations: LocationRules,
         rights: RightGuard,
         changes: ChangeRunner,
     ) -> FunctionService {
-        FunctionService(Arc::new(FunctionServiceInner { store, rights, changes }))
+        FunctionService(Arc::new(FunctionServiceInner {
+            function_store,
+            locations,
+            rights,
+            changes,
+        }))
     }
 
     /// Functions of a namespace. A right to something in it is none to its functions.
@@ -73,8 +80,7 @@ impl FunctionService {
     ) -> Result<ListPage<String>> {
         let visible = self.0.rights.listed_names(who, warehouse, Some(namespace))?;
         let (after, limit) = page.bounds()?;
-        let mut names =
-            self.0.store.functions().list(warehouse.id(), namespace, after, limit).await?;
+        let mut names = self.0.function_store.list(warehouse.id(), namespace, after, limit).await?;
         if matches!(visible, VisibleNames::Part { .. }) {
             names.clear();
         }
@@ -97,7 +103,7 @@ impl FunctionService {
             AccessRight::Read,
             RightTarget::Namespace(&ident.namespace),
         )?;
-        Ok(self.0.store.functions().function(warehouse.id(), ident).await?.into())
+        Ok(self.0.function_store.function(warehouse.id(), ident).await?.into())
     }
 
     /// Makes a function, or gives one that there is another document. Answers the document.
@@ -132,7 +138,7 @@ impl FunctionService {
         let metadata = metadata
             .ok_or_else(|| CatalogError::new(ErrorReason::BadRequest, "`metadata` is missing"))?;
         let known = match overwrite {
-            true => self.0.store.functions().function_uuid(warehouse.id(), &ident).await?,
+            true => self.0.function_store.function_uuid(warehouse.id(), &ident).await?,
             false => None,
         };
         let fresh = || Uuid::v4().map_err(CatalogError::internal);
@@ -142,22 +148,22 @@ impl FunctionService {
         let again = ident.clone();
         let service = self.clone();
         let act = async move |context: ChangeContext| {
-            let (store, id) = (&service.0.store, warehouse.id());
+            let (functions, id) = (&service.0.function_store, warehouse.id());
             if let Some(location) = &doc.location {
                 let own = match known {
-                    Some(_) => location_in(&store.functions().function(id, &ident).await?),
+                    Some(_) => location_in(&functions.function(id, &ident).await?),
                     None => None,
                 };
                 let (field, own) = ("metadata.location", own.as_deref());
                 let chosen = ChosenLocation { field, location, own };
-                homes::check_scope(&service.0.store, &warehouse, &scope, chosen).await?;
+                service.0.locations.check_scope(&warehouse, &scope, chosen).await?;
             }
-            store.functions().put_function(&context, id, &ident, &doc, overwrite).await?;
+            functions.put_function(&context, id, &ident, &doc, overwrite).await?;
             Ok(doc.document)
         };
         let service = self.clone();
         let again = async move || {
-            Ok(Bytes::from(service.0.store.functions().function(again_in.id(), &again).await?))
+            Ok(Bytes::from(service.0.function_store.function(again_in.id(), &again).await?))
         };
         self.0.changes.run(call, act, again).await
     }
@@ -181,7 +187,7 @@ impl FunctionService {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let service = self.clone();
         let act = async move |context: ChangeContext| {
-            service.0.store.functions().drop_function(&context, warehouse.id(), &ident).await
+            service.0.function_store.drop_function(&context, warehouse.id(), &ident).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }

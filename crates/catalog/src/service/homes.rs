@@ -12,7 +12,10 @@ use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::PATHS;
-use crate::store::{CatalogStore, ChangeContext, Properties, no_such_namespace, not_apart};
+use crate::store::{
+    CatalogStore, ChangeContext, LocationStore, NamespaceStore, Properties, no_such_namespace,
+    not_apart,
+};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// The property that says where tables of a namespace go.
@@ -84,197 +87,213 @@ impl<'a> ChosenLocation<'a> {
 /// A namespace and those that it is in, the innermost first, with what they say of themselves.
 type Chain = [(NamespaceIdent, Properties)];
 
-/// Refuses a location for a table, a view or a function that is outside of the caller's scope.
-///
-/// # Errors
-/// `BadRequest` when it is none; `Forbidden`.
-pub(super) async fn check_scope(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    scope: &LocationScope,
-    chosen: ChosenLocation<'_>,
-) -> Result<()> {
-    warehouse.check_location(chosen.location)?;
-    let LocationScope::Homes(namespaces) = scope else { return Ok(()) };
-    let place: TableLocation = chosen.location.parse()?;
-    let own = chosen.own.and_then(|it| it.parse::<TableLocation>().ok());
-    if own.is_some_and(|own| place == own || place.is_below(&own)) {
-        return Ok(());
-    }
-    let homes = homes_of(store, warehouse, namespaces).await?;
-    // A home itself is nobody's alone.
-    if homes.iter().any(|(_, home)| home.parse().is_ok_and(|it| place.is_below(&it))) {
-        return Ok(());
-    }
-    Err(refusal(warehouse, &homes, chosen))
+/// Rules on where tables, views, functions and namespaces may have their files. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct LocationRules {
+    namespace_store: NamespaceStore,
+    location_store: LocationStore,
 }
 
-/// Refuses a home for a namespace that is outside of the caller's scope.
-///
-/// # Errors
-/// As of [`check_scope`].
-pub(super) async fn check_home(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    scope: &LocationScope,
-    location: &str,
-) -> Result<()> {
-    let LocationScope::Homes(namespaces) = scope else { return Ok(()) };
-    let place: TableLocation = location.parse()?;
-    let homes = homes_of(store, warehouse, namespaces).await?;
-    let is_within = |home: TableLocation| place == home || place.is_below(&home);
-    if homes.iter().any(|(_, home)| home.parse().is_ok_and(is_within)) {
-        return Ok(());
-    }
-    Err(refusal(warehouse, &homes, ChosenLocation { field: LOCATION, location, own: None }))
-}
-
-/// Refuses a change of a namespace that gives it a home which whoever makes it may not choose.
-/// Answers the `location` that it had when that was looked at.
-///
-/// # Errors
-/// `NoSuchNamespace`; `Forbidden`.
-pub(super) async fn check_new_home(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    scope: &LocationScope,
-    ident: &NamespaceIdent,
-    location: Option<&str>,
-) -> Result<Option<String>> {
-    let mut chain = chain_of(store, warehouse, ident).await?;
-    let first = chain.first_mut().ok_or_else(|| no_such_namespace(ident))?;
-    let known = first.1.remove(LOCATION);
-    match location {
-        Some(location) => check_home(store, warehouse, scope, location).await?,
-        // It goes: another home is in its place.
-        None if known.is_some() => {
-            check_home(store, warehouse, scope, &home(warehouse, &chain)).await?;
+impl LocationRules {
+    pub(super) fn new(store: &CatalogStore) -> LocationRules {
+        LocationRules {
+            namespace_store: store.namespaces().clone(),
+            location_store: store.locations().clone(),
         }
-        None => {}
     }
-    Ok(known)
-}
 
-/// Returns where a new table or view goes when nobody says: in a directory of its own in the
-/// home of its namespace. No other one has had it, whatever is renamed, dropped and made again.
-///
-/// # Errors
-/// `NoSuchNamespace`.
-pub(super) async fn new_location(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    ident: &TableIdent,
-    uuid: Uuid,
-) -> Result<String> {
-    let home = home(warehouse, &chain_of(store, warehouse, &ident.namespace).await?);
-    let own = warehouse.location_in(&home, &ident.name, uuid);
-    if !warehouse.has_plain_locations() {
-        return Ok(own);
+    /// Refuses a location for a table, a view or a function that is outside of the caller's scope.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none; `Forbidden`.
+    pub(super) async fn check_scope(
+        &self,
+        warehouse: &Warehouse,
+        scope: &LocationScope,
+        chosen: ChosenLocation<'_>,
+    ) -> Result<()> {
+        warehouse.check_location(chosen.location)?;
+        let LocationScope::Homes(namespaces) = scope else { return Ok(()) };
+        let place: TableLocation = chosen.location.parse()?;
+        let own = chosen.own.and_then(|it| it.parse::<TableLocation>().ok());
+        if own.is_some_and(|own| place == own || place.is_below(&own)) {
+            return Ok(());
+        }
+        let homes = self.homes_of(warehouse, namespaces).await?;
+        // A home itself is nobody's alone.
+        if homes.iter().any(|(_, home)| home.parse().is_ok_and(|it| place.is_below(&it))) {
+            return Ok(());
+        }
+        Err(refusal(warehouse, &homes, chosen))
     }
-    let plain = warehouse.directory_in(&home, std::slice::from_ref(&ident.name));
-    // That may be the home of a namespace, and what is in a home may be in that of a table.
-    let levels = ident.namespace.levels().iter().chain([&ident.name]);
-    let is_home = match NamespaceIdent::new(levels.map(|it| &**it)) {
-        Ok(beside) => store.namespaces().namespace(warehouse.id(), &beside).await?.is_some(),
-        Err(_) => false,
-    };
-    if !is_home && is_untouched(store, warehouse, &plain).await? {
-        return Ok(plain);
-    }
-    if !store.locations().is_shared(&own, "").await? {
-        return Ok(own);
-    }
-    let aside = warehouse.location_aside(ident);
-    match is_untouched(store, warehouse, &aside).await? {
-        true => Ok(aside),
-        false => Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid)),
-    }
-}
 
-/// Returns whether no relation is or was at a place: what one left that was taken out of the
-/// catalog is not in the store any more, but its files are there.
-async fn is_untouched(store: &CatalogStore, warehouse: &Warehouse, location: &str) -> Result<bool> {
-    let is_shared = store.locations().is_shared(location, "").await?;
-    Ok(!is_shared && warehouse.files().is_empty(location).await?)
-}
-
-/// Refuses a location that a commit says for a new table, as [`check_scope`] does. The
-/// one outside of its namespace's home that staging it may have answered is good.
-///
-/// # Errors
-/// As of [`check_scope`].
-pub(super) async fn check_scope_of_new(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    scope: &LocationScope,
-    ident: &TableIdent,
-    location: &str,
-) -> Result<()> {
-    if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {
-        return Ok(());
+    /// Refuses a home for a namespace that is outside of the caller's scope.
+    ///
+    /// # Errors
+    /// As of [`LocationRules::check_scope`].
+    pub(super) async fn check_home(
+        &self,
+        warehouse: &Warehouse,
+        scope: &LocationScope,
+        location: &str,
+    ) -> Result<()> {
+        let LocationScope::Homes(namespaces) = scope else { return Ok(()) };
+        let place: TableLocation = location.parse()?;
+        let homes = self.homes_of(warehouse, namespaces).await?;
+        let is_within = |home: TableLocation| place == home || place.is_below(&home);
+        if homes.iter().any(|(_, home)| home.parse().is_ok_and(is_within)) {
+            return Ok(());
+        }
+        Err(refusal(warehouse, &homes, ChosenLocation { field: LOCATION, location, own: None }))
     }
-    check_scope(store, warehouse, scope, ChosenLocation::anew("location", location)).await
-}
 
-/// The home that a namespace will have which is not there yet, as its `location` says it. Where
-/// a table has the directory of its name it is beside that one: nothing could be put there.
-///
-/// # Errors
-/// `NoSuchNamespace` when the one it is to be in is not there.
-pub(super) async fn home_of_new(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    ident: &NamespaceIdent,
-) -> Result<String> {
-    let mut chain = vec![(ident.clone(), Properties::new())];
-    if let Some(parent) = ident.parent() {
-        chain.extend(chain_of(store, warehouse, &parent).await?);
+    /// Refuses a change of a namespace that gives it a home which whoever makes it may not choose.
+    /// Answers the `location` that it had when that was looked at.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`; `Forbidden`.
+    pub(super) async fn check_new_home(
+        &self,
+        warehouse: &Warehouse,
+        scope: &LocationScope,
+        ident: &NamespaceIdent,
+        location: Option<&str>,
+    ) -> Result<Option<String>> {
+        let mut chain = self.chain_of(warehouse, ident).await?;
+        let first = chain.first_mut().ok_or_else(|| no_such_namespace(ident))?;
+        let known = first.1.remove(LOCATION);
+        match location {
+            Some(location) => self.check_home(warehouse, scope, location).await?,
+            // It goes: another home is in its place.
+            None if known.is_some() => {
+                self.check_home(warehouse, scope, &home(warehouse, &chain)).await?;
+            }
+            None => {}
+        }
+        Ok(known)
     }
-    let home = home(warehouse, &chain);
-    if store.locations().is_within_another(&home).await? {
-        // No name has this character in a path.
-        let other = node::hex::encode(Uuid::v4()?.as_bytes());
-        return Ok(format!("{home}~{other}/"));
-    }
-    Ok(format!("{home}/"))
-}
 
-/// The homes of namespaces, each of which is in the next one.
-async fn homes_of(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    namespaces: &[NamespaceIdent],
-) -> Result<Vec<(NamespaceIdent, String)>> {
-    let Some(innermost) = namespaces.first() else { return Ok(Vec::new()) };
-    let chain = chain_of(store, warehouse, innermost).await?;
-    let above = (0..chain.len()).map(|at| &chain[at..]).take(namespaces.len());
-    Ok(above.map(|chain| (chain[0].0.clone(), home(warehouse, chain))).collect())
-}
-
-async fn chain_of(
-    store: &CatalogStore,
-    warehouse: &Warehouse,
-    ident: &NamespaceIdent,
-) -> Result<Vec<(NamespaceIdent, Properties)>> {
-    let chain = store.rules().properties_up(warehouse.id(), ident).await?;
-    match chain.first() {
-        Some((first, _)) if first == ident => Ok(chain),
-        _ => Err(no_such_namespace(ident)),
+    /// Returns where a new table or view goes when nobody says: in a directory of its own in the
+    /// home of its namespace. No other one has had it, whatever is renamed, dropped and made again.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub(super) async fn new_location(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        uuid: Uuid,
+    ) -> Result<String> {
+        let home = home(warehouse, &self.chain_of(warehouse, &ident.namespace).await?);
+        let own = warehouse.location_in(&home, &ident.name, uuid);
+        if !warehouse.has_plain_locations() {
+            return Ok(own);
+        }
+        let plain = warehouse.directory_in(&home, std::slice::from_ref(&ident.name));
+        // That may be the home of a namespace, and what is in a home may be in that of a table.
+        let levels = ident.namespace.levels().iter().chain([&ident.name]);
+        let is_home = match NamespaceIdent::new(levels.map(|it| &**it)) {
+            Ok(beside) => self.namespace_store.namespace(warehouse.id(), &beside).await?.is_some(),
+            Err(_) => false,
+        };
+        if !is_home && self.is_untouched(warehouse, &plain).await? {
+            return Ok(plain);
+        }
+        if !self.location_store.is_shared(&own, "").await? {
+            return Ok(own);
+        }
+        let aside = warehouse.location_aside(ident);
+        match self.is_untouched(warehouse, &aside).await? {
+            true => Ok(aside),
+            false => Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid)),
+        }
     }
-}
 
-/// Refuses a place where another table's or view's files are: who may make a table somewhere
-/// gets at what is there. An operator knows what he does.
-pub(super) async fn check_apart(
-    store: &CatalogStore,
-    context: &ChangeContext,
-    location: &str,
-    own_id: &str,
-) -> Result<()> {
-    if context.is_operator || !store.locations().is_shared(location, own_id).await? {
-        return Ok(());
+    /// Returns whether no relation is or was at a place: what one left that was taken out of the
+    /// catalog is not in the store any more, but its files are there.
+    async fn is_untouched(&self, warehouse: &Warehouse, location: &str) -> Result<bool> {
+        let is_shared = self.location_store.is_shared(location, "").await?;
+        Ok(!is_shared && warehouse.files().is_empty(location).await?)
     }
-    Err(not_apart(location))
+
+    /// Refuses a location that a commit says for a new table, as [`LocationRules::check_scope`]
+    /// does. The one outside of its namespace's home that staging it may have answered is good.
+    ///
+    /// # Errors
+    /// As of [`LocationRules::check_scope`].
+    pub(super) async fn check_scope_of_new(
+        &self,
+        warehouse: &Warehouse,
+        scope: &LocationScope,
+        ident: &TableIdent,
+        location: &str,
+    ) -> Result<()> {
+        if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {
+            return Ok(());
+        }
+        self.check_scope(warehouse, scope, ChosenLocation::anew("location", location)).await
+    }
+
+    /// The home that a namespace will have which is not there yet, as its `location` says it. Where
+    /// a table has the directory of its name it is beside that one: nothing could be put there.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace` when the one it is to be in is not there.
+    pub(super) async fn home_of_new(
+        &self,
+        warehouse: &Warehouse,
+        ident: &NamespaceIdent,
+    ) -> Result<String> {
+        let mut chain = vec![(ident.clone(), Properties::new())];
+        if let Some(parent) = ident.parent() {
+            chain.extend(self.chain_of(warehouse, &parent).await?);
+        }
+        let home = home(warehouse, &chain);
+        if self.location_store.is_within_another(&home).await? {
+            // No name has this character in a path.
+            let other = node::hex::encode(Uuid::v4()?.as_bytes());
+            return Ok(format!("{home}~{other}/"));
+        }
+        Ok(format!("{home}/"))
+    }
+
+    /// The homes of namespaces, each of which is in the next one.
+    async fn homes_of(
+        &self,
+        warehouse: &Warehouse,
+        namespaces: &[NamespaceIdent],
+    ) -> Result<Vec<(NamespaceIdent, String)>> {
+        let Some(innermost) = namespaces.first() else { return Ok(Vec::new()) };
+        let chain = self.chain_of(warehouse, innermost).await?;
+        let above = (0..chain.len()).map(|at| &chain[at..]).take(namespaces.len());
+        Ok(above.map(|chain| (chain[0].0.clone(), home(warehouse, chain))).collect())
+    }
+
+    async fn chain_of(
+        &self,
+        warehouse: &Warehouse,
+        ident: &NamespaceIdent,
+    ) -> Result<Vec<(NamespaceIdent, Properties)>> {
+        let chain = self.namespace_store.properties_up(warehouse.id(), ident).await?;
+        match chain.first() {
+            Some((first, _)) if first == ident => Ok(chain),
+            _ => Err(no_such_namespace(ident)),
+        }
+    }
+
+    /// Refuses a place where another table's or view's files are: who may make a table somewhere
+    /// gets at what is there. An operator knows what he does.
+    pub(super) async fn check_apart(
+        &self,
+        context: &ChangeContext,
+        location: &str,
+        own_id: &str,
+    ) -> Result<()> {
+        if context.is_operator || !self.location_store.is_shared(location, own_id).await? {
+            return Ok(());
+        }
+        Err(not_apart(location))
+    }
 }
 
 /// Refuses places for files that a table may not have: outside of the warehouse, and, unless an

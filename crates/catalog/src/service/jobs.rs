@@ -68,12 +68,12 @@ impl MaintenanceService {
                 owner: job.owner.to_string(),
                 report: text.report,
                 created_ms: report.created_ms,
-                beat_ms: self.0.store.now_ms(),
+                beat_ms: self.0.clock.now_ms(),
             };
             (row, text.figures)
         };
         let stale_ms = row.beat_ms.saturating_sub(STALE_MS);
-        self.0.store.jobs().insert_job(row, figures, stale_ms).await
+        self.0.job_store.insert_job(row, figures, stale_ms).await
     }
 
     /// Writes down how far a job is, now and then, and stops it when another server was told so.
@@ -102,7 +102,7 @@ impl MaintenanceService {
             (report.id.clone(), report.text())
         };
         let written = match text {
-            Ok(text) => self.0.store.jobs().beat_job(&id, text, self.0.store.now_ms()).await,
+            Ok(text) => self.0.job_store.beat_job(&id, text, self.0.clock.now_ms()).await,
             Err(error) => Err(error),
         };
         match &written {
@@ -121,8 +121,8 @@ impl MaintenanceService {
         let mut report: JobReport =
             serde_json::from_slice(&row.report).map_err(CatalogError::internal)?;
         // Without others that share the store it is this server's, which does not have it.
-        let is_stale = !self.0.store.is_shared_by_servers()
-            || row.beat_ms < self.0.store.now_ms().saturating_sub(STALE_MS);
+        let is_stale =
+            !self.0.is_shared || row.beat_ms < self.0.clock.now_ms().saturating_sub(STALE_MS);
         if is_stale && !report.state.is_over() {
             report.state = JobState::Interrupted;
         }
@@ -155,7 +155,7 @@ impl MaintenanceService {
         warehouse: &Warehouse,
     ) -> Result<Vec<JobReport>> {
         self.0.rights.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
-        let rows = self.0.store.jobs().list(warehouse.id(), LISTED_MAX).await?;
+        let rows = self.0.job_store.list(warehouse.id(), LISTED_MAX).await?;
         let report = |row: &JobRow| match self.0.jobs.find(&row.id) {
             Some(job) => Ok(job.report.lock().figures()),
             None => self.report_of(row).map(JobReport::without_lists),
@@ -176,7 +176,7 @@ impl MaintenanceService {
     ) -> Result<()> {
         match self.job(who, warehouse, id).await? {
             JobLocation::Own(job) => job.is_cancelled.store(true, Ordering::Relaxed),
-            JobLocation::Kept(row) => self.0.store.jobs().stop_job(&row.id).await?,
+            JobLocation::Kept(row) => self.0.job_store.stop_job(&row.id).await?,
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl MaintenanceService {
     ) -> Result<JobLocation> {
         let found = match self.0.jobs.find(id) {
             Some(job) => Some(JobLocation::Own(job)),
-            None => self.0.store.jobs().job(id).await?.map(JobLocation::Kept),
+            None => self.0.job_store.job(id).await?.map(JobLocation::Kept),
         };
         let found = found.filter(|it| it.place().0 == &**warehouse.id());
         if found.as_ref().is_none_or(|it| it.place().1 != &*who.id) {

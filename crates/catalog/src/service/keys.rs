@@ -11,10 +11,11 @@ use iceberg::ident::Uuid;
 use node::drain::DrainHandle;
 
 use super::changes::ChangeNotifier;
+use crate::database::DatabaseClock;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::locks::KeyLocks;
 use crate::principal::ChangeCall;
-use crate::store::{CatalogStore, ChangeContext, IdempotentOutcome, NameCounters};
+use crate::store::{CatalogStore, ChangeContext, ChangeLogStore, IdempotentOutcome, NameCounters};
 
 /// Time that a key is remembered.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -28,7 +29,10 @@ const FORGET_EVERY: Duration = Duration::from_secs(300);
 pub(super) struct ChangeRunner(Arc<ChangeRunnerInner>);
 
 struct ChangeRunnerInner {
-    store: CatalogStore,
+    clock: DatabaseClock,
+    change_log: ChangeLogStore,
+    /// True if other servers may be asked the same.
+    is_shared: bool,
     /// Counters of names, which changes move.
     names: NameCounters,
     feed: Arc<ChangeNotifier>,
@@ -44,11 +48,18 @@ impl std::fmt::Debug for ChangeRunner {
 
 impl ChangeRunner {
     pub(super) fn new(
-        store: CatalogStore,
+        store: &CatalogStore,
         names: NameCounters,
         feed: Arc<ChangeNotifier>,
     ) -> ChangeRunner {
-        ChangeRunner(Arc::new(ChangeRunnerInner { store, names, feed, keys: Arc::default() }))
+        ChangeRunner(Arc::new(ChangeRunnerInner {
+            clock: store.clock(),
+            change_log: store.change_log().clone(),
+            is_shared: store.is_shared_by_servers(),
+            names,
+            feed,
+            keys: Arc::default(),
+        }))
     }
 
     /// Wakes those who follow the log after a change that was made elsewhere.
@@ -73,7 +84,7 @@ impl ChangeRunner {
         A: Future<Output = Result<T>> + Send,
         B: Future<Output = Result<T>> + Send,
     {
-        let (runner, mut context) = (self.clone(), call.context(self.0.store.now_ms()));
+        let (runner, mut context) = (self.clone(), call.context(self.0.clock.now_ms()));
         context.names = Some(self.0.names.clone());
         let changing = self.0.names.changing();
         let work = async move {
@@ -86,8 +97,8 @@ impl ChangeRunner {
             };
             let principal: Arc<str> = context.principal.as_str().into();
             let _lock = runner.0.keys.lock((principal, key)).await;
-            let store = &runner.0.store;
-            if let Some(done) = store.change_log().remembered(&context.principal, key).await? {
+            let change_log = &runner.0.change_log;
+            if let Some(done) = change_log.remembered(&context.principal, key).await? {
                 judge(done, &hash)?;
                 return again().await;
             }
@@ -99,14 +110,14 @@ impl ChangeRunner {
                 Err(error) => error,
             };
             // Another server may have carried it out meanwhile, so that this one could not.
-            if store.is_shared_by_servers()
-                && let Some(done) = store.change_log().remembered(&context.principal, key).await?
+            if runner.0.is_shared
+                && let Some(done) = change_log.remembered(&context.principal, key).await?
             {
                 judge(done, &hash)?;
                 return again().await;
             }
             if is_final(error.kind)
-                && let Err(failed) = store.change_log().remember_refusal(&context, &error).await
+                && let Err(failed) = change_log.remember_refusal(&context, &error).await
             {
                 // The refusal is right all the same; the same request is judged again.
                 let failed = &failed as &dyn std::error::Error;
@@ -139,7 +150,7 @@ impl ChangeRunner {
     /// When the store cannot be written.
     pub(super) async fn forget_keys(&self) -> Result<u64> {
         let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(CatalogError::internal)?;
-        self.0.store.change_log().forget_keys(self.0.store.now_ms().saturating_sub(lifetime)).await
+        self.0.change_log.forget_keys(self.0.clock.now_ms().saturating_sub(lifetime)).await
     }
 }
 

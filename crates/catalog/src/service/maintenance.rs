@@ -27,9 +27,13 @@ use super::plans::{PlanTarget, ScanPlanner};
 use super::relations::RelationService;
 use super::rights::RightGuard;
 use crate::cache::CachedVersion;
+use crate::database::DatabaseClock;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
-use crate::store::{CatalogStore, ChangeContext, RelationKind};
+use crate::store::{
+    CatalogStore, ChangeContext, JobStore, LocationStore, NamespaceStore, PastStore, RelationKind,
+    RelationStore,
+};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// Tables that one request may name.
@@ -78,7 +82,14 @@ pub struct MaintenanceRequest {
 pub struct MaintenanceService(pub(super) Arc<MaintenanceServiceInner>);
 
 pub(super) struct MaintenanceServiceInner {
-    pub(super) store: CatalogStore,
+    pub(super) clock: DatabaseClock,
+    /// True if other servers may have jobs in the store.
+    pub(super) is_shared: bool,
+    pub(super) job_store: JobStore,
+    location_store: LocationStore,
+    namespace_store: NamespaceStore,
+    past_store: PastStore,
+    relation_store: RelationStore,
     pub(super) rights: RightGuard,
     entries: RelationEntries,
     relations: RelationService,
@@ -96,7 +107,7 @@ impl std::fmt::Debug for MaintenanceService {
 
 impl MaintenanceService {
     pub(super) fn new(
-        store: CatalogStore,
+        store: &CatalogStore,
         rights: RightGuard,
         entries: RelationEntries,
         relations: RelationService,
@@ -104,7 +115,13 @@ impl MaintenanceService {
         changes: ChangeRunner,
     ) -> MaintenanceService {
         MaintenanceService(Arc::new(MaintenanceServiceInner {
-            store,
+            clock: store.clock(),
+            is_shared: store.is_shared_by_servers(),
+            job_store: store.jobs().clone(),
+            location_store: store.locations().clone(),
+            namespace_store: store.namespaces().clone(),
+            past_store: store.past().clone(),
+            relation_store: store.relations().clone(),
             rights,
             entries,
             relations,
@@ -150,7 +167,7 @@ impl MaintenanceService {
             id: id.clone(),
             state: JobState::Queued,
             dry_run: request.dry_run,
-            created_ms: self.0.store.now_ms(),
+            created_ms: self.0.clock.now_ms(),
             tables_total: tables.len(),
             tables_done: 0,
             snapshots: 0,
@@ -221,18 +238,18 @@ impl MaintenanceService {
         warehouse: &Warehouse,
         namespace: Option<&NamespaceIdent>,
     ) -> Result<Vec<TableIdent>> {
-        let (store, id) = (&self.0.store, warehouse.id());
+        let (inner, id) = (&self.0, warehouse.id());
         let (mut tables, mut next) = (Vec::new(), Vec::new());
         match namespace {
             Some(namespace) => next.push(namespace.clone()),
-            None => next = store.namespaces().list(id, None, None, None).await?,
+            None => next = inner.namespace_store.list(id, None, None, None).await?,
         }
         let mut seen = 0;
         while let Some(namespace) = next.pop() {
             seen += 1;
-            next.extend(store.namespaces().list(id, Some(&namespace), None, None).await?);
+            next.extend(inner.namespace_store.list(id, Some(&namespace), None, None).await?);
             let kind = RelationKind::Table;
-            for name in store.relations().list(id, &namespace, kind, None, None).await? {
+            for name in inner.relation_store.list(id, &namespace, kind, None, None).await? {
                 tables.push(TableIdent::new(namespace.clone(), &name)?);
             }
             if tables.len() > JOB_SCOPE_MAX || seen > JOB_SCOPE_MAX {
@@ -292,7 +309,7 @@ impl MaintenanceTask<'_> {
                 return Ok(());
             }
             let now_ms =
-                i64::try_from(self.service.0.store.now_ms()).map_err(CatalogError::internal)?;
+                i64::try_from(self.service.0.clock.now_ms()).map_err(CatalogError::internal)?;
             let expiry = expiry(doc, now_ms)?;
             if expiry.is_empty() {
                 return Ok(());
@@ -329,7 +346,7 @@ impl MaintenanceTask<'_> {
         if now.pointer != base.pointer {
             return Ok(false);
         }
-        let context: ChangeContext = ChangeCall::of(who).context(self.service.0.store.now_ms());
+        let context: ChangeContext = ChangeCall::of(who).context(self.service.0.clock.now_ms());
         let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
         let (doc, pointer) = table(base)?;
         let mut updates: Vec<_> =
@@ -357,8 +374,8 @@ impl MaintenanceTask<'_> {
         job: &MaintenanceJob,
     ) -> Result<Vec<String>> {
         let doc: &TableDoc = &target.doc;
-        let (base, store) = (doc.location.parse::<TableLocation>()?, &self.service.0.store);
-        if store.locations().is_shared(&doc.location, &target.relation).await? {
+        let (base, inner) = (doc.location.parse::<TableLocation>()?, &self.service.0);
+        if inner.location_store.is_shared(&doc.location, &target.relation).await? {
             job.fail(self.ident, "no files go: another table has files in its location");
             return Ok(Vec::new());
         }
@@ -401,9 +418,9 @@ impl MaintenanceTask<'_> {
         let Some((directory, current)) = pointer.location.rsplit_once('/') else { return Ok(()) };
         let (base, place) =
             (doc.location.parse::<TableLocation>()?, directory.parse::<TableLocation>()?);
-        let store = &self.service.0.store;
+        let inner = &self.service.0;
         if !place.is_below(&base)
-            || store.locations().is_shared(directory, &target.relation).await?
+            || inner.location_store.is_shared(directory, &target.relation).await?
         {
             job.fail(self.ident, "no metadata files go: they are not in a directory of its own");
             return Ok(());
@@ -412,7 +429,7 @@ impl MaintenanceTask<'_> {
         let names = self.warehouse.files().list(directory, METADATA_FILES_MAX).await?;
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
         let mut kept: HashSet<String> = logged.collect();
-        kept.extend(store.past().logged_below(directory).await?);
+        kept.extend(inner.past_store.logged_below(directory).await?);
         kept.insert(pointer.location.clone());
         let kept: HashSet<String> = kept
             .iter()
@@ -428,7 +445,7 @@ impl MaintenanceTask<'_> {
             let location = format!("{directory}/{name}");
             let is_kept =
                 location.parse::<TableLocation>().is_ok_and(|it| kept.contains(&it.to_string()));
-            if !is_kept && !store.relations().is_pointed_at(&location, "").await? {
+            if !is_kept && !inner.relation_store.is_pointed_at(&location, "").await? {
                 stale.push(location);
             }
         }

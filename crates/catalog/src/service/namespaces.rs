@@ -5,7 +5,7 @@ use std::sync::Arc;
 use iceberg::ident::NamespaceIdent;
 
 use super::dropped::{UNDROP_RETENTION, seconds};
-use super::homes::{self, LOCATION, LocationScope};
+use super::homes::{LOCATION, LocationRules, LocationScope};
 use super::keys::ChangeRunner;
 use super::managed_updates::PROTECTED;
 use super::protection::ProtectionRules;
@@ -14,7 +14,8 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
 use crate::store::{
-    CatalogStore, ChangeContext, Properties, PropertiesChange, PropertiesChanged, no_such_namespace,
+    ChangeContext, NamespaceStore, Properties, PropertiesChange, PropertiesChanged,
+    no_such_namespace,
 };
 use crate::warehouse::Warehouse;
 
@@ -29,7 +30,8 @@ pub const PROPERTIES_BYTES_MAX: usize = 1 << 20;
 pub struct NamespaceService(Arc<NamespaceServiceInner>);
 
 struct NamespaceServiceInner {
-    store: CatalogStore,
+    namespace_store: NamespaceStore,
+    locations: LocationRules,
     rights: RightGuard,
     changes: ChangeRunner,
     protection: ProtectionRules,
@@ -43,12 +45,19 @@ impl std::fmt::Debug for NamespaceService {
 
 impl NamespaceService {
     pub(super) fn new(
-        store: CatalogStore,
+        namespace_store: NamespaceStore,
+        locations: LocationRules,
         rights: RightGuard,
         changes: ChangeRunner,
         protection: ProtectionRules,
     ) -> NamespaceService {
-        NamespaceService(Arc::new(NamespaceServiceInner { store, rights, changes, protection }))
+        NamespaceService(Arc::new(NamespaceServiceInner {
+            namespace_store,
+            locations,
+            rights,
+            changes,
+            protection,
+        }))
     }
 
     /// Namespaces directly below `parent`, or those of the first level: all of them for a principal
@@ -70,8 +79,7 @@ impl NamespaceService {
             // How many of them fill a page is not known before they are seen.
             limit = None;
         }
-        let mut found =
-            self.0.store.namespaces().list(warehouse.id(), parent, after, limit).await?;
+        let mut found = self.0.namespace_store.list(warehouse.id(), parent, after, limit).await?;
         if let VisibleNames::Part { namespaces, .. } = visible {
             found.retain(|ident| namespaces.contains(ident));
         }
@@ -96,7 +104,7 @@ impl NamespaceService {
                 RightTarget::Namespace(ident),
             )?;
         }
-        properties_of(&self.0.store, warehouse, ident).await.map(drop)
+        properties_of(&self.0.namespace_store, warehouse, ident).await.map(drop)
     }
 
     /// Makes a namespace. Answers its properties.
@@ -118,7 +126,7 @@ impl NamespaceService {
             below(ident.parent().as_ref()),
         )?;
         if warehouse.has_plain_locations() && !properties.contains_key(LOCATION) {
-            let location = homes::home_of_new(&self.0.store, warehouse, ident).await?;
+            let location = self.0.locations.home_of_new(warehouse, ident).await?;
             properties.insert(LOCATION.to_owned(), location);
         }
         check(warehouse, &properties)?;
@@ -130,18 +138,18 @@ impl NamespaceService {
         let service = self.clone();
         let act = async move |context: ChangeContext| {
             if let Some(location) = properties.get(LOCATION) {
-                homes::check_home(&service.0.store, &warehouse, &scope, location).await?;
+                service.0.locations.check_home(&warehouse, &scope, location).await?;
             }
             service
                 .0
-                .store
-                .namespaces()
+                .namespace_store
                 .insert_namespace(&context, warehouse.id(), &ident, &properties)
                 .await?;
             Ok(properties)
         };
         let service = self.clone();
-        let again = async move || properties_of(&service.0.store, &again_in, &again).await;
+        let again =
+            async move || properties_of(&service.0.namespace_store, &again_in, &again).await;
         self.0.changes.run(call, act, again).await
     }
 
@@ -156,7 +164,7 @@ impl NamespaceService {
         ident: &NamespaceIdent,
     ) -> Result<Properties> {
         self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(ident))?;
-        properties_of(&self.0.store, warehouse, ident).await
+        properties_of(&self.0.namespace_store, warehouse, ident).await
     }
 
     /// Removes a namespace.
@@ -179,7 +187,7 @@ impl NamespaceService {
         let service = self.clone();
         let act = async move |context: ChangeContext| {
             service.0.protection.require_unprotected_namespace(&warehouse, &ident).await?;
-            service.0.store.namespaces().drop_namespace(&context, warehouse.id(), &ident).await?;
+            service.0.namespace_store.drop_namespace(&context, warehouse.id(), &ident).await?;
             service.0.rights.follow_moves().await;
             Ok(())
         };
@@ -225,16 +233,15 @@ impl NamespaceService {
         let act = async move |context: ChangeContext| {
             let to = updates.get(LOCATION).map(String::as_str);
             let known = match moves {
-                true => Some(
-                    homes::check_new_home(&service.0.store, &warehouse, &scope, &ident, to).await?,
-                ),
+                true => {
+                    Some(service.0.locations.check_new_home(&warehouse, &scope, &ident, to).await?)
+                }
                 false => None,
             };
             let change = PropertiesChange { removals, updates, known_location: known };
             service
                 .0
-                .store
-                .namespaces()
+                .namespace_store
                 .update_namespace(&context, warehouse.id(), &ident, change)
                 .await
         };
@@ -267,11 +274,11 @@ impl NamespaceService {
 /// # Errors
 /// `NoSuchNamespace`.
 pub(super) async fn properties_of(
-    store: &CatalogStore,
+    namespace_store: &NamespaceStore,
     warehouse: &Warehouse,
     ident: &NamespaceIdent,
 ) -> Result<Properties> {
-    let found = store.namespaces().namespace(warehouse.id(), ident).await?;
+    let found = namespace_store.namespace(warehouse.id(), ident).await?;
     found.ok_or_else(|| no_such_namespace(ident))
 }
 

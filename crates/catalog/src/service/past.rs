@@ -20,7 +20,7 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{
-    CatalogStore, MetadataPointer, PastAndPresent, PastRelation, RelationKind, TimelineMoment,
+    MetadataPointer, PastAndPresent, PastRelation, PastStore, RelationKind, TimelineMoment,
 };
 use crate::warehouse::Warehouse;
 
@@ -56,7 +56,7 @@ impl PageRequest {
 
 /// The catalog at moments of the past, with the limit of documents of then that are read at a time.
 pub struct CatalogHistory {
-    store: CatalogStore,
+    past_store: PastStore,
     rights: RightGuard,
     entries: RelationEntries,
     readers: Semaphore,
@@ -70,11 +70,11 @@ impl std::fmt::Debug for CatalogHistory {
 
 impl CatalogHistory {
     pub(super) fn new(
-        store: CatalogStore,
+        past_store: PastStore,
         rights: RightGuard,
         entries: RelationEntries,
     ) -> CatalogHistory {
-        CatalogHistory { store, rights, entries, readers: Semaphore::new(READS_MAX) }
+        CatalogHistory { past_store, rights, entries, readers: Semaphore::new(READS_MAX) }
     }
 
     /// Namespaces that were directly below `parent`, or of the first level.
@@ -92,7 +92,7 @@ impl CatalogHistory {
     ) -> Result<ListPage<NamespaceIdent>> {
         let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
         self.rights.allow(who, warehouse, AccessRight::Read, object)?;
-        let (found, kept) = self.store.past().namespaces_at(warehouse.id(), parent, moment).await?;
+        let (found, kept) = self.past_store.namespaces_at(warehouse.id(), parent, moment).await?;
         if parent.is_some() {
             self.allow_kept(who, warehouse, kept.as_ref())?;
         }
@@ -114,9 +114,8 @@ impl CatalogHistory {
         page: &PageRequest,
     ) -> Result<ListPage<TableIdent>> {
         self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
-        let store = &self.store;
         let (names, kept) =
-            store.past().relations_at(warehouse.id(), namespace, kind, moment).await?;
+            self.past_store.relations_at(warehouse.id(), namespace, kind, moment).await?;
         self.allow_kept(who, warehouse, kept.as_ref())?;
         let names = page.part(names, String::clone)?;
         let named = |name: String| TableIdent { namespace: namespace.clone(), name: name.into() };
@@ -151,7 +150,7 @@ impl CatalogHistory {
         moment: TimelineMoment,
     ) -> Result<AsOf> {
         self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        let then = self.store.past().relation_at(warehouse.id(), kind, ident, moment).await?;
+        let then = self.past_store.relation_at(warehouse.id(), kind, ident, moment).await?;
         self.allow_then(who, warehouse, ident, &then)?;
         let PastAndPresent { past, today, is_current, .. } = then;
         if is_current && let Some(today) = &today {

@@ -20,7 +20,7 @@ use super::settings::CatalogSettings;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
-use crate::store::{CatalogStore, RelationKind};
+use crate::store::{LocationStore, RelationKind};
 use crate::warehouse::{TableLocation as Location, Warehouse};
 
 /// Time that a plan is kept after it was asked for.
@@ -232,7 +232,7 @@ pub(super) struct PlanTarget {
 pub struct ScanPlanner(Arc<ScanPlannerInner>);
 
 struct ScanPlannerInner {
-    store: CatalogStore,
+    location_store: LocationStore,
     rights: RightGuard,
     entries: RelationEntries,
     settings: Arc<CatalogSettings>,
@@ -247,13 +247,13 @@ impl std::fmt::Debug for ScanPlanner {
 
 impl ScanPlanner {
     pub(super) fn new(
-        store: CatalogStore,
+        location_store: LocationStore,
         rights: RightGuard,
         entries: RelationEntries,
         settings: Arc<CatalogSettings>,
     ) -> ScanPlanner {
         ScanPlanner(Arc::new(ScanPlannerInner {
-            store,
+            location_store,
             rights,
             entries,
             settings,
@@ -483,7 +483,7 @@ impl ScanPlanner {
                 let message = "the table's manifests are in too many places outside of it";
                 return Err(CatalogError::new(ErrorReason::Validation, message));
             }
-            if self.0.store.locations().is_shared(directory, &target.relation).await? {
+            if self.0.location_store.is_shared(directory, &target.relation).await? {
                 let excerpt: String = path.chars().take(200).collect();
                 let message =
                     format!("the manifest `{excerpt}` is within another table's location");

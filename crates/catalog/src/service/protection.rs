@@ -13,7 +13,10 @@ use super::managed_updates::PROTECTED;
 use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
-use crate::store::{CatalogStore, RelationKind, RuleSubject, no_such_namespace};
+use crate::store::{
+    CatalogStore, NamespaceStore, RelationKind, RelationStore, RuleStore, RuleSubject,
+    no_such_namespace,
+};
 use crate::warehouse::Warehouse;
 
 /// By what something is protected.
@@ -58,7 +61,9 @@ fn says(properties: &DocProperties) -> bool {
 /// Tells what is protected from being dropped, and changes that.
 #[derive(Clone)]
 pub struct ProtectionRules {
-    store: CatalogStore,
+    namespace_store: NamespaceStore,
+    relation_store: RelationStore,
+    rule_store: RuleStore,
     rights: RightGuard,
     entries: RelationEntries,
 }
@@ -71,11 +76,17 @@ impl std::fmt::Debug for ProtectionRules {
 
 impl ProtectionRules {
     pub(super) fn new(
-        store: CatalogStore,
+        store: &CatalogStore,
         rights: RightGuard,
         entries: RelationEntries,
     ) -> ProtectionRules {
-        ProtectionRules { store, rights, entries }
+        ProtectionRules {
+            namespace_store: store.namespaces().clone(),
+            relation_store: store.relations().clone(),
+            rule_store: store.rules().clone(),
+            rights,
+            entries,
+        }
     }
 
     /// Refuses a table or view that is protected. One that is not there is not.
@@ -106,12 +117,11 @@ impl ProtectionRules {
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<Option<(String, ProtectionLevel)>> {
-        let store = &self.store;
-        let Some(found) = store.relations().pointer(warehouse.id(), ident).await? else {
+        let Some(found) = self.relation_store.pointer(warehouse.id(), ident).await? else {
             return Ok(None);
         };
         let by_flag =
-            store.rules().is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
+            self.rule_store.is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
         // A document that cannot be read any more says nothing.
         let entry = self.entries.entry(warehouse, found.kind, ident).await.ok();
         let by_property = entry.is_some_and(|entry| match (entry.table(), entry.view()) {
@@ -127,12 +137,11 @@ impl ProtectionRules {
         warehouse: &Warehouse,
         ident: &NamespaceIdent,
     ) -> Result<Option<ProtectionLevel>> {
-        let store = &self.store;
-        let Some(properties) = store.namespaces().namespace(warehouse.id(), ident).await? else {
+        let Some(properties) = self.namespace_store.namespace(warehouse.id(), ident).await? else {
             return Ok(None);
         };
         let by_flag =
-            store.rules().is_protected(warehouse.id(), RuleSubject::Namespace(ident)).await?;
+            self.rule_store.is_protected(warehouse.id(), RuleSubject::Namespace(ident)).await?;
         let by_property = properties.get(PROTECTED).is_some_and(|it| is_true(it));
         Ok(Some(ProtectionLevel { by_flag, by_property }))
     }
@@ -175,7 +184,7 @@ impl ProtectionRules {
         ident: Option<&TableIdent>,
         is_protected: bool,
     ) -> Result<ProtectionLevel> {
-        let (service, store) = (self, &self.store);
+        let (service, rules) = (self, &self.rule_store);
         let Some(ident) = ident else {
             service.rights.allow(
                 call.who,
@@ -185,10 +194,7 @@ impl ProtectionRules {
             )?;
             let found = service.protection_of_namespace(warehouse, namespace).await?;
             let found = found.ok_or_else(|| no_such_namespace(namespace))?;
-            store
-                .rules()
-                .protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected)
-                .await?;
+            rules.protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected).await?;
             return Ok(ProtectionLevel { by_flag: is_protected, ..found });
         };
         service.rights.allow(
@@ -201,7 +207,7 @@ impl ProtectionRules {
         let _lock = service.entries.lock(warehouse, ident).await;
         let found = service.protection_of(warehouse, ident).await?;
         let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;
-        store.rules().protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;
+        rules.protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;
         Ok(ProtectionLevel { by_flag: is_protected, ..found })
     }
 }

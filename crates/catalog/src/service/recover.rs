@@ -39,9 +39,8 @@ impl Catalog {
         for warehouse in warehouses {
             let mut after = String::new();
             loop {
-                let store = &self.0.store;
                 let step =
-                    store.relations().recent(warehouse.id(), window_ms, &after, STEP).await?;
+                    self.0.relation_store.recent(warehouse.id(), window_ms, &after, STEP).await?;
                 for relation in &step {
                     all.looked_at += 1;
                     all.written += u64::from(rewrite(&warehouse, relation).await?);

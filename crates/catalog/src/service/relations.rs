@@ -10,14 +10,19 @@ use super::documents::{self, RelationDocument};
 use super::dropped::DroppedRelations;
 use super::entries::RelationEntries;
 use super::homes;
+use super::homes::LocationRules;
 use super::keys::ChangeRunner;
 use super::protection::ProtectionRules;
 use super::rights::RightGuard;
 use crate::cache::CachedVersion;
+use crate::database::DatabaseClock;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
-use crate::store::{CatalogStore, ChangeContext, LogAction, RelationKind};
+use crate::store::{
+    CatalogStore, ChangeContext, ChangeLogStore, DroppedStore, LogAction, NamespaceStore,
+    RelationKind, RelationStore,
+};
 use crate::warehouse::Warehouse;
 
 /// A change of the relation behind a name, whose lock is held.
@@ -33,7 +38,12 @@ pub(super) struct RelationChange {
 pub struct RelationService(pub(super) Arc<RelationServiceInner>);
 
 pub(super) struct RelationServiceInner {
-    pub(super) store: CatalogStore,
+    pub(super) clock: DatabaseClock,
+    pub(super) change_log: ChangeLogStore,
+    pub(super) dropped_store: DroppedStore,
+    pub(super) namespace_store: NamespaceStore,
+    pub(super) relation_store: RelationStore,
+    pub(super) locations: LocationRules,
     pub(super) rights: RightGuard,
     pub(super) entries: RelationEntries,
     pub(super) changes: ChangeRunner,
@@ -59,7 +69,8 @@ impl RelationService {
     }
 
     pub(super) fn new(
-        store: CatalogStore,
+        store: &CatalogStore,
+        locations: LocationRules,
         rights: RightGuard,
         entries: RelationEntries,
         changes: ChangeRunner,
@@ -67,7 +78,12 @@ impl RelationService {
         dropped: DroppedRelations,
     ) -> RelationService {
         RelationService(Arc::new(RelationServiceInner {
-            store,
+            clock: store.clock(),
+            change_log: store.change_log().clone(),
+            dropped_store: store.dropped_relations().clone(),
+            namespace_store: store.namespaces().clone(),
+            relation_store: store.relations().clone(),
+            locations,
             rights,
             entries,
             changes,
@@ -120,9 +136,8 @@ impl RelationService {
             // How many of them fill a page is not known before they are seen.
             limit = None;
         }
-        let store = &self.0.store;
         let mut names =
-            store.relations().list(warehouse.id(), namespace, kind, after, limit).await?;
+            self.0.relation_store.list(warehouse.id(), namespace, kind, after, limit).await?;
         if let VisibleNames::Part { relations, .. } = visible {
             names.retain(|name| relations.contains(name.as_str()));
         }
@@ -200,9 +215,11 @@ impl RelationService {
                 locks.push(relations.0.entries.lock(&warehouse, name).await);
             }
             relations.0.protection.require_unprotected(&warehouse, kind, &from).await?;
-            let store = &relations.0.store;
-            let renamed =
-                store.relations().rename_relation(&context, warehouse.id(), kind, &from, &to).await;
+            let renamed = relations
+                .0
+                .relation_store
+                .rename_relation(&context, warehouse.id(), kind, &from, &to)
+                .await;
             relations.0.entries.forget(&warehouse, &from);
             relations.0.entries.forget(&warehouse, &to);
             relations.0.rights.follow_moves().await;
@@ -218,7 +235,7 @@ impl RelationService {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<()> {
-        match self.0.store.relations().pointer(warehouse.id(), ident).await? {
+        match self.0.relation_store.pointer(warehouse.id(), ident).await? {
             Some(found) => Err(kind.exists(found.kind, ident)),
             None => Ok(()),
         }
@@ -233,14 +250,13 @@ impl RelationService {
         doc: &D,
         act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
-        homes::check_apart(&self.0.store, context, doc.location(), "").await?;
+        self.0.locations.check_apart(context, doc.location(), "").await?;
         homes::check_paths(context, warehouse, doc.location(), doc.properties(), None)?;
         let written = documents::write(warehouse, doc, None).await?;
         let new = written.new_relation(ident, act);
         match self
             .0
-            .store
-            .relations()
+            .relation_store
             .insert_relation(context, warehouse.id(), new)
             .await
             .map_err(certain)

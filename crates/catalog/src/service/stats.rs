@@ -235,7 +235,7 @@ impl Catalog {
             let (most, weight) = (STATS_MANIFESTS_MAX, STATS_WEIGHT_MAX);
             figures = target.reader.figures(&manifests, figures, most, weight).await?;
         }
-        let now_ms = i64::try_from(self.0.store.now_ms()).map_err(CatalogError::internal)?;
+        let now_ms = i64::try_from(self.0.clock.now_ms()).map_err(CatalogError::internal)?;
         let view = HealthView { doc, figures, ident, now_ms, target_bytes, small_below, count };
         Ok(view.health(snapshot.map(|it| (it.id, it.timestamp_ms))))
     }

@@ -149,20 +149,19 @@ impl RelationService {
         overwrite: bool,
         scope: &LocationScope,
     ) -> Result<Arc<CachedVersion>> {
-        properties_of(&self.0.store, warehouse, &ident.namespace).await?;
-        let found = self.0.store.relations().pointer(warehouse.id(), ident).await?;
+        properties_of(&self.0.namespace_store, warehouse, &ident.namespace).await?;
+        let found = self.0.relation_store.pointer(warehouse.id(), ident).await?;
         if let Some(found) = &found
             && (!overwrite || found.kind != RelationKind::Table)
         {
             return Err(RelationKind::Table.exists(found.kind, ident));
         }
         // Who registers the very file that a table of this name was dropped with brings it back.
-        let dropped =
-            self.0.store.dropped_relations().dropped_at(warehouse.id(), &location).await?;
+        let dropped = self.0.dropped_store.dropped_at(warehouse.id(), &location).await?;
         let mut dropped =
             dropped.filter(|it| found.is_none() && it.ident == *ident && !it.is_purging);
         if let Some(it) = &dropped {
-            let made = self.0.store.namespaces().made_up(warehouse.id(), &ident.namespace).await?;
+            let made = self.0.namespace_store.made_up(warehouse.id(), &ident.namespace).await?;
             if !scope.has(kept_in(&made, it.dropped_ms)) {
                 dropped = None;
             }
@@ -172,17 +171,17 @@ impl RelationService {
             None => (String::new(), None),
         };
         let file = ChosenLocation { field: "metadata-location", location: &location, own };
-        homes::check_scope(&self.0.store, warehouse, scope, file).await?;
+        self.0.locations.check_scope(warehouse, scope, file).await?;
         let document = documents::read(warehouse, &location).await?;
         let doc = TableDoc::parse(document.clone())?;
         check_registered(&doc)?;
         let chosen = ChosenLocation { field: "location", location: &doc.location, own };
-        homes::check_scope(&self.0.store, warehouse, scope, chosen).await?;
+        self.0.locations.check_scope(warehouse, scope, chosen).await?;
         if overwrite {
             self.0.protection.require_unprotected(warehouse, RelationKind::Table, ident).await?;
         }
-        homes::check_apart(&self.0.store, context, &doc.location, &own_id).await?;
-        homes::check_apart(&self.0.store, context, &location, &own_id).await?;
+        self.0.locations.check_apart(context, &doc.location, &own_id).await?;
+        self.0.locations.check_apart(context, &location, &own_id).await?;
         homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
         let written = WrittenDocument { doc, document, location };
         let act = LogAction::RegisterTable;
@@ -194,8 +193,7 @@ impl RelationService {
             Ok(base) => {
                 let swaps = vec![written.swap(ident, table(&base)?.1, act)];
                 self.0
-                    .store
-                    .relations()
+                    .relation_store
                     .swap(context, warehouse.id(), swaps, Vec::new())
                     .await?
                     .swapped
@@ -203,15 +201,12 @@ impl RelationService {
             }
             Err(error) if error.kind == ErrorReason::NoSuchTable => {
                 let new = written.new_relation(ident, act);
-                let (store, id) = (&self.0.store, warehouse.id());
+                let (inner, id) = (&self.0, warehouse.id());
                 let made = match &dropped {
                     Some(it) => {
-                        store
-                            .dropped_relations()
-                            .register_dropped(context, id, new, &it.pointer.id)
-                            .await
+                        inner.dropped_store.register_dropped(context, id, new, &it.pointer.id).await
                     }
-                    None => store.relations().insert_relation(context, id, new).await,
+                    None => inner.relation_store.insert_relation(context, id, new).await,
                 };
                 let made = made?;
                 if dropped.is_some() {

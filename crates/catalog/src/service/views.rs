@@ -55,11 +55,11 @@ impl RelationService {
         let act = async move |it: RelationChange| {
             let RelationChange { relations, warehouse, ident, context } = &it;
             let uuid = Uuid::v4()?;
-            let location = homes::new_location(&relations.0.store, warehouse, ident, uuid).await?;
+            let location = relations.0.locations.new_location(warehouse, ident, uuid).await?;
             relations.require_free(warehouse, RelationKind::View, ident).await?;
             if let Some(location) = &request.location {
                 let chosen = ChosenLocation::anew("location", location);
-                homes::check_scope(&relations.0.store, warehouse, &scope, chosen).await?;
+                relations.0.locations.check_scope(warehouse, &scope, chosen).await?;
             }
             let location = request.location.as_deref().unwrap_or(&location);
             let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
@@ -124,10 +124,7 @@ impl RelationService {
         let (base, written) = match prepared {
             Ok((base, Some(written))) => (base, written),
             Ok((base, None)) => {
-                return (
-                    self.0.store.change_log().remember_done(context).await.map(|()| base),
-                    false,
-                );
+                return (self.0.change_log.remember_done(context).await.map(|()| base), false);
             }
             Err(error) => return (Err(error), false),
         };
@@ -136,7 +133,7 @@ impl RelationService {
         };
         let swap = written.swap(ident, expected, LogAction::UpdateView);
         let moved =
-            self.0.store.relations().swap(context, warehouse.id(), vec![swap], Vec::new()).await;
+            self.0.relation_store.swap(context, warehouse.id(), vec![swap], Vec::new()).await;
         match moved.map_err(certain) {
             Ok(mut done) => {
                 let pointer = done.swapped.pop();
@@ -176,8 +173,8 @@ impl RelationService {
         {
             let (location, own) = (&*next.location, Some(&*doc.location));
             let chosen = ChosenLocation { field: "location", location, own };
-            homes::check_scope(&self.0.store, warehouse, scope, chosen).await?;
-            homes::check_apart(&self.0.store, context, location, &pointer.id).await?;
+            self.0.locations.check_scope(warehouse, scope, chosen).await?;
+            self.0.locations.check_apart(context, location, &pointer.id).await?;
         }
         homes::check_paths(
             context,
@@ -244,22 +241,22 @@ impl RelationService {
         let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
             let RelationChange { relations, warehouse, ident, context } = &it;
-            properties_of(&relations.0.store, warehouse, &ident.namespace).await?;
+            properties_of(&relations.0.namespace_store, warehouse, &ident.namespace).await?;
             relations.require_free(warehouse, RelationKind::View, ident).await?;
             let file = ChosenLocation::anew("metadata-location", &metadata_location);
-            homes::check_scope(&relations.0.store, warehouse, &scope, file).await?;
+            relations.0.locations.check_scope(warehouse, &scope, file).await?;
             let document = documents::read(warehouse, &metadata_location).await?;
             let doc = ViewDoc::parse(document.clone())?;
             let chosen = ChosenLocation::anew("location", &doc.location);
-            homes::check_scope(&relations.0.store, warehouse, &scope, chosen).await?;
+            relations.0.locations.check_scope(warehouse, &scope, chosen).await?;
             for location in [&doc.location, &metadata_location] {
-                homes::check_apart(&relations.0.store, context, location, "").await?;
+                relations.0.locations.check_apart(context, location, "").await?;
             }
             homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
             let written = WrittenDocument { doc, document, location: metadata_location };
             let new = written.new_relation(ident, LogAction::RegisterView);
             let made =
-                relations.0.store.relations().insert_relation(context, warehouse.id(), new).await;
+                relations.0.relation_store.insert_relation(context, warehouse.id(), new).await;
             if made.is_err() {
                 relations.0.entries.forget(warehouse, ident);
             }

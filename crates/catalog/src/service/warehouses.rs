@@ -22,7 +22,8 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::StorageSettings;
 use crate::store::{
-    CatalogStore, Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse,
+    CatalogStore, Properties, StorageRow, WarehouseCounts, WarehouseRow, WarehouseStore,
+    no_such_warehouse,
 };
 use crate::warehouse::{TableLocation, Warehouse, WarehouseSpec, WarehouseStatus};
 
@@ -42,7 +43,9 @@ const RESERVED: [&str; 8] =
 pub struct WarehouseDirectory(Arc<WarehouseDirectoryInner>);
 
 struct WarehouseDirectoryInner {
-    store: CatalogStore,
+    warehouse_store: WarehouseStore,
+    /// True if other servers may change warehouses.
+    is_shared: bool,
     rights: RightGuard,
     settings: Arc<CatalogSettings>,
     loaded: RwLock<LoadedWarehouse>,
@@ -148,12 +151,13 @@ impl WarehouseDirectory {
     /// # Errors
     /// When the store cannot be read, or the configured warehouse cannot be.
     pub(super) async fn open(
-        store: CatalogStore,
+        store: &CatalogStore,
         rights: RightGuard,
         settings: Arc<CatalogSettings>,
     ) -> Result<WarehouseDirectory> {
         let directory = WarehouseDirectory(Arc::new(WarehouseDirectoryInner {
-            store,
+            warehouse_store: store.warehouses().clone(),
+            is_shared: store.is_shared_by_servers(),
             rights,
             settings,
             loaded: RwLock::default(),
@@ -203,7 +207,7 @@ impl WarehouseDirectory {
     /// When the store cannot be read.
     pub async fn seek(&self, name: &str) -> Result<()> {
         let is_known = self.0.loaded.read().by_name.contains_key(name);
-        if is_known || !self.0.store.is_shared_by_servers() {
+        if is_known || !self.0.is_shared {
             return Ok(());
         }
         Box::pin(self.reload()).await
@@ -211,7 +215,7 @@ impl WarehouseDirectory {
 
     /// Takes over what was changed by other servers, within [`WAREHOUSES_INTERVAL`]. Never ends.
     pub(super) async fn keep_up(&self) {
-        if !self.0.store.is_shared_by_servers() {
+        if !self.0.is_shared {
             // Nobody else changes anything.
             return std::future::pending().await;
         }
@@ -241,7 +245,7 @@ impl WarehouseDirectory {
 
     /// Takes over what was changed up to at most `age_max` ago.
     async fn follow(&self, age_max: Duration) -> Result<()> {
-        let version = self.0.store.warehouses().warehouses_version(age_max).await?;
+        let version = self.0.warehouse_store.warehouses_version(age_max).await?;
         if version == self.0.loaded.read().version {
             return Ok(());
         }
@@ -251,8 +255,8 @@ impl WarehouseDirectory {
     async fn load(&self) -> Result<()> {
         let _lock = self.0.loading.lock().await;
         // The version first: what is changed in between is read again.
-        let version = self.0.store.warehouses().warehouses_version(Duration::ZERO).await?;
-        let rows = self.0.store.warehouses().list().await?;
+        let version = self.0.warehouse_store.warehouses_version(Duration::ZERO).await?;
+        let rows = self.0.warehouse_store.list().await?;
         let mut by_name = BTreeMap::new();
         for row in rows {
             let known = self.0.loaded.read().by_name.get(&*row.name).cloned();
@@ -277,7 +281,7 @@ impl WarehouseDirectory {
         // What it says of itself is better than that it cannot be opened.
         Warehouse::new(spec(&row, settings)?)?;
         let own = self.configured_places()?;
-        for other in self.0.store.warehouses().list().await? {
+        for other in self.0.warehouse_store.list().await? {
             let is_made = other.storage.as_ref().is_some_and(|it| it.is_made);
             let theirs = if is_made { other.places()? } else { Vec::new() };
             if own.iter().any(|one| theirs.iter().any(|it| one.overlaps(it))) {
@@ -323,7 +327,7 @@ impl WarehouseDirectory {
     pub async fn show(&self, who: &CatalogPrincipal, name: &str) -> Result<WarehouseRecord> {
         let known = self.require_known(name)?;
         self.may_see(who, &known)?;
-        let counts = self.0.store.warehouses().warehouse_counts(&known.row.id).await?;
+        let counts = self.0.warehouse_store.warehouse_counts(&known.row.id).await?;
         Ok(self.record(&known.row, Some(counts)))
     }
 
@@ -359,7 +363,7 @@ impl WarehouseDirectory {
             let message = format!("`name`: no warehouse can be called `{name}`");
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
-        let (id, now_ms) = (self.0.store.warehouses().new_warehouse_id(), clock::wall_ms());
+        let (id, now_ms) = (self.0.warehouse_store.new_warehouse_id(), clock::wall_ms());
         let secret = credentials.map(|key| self.seal(&id, &key)).transpose()?;
         let root = root.trim_end_matches('/').to_owned();
         let storage_row = StorageRow {
@@ -373,7 +377,7 @@ impl WarehouseDirectory {
         let row = WarehouseRow { id, name, root, created_ms: now_ms, storage: Some(storage_row) };
         self.check_row(&row)?;
         let taken = self.configured_places()?;
-        self.0.store.warehouses().insert_warehouse(row.clone(), taken, properties).await?;
+        self.0.warehouse_store.insert_warehouse(row.clone(), taken, properties).await?;
         self.load().await?;
         Ok(self.record(&row, Some(WarehouseCounts::default())))
     }
@@ -435,7 +439,7 @@ impl WarehouseDirectory {
             self.check_row(&row)?;
         }
         let taken = self.configured_places()?;
-        self.0.store.warehouses().update_warehouse(row.clone(), expected_ms, taken, entity).await?;
+        self.0.warehouse_store.update_warehouse(row.clone(), expected_ms, taken, entity).await?;
         self.load().await?;
         Ok(self.record(&row, None))
     }
@@ -460,7 +464,7 @@ impl WarehouseDirectory {
             let message = "the warehouse is protected; `force=true` removes it all the same";
             return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
-        self.0.store.warehouses().delete_warehouse(&row.id, &row.name).await?;
+        self.0.warehouse_store.delete_warehouse(&row.id, &row.name).await?;
         self.0.rights.follow_moves().await;
         self.load().await
     }

@@ -1,14 +1,18 @@
 //! Tables and views that were dropped and can come back: each is moved to a table of its own, with
 //! the time until which it stays.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use iceberg::ident::{NamespaceIdent, TableIdent};
+use node::clock::IdGenerator;
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{CatalogStore, ms};
 use super::log::{self, ChangeContext, LogAction, LogRecord};
+use super::queries::ms;
 use super::relations::{self, MetadataPointer, NewRelation, RelationKind};
 use super::{namespaces, places, rights};
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most dropped relations of one answer of the store.
@@ -71,16 +75,19 @@ fn all(rows: &[SqlRow]) -> Stored<Vec<DroppedRelation>> {
 }
 
 /// Tables and views that were dropped and can come back, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct DroppedStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct DroppedStore {
+    pub(super) database: CatalogDatabase,
+    pub(super) ids: Arc<IdGenerator>,
+}
 
-impl DroppedStore<'_> {
+impl DroppedStore {
     /// Takes a table or a view away and keeps what it was. Answers what it was.
     ///
     /// # Errors
     /// `NoSuchTable` or `NoSuchView`.
-    pub async fn set_aside(
-        self,
+    pub(crate) async fn set_aside(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
@@ -89,7 +96,7 @@ impl DroppedStore<'_> {
         keep: DropMode,
     ) -> Result<MetadataPointer> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.0.store().transact("catalog.set_aside", move |it| {
+        let written = self.database.transact("catalog.set_aside", move |it| {
             let found = relations::require(it, &warehouse, kind, &ident)?;
             let sql = "INSERT INTO catalog_dropped (id, warehouse, namespace, name, kind, uuid, \
                 base, version, location, document, created_ms, dropped_ms, until_ms, purge, \
@@ -119,8 +126,8 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn dropped(
-        self,
+    pub(crate) async fn dropped(
+        &self,
         warehouse: &str,
         namespace: Option<&NamespaceIdent>,
         after: &str,
@@ -139,7 +146,7 @@ impl DroppedStore<'_> {
             "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 AND id > $2 {within} \
              ORDER BY id LIMIT $3"
         );
-        let read = self.0.store().read("catalog.dropped", move |it| {
+        let read = self.database.read("catalog.dropped", move |it| {
             let rows = it.query(&sql, &parameters)?;
             all(&rows)
         });
@@ -151,9 +158,13 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn dropped_as(self, warehouse: &str, name: &str) -> Result<Vec<DroppedRelation>> {
+    pub(crate) async fn dropped_as(
+        &self,
+        warehouse: &str,
+        name: &str,
+    ) -> Result<Vec<DroppedRelation>> {
         let parameters = [SqlValue::from(warehouse), SqlValue::from(name)];
-        let read = self.0.store().read("catalog.dropped_as", move |it| {
+        let read = self.database.read("catalog.dropped_as", move |it| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 \
                  AND (id = $2 OR uuid = $2) ORDER BY dropped_ms DESC, id DESC LIMIT 2"
@@ -168,13 +179,13 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn dropped_at(
-        self,
+    pub(crate) async fn dropped_at(
+        &self,
         warehouse: &str,
         location: &str,
     ) -> Result<Option<DroppedRelation>> {
         let parameters = [SqlValue::from(warehouse), SqlValue::from(location)];
-        let read = self.0.store().read("catalog.dropped_at", move |it| {
+        let read = self.database.read("catalog.dropped_at", move |it| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 AND location = $2 \
                  ORDER BY dropped_ms DESC LIMIT 1"
@@ -188,9 +199,9 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn dropped_document(self, id: &str) -> Result<Option<Bytes>> {
+    pub(crate) async fn dropped_document(&self, id: &str) -> Result<Option<Bytes>> {
         let parameters = [SqlValue::from(id)];
-        let read = self.0.store().read("catalog.dropped_document", move |it| {
+        let read = self.database.read("catalog.dropped_document", move |it| {
             let sql = "SELECT document FROM catalog_dropped WHERE id = $1";
             let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
             Ok(row.get::<Option<Vec<u8>>>(0)?.map(Bytes::from))
@@ -202,8 +213,8 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// `NotFound` when it is not kept any more, `NoSuchNamespace`, `AlreadyExists`.
-    pub async fn undrop(
-        self,
+    pub(crate) async fn undrop(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         id: &str,
@@ -211,7 +222,7 @@ impl DroppedStore<'_> {
     ) -> Result<MetadataPointer> {
         let (context, warehouse, id) = (context.clone(), warehouse.to_owned(), id.to_owned());
         let ident = ident.clone();
-        let written = self.0.store().transact("catalog.undrop", move |it| {
+        let written = self.database.transact("catalog.undrop", move |it| {
             let gone = || SqlStoreError::refuse(no_such_dropped(&id));
             let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
             let row = it.query_one(&sql, &[SqlValue::from(&id)])?.ok_or_else(gone)?;
@@ -263,8 +274,8 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn undropped(
-        self,
+    pub(crate) async fn undropped(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
     ) -> Result<Option<(TableIdent, RelationKind, String)>> {
@@ -276,7 +287,7 @@ impl DroppedStore<'_> {
             LogAction::UndropTable.name().into(),
             LogAction::UndropView.name().into(),
         ];
-        let read = self.0.store().read("catalog.undropped", move |it| {
+        let read = self.database.read("catalog.undropped", move |it| {
             let sql = "SELECT act, namespace, name, relation FROM catalog_log \
                 WHERE principal = $1 AND key = $2 AND warehouse = $3 AND act IN ($4, $5) \
                 ORDER BY seq DESC LIMIT 1";
@@ -298,14 +309,14 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn take_expired(
-        self,
+    pub(crate) async fn take_expired(
+        &self,
         now_ms: u64,
         lease_ms: u64,
         limit: usize,
     ) -> Result<Vec<(String, DroppedRelation)>> {
         let limit = i64::try_from(limit.min(DROPPED_MAX)).map_err(CatalogError::internal)?;
-        let written = self.0.store().transact("catalog.take_expired", move |it| {
+        let written = self.database.transact("catalog.take_expired", move |it| {
             let sql = format!(
                 "SELECT {COLUMNS}, warehouse FROM catalog_dropped \
                  WHERE until_ms <= $1 AND purging_ms < $2 ORDER BY until_ms, id LIMIT $3"
@@ -328,9 +339,9 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// `NotFound` when it is not kept any more.
-    pub async fn take_dropped(self, id: &str, now_ms: u64) -> Result<()> {
+    pub(crate) async fn take_dropped(&self, id: &str, now_ms: u64) -> Result<()> {
         let id = id.to_owned();
-        let written = self.0.store().transact_idempotent("catalog.take_dropped", move |it| {
+        let written = self.database.transact_idempotent("catalog.take_dropped", move |it| {
             let sql = "UPDATE catalog_dropped SET until_ms = $2, \
                     purge = CASE WHEN purge = 0 THEN 1 ELSE purge END \
                     WHERE id = $1 AND (until_ms > $2 OR purge = 0)";
@@ -347,11 +358,10 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn renew_dropped(self, id: &str, now_ms: u64) -> Result<()> {
+    pub(crate) async fn renew_dropped(&self, id: &str, now_ms: u64) -> Result<()> {
         let id = id.to_owned();
         let written = self
-            .0
-            .store()
+            .database
             .transact_idempotent("catalog.renew_dropped", move |it| mark(it, &id, now_ms));
         written.await.map(drop)
     }
@@ -361,9 +371,9 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn begin_purge(self, id: &str) -> Result<bool> {
+    pub(crate) async fn begin_purge(&self, id: &str) -> Result<bool> {
         let id = id.to_owned();
-        let written = self.0.store().transact_idempotent("catalog.begin_purge", move |it| {
+        let written = self.database.transact_idempotent("catalog.begin_purge", move |it| {
             let sql = "UPDATE catalog_dropped SET purge = $2 WHERE id = $1 AND purging_ms > 0";
             Ok(it.execute(sql, &[SqlValue::from(&id), SqlValue::Int(PURGE_BEGUN)])? > 0)
         });
@@ -376,8 +386,8 @@ impl DroppedStore<'_> {
     /// # Errors
     /// `CommitFailed` when it is being purged or came back meanwhile; those of
     /// [`RelationStore::insert_relation`](super::RelationStore::insert_relation).
-    pub async fn register_dropped(
-        self,
+    pub(crate) async fn register_dropped(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         new: NewRelation,
@@ -385,8 +395,8 @@ impl DroppedStore<'_> {
     ) -> Result<MetadataPointer> {
         let (context, warehouse, dropped) =
             (context.clone(), warehouse.to_owned(), dropped.to_owned());
-        let id = self.0.ids.next("tb_");
-        let written = self.0.store().transact("catalog.register_dropped", move |it| {
+        let id = self.ids.next("tb_");
+        let written = self.database.transact("catalog.register_dropped", move |it| {
             let sql = "DELETE FROM catalog_dropped WHERE id = $1 AND purging_ms = 0";
             if it.execute(sql, &[SqlValue::from(&dropped)])? == 0 {
                 let message = format!(
@@ -412,14 +422,14 @@ impl DroppedStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written. That it is forgotten already is as good.
-    pub async fn forget_dropped(
-        self,
+    pub(crate) async fn forget_dropped(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         one: &DroppedRelation,
     ) -> Result<()> {
         let (context, warehouse, one) = (context.clone(), warehouse.to_owned(), one.clone());
-        let written = self.0.store().transact("catalog.forget_dropped", move |it| {
+        let written = self.database.transact("catalog.forget_dropped", move |it| {
             let MetadataPointer { id, kind, version, location, .. } = &one.pointer;
             let sql = "DELETE FROM catalog_dropped WHERE id = $1";
             if it.execute(sql, &[SqlValue::from(id)])? == 0 {

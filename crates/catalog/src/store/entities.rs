@@ -3,8 +3,8 @@
 
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{broken, ms};
 use super::namespaces::Properties;
+use super::queries::{broken, ms};
 use crate::error::{CatalogError, ErrorReason};
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;

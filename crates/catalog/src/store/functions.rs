@@ -4,9 +4,10 @@ use iceberg::function::FunctionDoc;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{CatalogStore, ms, page_all};
 use super::log::{ChangeContext, LogAction};
 use super::namespaces;
+use super::queries::{ms, page_all};
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Service that owns the tables.
@@ -48,23 +49,23 @@ fn key(warehouse: &str, ident: &TableIdent) -> [SqlValue; 3] {
 }
 
 /// Functions, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct FunctionStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionStore(pub(super) CatalogDatabase);
 
-impl FunctionStore<'_> {
+impl FunctionStore {
     /// Names of the functions of a namespace in their order: those after `after`, at most `limit`.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
-    pub async fn list(
-        self,
+    pub(crate) async fn list(
+        &self,
         warehouse: &str,
         namespace: &NamespaceIdent,
         after: Option<String>,
         limit: Option<usize>,
     ) -> Result<Vec<String>> {
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
-        let read = self.0.store.read("catalog.functions", move |it| {
+        let read = self.0.read("catalog.functions", move |it| {
             namespaces::require(it, &warehouse, &namespace)?;
             let sql = "SELECT name FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name > $3 ORDER BY name LIMIT $4";
@@ -78,9 +79,9 @@ impl FunctionStore<'_> {
     ///
     /// # Errors
     /// `NoSuchNamespace`, `NoSuchFunction`.
-    pub async fn function(self, warehouse: &str, ident: &TableIdent) -> Result<Vec<u8>> {
+    pub(crate) async fn function(&self, warehouse: &str, ident: &TableIdent) -> Result<Vec<u8>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.0.store.read("catalog.function", move |it| {
+        let read = self.0.read("catalog.function", move |it| {
             namespaces::require(it, &warehouse, &ident.namespace)?;
             let sql = "SELECT document FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name = $3";
@@ -94,9 +95,13 @@ impl FunctionStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn function_uuid(self, warehouse: &str, ident: &TableIdent) -> Result<Option<Uuid>> {
+    pub(crate) async fn function_uuid(
+        &self,
+        warehouse: &str,
+        ident: &TableIdent,
+    ) -> Result<Option<Uuid>> {
         let key = key(warehouse, ident);
-        let read = self.0.store.read("catalog.function_uuid", move |it| uuid_of(it, &key));
+        let read = self.0.read("catalog.function_uuid", move |it| uuid_of(it, &key));
         read.await?.map(|uuid| uuid.parse().map_err(CatalogError::internal)).transpose()
     }
 
@@ -105,8 +110,8 @@ impl FunctionStore<'_> {
     /// # Errors
     /// `NoSuchNamespace`; `AlreadyExists` when there is one that is not to be replaced;
     /// `IllegalArgument` when it has another UUID, or the namespace is full.
-    pub async fn put_function(
-        self,
+    pub(crate) async fn put_function(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
@@ -115,7 +120,7 @@ impl FunctionStore<'_> {
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let doc = doc.clone();
-        let written = self.0.store.transact("catalog.put_function", move |it| {
+        let written = self.0.transact("catalog.put_function", move |it| {
             namespaces::require(it, &warehouse, &ident.namespace)?;
             let found = uuid_of(it, &key(&warehouse, &ident))?;
             let uuid = doc.uuid.to_string();
@@ -161,14 +166,14 @@ impl FunctionStore<'_> {
     ///
     /// # Errors
     /// `NoSuchFunction`.
-    pub async fn drop_function(
-        self,
+    pub(crate) async fn drop_function(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.0.store.transact("catalog.drop_function", move |it| {
+        let written = self.0.transact("catalog.drop_function", move |it| {
             let sql = "DELETE FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name = $3";
             if it.execute(sql, &key(&warehouse, &ident))? == 0 {

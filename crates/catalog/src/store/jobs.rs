@@ -3,7 +3,8 @@
 
 use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue};
 
-use super::handle::{CatalogStore, ms, no_such_warehouse};
+use super::queries::{ms, no_such_warehouse};
+use crate::database::CatalogDatabase;
 use crate::error::Result;
 
 /// Service that owns the tables.
@@ -73,17 +74,22 @@ fn job(row: &SqlRow) -> std::result::Result<JobRow, SqlStoreError> {
 }
 
 /// Jobs of maintenance, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct JobStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct JobStore(pub(super) CatalogDatabase);
 
-impl JobStore<'_> {
+impl JobStore {
     /// Writes a new job down. Makes room by forgetting the oldest that are over or were not written
     /// down since `stale_ms`.
     ///
     /// # Errors
     /// `NoSuchWarehouse`; when the store cannot be written.
-    pub async fn insert_job(self, row: JobRow, figures: Vec<u8>, stale_ms: u64) -> Result<()> {
-        let written = self.0.store.transact("catalog.insert_job", move |it| {
+    pub(crate) async fn insert_job(
+        &self,
+        row: JobRow,
+        figures: Vec<u8>,
+        stale_ms: u64,
+    ) -> Result<()> {
+        let written = self.0.transact("catalog.insert_job", move |it| {
             let warehouse = [SqlValue::from(&row.warehouse)];
             let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
             if it.query_one(sql, &warehouse)?.is_none() {
@@ -116,9 +122,9 @@ impl JobStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn beat_job(self, id: &str, text: JobText, now_ms: u64) -> Result<bool> {
+    pub(crate) async fn beat_job(&self, id: &str, text: JobText, now_ms: u64) -> Result<bool> {
         let id = SqlValue::from(id);
-        let written = self.0.store.transact("catalog.beat_job", move |it| {
+        let written = self.0.transact("catalog.beat_job", move |it| {
             let sql = "UPDATE catalog_jobs \
                 SET report = $2, beat_ms = $3, figures = $4, is_over = $5 \
                 WHERE id = $1 AND is_over = 0";
@@ -136,9 +142,9 @@ impl JobStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn stop_job(self, id: &str) -> Result<()> {
+    pub(crate) async fn stop_job(&self, id: &str) -> Result<()> {
         let id = SqlValue::from(id);
-        let written = self.0.store.transact("catalog.stop_job", move |it| {
+        let written = self.0.transact("catalog.stop_job", move |it| {
             let sql = "UPDATE catalog_jobs SET stopped = 1 WHERE id = $1";
             it.execute(sql, std::slice::from_ref(&id)).map(drop)
         });
@@ -149,9 +155,9 @@ impl JobStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn job(self, id: &str) -> Result<Option<JobRow>> {
+    pub(crate) async fn job(&self, id: &str) -> Result<Option<JobRow>> {
         let id = SqlValue::from(id);
-        let read = self.0.store.read("catalog.job", move |it| {
+        let read = self.0.read("catalog.job", move |it| {
             let sql = "SELECT id, warehouse, owner, report, created_ms, beat_ms \
                 FROM catalog_jobs WHERE id = $1";
             it.query_one(sql, std::slice::from_ref(&id))?.as_ref().map(job).transpose()
@@ -163,10 +169,10 @@ impl JobStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn list(self, warehouse: &str, limit: usize) -> Result<Vec<JobRow>> {
+    pub(crate) async fn list(&self, warehouse: &str, limit: usize) -> Result<Vec<JobRow>> {
         let (warehouse, limit) =
             (SqlValue::from(warehouse), i64::try_from(limit).unwrap_or(i64::MAX));
-        let read = self.0.store.read("catalog.jobs", move |it| {
+        let read = self.0.read("catalog.jobs", move |it| {
             // A server of an earlier version writes no figures.
             let sql = "SELECT id, warehouse, owner, COALESCE(figures, report), created_ms, beat_ms \
                 FROM catalog_jobs WHERE warehouse = $1 \

@@ -3,9 +3,10 @@
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{CatalogStore, ms};
 use super::names::NameCounters;
-use super::timeline::{self, number_column};
+use super::queries::ms;
+use super::timeline::{self, TimelineBounds, number_column, number_lines};
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most lines of the log that one answer has.
@@ -263,17 +264,30 @@ pub(super) fn remember(
 }
 
 /// The log of changes, and what became of requests with a key, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct ChangeLogStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct ChangeLogStore(pub(super) CatalogDatabase);
 
-impl ChangeLogStore<'_> {
+impl ChangeLogStore {
+    /// Returns how far the log goes back, and how far on.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn log_bounds(&self) -> Result<TimelineBounds> {
+        number_lines(&self.0).await?;
+        self.0.read("catalog.log_bounds", timeline::bounds).await
+    }
+
     /// Returns what became of a principal's request with this key; nothing when there was none.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn remembered(self, principal: &str, key: Uuid) -> Result<Option<IdempotentOutcome>> {
+    pub(crate) async fn remembered(
+        &self,
+        principal: &str,
+        key: Uuid,
+    ) -> Result<Option<IdempotentOutcome>> {
         let parameters = [principal.into(), SqlValue::from(key.to_string())];
-        let read = self.0.store.read("catalog.remembered", move |it| {
+        let read = self.0.read("catalog.remembered", move |it| {
             let sql = "SELECT hash, refused, message FROM catalog_keys \
                 WHERE principal = $1 AND key = $2";
             let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
@@ -293,12 +307,12 @@ impl ChangeLogStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn remember_done(self, context: &ChangeContext) -> Result<()> {
+    pub(crate) async fn remember_done(&self, context: &ChangeContext) -> Result<()> {
         if context.key.is_none() {
             return Ok(());
         }
         let context = context.clone();
-        let written = self.0.store.transact("catalog.done", move |it| remember(it, &context, None));
+        let written = self.0.transact("catalog.done", move |it| remember(it, &context, None));
         written.await
     }
 
@@ -306,13 +320,13 @@ impl ChangeLogStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn remember_refusal(
-        self,
+    pub(crate) async fn remember_refusal(
+        &self,
         context: &ChangeContext,
         error: &CatalogError,
     ) -> Result<()> {
         let (context, kind, message) = (context.clone(), error.kind, error.message.clone());
-        let written = self.0.store.transact_idempotent("catalog.refused", move |it| {
+        let written = self.0.transact_idempotent("catalog.refused", move |it| {
             remember(it, &context, Some((kind, &message)))
         });
         match written.await {
@@ -326,8 +340,8 @@ impl ChangeLogStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn forget_keys(self, before_ms: u64) -> Result<u64> {
-        let forgotten = self.0.store.transact_idempotent("catalog.forget", move |it| {
+    pub(crate) async fn forget_keys(&self, before_ms: u64) -> Result<u64> {
+        let forgotten = self.0.transact_idempotent("catalog.forget", move |it| {
             it.execute("DELETE FROM catalog_keys WHERE created_ms < $1", &[ms(before_ms)])
         });
         forgotten.await
@@ -338,16 +352,16 @@ impl ChangeLogStore<'_> {
     ///
     /// # Errors
     /// `Gone` when lines after it were removed already.
-    pub async fn log(
-        self,
+    pub(crate) async fn log(
+        &self,
         warehouse: &str,
         after: i64,
         limit: usize,
     ) -> Result<Vec<StoredLogLine>> {
-        self.0.change_log().number_lines().await?;
+        number_lines(&self.0).await?;
         let limit = i64::try_from(limit.min(LINES_MAX)).map_err(CatalogError::internal)?;
         let parameters = [warehouse.into(), SqlValue::Int(after), SqlValue::Int(limit)];
-        let read = self.0.store.read("catalog.log", move |it| {
+        let read = self.0.read("catalog.log", move |it| {
             let bounds = timeline::bounds(it)?;
             if after < bounds.oldest {
                 return Err(SqlStoreError::refuse(timeline::too_old(bounds)));
@@ -361,5 +375,25 @@ impl ChangeLogStore<'_> {
             rows.iter().map(line).collect::<std::result::Result<Vec<_>, SqlStoreError>>()
         });
         read.await
+    }
+
+    /// Removes lines that are older than `before_ms`, in steps, and never one that comes after a
+    /// younger one. Answers how many.
+    ///
+    /// # Errors
+    /// When the store cannot be written. What was removed before is gone.
+    pub(crate) async fn trim_log(&self, before_ms: u64) -> Result<u64> {
+        number_lines(&self.0).await?;
+        let mut all = 0;
+        loop {
+            let removed = self.0.transact_idempotent("catalog.trim_log", move |it| {
+                timeline::trim_some(it, before_ms)
+            });
+            let removed = removed.await?;
+            all += removed;
+            if i64::try_from(removed).is_ok_and(|removed| removed < timeline::STEP) {
+                return Ok(all);
+            }
+        }
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{CatalogStore, ms, no_such_warehouse, page_all};
 use super::log::{self, ChangeContext, LogAction, LogRecord};
+use super::queries::{ms, no_such_warehouse, page_all};
 use super::{rights, rules};
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Properties of a namespace.
@@ -82,21 +83,43 @@ fn encoded(properties: &Properties) -> Result<Vec<u8>> {
 }
 
 /// Namespaces, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct NamespaceStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct NamespaceStore(pub(super) CatalogDatabase);
 
-impl NamespaceStore<'_> {
+impl NamespaceStore {
     /// Returns what a namespace says of itself; nothing when there is no such namespace.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn namespace(
-        self,
+    pub(crate) async fn namespace(
+        &self,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<Option<Properties>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.0.store.read("catalog.namespace", move |it| find(it, &warehouse, &ident));
+        let read = self.0.read("catalog.namespace", move |it| find(it, &warehouse, &ident));
+        read.await
+    }
+
+    /// The properties of a namespace and of all that it is in, innermost first. What is not there
+    /// is left out.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn properties_up(
+        &self,
+        warehouse: &str,
+        ident: &NamespaceIdent,
+    ) -> Result<Vec<(NamespaceIdent, Properties)>> {
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.0.read("catalog.properties_up", move |it| {
+            let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
+            while let Some(ident) = next {
+                next = ident.parent();
+                all.extend(find(it, &warehouse, &ident)?.map(|found| (ident, found)));
+            }
+            Ok(all)
+        });
         read.await
     }
 
@@ -105,13 +128,13 @@ impl NamespaceStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn made_up(
-        self,
+    pub(crate) async fn made_up(
+        &self,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<Vec<(NamespaceIdent, u64)>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.0.store.read("catalog.made_up", move |it| {
+        let read = self.0.read("catalog.made_up", move |it| {
             let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
             while let Some(ident) = next {
                 next = ident.parent();
@@ -133,15 +156,15 @@ impl NamespaceStore<'_> {
     ///
     /// # Errors
     /// `NoSuchNamespace` when there is no such parent.
-    pub async fn list(
-        self,
+    pub(crate) async fn list(
+        &self,
         warehouse: &str,
         parent: Option<&NamespaceIdent>,
         after: Option<String>,
         limit: Option<usize>,
     ) -> Result<Vec<NamespaceIdent>> {
         let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
-        let read = self.0.store.read("catalog.namespaces", move |it| {
+        let read = self.0.read("catalog.namespaces", move |it| {
             if let Some(parent) = &parent {
                 require(it, &warehouse, parent)?;
             }
@@ -159,8 +182,8 @@ impl NamespaceStore<'_> {
     ///
     /// # Errors
     /// `AlreadyExists`, or `NoSuchNamespace` when the one it is to be in is not there.
-    pub async fn insert_namespace(
-        self,
+    pub(crate) async fn insert_namespace(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
@@ -168,7 +191,7 @@ impl NamespaceStore<'_> {
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
         let properties = encoded(properties)?;
-        let written = self.0.store.transact("catalog.insert_namespace", move |it| {
+        let written = self.0.transact("catalog.insert_namespace", move |it| {
             let parent = ident.parent();
             match &parent {
                 Some(parent) => drop(require(it, &warehouse, parent)?),
@@ -201,8 +224,8 @@ impl NamespaceStore<'_> {
     ///
     /// # Errors
     /// `NoSuchNamespace`; `CommitFailed` when its location is not the known one any more.
-    pub async fn update_namespace(
-        self,
+    pub(crate) async fn update_namespace(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
@@ -210,7 +233,7 @@ impl NamespaceStore<'_> {
     ) -> Result<PropertiesChanged> {
         let PropertiesChange { removals, updates, known_location } = change;
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.0.store.transact("catalog.update_namespace", move |it| {
+        let written = self.0.transact("catalog.update_namespace", move |it| {
             let mut properties = require(it, &warehouse, &ident)?;
             if known_location
                 .as_ref()
@@ -243,14 +266,14 @@ impl NamespaceStore<'_> {
     ///
     /// # Errors
     /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
-    pub async fn drop_namespace(
-        self,
+    pub(crate) async fn drop_namespace(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<()> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.0.store.transact("catalog.drop_namespace", move |it| {
+        let written = self.0.transact("catalog.drop_namespace", move |it| {
             require(it, &warehouse, &ident)?;
             let parameters = [SqlValue::from(&warehouse), ident.key().into()];
             for sql in [

@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::CatalogStore;
 use super::log::{LINE, StoredLogLine, line};
 use super::namespaces;
 use super::relations::{self, RelationKind};
-use super::timeline::{TimelineMoment, number_at, number_column};
+use super::timeline::{TimelineMoment, number_at, number_column, number_lines};
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most lines that are gone through to find what was there.
@@ -280,24 +280,24 @@ fn ident_of(namespace: &str, name: &str) -> Stored<TableIdent> {
 }
 
 /// Names and relations as of an earlier line of the log, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct PastStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct PastStore(pub(super) CatalogDatabase);
 
-impl PastStore<'_> {
+impl PastStore {
     /// Namespaces that were directly below `parent`, or of the first level, in the order of their
     /// keys; and the innermost namespace whose name is still the same one's.
     ///
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was no parent.
-    pub async fn namespaces_at(
-        self,
+    pub(crate) async fn namespaces_at(
+        &self,
         warehouse: &str,
         parent: Option<&NamespaceIdent>,
         moment: TimelineMoment,
     ) -> Result<(Vec<NamespaceIdent>, Option<NamespaceIdent>)> {
-        self.0.change_log().number_lines().await?;
+        number_lines(&self.0).await?;
         let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
-        let read = self.0.store().read("catalog.namespaces_at", move |it| {
+        let read = self.0.read("catalog.namespaces_at", move |it| {
             let number = number_at(it, moment)?;
             let mut kept = None;
             if let Some(parent) = &parent {
@@ -335,16 +335,16 @@ impl PastStore<'_> {
     ///
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was none.
-    pub async fn relations_at(
-        self,
+    pub(crate) async fn relations_at(
+        &self,
         warehouse: &str,
         namespace: &NamespaceIdent,
         kind: RelationKind,
         moment: TimelineMoment,
     ) -> Result<(Vec<String>, Option<NamespaceIdent>)> {
-        self.0.change_log().number_lines().await?;
+        number_lines(&self.0).await?;
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
-        let read = self.0.store().read("catalog.relations_at", move |it| {
+        let read = self.0.read("catalog.relations_at", move |it| {
             let number = number_at(it, moment)?;
             require_namespace(it, &warehouse, &namespace, number)?;
             let kept = kept_since(it, &warehouse, &namespace, number)?;
@@ -360,12 +360,12 @@ impl PastStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn logged_below(self, directory: &str) -> Result<HashSet<String>> {
+    pub(crate) async fn logged_below(&self, directory: &str) -> Result<HashSet<String>> {
         let mut parts: Vec<_> = directory.rsplit('/').filter(|it| !it.is_empty()).take(2).collect();
         parts.reverse();
         // Whatever the scheme and the root are written like.
         let part = SqlValue::from(format!("/{}/", parts.join("/")));
-        let read = self.0.store().read("catalog.logged_below", move |it| {
+        let read = self.0.read("catalog.logged_below", move |it| {
             let sql = "SELECT previous, location FROM catalog_log \
                 WHERE replace(previous, $1, '') <> previous \
                 OR replace(location, $1, '') <> location";
@@ -384,14 +384,14 @@ impl PastStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn made_since(
-        self,
+    pub(crate) async fn made_since(
+        &self,
         warehouse: &str,
         paths: BTreeSet<String>,
         number: i64,
     ) -> Result<HashMap<String, i64>> {
         let (warehouse, paths) = (warehouse.to_owned(), Vec::from_iter(paths));
-        let read = self.0.store().read("catalog.made_since", move |it| {
+        let read = self.0.read("catalog.made_since", move |it| {
             let (column, mut made) = (number_column(it.dialect()), HashMap::new());
             for paths in paths.chunks(PATHS_AT_ONCE) {
                 let places: Vec<String> = (3..paths.len() + 3).map(|it| format!("${it}")).collect();
@@ -418,8 +418,8 @@ impl PastStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn names_today(
-        self,
+    pub(crate) async fn names_today(
+        &self,
         warehouse: &str,
         ids: BTreeSet<String>,
     ) -> Result<HashMap<String, TableIdent>> {
@@ -433,7 +433,7 @@ impl PastStore<'_> {
         );
         let mut parameters = vec![SqlValue::from(warehouse)];
         parameters.extend(ids.into_iter().map(SqlValue::from));
-        let read = self.0.store().read("catalog.names_today", move |it| {
+        let read = self.0.read("catalog.names_today", move |it| {
             let rows = it.query(&sql, &parameters)?;
             let name = |row: &SqlRow| {
                 let ident = ident_of(&row.get::<String>(1)?, &row.get::<String>(2)?)?;
@@ -449,16 +449,16 @@ impl PastStore<'_> {
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchTable` or `NoSuchView` when nothing had
     /// the name.
-    pub async fn relation_at(
-        self,
+    pub(crate) async fn relation_at(
+        &self,
         warehouse: &str,
         kind: RelationKind,
         ident: &TableIdent,
         moment: TimelineMoment,
     ) -> Result<PastAndPresent> {
-        self.0.change_log().number_lines().await?;
+        number_lines(&self.0).await?;
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.0.store().read("catalog.relation_at", move |it| {
+        let read = self.0.read("catalog.relation_at", move |it| {
             let number = number_at(it, moment)?;
             let past = relation_then(it, &warehouse, kind, &ident, number)?;
             let past = past.ok_or_else(|| SqlStoreError::refuse(kind.no_such(&ident)))?;

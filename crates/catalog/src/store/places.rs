@@ -5,8 +5,8 @@
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::CatalogStore;
 use super::log::ChangeContext;
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::TableLocation;
 
@@ -23,18 +23,18 @@ const TABLES_MAX: usize = 8;
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// Locations of relations, and what is near them, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct LocationStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct LocationStore(pub(super) CatalogDatabase);
 
-impl LocationStore<'_> {
+impl LocationStore {
     /// Returns whether a place is one that a relation has or had files in, or in such a one.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_place_of(self, place: &str, relation: &str) -> Result<bool> {
+    pub(crate) async fn is_place_of(&self, place: &str, relation: &str) -> Result<bool> {
         let mut parameters = vec![SqlValue::from(relation)];
         let within = within(&mut parameters, &place_of(place));
-        let read = self.0.store().read("catalog.is_place_of", move |it| {
+        let read = self.0.read("catalog.is_place_of", move |it| {
             let sql = format!(
                 "SELECT relation FROM catalog_places WHERE relation = $1 \
                  AND place IN ({within}) LIMIT 1"
@@ -49,13 +49,17 @@ impl LocationStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn tables_around(self, warehouse: &str, object: &str) -> Result<Vec<TableIdent>> {
+    pub(crate) async fn tables_around(
+        &self,
+        warehouse: &str,
+        object: &str,
+    ) -> Result<Vec<TableIdent>> {
         if object.matches('/').count() > DIRECTORIES_MAX {
             return Ok(Vec::new());
         }
         let mut parameters = vec![SqlValue::from(warehouse)];
         let within = within(&mut parameters, object);
-        let read = self.0.store().read("catalog.tables_around", move |it| {
+        let read = self.0.read("catalog.tables_around", move |it| {
             let sql = format!(
                 "SELECT t.namespace, t.name FROM catalog_places p \
                  JOIN catalog_tables t ON t.id = p.relation \
@@ -79,9 +83,9 @@ impl LocationStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_shared(self, base: &str, except: &str) -> Result<bool> {
+    pub(crate) async fn is_shared(&self, base: &str, except: &str) -> Result<bool> {
         let (base, except) = (place_of(base), except.to_owned());
-        let read = self.0.store().read("catalog.is_shared", move |it| shared(it, &base, &except));
+        let read = self.0.read("catalog.is_shared", move |it| shared(it, &base, &except));
         read.await
     }
 
@@ -90,9 +94,9 @@ impl LocationStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_within_another(self, base: &str) -> Result<bool> {
+    pub(crate) async fn is_within_another(&self, base: &str) -> Result<bool> {
         let base = place_of(base);
-        let read = self.0.store().read("catalog.is_within", move |it| is_within(it, &base, ""));
+        let read = self.0.read("catalog.is_within", move |it| is_within(it, &base, ""));
         read.await
     }
 }

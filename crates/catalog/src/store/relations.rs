@@ -1,14 +1,18 @@
 //! Tables and views: which document each has now. The pointer moves by comparing its version, in
 //! one transaction with the line of the log.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use iceberg::ident::{NamespaceIdent, TableIdent};
+use node::clock::IdGenerator;
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{CatalogStore, ms, page_all};
 use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::places::{self, place_of};
+use super::queries::{ms, page_all};
 use super::{namespaces, rights};
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
@@ -180,21 +184,24 @@ fn place(warehouse: &str, ident: &TableIdent) -> [SqlValue; 3] {
 }
 
 /// Tables and views, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct RelationStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct RelationStore {
+    pub(super) database: CatalogDatabase,
+    pub(super) ids: Arc<IdGenerator>,
+}
 
-impl RelationStore<'_> {
+impl RelationStore {
     /// A table or a view; nothing when there is none of this name.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn relation(
-        self,
+    pub(crate) async fn relation(
+        &self,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<Option<StoredRelation>> {
         let place = place(warehouse, ident);
-        let read = self.0.store.read("catalog.relation", move |it| {
+        let read = self.database.read("catalog.relation", move |it| {
             let sql = format!(
                 "SELECT {POINTER}, document FROM catalog_tables \
                  WHERE warehouse = $1 AND namespace = $2 AND name = $3"
@@ -210,13 +217,13 @@ impl RelationStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn pointer(
-        self,
+    pub(crate) async fn pointer(
+        &self,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<Option<MetadataPointer>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.0.store.read("catalog.pointer", move |it| find(it, &warehouse, &ident));
+        let read = self.database.read("catalog.pointer", move |it| find(it, &warehouse, &ident));
         read.await
     }
 
@@ -225,8 +232,8 @@ impl RelationStore<'_> {
     ///
     /// # Errors
     /// `NoSuchNamespace`.
-    pub async fn list(
-        self,
+    pub(crate) async fn list(
+        &self,
         warehouse: &str,
         namespace: &NamespaceIdent,
         kind: RelationKind,
@@ -234,7 +241,7 @@ impl RelationStore<'_> {
         limit: Option<usize>,
     ) -> Result<Vec<String>> {
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
-        let read = self.0.store.read("catalog.relations", move |it| {
+        let read = self.database.read("catalog.relations", move |it| {
             namespaces::require(it, &warehouse, &namespace)?;
             // The kind comes first: the number of the parameter after it is that of `page_all`.
             let sql = match kind {
@@ -257,15 +264,15 @@ impl RelationStore<'_> {
     ///
     /// # Errors
     /// `NoSuchNamespace`, or `AlreadyExists` when a table or a view has its name.
-    pub async fn insert_relation(
-        self,
+    pub(crate) async fn insert_relation(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         new: NewRelation,
     ) -> Result<MetadataPointer> {
         let (context, warehouse, id) =
-            (context.clone(), warehouse.to_owned(), self.0.ids.next("tb_"));
-        let written = self.0.store.transact("catalog.insert_relation", move |it| {
+            (context.clone(), warehouse.to_owned(), self.ids.next("tb_"));
+        let written = self.database.transact("catalog.insert_relation", move |it| {
             let made = insert(it, &context, &warehouse, &new, &id)?;
             log::remember(it, &context, None)?;
             Ok(made)
@@ -278,16 +285,16 @@ impl RelationStore<'_> {
     /// # Errors
     /// `CommitFailed` when one is not what it has to be still; those of
     /// [`RelationStore::insert_relation`].
-    pub async fn swap(
-        self,
+    pub(crate) async fn swap(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         swaps: Vec<PointerSwap>,
         new: Vec<NewRelation>,
     ) -> Result<SwapOutcome> {
         let (context, warehouse) = (context.clone(), warehouse.to_owned());
-        let ids: Vec<_> = new.iter().map(|_| self.0.ids.next("tb_")).collect();
-        let written = self.0.store.transact("catalog.swap", move |it| {
+        let ids: Vec<_> = new.iter().map(|_| self.ids.next("tb_")).collect();
+        let written = self.database.transact("catalog.swap", move |it| {
             let swapped = swaps.iter().map(|one| swap(it, &context, &warehouse, one));
             let swapped = swapped.collect::<Stored<Vec<_>>>()?;
             let made =
@@ -303,8 +310,8 @@ impl RelationStore<'_> {
     ///
     /// # Errors
     /// `NoSuchTable` or `NoSuchView`.
-    pub async fn drop_relation(
-        self,
+    pub(crate) async fn drop_relation(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
@@ -312,7 +319,7 @@ impl RelationStore<'_> {
         act: LogAction,
     ) -> Result<MetadataPointer> {
         let (context, warehouse, ident) = (context.clone(), warehouse.to_owned(), ident.clone());
-        let written = self.0.store.transact("catalog.drop_relation", move |it| {
+        let written = self.database.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
             rights::forget_relation(it, &found.id)?;
             places::forget(it, &found.id)?;
@@ -327,8 +334,8 @@ impl RelationStore<'_> {
     ///
     /// # Errors
     /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace` of the new name, or `AlreadyExists`.
-    pub async fn rename_relation(
-        self,
+    pub(crate) async fn rename_relation(
+        &self,
         context: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
@@ -337,7 +344,7 @@ impl RelationStore<'_> {
     ) -> Result<()> {
         let (context, warehouse) = (context.clone(), warehouse.to_owned());
         let (from, to) = (from.clone(), to.clone());
-        let written = self.0.store.transact("catalog.rename_relation", move |it| {
+        let written = self.database.transact("catalog.rename_relation", move |it| {
             let found = require(it, &warehouse, kind, &from)?;
             namespaces::require(it, &warehouse, &to.namespace)?;
             if let Some(other) = find(it, &warehouse, &to)? {
@@ -381,9 +388,9 @@ impl RelationStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_pointed_at(self, location: &str, except: &str) -> Result<bool> {
+    pub(crate) async fn is_pointed_at(&self, location: &str, except: &str) -> Result<bool> {
         let parameters = [SqlValue::from(location), SqlValue::from(except)];
-        let read = self.0.store.read("catalog.is_pointed_at", move |it| {
+        let read = self.database.read("catalog.is_pointed_at", move |it| {
             let sql = "SELECT id FROM catalog_tables WHERE location = $1 AND id <> $2 \
                 UNION ALL SELECT id FROM catalog_dropped WHERE location = $1 AND id <> $2 LIMIT 1";
             Ok(it.query_one(sql, &parameters)?.is_some())
@@ -397,8 +404,8 @@ impl RelationStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn recent(
-        self,
+    pub(crate) async fn recent(
+        &self,
         warehouse: &str,
         window_ms: u64,
         after: &str,
@@ -407,7 +414,7 @@ impl RelationStore<'_> {
         let limit = i64::try_from(limit).map_err(CatalogError::internal)?;
         let parameters =
             [SqlValue::from(warehouse), ms(window_ms), SqlValue::from(after), SqlValue::Int(limit)];
-        let read = self.0.store.read("catalog.recent", move |it| {
+        let read = self.database.read("catalog.recent", move |it| {
             let sql = format!(
                 "SELECT {POINTER}, document FROM catalog_tables WHERE warehouse = $1 \
                  AND updated_ms >= (SELECT MAX(updated_ms) FROM catalog_tables) - $2 \

@@ -4,9 +4,7 @@
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::CatalogStore;
-use super::namespaces;
-use super::namespaces::Properties;
+use crate::database::CatalogDatabase;
 use crate::error::Result;
 
 /// Subject of a rule.
@@ -85,17 +83,21 @@ pub(super) fn forget_namespace(
 }
 
 /// Protection and retention of warehouses, namespaces and relations, in the store.
-#[derive(Clone, Copy, Debug)]
-pub struct RuleStore<'a>(pub(super) &'a CatalogStore);
+#[derive(Clone, Debug)]
+pub(crate) struct RuleStore(pub(super) CatalogDatabase);
 
-impl RuleStore<'_> {
+impl RuleStore {
     /// Returns whether something was protected.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_protected(self, warehouse: &str, what: RuleSubject<'_>) -> Result<bool> {
+    pub(crate) async fn is_protected(
+        &self,
+        warehouse: &str,
+        what: RuleSubject<'_>,
+    ) -> Result<bool> {
         let (warehouse, key) = (warehouse.to_owned(), what.key());
-        let read = self.0.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
+        let read = self.0.read("catalog.rule", move |it| find(it, &warehouse, &key));
         Ok(read.await?.is_protected)
     }
 
@@ -103,14 +105,14 @@ impl RuleStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn protect(
-        self,
+    pub(crate) async fn protect(
+        &self,
         warehouse: &str,
         what: RuleSubject<'_>,
         is_protected: bool,
     ) -> Result<()> {
         let (warehouse, key) = (warehouse.to_owned(), what.key());
-        let written = self.0.store().transact_idempotent("catalog.protect", move |it| {
+        let written = self.0.transact_idempotent("catalog.protect", move |it| {
             let rule = StoredRule { is_protected, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
@@ -122,9 +124,9 @@ impl RuleStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn retention(self, warehouse: &str) -> Result<Option<u64>> {
+    pub(crate) async fn retention(&self, warehouse: &str) -> Result<Option<u64>> {
         let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
-        let read = self.0.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
+        let read = self.0.read("catalog.rule", move |it| find(it, &warehouse, &key));
         Ok(read.await?.undrop_s)
     }
 
@@ -132,34 +134,12 @@ impl RuleStore<'_> {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn set_retention(self, warehouse: &str, seconds: Option<u64>) -> Result<()> {
+    pub(crate) async fn set_retention(&self, warehouse: &str, seconds: Option<u64>) -> Result<()> {
         let (warehouse, key) = (warehouse.to_owned(), RuleSubject::Warehouse.key());
-        let written = self.0.store().transact_idempotent("catalog.set_retention", move |it| {
+        let written = self.0.transact_idempotent("catalog.set_retention", move |it| {
             let rule = StoredRule { undrop_s: seconds, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
         written.await
-    }
-
-    /// The properties of a namespace and of all that it is in, innermost first. What is not there
-    /// is left out.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn properties_up(
-        self,
-        warehouse: &str,
-        ident: &NamespaceIdent,
-    ) -> Result<Vec<(NamespaceIdent, Properties)>> {
-        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.0.store().read("catalog.properties_up", move |it| {
-            let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
-            while let Some(ident) = next {
-                next = ident.parent();
-                all.extend(namespaces::find(it, &warehouse, &ident)?.map(|found| (ident, found)));
-            }
-            Ok(all)
-        });
-        read.await
     }
 }

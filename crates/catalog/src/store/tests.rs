@@ -37,7 +37,7 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
         let row = WarehouseRow { id, name, root, created_ms: NOW, storage: None };
         store.warehouses().insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
         claim(&store).await;
-        store.store.sql_store().close().await;
+        store.database.sql_store().close().await;
     }
 }
 

@@ -8,8 +8,8 @@
 
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
-use super::handle::ms;
-use super::log::ChangeLogStore;
+use super::queries::ms;
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result, database_failure};
 
 /// Name of the service that owns the tables.
@@ -115,7 +115,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
 ];
 
 /// Lines that are numbered, or removed, in one transaction.
-const STEP: i64 = 1000;
+pub(super) const STEP: i64 = 1000;
 
 /// First and last entry of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -205,69 +205,31 @@ pub fn too_old(bounds: TimelineBounds) -> CatalogError {
     CatalogError::new(ErrorReason::Gone, message)
 }
 
-impl ChangeLogStore<'_> {
-    /// Returns how far the log goes back, and how far on.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn log_bounds(self) -> Result<TimelineBounds> {
-        self.number_lines().await?;
-        self.0.store().read("catalog.log_bounds", bounds).await
+/// Numbers lines that can be seen and have no number yet, where writing them does not do it.
+///
+/// # Errors
+/// When the store cannot be used.
+pub(super) async fn number_lines(database: &CatalogDatabase) -> Result<()> {
+    if !database.is_shared_by_servers() {
+        return Ok(());
     }
-
-    /// Numbers lines that can be seen and have no number yet, where writing them does not do it.
-    ///
-    /// # Errors
-    /// When the store cannot be used.
-    pub(super) async fn number_lines(self) -> Result<()> {
-        if !self.0.is_shared_by_servers() {
-            return Ok(());
-        }
-        let is_done = self.0.store().read("catalog.unnumbered", |it| {
-            let sql = "SELECT seq FROM catalog_log WHERE pos IS NULL LIMIT 1";
-            Ok(it.query_one(sql, &[])?.is_none())
-        });
-        if is_done.await? {
-            return Ok(());
-        }
-        loop {
-            match self
-                .0
-                .store()
-                .sql_store()
-                .transact_idempotent("catalog.number", number_some)
-                .await
-            {
-                Ok(count) if i64::try_from(count).is_ok_and(|count| count < STEP) => return Ok(()),
-                Ok(_) => {}
-                // Another server numbers the same lines; they have their numbers when it is done.
-                Err(error @ SqlStoreError::Contended { .. }) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "lost a numbering");
-                    return Ok(());
-                }
-                Err(error) => return Err(database_failure(error)),
-            }
-        }
+    let is_done = database.read("catalog.unnumbered", |it| {
+        let sql = "SELECT seq FROM catalog_log WHERE pos IS NULL LIMIT 1";
+        Ok(it.query_one(sql, &[])?.is_none())
+    });
+    if is_done.await? {
+        return Ok(());
     }
-
-    /// Removes lines that are older than `before_ms`, in steps, and never one that comes after a
-    /// younger one. Answers how many.
-    ///
-    /// # Errors
-    /// When the store cannot be written. What was removed before is gone.
-    pub async fn trim_log(self, before_ms: u64) -> Result<u64> {
-        self.number_lines().await?;
-        let mut all = 0;
-        loop {
-            let removed = self
-                .0
-                .store()
-                .transact_idempotent("catalog.trim_log", move |it| trim_some(it, before_ms));
-            let removed = removed.await?;
-            all += removed;
-            if i64::try_from(removed).is_ok_and(|removed| removed < STEP) {
-                return Ok(all);
+    loop {
+        match database.sql_store().transact_idempotent("catalog.number", number_some).await {
+            Ok(count) if i64::try_from(count).is_ok_and(|count| count < STEP) => return Ok(()),
+            Ok(_) => {}
+            // Another server numbers the same lines; they have their numbers when it is done.
+            Err(error @ SqlStoreError::Contended { .. }) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "lost a numbering");
+                return Ok(());
             }
+            Err(error) => return Err(database_failure(error)),
         }
     }
 }
@@ -290,7 +252,7 @@ fn number_some(it: &mut dyn StoreTransaction) -> std::result::Result<u64, SqlSto
     Ok(count)
 }
 
-fn trim_some(
+pub(super) fn trim_some(
     it: &mut dyn StoreTransaction,
     before_ms: u64,
 ) -> std::result::Result<u64, SqlStoreError> {

@@ -174,7 +174,7 @@ async fn require_kind(
         return Ok(());
     };
     let ident = TableIdent::new(namespace.clone(), name)?;
-    let found = input.context.catalog.store().relations().pointer(warehouse.id(), &ident).await?;
+    let found = input.context.catalog.entries().stored_pointer(warehouse, &ident).await?;
     let (kind, refusal, title) = match wanted.securable {
         SecurableKind::View => (RelationKind::View, ErrorReason::NoSuchView, "View"),
         _ => (RelationKind::Table, ErrorReason::NoSuchTable, "Table"),

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::super::homes::new_location;
+use super::super::homes::LocationRules;
 use super::*;
 
 /// Two that are asked about: one has `a.b`, the other one the whole warehouse. A third one has a
@@ -406,8 +406,10 @@ async fn who_has_a_namespace_puts_nothing_outside_of_its_home() {
 async fn default_of(fixture: &HomesFixture, namespace: &NamespaceIdent) -> String {
     let ident = TableIdent::new(namespace.clone(), "t").unwrap();
     let uuid = Uuid::from_bytes([0; 16]);
-    let place =
-        new_location(fixture.catalog.store(), fixture.warehouse(), &ident, uuid).await.unwrap();
+    let place = LocationRules::new(fixture.catalog.store())
+        .new_location(fixture.warehouse(), &ident, uuid)
+        .await
+        .unwrap();
     place.rsplit_once('/').unwrap().0.to_owned()
 }
 

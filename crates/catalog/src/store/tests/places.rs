@@ -66,7 +66,7 @@ async fn check_old(url: StoreUrl, steps: usize) {
     };
     let refused = store.relations().insert_relation(&context(), WAREHOUSE, new).await;
     assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
-    store.store.sql_store().close().await;
+    store.database.sql_store().close().await;
 }
 
 #[tokio::test]
@@ -123,5 +123,5 @@ async fn places_are_found_whatever_order_a_database_has_for_texts() {
         let made = store.relations().insert_relation(&context(), WAREHOUSE, place(at, &name)).await;
         assert_eq!(made.err().map(|it| it.kind), expected, "{at}");
     }
-    store.store.sql_store().close().await;
+    store.database.sql_store().close().await;
 }

@@ -1,44 +1,11 @@
-//! The handle on what the catalog keeps, and what all its queries share.
+//! What queries of several tables share.
 
-use std::sync::Arc;
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use node::clock::IdGenerator;
-use node::store::{SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
-
-use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason};
 
 /// Rows that are asked for at a time where all are wanted.
 const ROWS_AT_A_TIME: usize = 10_000;
-
-/// Warehouses, namespaces, tables and views at rest. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct CatalogStore {
-    pub(super) store: CatalogDatabase,
-    pub(super) ids: Arc<IdGenerator>,
-}
-
-impl CatalogStore {
-    /// Returns the time by the database's clock, in milliseconds since 1970.
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.store.now_ms()
-    }
-
-    /// Returns whether other servers may change it.
-    #[must_use]
-    pub fn is_shared_by_servers(&self) -> bool {
-        match self.store.dialect() {
-            StoreDialect::Sqlite => false,
-            StoreDialect::Postgres => true,
-        }
-    }
-
-    /// The database, for those who keep tables of their own in it.
-    #[must_use]
-    pub fn store(&self) -> &CatalogDatabase {
-        &self.store
-    }
-}
 
 /// Says that what is kept cannot be.
 pub(crate) fn broken(what: &'static str) -> SqlStoreError {
