@@ -1,9 +1,9 @@
 //! `LISTEN` for clients that hold no server connection: which channels they are subscribed to, and
 //! when notifications are delivered.
 //!
-//! The channels of a client are known to its link (`pg::listening`). Here the notification connection of its
-//! pool subscribes to a channel before the client's statement is forwarded, and each notification is
-//! queued for the clients that listen when it arrives.
+//! The channels of a client are known to its link (`pg::listening`). Here the notification
+//! connection of its pool subscribes to a channel before the client's statement is forwarded, and
+//! each notification is queued for the clients that listen when it arrives.
 //!
 //! As with a server, a client gets notifications outside of transactions only, and between
 //! messages; until then they are queued. One that arrives while the transaction commits that begins
