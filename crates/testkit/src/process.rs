@@ -4,6 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+
+use crate::wait::until;
+
+/// Time within which all threads of a process stand still that was sent SIGSTOP.
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 /// One process, named so that a reused number is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,6 +185,23 @@ pub fn signal(pid: u32, name: &str) {
         .status()
         .expect("start a shell to send a signal");
     assert!(status.success(), "kill -{name} {pid}: {status}");
+    if name == "STOP" {
+        // Threads that run go on until they are in the kernel the next time.
+        until("all threads to stand still", STOPS_WITHIN, || match thread_states(pid) {
+            states if states.iter().all(|state| "TtZX".contains(*state)) => Ok(()),
+            states => Err(format!("{states:?}")),
+        });
+    }
+}
+
+/// States of the threads of a process, as proc(5) has them.
+fn thread_states(pid: u32) -> Vec<char> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let stats =
+        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    // The name, in brackets, may have any character in it.
+    let state = |stat: String| stat.rsplit_once(") ")?.1.chars().next();
+    stats.filter_map(state).collect()
 }
 
 /// Kills a process, unless it has ended by itself.

@@ -1,8 +1,15 @@
 //! Temporary directories that go away with their value.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::wait::eventually;
+
+/// Time within which nothing is written any more to a directory whose test is over.
+const EMPTIES_WITHIN: Duration = Duration::from_secs(30);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -42,7 +49,12 @@ impl Default for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0)
+        // A program of a server that was killed may write until it has been killed as well.
+        let removed = eventually(EMPTIES_WITHIN, || match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Err(error.to_string()),
+            removed => Ok(removed.map_err(|error| error.to_string())),
+        });
+        if let Err(error) | Ok(Err(error)) = removed
             && !std::thread::panicking()
         {
             panic!("remove {}: {error}", self.0.display());
