@@ -21,7 +21,8 @@ use crate::support::{COVE, SOON, beside_others, shell};
 /// version there. `stop30` is the commit 0fe5a6a8, before there was a release.
 const FIXTURES: &[(&str, &[(&str, i64)])] = &[("upgrade-stop30", &[("idempotency", 0)])];
 
-/// As the server of the fixture was configured; health checks would log what is not there.
+/// As the server of the fixture was configured, but that results are kept however old the fixture
+/// is; health checks would log what is not there.
 const CONFIG: &str = "\
 sandbox.warm_runtimes = false
 catalog.root = 'file:///mnt/data/warehouse/main'
@@ -30,6 +31,8 @@ disk_bytes = 16777216
 disk_inodes = 1024
 [bouncer.health]
 interval_s = 0
+[executions.jobs]
+keep_s = 3153600000
 ";
 
 /// Unpacks a fixture.
