@@ -1,5 +1,5 @@
-//! What clients have to prove, and what is proved to servers for them: the secrets of the users of
-//! both protocols.
+//! Proofs that clients have to give, and credentials that servers get for them: the secrets of the
+//! users of both protocols.
 
 use std::sync::Arc;
 

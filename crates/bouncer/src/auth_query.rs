@@ -19,6 +19,7 @@ use pooler_core::mysql;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 
+use crate::control::mysql::{MysqlControlConnection, MysqlControlTarget};
 use crate::control::{self, ControlError, Rows};
 use crate::relay::{self, LookUp};
 use crate::secrets::ClientSecret;
@@ -124,7 +125,7 @@ struct OpenLookup {
 #[derive(Debug)]
 enum LookupConnection {
     Pg(control::ControlConnection),
-    My(crate::control::mysql::MysqlControlConnection),
+    My(MysqlControlConnection),
 }
 
 impl LookupConnection {
@@ -148,7 +149,7 @@ impl LookupConnection {
                 Ok(LookupConnection::Pg(control::ControlConnection::open(tls, errand).await?))
             }
             ServerCredentials::My(credentials) => {
-                let errand = crate::control::mysql::MysqlControlTarget {
+                let errand = MysqlControlTarget {
                     server: &tenant.server,
                     // Our own query names its tables whole; whoever asks it may have no right to
                     // the tenant's.
@@ -157,9 +158,7 @@ impl LookupConnection {
                     credentials,
                     application: APPLICATION,
                 };
-                Ok(LookupConnection::My(
-                    crate::control::mysql::MysqlControlConnection::open(tls, errand).await?,
-                ))
+                Ok(LookupConnection::My(MysqlControlConnection::open(tls, errand).await?))
             }
         }
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use crate::auth::ProtocolKeyrings;
+use crate::control::mysql::{MysqlControlConnection, MysqlControlTarget};
 use crate::control::{ControlConnection, ControlError, ControlTarget};
 use crate::guest::{END_FORMER, END_FORMER_PAUSE, FormerStatements};
 use crate::secrets::ClientSecret;
@@ -95,14 +96,14 @@ impl ServerProber {
         credentials: Arc<mysql::dial::MysqlCredentials>,
     ) -> Result<(), ControlError> {
         let has_none = *credentials == mysql::dial::MysqlCredentials::None;
-        let errand = crate::control::mysql::MysqlControlTarget {
+        let errand = MysqlControlTarget {
             server: &tenant.server,
             database: Some(&tenant.database),
             user,
             credentials,
             application: APPLICATION,
         };
-        match crate::control::mysql::MysqlControlConnection::open(&self.tls, errand).await {
+        match MysqlControlConnection::open(&self.tls, errand).await {
             Ok(mut control) => {
                 control.ping().await?;
                 control.close().await;
@@ -161,15 +162,14 @@ impl ServerProber {
         credentials: Arc<mysql::dial::MysqlCredentials>,
     ) -> Result<u64, ControlError> {
         let FormerStatements { tenant, user, session } = former;
-        let errand = crate::control::mysql::MysqlControlTarget {
+        let errand = MysqlControlTarget {
             server: &tenant.server,
             database: None,
             user: &user.server_user,
             credentials,
             application: TAKEOVER,
         };
-        let mut control =
-            crate::control::mysql::MysqlControlConnection::open(&self.tls, errand).await?;
+        let mut control = MysqlControlConnection::open(&self.tls, errand).await?;
         control.ask(mysql::mark::TRY_MARK).await?;
         let find = mysql::mark::find_former(session, &user.server_user);
         let mut ended = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! From tenants and their users to proofs and credentials, for MySQL: what a client has to show,
 //! and what is shown to the server in its place.
 //!
-//! The same as [`pg::auth`](crate::auth::pg) with other secrets: passwords, and what MySQL and
+//! Like [`auth::pg`](crate::auth::pg), with other secrets: passwords, and what MySQL and
 //! MariaDB have in `authentication_string`.
 //!
 //! # References

@@ -20,7 +20,7 @@ use super::conn::SocketReadiness;
 use super::leave::ClientDeparture;
 use super::orders::ThreadMessageKind;
 use super::server::{RelayServer, ServerCloseReason};
-use super::worker::RelayWorker;
+use super::worker::{ConnectionIo, RelayWorker};
 use crate::guest::client::SandboxClient;
 
 /// Cancel requests on their way to one server connection; another one would change nothing.
@@ -150,7 +150,7 @@ impl RelayWorker {
     /// Handles an event of epoll for a connection that carries a cancel request.
     pub(super) fn cancel_ready(&mut self, place: u32, readiness: SocketReadiness) {
         let RelayWorker { cancels, scratch, common, context, .. } = self;
-        cancels.ready(place, readiness, scratch, common, context);
+        cancels.ready(place, readiness, &mut ConnectionIo { context, common, scratch });
         self.apply_ended_cancels();
     }
 

@@ -14,7 +14,7 @@ use super::conn::{EventSource, RelayConnection, SocketReadiness};
 use super::server::ConnectTarget;
 use super::slots::SlotMap;
 use super::socket::ReadOutcome;
-use super::worker::{EventContext, TimerKey};
+use super::worker::{ConnectionIo, EventContext, TimerKey};
 use crate::tenants::TenantSnapshot;
 
 /// Time that a cancel request may take to be accepted by the server, in microseconds.
@@ -108,14 +108,12 @@ impl CancelConnections {
         Ok(())
     }
 
-    /// Handles an event of epoll; `scratch` is memory to read into.
+    /// Handles an event of epoll.
     pub(super) fn ready(
         &mut self,
         place: u32,
         readiness: SocketReadiness,
-        scratch: &mut [u8],
-        common: &RelayShared,
-        context: &mut EventContext,
+        io: &mut ConnectionIo<'_>,
     ) {
         let Some(it) = self.connections.get_mut(place) else { return };
         it.conn.note(readiness);
@@ -125,87 +123,77 @@ impl CancelConnections {
             {
                 it.connects = false;
                 let next = it.dial.start(&mut self.to_server);
-                return self.follow(place, next, common, context);
+                return self.follow(place, next, io);
             }
-            return self.end(place, context);
+            return self.end(place, io.context);
         }
-        if readiness.writable && it.conn.flush(&mut context.freelist, &context.registry).is_err() {
-            return self.end(place, context);
+        if readiness.writable
+            && it.conn.flush(&mut io.context.freelist, &io.context.registry).is_err()
+        {
+            return self.end(place, io.context);
         }
-        self.read(place, scratch, common, context);
+        self.read(place, io);
     }
 
-    fn read(
-        &mut self,
-        place: u32,
-        scratch: &mut [u8],
-        common: &RelayShared,
-        context: &mut EventContext,
-    ) {
+    fn read(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
         loop {
             let Some(it) = self.connections.get_mut(place) else { return };
             if !it.conn.is_readable() {
                 return;
             }
-            let count = match it.conn.read(scratch) {
+            let count = match it.conn.read(io.scratch) {
                 Ok(ReadOutcome::Data { count, .. }) => count,
-                Ok(ReadOutcome::Nothing) => return self.tls_started(place, common, context),
+                Ok(ReadOutcome::Nothing) => return self.tls_started(place, io),
                 // The signal was sent, or never will be.
-                Ok(ReadOutcome::End) | Err(_) => return self.end(place, context),
+                Ok(ReadOutcome::End) | Err(_) => return self.end(place, io.context),
             };
-            it.conn.input.push(&scratch[..count], &mut context.freelist);
+            it.conn.input.push(&io.scratch[..count], &mut io.context.freelist);
             let (used, next) = it.dial.input(it.conn.input.front(), &mut self.to_server);
-            it.conn.input.consume(used, &mut context.freelist);
-            self.follow(place, next, common, context);
+            it.conn.input.consume(used, &mut io.context.freelist);
+            self.follow(place, next, io);
         }
     }
 
     /// Does what a step of the dial asks for.
-    fn follow(
-        &mut self,
-        place: u32,
-        next: ServerDialNext,
-        common: &RelayShared,
-        context: &mut EventContext,
-    ) {
+    fn follow(&mut self, place: u32, next: ServerDialNext, io: &mut ConnectionIo<'_>) {
         let Some(it) = self.connections.get_mut(place) else { return };
-        let sent = it.conn.send(&self.to_server, &mut context.freelist, &context.registry);
+        let sent = it.conn.send(&self.to_server, &mut io.context.freelist, &io.context.registry);
         self.to_server.clear();
         match next {
-            _ if sent.is_err() => self.end(place, context),
+            _ if sent.is_err() => self.end(place, io.context),
             ServerDialNext::More => {}
             // PostgreSQL's closes the connection once the signal was sent, and MySQL's has said so.
             ServerDialNext::Cancelled => {
                 if matches!(it.dial, ServerDialer::My(_)) {
-                    self.end(place, context);
+                    self.end(place, io.context);
                 }
             }
-            ServerDialNext::StartTls => self.start_tls(place, common, context),
-            ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end(place, context),
+            ServerDialNext::StartTls => self.start_tls(place, io),
+            ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end(place, io.context),
         }
     }
 
     /// Shakes hands with a server to which a cancel request is to be sent.
-    fn start_tls(&mut self, place: u32, common: &RelayShared, context: &mut EventContext) {
+    fn start_tls(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
         let Some(it) = self.connections.get_mut(place) else { return };
         let address = &it.tenant.server;
-        let Ok(tls) = common.server_tls.connection(&address.tls, &address.address) else {
-            return self.end(place, context);
+        let Ok(tls) = io.common.server_tls.connection(&address.tls, &address.address) else {
+            return self.end(place, io.context);
         };
         it.is_in_handshake = true;
         it.conn.socket.start_tls(tls);
-        if it.conn.flush(&mut context.freelist, &context.registry).is_err() {
-            self.end(place, context);
+        if it.conn.flush(&mut io.context.freelist, &io.context.registry).is_err() {
+            self.end(place, io.context);
         }
     }
 
     /// Goes on once the handshake is done.
-    fn tls_started(&mut self, place: u32, common: &RelayShared, context: &mut EventContext) {
+    fn tls_started(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
         let Some(it) = self.connections.get_mut(place) else { return };
         if it.is_in_handshake && !it.conn.socket.is_in_handshake() {
             it.is_in_handshake = false;
             let next = it.dial.tls_started(None, &mut self.to_server);
-            self.follow(place, next, common, context);
+            self.follow(place, next, io);
         }
     }
 

@@ -9,7 +9,7 @@ use super::leave::{CLOSING_US, ClientDeparture};
 use super::pools::PoolFailure;
 use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::timers::micros;
-use super::worker::{RelayWorker, TimerKey};
+use super::worker::{EventContext, RelayWorker, TimerKey};
 use crate::tenants::TenantRoute;
 
 /// Time that a server connection may take to come to rest after its client left, in microseconds;
@@ -27,7 +27,7 @@ const OVERTIME_US: u64 = 5_000_000;
 /// microseconds: a session that uses it again and again does not pay for the mark each time, and
 /// when a session's next owner ends what is marked, hardly any of that is idle and somebody else's
 /// soon.
-pub(super) const MARK_KEPT_US: u64 = 1_000_000;
+const MARK_KEPT_US: u64 = 1_000_000;
 
 /// Deadline of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -244,6 +244,15 @@ impl RelayWorker {
             server.since_us = self.context.now_us;
             let wait_us = if server.is_cancelled { CANCEL_AGAIN_US } else { REST_US };
             self.context.timers.arm(TimerKey::Server(place).id(), self.context.now_us + wait_us);
+        }
+    }
+}
+
+impl RelayServer {
+    /// Has the mark of a session, if there is one, taken away from a connection that rests.
+    pub(super) fn expire_mark(&mut self, place: u32, context: &mut EventContext) {
+        if self.link().is_some_and(|link| link.is_marked()) {
+            context.timers.arm(TimerKey::Server(place).id(), context.now_us + MARK_KEPT_US);
         }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientPhase, RelayClient, ServerAttachment};
-use super::deadlines::MARK_KEPT_US;
 use super::pools::{FreedConnectionUse, LeaseOutcome, LeaseRefusal, PoolEffect, ServerLease};
 use super::server::ServerCloseReason;
 use super::timers::micros;
@@ -152,9 +151,7 @@ impl RelayWorker {
         server.since_us = context.now_us;
         server.count_idle(true);
         server.stats.busy_us.add(busy_us);
-        if server.link().is_some_and(|link| link.is_marked()) {
-            context.timers.arm(TimerKey::Server(place).id(), context.now_us + MARK_KEPT_US);
-        }
+        server.expire_mark(place, context);
         let next =
             pools.returned(server.pool, place, &mut server.slot, settings, busy_us, context.now);
         self.apply_freed_use(place, next);

@@ -23,11 +23,11 @@ use wire::pg::message::{ErrorFields, NoticeSeverity, backend};
 
 use super::client::{ClientLogin, RelayClient, ServerAttachment};
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
-use super::notifier::{NotificationEvent, NotificationIo};
+use super::notifier::NotificationEvent;
 use super::server::RelayServer;
 use super::slots::SlotMap;
 use super::subscriber::{ChannelEvent, ChannelNotification, ChannelSubscriber, SubscriptionState};
-use super::worker::RelayWorker;
+use super::worker::{ConnectionIo, RelayWorker};
 use crate::tenants::TenantSnapshot;
 
 /// Bytes of notifications that are held for one client.
@@ -86,8 +86,10 @@ impl RelayWorker {
             let connection = subscriber.notifier;
             let (kept, left): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut subscriber.channels).into_iter().partition(is_needed);
-            subscriber.channels = kept;
-            notifications.unsubscribe(connection, place, left.iter(), context);
+            // Of a connection that is gone there are no channels.
+            if notifications.unsubscribe(connection, place, left.iter(), context) {
+                subscriber.channels = kept;
+            }
             self.apply_notification_events();
         }
         self.send_events(place);
@@ -97,18 +99,19 @@ impl RelayWorker {
     pub(super) fn unsubscribe(&mut self, subscriber: &ChannelSubscriber) {
         let RelayWorker { notifications, context, .. } = self;
         let channels = subscriber.channels.iter();
-        notifications.unsubscribe(subscriber.notifier, subscriber.client, channels, context);
+        let client = subscriber.client;
+        let _is_there = notifications.unsubscribe(subscriber.notifier, client, channels, context);
         self.apply_notification_events();
     }
 
     /// Handles an event of epoll for a notification connection.
     pub(super) fn notifier_ready(&mut self, place: u32, readiness: SocketReadiness) {
         let RelayWorker { notifications, context, common, scratch, .. } = self;
-        notifications.ready(place, readiness, &mut NotificationIo { context, common, scratch });
+        notifications.ready(place, readiness, &mut ConnectionIo { context, common, scratch });
         loop {
             self.apply_notification_events();
             let RelayWorker { notifications, context, common, scratch, .. } = self;
-            if !notifications.read(place, &mut NotificationIo { context, common, scratch }) {
+            if !notifications.read(place, &mut ConnectionIo { context, common, scratch }) {
                 return self.apply_notification_events();
             }
         }

@@ -20,13 +20,12 @@ use wire::pg::message::frontend;
 use wire::pg::notice::ServerNotice;
 use wire::pg::sql::quote_identifier;
 
-use super::common::RelayShared;
 use super::conn::{RelayConnection, SocketReadiness};
 use super::server::ConnectTarget;
 use super::slots::SlotMap;
 use super::socket::ReadOutcome;
 use super::timers::micros;
-use super::worker::{EventContext, TimerKey};
+use super::worker::{ConnectionIo, EventContext, TimerKey};
 use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};
 use crate::tls;
 
@@ -94,10 +93,10 @@ struct SubscribedChannel {
     clients: BTreeSet<u32>,
 }
 
-/// Something that happened at a notification connection, for the thread to act on.
+/// Event of a notification connection, for the thread to act on.
 #[derive(Debug)]
 pub(super) enum NotificationEvent {
-    /// It is to be opened: [`NotificationConnections::opening`] or
+    /// Opening is due: [`NotificationConnections::opening`] or
     /// [`NotificationConnections::lost`] is due.
     Open(u32),
     /// A client's channels may be confirmed.
@@ -139,15 +138,6 @@ pub(super) enum NotificationEvent {
         /// Places of the clients that listen.
         clients: BTreeSet<u32>,
     },
-}
-
-/// State of a thread that its notification connections use.
-#[derive(Debug)]
-pub(super) struct NotificationIo<'a> {
-    pub(super) context: &'a mut EventContext,
-    pub(super) common: &'a RelayShared,
-    /// Memory to read into.
-    pub(super) scratch: &'a mut [u8],
 }
 
 /// The notification connections of a thread.
@@ -355,15 +345,16 @@ impl NotificationConnections {
         }
     }
 
-    /// Takes a client off channels, and has the connection closed later if nobody listens.
+    /// Takes a client off channels, and has the connection closed later if nobody listens. Returns
+    /// whether the connection is there.
     pub(super) fn unsubscribe<'c>(
         &mut self,
         place: u32,
         client: u32,
         channels: impl Iterator<Item = &'c Arc<str>>,
         context: &mut EventContext,
-    ) {
-        let Some(connection) = self.connections.get_mut(place) else { return };
+    ) -> bool {
+        let Some(connection) = self.connections.get_mut(place) else { return false };
         for name in channels {
             connection.forget(name, client, &mut self.to_server);
         }
@@ -371,6 +362,7 @@ impl NotificationConnections {
             self.send(place, context);
         }
         self.close_later(place, context);
+        true
     }
 
     /// Begins to open a connection; the newest tenant and target are given, unless the tenant is
@@ -423,7 +415,7 @@ impl NotificationConnections {
         &mut self,
         place: u32,
         readiness: SocketReadiness,
-        io: &mut NotificationIo<'_>,
+        io: &mut ConnectionIo<'_>,
     ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let Some(conn) = connection.conn() else { return };
@@ -453,7 +445,7 @@ impl NotificationConnections {
 
     /// Reads once; returns whether there may be more. Events are to be acted on between two reads,
     /// so that no more of them wait than were read at once.
-    pub(super) fn read(&mut self, place: u32, io: &mut NotificationIo<'_>) -> bool {
+    pub(super) fn read(&mut self, place: u32, io: &mut ConnectionIo<'_>) -> bool {
         let Some(connection) = self.connections.get_mut(place) else { return false };
         if let NotificationState::Opening(opening) = &connection.state
             && opening.connects
@@ -478,7 +470,7 @@ impl NotificationConnections {
     }
 
     /// Handles what a connection has received.
-    fn feed(&mut self, place: u32, io: &mut NotificationIo<'_>) {
+    fn feed(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
         loop {
             let Some(connection) = self.connections.get_mut(place) else { return };
             match &mut connection.state {
@@ -515,7 +507,7 @@ impl NotificationConnections {
     }
 
     /// Does what a step of a login asks for.
-    fn follow_dial(&mut self, place: u32, next: PgDialNext, io: &mut NotificationIo<'_>) {
+    fn follow_dial(&mut self, place: u32, next: PgDialNext, io: &mut ConnectionIo<'_>) {
         if !matches!(next, PgDialNext::Fail(_)) {
             self.send(place, io.context);
         }
@@ -530,7 +522,7 @@ impl NotificationConnections {
         }
     }
 
-    fn start_tls(&mut self, place: u32, io: &mut NotificationIo<'_>) {
+    fn start_tls(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let NotificationState::Opening(opening) = &mut connection.state else { return };
         let address = &connection.tenant.server;
@@ -546,7 +538,7 @@ impl NotificationConnections {
     }
 
     /// Goes on with a login once the handshake of TLS is done.
-    fn tls_started(&mut self, place: u32, io: &mut NotificationIo<'_>) {
+    fn tls_started(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let NotificationState::Opening(opening) = &mut connection.state else { return };
         if !opening.is_in_handshake || opening.conn.socket.is_in_handshake() {

@@ -19,7 +19,6 @@ use wire::pg::startup::ProtocolVersion;
 
 use super::common::RelayShared;
 use super::conn::{EventSource, RelayConnection};
-use super::deadlines::MARK_KEPT_US;
 use super::dialect::ErrorDialect;
 use super::orders::{MovedServer, ThreadMessageKind};
 use super::pools::{self, PoolFailure, PoolRef};
@@ -509,10 +508,7 @@ impl RelayWorker {
         server.stats = self.counters.tenant(server.tenant.id);
         server.stats.servers.add(1);
         server.count_idle(true);
-        if server.link().is_some_and(|link| link.is_marked()) {
-            let at_us = self.context.now_us + MARK_KEPT_US;
-            self.context.timers.arm(TimerKey::Server(place).id(), at_us);
-        }
+        server.expire_mark(place, &mut self.context);
         self.counters.stats.servers.add(1);
         self.servers.occupy(place, *server);
         self.apply_freed_use(place, next);

@@ -106,6 +106,15 @@ pub(super) struct EventContext {
     pub(super) now_us: u64,
 }
 
+/// State of a thread that owners of connections borrow for an event.
+#[derive(Debug)]
+pub(super) struct ConnectionIo<'a> {
+    pub(super) context: &'a mut EventContext,
+    pub(super) common: &'a RelayShared,
+    /// Memory to read into.
+    pub(super) scratch: &'a mut [u8],
+}
+
 /// Buffers in which output is assembled: once for each event, sent at its end.
 #[derive(Debug, Default)]
 pub(super) struct EventOutbox {

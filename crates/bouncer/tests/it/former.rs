@@ -70,7 +70,7 @@ impl Shop {
         open(&self.pooler, change).expect("a door")
     }
 
-    /// How many server connections are marked with an epoch of a session.
+    /// Returns the number of server connections that are marked with an epoch of a session.
     fn marks(&self, session: &str, epoch: u64) -> String {
         self.server.sql(&format!(
             "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE IS_USED_LOCK(\
