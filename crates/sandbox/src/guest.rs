@@ -25,10 +25,10 @@ use crate::codec::{
 };
 use crate::failure::{FailureContext, StepFailure};
 use crate::landlock;
-use crate::payload::{NotStarted, ParkingPlan};
+use crate::payload::{NotStarted, ParkingPlan, ProgramPlan};
 use crate::seccomp::{FilterSet, FilterSubject};
 use crate::spec::ProgramLimits;
-use crate::sys::{self, ChildEnd, FailurePage, KernelClock};
+use crate::sys::{self, ChildEnd, FailurePage, KernelClock, ParkedChild, ParkingPlace};
 use crate::terminal;
 use crate::workspace::{self, HomeContent, ScratchContent};
 use mounts::OVERLAY_CAPABILITIES;
@@ -141,6 +141,7 @@ struct GuestEnvironment {
     sigchld: OwnedFd,
     landlock: Option<OwnedFd>,
     page: FailurePage,
+    parking: &'static ParkingPlace<ProgramPlan>,
 }
 
 /// Why the wait for a program was over.
@@ -227,7 +228,8 @@ impl GuestSetup<'_> {
             let number = fd.as_raw_fd().cast_unsigned();
             sys::close_inherited(number, number).step("close the host's /proc")?;
         }
-        Ok(GuestEnvironment { scratch, workspace, sigchld, landlock, page })
+        let parking = ParkingPlace::new().step("make a stack for programs")?;
+        Ok(GuestEnvironment { scratch, workspace, sigchld, landlock, page, parking })
     }
 
     /// The spawner's socket above all: while a copy is open, its end goes unnoticed.
@@ -418,12 +420,11 @@ impl GuestSetup<'_> {
         let began = now()?;
         if parked.warm {
             self.release_warm(&parked, &start, &fds)?;
-            drop(fds);
         } else {
-            // Last, as the parked process expects it.
-            fds.extend(in_file);
-            release(&parked, message, fds)?;
+            self.release(place, &parked, &start, &fds)?;
         }
+        // While a copy of a pipe's end is open here, its reader waits for more.
+        drop(fds);
         if start.last {
             sys::set_capabilities(SUPERVISING).step("give up privileges")?;
         }
@@ -509,8 +510,7 @@ impl GuestSetup<'_> {
         holder: FilterSubject,
     ) -> Result<ParkedProcess, StepFailure> {
         let entrances = self.groups.entrances().step("open the control groups")?;
-        let (ours, theirs) = sys::message_pair().step("make a connection")?;
-        let parking = ParkingPlan {
+        let plan = ParkingPlan {
             entrances: &entrances,
             hide_groups: !self.groups.is_empty(),
             unlimited: self.groups.unlimited(),
@@ -518,21 +518,11 @@ impl GuestSetup<'_> {
             workdir: place.workspace.as_fd(),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
             filter: self.filters.of(holder),
-            socket: theirs.as_fd(),
         };
-        let child = sys::fork(0, self.groups.unified(), || {
-            // Its copy of our end, which would keep it from noticing that we are gone.
-            let number = ours.as_raw_fd().cast_unsigned();
-            match sys::close_inherited(number, number) {
-                Ok(()) => parking.become_program(&place.page),
-                Err(_) => 1,
-            }
-        })
-        .step("start a process for the program")?;
-        drop(theirs);
-        let (n, _) =
-            sys::receive(ours.as_fd(), &mut [0u8; 16]).step("wait for a process to be parked")?;
-        if n == 0 {
+        let ParkedChild { child, socket, is_parked } = plan
+            .start(place.parking, self.groups.unified(), place.page)
+            .step("start a process for the program")?;
+        if !is_parked {
             return Err(match NotStarted::from_page(&place.page) {
                 Some(NotStarted::Step(step, errno)) => StepFailure { step: step.to_owned(), errno },
                 _ => StepFailure { step: "park a process".to_owned(), errno: libc::ECHILD },
@@ -545,11 +535,30 @@ impl GuestSetup<'_> {
             holder,
             warm: false,
             child,
-            socket: ours,
+            socket,
             cpu_before,
             children_before,
             backing_off,
         })
+    }
+
+    /// Lets a parked process become the program, and waits until it has: it is in this memory.
+    fn release(
+        &self,
+        place: &GuestEnvironment,
+        parked: &ParkedProcess,
+        start: &StartMessage<'_>,
+        fds: &[OwnedFd],
+    ) -> Result<(), StepFailure> {
+        let plan = ProgramPlan::new(start, self.groups.unlimited(), place.page)?;
+        let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let (child, socket) = (&parked.child, parked.socket.as_fd());
+        // Whatever holds it up, an executable on a slow file system above all, counts as its time.
+        let timeout = start.limits.wall;
+        place
+            .parking
+            .release(child, socket, &plan, &handles, self.lifeline, timeout)
+            .step("release the program")
     }
 
     // ---- supervising ---------------------------------------------------------------------------
@@ -732,13 +741,6 @@ fn reset_signals() -> Result<(), StepFailure> {
     [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]
         .into_iter()
         .try_for_each(|signal| sys::default_signal(signal).step("reset signals"))
-}
-
-/// Lets a parked process become the program of the message. The descriptors go with it: while a
-/// copy of a pipe's end is open here, its reader waits for more.
-fn release(parked: &ParkedProcess, message: &[u8], fds: Vec<OwnedFd>) -> Result<(), StepFailure> {
-    let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    sys::send(parked.socket.as_fd(), message, &handles).step("release the program")
 }
 
 /// When the next limit can be reached at the earliest, if everything runs on every processor.

@@ -3,19 +3,22 @@
 //! In two halves. *Parking* is everything that does not depend on the program: control groups,
 //! identity, system call policy; it is done ahead, when the sandbox is prepared. *Release* is what
 //! is left when the program is known: its streams, its limits, and `execve`. Between the two the
-//! process waits, without privileges, for one message of the guest init.
+//! process waits, without privileges, for the guest init, in whose memory it is ([`sys::parked`]).
 //!
 //! Both only go forward: a step that fails is noted in the shared page and ends the process. The
 //! order matters, and where it does, the step says why.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::cgroup::UnlimitedResources;
-use crate::codec::{self, MalformedMessage, MessageReader, StartMessage, StreamSetup, to_guest};
-use crate::spec::{EXTRA_NUMBER_MAX, ProgramLimits};
-use crate::sys::{self, BpfInstruction, CStringArray, FailurePage};
+use crate::codec::{StartMessage, StreamSetup};
+use crate::failure::{FailureContext, StepFailure};
+use crate::spec::{EXTRA_MAX, EXTRA_NUMBER_MAX, ProgramLimits};
+use crate::sys::{
+    self, BpfInstruction, CStringArray, FailurePage, ParkedChild, ParkingPlace, ParkingSteps,
+};
 
 /// Exit code of a child whose program was never started; the page says why.
 const NOT_STARTED: i32 = 125;
@@ -86,17 +89,31 @@ pub(crate) struct ParkingPlan<'a> {
     /// File system restriction, where it is used.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) filter: &'a [BpfInstruction],
-    /// Socket of the message.
-    pub(crate) socket: BorrowedFd<'a>,
 }
 
 impl ParkingPlan<'_> {
-    /// Parks, waits and becomes the program. Returns only when a step has failed, with the code to
-    /// exit with.
-    pub(crate) fn become_program(&self, page: &FailurePage) -> i32 {
-        let Err((step, error)) = self.park().and_then(|()| self.release());
-        page.set(step, error.raw_os_error().unwrap_or(libc::EIO));
-        NOT_STARTED
+    /// Starts a process that parks and waits for a plan of its program, or has noted why it cannot.
+    /// When it has noted nothing, it was ended.
+    pub(crate) fn start(
+        &self,
+        place: &'static ParkingPlace<ProgramPlan>,
+        group: Option<BorrowedFd<'_>>,
+        page: FailurePage,
+    ) -> io::Result<ParkedChild> {
+        let failed = move |(step, error): (i32, io::Error)| {
+            page.set(step, error.raw_os_error().unwrap_or(libc::EIO));
+            NOT_STARTED
+        };
+        let steps = ParkingSteps {
+            prepare: || self.park().map_err(failed),
+            become_program: |plan: &ProgramPlan, fds: &[Option<OwnedFd>]| {
+                let (step, error) = plan.execute(fds);
+                plan.page.set(step, error.raw_os_error().unwrap_or(libc::EIO));
+                NOT_STARTED
+            },
+            not_released: move |error| failed((RELEASE, error)),
+        };
+        place.park(group, steps)
     }
 
     /// Parks and becomes a runtime that waits for its program by itself. Returns only when a step
@@ -131,25 +148,46 @@ impl ParkingPlan<'_> {
         // Last, because it denies some of the calls above.
         attempt(&|| sys::set_seccomp(self.filter))
     }
+}
 
-    fn release(&self) -> Result<std::convert::Infallible, (i32, io::Error)> {
-        let at = |step: i32| move |error: io::Error| (step, error);
-        sys::send(self.socket, &[0], &[]).map_err(at(RELEASE))?;
-        let mut buf = vec![0u8; codec::MESSAGE_BYTES_MAX];
-        let (n, mut fds) = sys::receive(self.socket, &mut buf).map_err(at(RELEASE))?;
-        buf.truncate(n);
-        if buf.first() == Some(&to_guest::START_IN_FILE) {
-            let file =
-                fds.pop().ok_or(MalformedMessage).map_err(io::Error::other).map_err(at(RELEASE))?;
-            buf = sys::read_file(file.as_fd()).map_err(at(RELEASE))?;
+/// A program to become, made ready by the guest init in the memory that both have.
+#[derive(Debug)]
+pub(crate) struct ProgramPlan {
+    program: ExecProgram,
+    streams: StreamSetup,
+    /// Numbers of further descriptors.
+    extra: Vec<u32>,
+    limits: ProgramLimits,
+    unlimited: UnlimitedResources,
+    /// Takes the reason why the program was not started.
+    page: FailurePage,
+}
+
+impl ProgramPlan {
+    pub(crate) fn new(
+        start: &StartMessage<'_>,
+        unlimited: UnlimitedResources,
+        page: FailurePage,
+    ) -> Result<ProgramPlan, StepFailure> {
+        let program = ExecProgram::of(&start.argv, &start.env).step("set the program up")?;
+        Ok(ProgramPlan {
+            program,
+            streams: start.streams,
+            extra: start.extra.clone(),
+            limits: start.limits,
+            unlimited,
+            page,
+        })
+    }
+
+    /// Becomes the program. Returns only when it fails: the step, and its error. Allocates nothing.
+    fn execute(&self, fds: &[Option<OwnedFd>]) -> (i32, io::Error) {
+        let ready = connect(self.streams, &self.extra, fds)
+            .and_then(|()| set_limits(&self.limits, self.unlimited));
+        match ready {
+            Err(error) => (SET_UP, error),
+            Ok(()) => (EXECUTE, self.program.execute()),
         }
-        let start = StartMessage::decode(&mut MessageReader(buf.get(1..).unwrap_or(&[])))
-            .map_err(io::Error::other)
-            .map_err(at(RELEASE))?;
-        let program = ExecProgram::new(&start).map_err(at(SET_UP))?;
-        connect(&start, fds).map_err(at(SET_UP))?;
-        set_limits(&start.limits, self.unlimited).map_err(at(SET_UP))?;
-        Err((EXECUTE, program.execute()))
     }
 }
 
@@ -202,31 +240,33 @@ pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io
 }
 
 /// Gives the program its descriptors, and nothing else: those of its streams, then the further
-/// ones.
-fn connect(start: &StartMessage<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
+/// ones. `fds` stay open until the program is executed: their numbers may be the program's by then.
+fn connect(streams: StreamSetup, extra: &[u32], fds: &[Option<OwnedFd>]) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
-    let streams = match start.streams {
-        StreamSetup::Given { .. } => start.streams.descriptor_count(),
+    let stream_count = match streams {
+        StreamSetup::Given { .. } => streams.descriptor_count(),
         StreamSetup::Terminal(_) => 1,
         // Such a command is for a process that has them.
         StreamSetup::Waiting => return Err(missing()),
     };
-    if fds.len() != streams + start.extra.len() {
+    if fds.len() != stream_count + extra.len() || extra.len() > EXTRA_MAX {
         return Err(missing());
     }
-    let received = fds.split_off(streams);
+    let (given, further) = fds.split_at(stream_count);
     // Out of the way first: what one is to be can be the number that another one has.
-    let least = i32::try_from(EXTRA_NUMBER_MAX + 1).map_err(io::Error::other)?;
-    let extra: Vec<OwnedFd> =
-        received.iter().map(|fd| sys::dup_from(fd.as_fd(), least)).collect::<Result<_, _>>()?;
-    match start.streams {
+    let least = RawFd::try_from(EXTRA_NUMBER_MAX + 1).map_err(|_| missing())?;
+    let mut aside = [const { None::<OwnedFd> }; EXTRA_MAX];
+    for (place, fd) in aside.iter_mut().zip(further) {
+        *place = Some(sys::dup_from(fd.as_ref().ok_or_else(missing)?.as_fd(), least)?);
+    }
+    let stream = |at: usize| given.get(at).and_then(Option::as_ref).map(AsFd::as_fd);
+    match streams {
         StreamSetup::Given { merged, has_stdin } => {
-            let mut descriptors = fds.iter().map(AsFd::as_fd);
-            let stdout = descriptors.next().ok_or_else(missing)?;
-            let stderr = if merged { stdout } else { descriptors.next().ok_or_else(missing)? };
+            let stdout = stream(0).ok_or_else(missing)?;
+            let stderr = if merged { stdout } else { stream(1).ok_or_else(missing)? };
             let null;
             let stdin = if has_stdin {
-                descriptors.next().ok_or_else(missing)?
+                stream(if merged { 1 } else { 2 }).ok_or_else(missing)?
             } else {
                 null = sys::open(c"/dev/null", libc::O_RDONLY)?;
                 null.as_fd()
@@ -236,7 +276,7 @@ fn connect(start: &StartMessage<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
             }
         }
         StreamSetup::Terminal(_) => {
-            let terminal = fds.first().ok_or_else(missing)?.as_fd();
+            let terminal = stream(0).ok_or_else(missing)?;
             sys::take_terminal(terminal)?;
             for target in 0..=2 {
                 sys::dup_onto(terminal, target)?;
@@ -245,12 +285,8 @@ fn connect(start: &StartMessage<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
         StreamSetup::Waiting => return Err(missing()),
     }
     sys::cloexec_from(3)?;
-    for (number, fd) in start.extra.iter().zip(&extra) {
-        sys::dup_for_program(fd, i32::try_from(*number).map_err(io::Error::other)?)?;
-    }
-    // Their numbers may be the program's by now; what is not goes away with `execve`.
-    for fd in fds.into_iter().chain(received).chain(extra) {
-        let _not_closed_here = fd.into_raw_fd();
+    for (number, fd) in extra.iter().zip(aside.iter().flatten()) {
+        sys::dup_for_program(fd, RawFd::try_from(*number).map_err(|_| missing())?)?;
     }
     Ok(())
 }
@@ -263,6 +299,8 @@ pub(crate) struct WarmRuntimePlan<'a> {
     pub(crate) limits: ProgramLimits,
     /// Standard input, output and error.
     pub(crate) streams: [BorrowedFd<'a>; 3],
+    /// Socket of the message that says what the program is.
+    pub(crate) socket: BorrowedFd<'a>,
 }
 
 impl WarmRuntimePlan<'_> {
@@ -280,7 +318,7 @@ impl WarmRuntimePlan<'_> {
         for (target, fd) in (0..).zip(self.streams) {
             sys::dup_onto(fd, target).map_err(at)?;
         }
-        let aside = sys::dup_from(parking.socket, Self::SOCKET + 1).map_err(at)?;
+        let aside = sys::dup_from(self.socket, Self::SOCKET + 1).map_err(at)?;
         sys::dup_for_program(&aside, Self::SOCKET).map_err(at)?;
         sys::cloexec_from(Self::SOCKET.cast_unsigned() + 1).map_err(at)?;
         set_limits(&self.limits, parking.unlimited).map_err(at)?;
@@ -292,42 +330,36 @@ impl WarmRuntimePlan<'_> {
 /// A program as `execve` wants it.
 #[derive(Debug)]
 pub(crate) struct ExecProgram {
-    name: CString,
+    /// Files that it can be, in the order in which they are tried.
+    candidates: Vec<CString>,
     argv: CStringArray,
     env: CStringArray,
-    path: Vec<u8>,
 }
 
 impl ExecProgram {
-    fn new(start: &StartMessage<'_>) -> io::Result<ExecProgram> {
-        ExecProgram::of(&start.argv, &start.env)
-    }
-
+    /// As `execvp` finds it: as given when the name contains a slash, else in each directory of the
+    /// path.
     pub(crate) fn of(argv: &[&[u8]], env: &[&[u8]]) -> io::Result<ExecProgram> {
         let strings = |list: &[&[u8]]| -> io::Result<CStringArray> {
             let strings: Result<Vec<CString>, _> = list.iter().map(|s| CString::new(*s)).collect();
             Ok(CStringArray::new(strings?))
         };
         let name = argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        Ok(ExecProgram {
-            name: CString::new(*name)?,
-            argv: strings(argv)?,
-            env: strings(env)?,
-            path: path_of(env).to_vec(),
-        })
+        let candidates = if name.contains(&b'/') {
+            vec![CString::new(*name)?]
+        } else {
+            let directories = path_of(env).split(|b| *b == b':').filter(|d| !d.is_empty());
+            let files = directories.map(|directory| CString::new([directory, b"/", name].concat()));
+            files.collect::<Result<_, _>>()?
+        };
+        Ok(ExecProgram { candidates, argv: strings(argv)?, env: strings(env)? })
     }
 
-    /// `execvp`: as given when it contains a slash, else in each directory of the path.
+    /// Executes it. Returns only when it fails. Allocates nothing.
     pub(crate) fn execute(&self) -> io::Error {
-        let execve = |path: &CStr| sys::execve(path, &self.argv, &self.env);
-        if self.name.to_bytes().contains(&b'/') {
-            return execve(&self.name);
-        }
         let mut error = io::Error::from_raw_os_error(libc::ENOENT);
-        for directory in self.path.split(|b| *b == b':').filter(|d| !d.is_empty()) {
-            let full = [directory, b"/", self.name.to_bytes()].concat();
-            let Ok(full) = CString::new(full) else { continue };
-            let this = execve(&full);
+        for file in &self.candidates {
+            let this = sys::execve(file, &self.argv, &self.env);
             match this.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {}
                 // It is there but may not be executed: keep looking, but say so at the end.

@@ -117,7 +117,6 @@ impl GuestSetup<'_> {
             workdir: place.workspace.as_fd(),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
             filter: self.filters.of(self.holder()),
-            socket: theirs.as_fd(),
         };
         let (argv, env) = waiting.runtime.start(waiting.index);
         let runtime = WarmRuntimePlan {
@@ -125,6 +124,7 @@ impl GuestSetup<'_> {
             env,
             limits: ProgramLimits { cpu: limits.cpu.saturating_add(START_CPU), ..limits },
             streams: [input.0.as_fd(), output.1.as_fd(), errors.1.as_fd()],
+            socket: theirs.as_fd(),
         };
         let child =
             sys::fork(0, self.groups.unified(), || parking.become_runtime(&runtime, &place.page))

@@ -102,8 +102,9 @@ pub(crate) fn share_relocated() -> io::Result<()> {
 /// Page for the failure of a child that could not start its program.
 ///
 /// One page of memory that both share. The child writes before it exits; the parent reads after it
-/// has waited for the child, so there is never a writer and a reader at one time.
-#[derive(Debug)]
+/// has waited for the child, so there is never a writer and a reader at one time. A copy of this
+/// value stands for the same place in memory.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct FailurePage {
     cells: &'static [AtomicI32; 2],
     place: u16,

@@ -38,7 +38,7 @@ pub(crate) fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 24 + 4 * MESSAGE_FDS_MAX]);
 
-/// Sends one message with descriptors.
+/// Sends one message with descriptors. Allocates nothing.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if fds.len() > MESSAGE_FDS_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -50,8 +50,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     message.msg_iov = &raw mut iov;
     message.msg_iovlen = 1;
     if !fds.is_empty() {
-        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let payload_bytes = c_uint::try_from(mem::size_of_val(raw.as_slice())).unwrap_or(0);
+        let payload_bytes = c_uint::try_from(mem::size_of::<RawFd>() * fds.len()).unwrap_or(0);
         message.msg_control = (&raw mut control).cast();
         // SAFETY: arithmetic on a length.
         message.msg_controllen = unsafe { libc::CMSG_SPACE(payload_bytes) } as usize;
@@ -67,10 +66,14 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
         // SAFETY: `header` points into `control`, aligned by its type.
         unsafe { header.write(filled) };
         // SAFETY: the data of the header lies within `control`.
-        let data = unsafe { libc::CMSG_DATA(header) };
-        // SAFETY: `control` has room for MESSAGE_FDS_MAX descriptors after the header, and there
-        // are no more than that.
-        unsafe { ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), data, raw.len() * 4) };
+        let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
+        for (at, fd) in fds.iter().enumerate() {
+            // SAFETY: `control` has room for MESSAGE_FDS_MAX descriptors after the header, and
+            // there are no more than that.
+            let place = unsafe { data.add(at) };
+            // SAFETY: likewise, possibly unaligned.
+            unsafe { place.write_unaligned(fd.as_raw_fd()) };
+        }
     }
     loop {
         // SAFETY: every pointer in `message` is valid for the call.
@@ -89,9 +92,10 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 /// Receives one message with its descriptors; zero bytes at end of file. `EMSGSIZE` when there is
 /// no room for the bytes, or in this process for the descriptors: then the message is lost.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    match receive_message(socket, buf)? {
-        (n, Some(fds)) => Ok((n, fds)),
-        (_, None) => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
+    let mut fds = Vec::new();
+    match receive_message(socket, buf, |fd| fds.push(fd))? {
+        (n, true) => Ok((n, fds)),
+        (_, false) => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
     }
 }
 
@@ -101,14 +105,40 @@ pub(crate) fn receive_what_fits(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    receive_message(socket, buf).map(|(n, fds)| (n, fds.unwrap_or_default()))
+    let mut fds = Vec::new();
+    let (n, is_whole) = receive_message(socket, buf, |fd| fds.push(fd))?;
+    if !is_whole {
+        fds.clear();
+    }
+    Ok((n, fds))
 }
 
-/// Receives one message, with all of its descriptors or none.
+/// As [`receive`], but allocates nothing: the descriptors come to a place of the caller's, and their
+/// number is returned. `EMSGSIZE` also when that place is too small.
+pub(crate) fn receive_into(
+    socket: BorrowedFd<'_>,
+    buf: &mut [u8],
+    place: &mut [Option<OwnedFd>],
+) -> io::Result<(usize, usize)> {
+    let mut count = 0;
+    let (n, is_whole) = receive_message(socket, buf, |fd| {
+        if let Some(free) = place.get_mut(count) {
+            *free = Some(fd);
+        }
+        count += 1;
+    })?;
+    if !is_whole || count > place.len() {
+        return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+    }
+    Ok((n, count))
+}
+
+/// Receives one message; tells whether all of its descriptors have come.
 fn receive_message(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],
-) -> io::Result<(usize, Option<Vec<OwnedFd>>)> {
+    mut take: impl FnMut(OwnedFd),
+) -> io::Result<(usize, bool)> {
     let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     let mut control = ControlBuffer([0; 24 + 4 * MESSAGE_FDS_MAX]);
     // SAFETY: all-zero is a valid msghdr.
@@ -129,7 +159,6 @@ fn receive_message(
             return Err(error);
         }
     };
-    let mut fds = Vec::new();
     // SAFETY: the kernel has filled in `message` and `control`.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !header.is_null() {
@@ -146,7 +175,7 @@ fn receive_message(
                 // SAFETY: four bytes of `control`, possibly unaligned.
                 let fd = unsafe { ptr::read_unaligned(at.cast::<c_int>()) };
                 // SAFETY: the kernel has just installed this descriptor for us.
-                fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
+                take(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
         // SAFETY: walks within `control` as `message` describes it.
@@ -155,7 +184,7 @@ fn receive_message(
     if message.msg_flags & libc::MSG_TRUNC != 0 {
         return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
     }
-    Ok((n, (message.msg_flags & libc::MSG_CTRUNC == 0).then_some(fds)))
+    Ok((n, message.msg_flags & libc::MSG_CTRUNC == 0))
 }
 
 /// Makes the runtime watch a descriptor, which becomes non-blocking.

@@ -90,7 +90,7 @@ pub(crate) fn set_time_slice(slice: Duration) -> io::Result<()> {
 }
 
 /// linux/sched.h; the `libc` crate's constant is too narrow for it.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A child that [`fork`] started.
 #[derive(Debug)]
