@@ -18,20 +18,22 @@
 //! - <https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html>
 //! - <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::sys;
 use crate::sys::mounts::{LockMode, try_lock};
 
+mod command;
 mod owner;
 mod session;
 mod unified;
 
+pub(crate) use command::{CommandGroups, CpuShare, GroupRemoval};
 use owner::ParentOwner;
 pub(crate) use session::thaw_standing;
 pub(crate) use unified::leave_leaf;
@@ -397,38 +399,6 @@ fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<Str
 /// as one process of the host that is always busy. The kernel's default is one such process in
 /// total.
 const SHARES_PER_CORE: u64 = 1024;
-/// Share of a command that begins (version 1).
-const SHARES_WHOLE: u32 = 1024;
-/// Whole weight of version 2.
-const WEIGHT_WHOLE: u32 = 100;
-/// Least share that both versions accept: 2 in version 1, 1 in version 2.
-const SHARE_MIN: u32 = 2;
-/// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is
-/// whole).
-const SHARES_BACKED_OFF: &[u8] = b"128";
-/// Reduced weight of version 2, where 100 is whole.
-const WEIGHT_BACKED_OFF: &[u8] = b"12";
-
-/// Part of the processor that a group gets beside others (`cpu.shares` in
-/// <https://docs.kernel.org/scheduler/sched-design-CFS.html>, `cpu.weight` in
-/// <https://docs.kernel.org/admin-guide/cgroup-v2.html>).
-#[derive(Debug)]
-pub(crate) struct CpuShare {
-    file: OwnedFd,
-    /// Value of a whole share.
-    whole: u32,
-    /// Value of one that has had its turn.
-    backed_off: &'static [u8],
-}
-
-impl CpuShare {
-    /// Gives the group one of `parts` equal parts of a whole share.
-    pub(crate) fn divide(&self, parts: u32) -> io::Result<()> {
-        let share = (self.whole / parts.max(1)).max(SHARE_MIN);
-        sys::write_all(self.file.as_fd(), share.to_string().as_bytes())
-    }
-}
-
 /// Removes parent groups of servers that are no longer alive.
 fn sweep(base: &Path) {
     let (Ok(entries), Ok(own)) = (fs::read_dir(base), ParentOwner::this_process()) else { return };
@@ -480,295 +450,6 @@ fn remove_group(path: &Path) -> io::Result<()> {
 const REMOVAL_TRIES: u32 = 600;
 /// Time between two attempts.
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
-
-// ---- one command -------------------------------------------------------------------------------
-
-/// The groups of one command, one in each hierarchy, open.
-#[derive(Debug)]
-pub(crate) struct CommandGroups {
-    dirs: Vec<(HierarchyRole, OwnedFd)>,
-    unified_limits: bool,
-}
-
-/// Result of removing the groups of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GroupRemoval {
-    /// There were none.
-    Absent,
-    /// They are gone.
-    Done,
-    /// A process is still dying in one of them.
-    Busy,
-}
-
-/// Counters of the kernel for a command.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct GroupCounts {
-    pub(crate) memory_peak: u64,
-    pub(crate) oom_kills: u64,
-    pub(crate) processes_peak: u64,
-}
-
-impl CommandGroups {
-    /// Makes the groups named `name` below the given parents, beside the standing ones of the slot.
-    pub(crate) fn create(
-        parents: &[(HierarchyRole, OwnedFd)],
-        standing: &[(HierarchyRole, OwnedFd)],
-        unified_limits: bool,
-        name: &CStr,
-    ) -> io::Result<CommandGroups> {
-        let mut groups = CommandGroups { dirs: Vec::with_capacity(parents.len()), unified_limits };
-        for (role, parent) in parents.iter().filter(|(role, _)| !role.is_standing(unified_limits)) {
-            groups.dirs.push((*role, make(parent.as_fd(), name)?));
-        }
-        for (role, group) in standing {
-            groups.dirs.push((*role, group.try_clone()?));
-        }
-        Ok(groups)
-    }
-
-    /// Makes the groups that stay with a slot: those that limit nothing, so that nothing of one
-    /// command is left in them for the next.
-    pub(crate) fn create_standing(
-        parents: &[(HierarchyRole, OwnedFd)],
-        unified_limits: bool,
-        name: &CStr,
-    ) -> io::Result<Vec<(HierarchyRole, OwnedFd)>> {
-        parents
-            .iter()
-            .filter(|(role, _)| role.is_standing(unified_limits))
-            .map(|(role, parent)| match make(parent.as_fd(), name) {
-                // Left by a spawner that was killed, or by an attempt that failed half-way. It
-                // limits nothing and is ours by its name.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    Ok((*role, open(parent.as_fd(), name)?))
-                }
-                made => Ok((*role, made?)),
-            })
-            .collect()
-    }
-
-    /// Removes the groups named `name`.
-    pub(crate) fn remove(parents: &[(HierarchyRole, OwnedFd)], name: &CStr) -> GroupRemoval {
-        let mut removal = GroupRemoval::Absent;
-        for (_, parent) in parents {
-            match sys::rmdirat(parent.as_fd(), name) {
-                Ok(()) if removal == GroupRemoval::Absent => removal = GroupRemoval::Done,
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => removal = GroupRemoval::Busy,
-            }
-        }
-        removal
-    }
-
-    fn dir(&self, role: HierarchyRole) -> Option<BorrowedFd<'_>> {
-        self.dirs.iter().find(|(r, _)| *r == role).map(|(_, fd)| fd.as_fd())
-    }
-
-    /// Returns whether there are none: no control group is usable here.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.dirs.is_empty()
-    }
-
-    /// Returns what they do not limit.
-    pub(crate) fn unlimited(&self) -> UnlimitedResources {
-        UnlimitedResources {
-            memory: self.dir(HierarchyRole::Memory).is_none() && !self.unified_limits,
-            processes: self.dir(HierarchyRole::Pids).is_none() && !self.unified_limits,
-        }
-    }
-
-    /// Their descriptors' numbers, for who closes all others.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.dirs.iter().map(|(_, fd)| fd.as_raw_fd())
-    }
-
-    /// The version 2 group, to start a process in.
-    pub(crate) fn unified(&self) -> Option<BorrowedFd<'_>> {
-        self.dir(HierarchyRole::Unified)
-    }
-
-    /// Returns whether CPU time of all processes together can be read.
-    pub(crate) fn counts_cpu(&self) -> bool {
-        self.dir(HierarchyRole::Unified).or(self.dir(HierarchyRole::CpuAccount)).is_some()
-    }
-
-    /// Sets the limits of a command. Swap is never allowed beside memory.
-    pub(crate) fn set_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
-        let memory = memory_bytes.to_string();
-        let processes = processes.to_string();
-        if let Some(dir) = self.dir(HierarchyRole::Memory) {
-            write(dir, c"memory.limit_in_bytes", &memory)?;
-            optional(write(dir, c"memory.memsw.limit_in_bytes", &memory))?;
-        }
-        if let Some(dir) = self.dir(HierarchyRole::Pids) {
-            write(dir, c"pids.max", &processes)?;
-        }
-        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
-            write(dir, c"memory.max", &memory)?;
-            optional(write(dir, c"memory.swap.max", "0"))?;
-            write(dir, c"memory.oom.group", "1")?;
-            write(dir, c"pids.max", &processes)?;
-        }
-        Ok(())
-    }
-
-    /// Returns where to write what, for a command to take less of the processor than younger ones;
-    /// nothing where the processor is not shared by groups.
-    ///
-    /// Also gives the command its whole share to begin with, because an earlier one of the slot may
-    /// have backed off.
-    pub(crate) fn backing_off(&self) -> io::Result<Option<(OwnedFd, &'static [u8])>> {
-        let Some(share) = self.cpu_share()? else { return Ok(None) };
-        let backed_off = share.backed_off;
-        Ok(Some((share.file, backed_off)))
-    }
-
-    /// Opens the file that says which part of the processor the group gets beside others, and gives
-    /// it a whole one; none where the processor is not shared by groups.
-    pub(crate) fn cpu_share(&self) -> io::Result<Option<CpuShare>> {
-        let v1 = self.dir(HierarchyRole::Cpu).or(self.dir(HierarchyRole::CpuAccount));
-        let v1 = v1.map(|dir| (dir, c"cpu.shares", SHARES_WHOLE, SHARES_BACKED_OFF));
-        let v2 = self.dir(HierarchyRole::Unified).filter(|_| self.unified_limits);
-        let v2 = v2.map(|dir| (dir, c"cpu.weight", WEIGHT_WHOLE, WEIGHT_BACKED_OFF));
-        for (dir, name, whole, backed_off) in v1.into_iter().chain(v2) {
-            // Where `cpuacct` stands alone, and in version 2, the file may be missing.
-            if let Ok(file) = sys::openat(dir, name, libc::O_WRONLY, 0) {
-                let share = CpuShare { file, whole, backed_off };
-                share.divide(1)?;
-                return Ok(Some(share));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Opens what a process with one thread must write `0` to in order to enter the version 1
-    /// groups. That is `tasks`: to move a whole process, the kernel waits until no other forks or
-    /// ends, which takes about ten milliseconds when nobody has asked for that lately.
-    pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
-        self.dirs
-            .iter()
-            .filter(|(role, _)| *role != HierarchyRole::Unified)
-            .map(|(_, dir)| sys::openat(dir.as_fd(), c"tasks", libc::O_WRONLY, 0))
-            .collect()
-    }
-
-    /// Returns the entrance of the version 2 group, where there is one, for a process that was not
-    /// started in it. There only whole processes move.
-    pub(crate) fn unified_entrance(&self) -> io::Result<Option<OwnedFd>> {
-        let open = |dir| sys::openat(dir, c"cgroup.procs", libc::O_WRONLY, 0);
-        self.dir(HierarchyRole::Unified).map(open).transpose()
-    }
-
-    /// Returns the entrances of all groups.
-    pub(crate) fn all_entrances(&self) -> io::Result<Vec<OwnedFd>> {
-        let mut all = self.entrances()?;
-        all.extend(self.unified_entrance()?);
-        Ok(all)
-    }
-
-    /// Returns whether the version 2 group limits memory and processes.
-    pub(crate) fn has_unified_limits(&self) -> bool {
-        self.unified_limits
-    }
-
-    /// CPU time of all processes of the group so far, those of earlier commands included.
-    pub(crate) fn cpu(&self) -> io::Result<Duration> {
-        if let Some(dir) = self.dir(HierarchyRole::Unified) {
-            let micros = field(&read(dir, c"cpu.stat")?, "usage_usec");
-            return micros
-                .map(Duration::from_micros)
-                .ok_or_else(|| io::Error::other("cpu.stat has no usage_usec"));
-        }
-        if let Some(dir) = self.dir(HierarchyRole::CpuAccount) {
-            return Ok(Duration::from_nanos(number(&read(dir, c"cpuacct.usage")?)));
-        }
-        Err(io::Error::other("no control group counts CPU time"))
-    }
-
-    /// Processes killed for lack of memory so far.
-    pub(crate) fn oom_kills(&self) -> u64 {
-        if let Some(dir) = self.dir(HierarchyRole::Memory) {
-            return read(dir, c"memory.oom_control")
-                .ok()
-                .and_then(|t| field(&t, "oom_kill"))
-                .unwrap_or(0);
-        }
-        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
-            return read(dir, c"memory.events").map_or(0, |events| killed(&events));
-        }
-        0
-    }
-
-    /// Peaks and counts, when the command has ended. What the kernel does not tell is 0.
-    pub(crate) fn counted(&self) -> GroupCounts {
-        let mut counted = GroupCounts { oom_kills: self.oom_kills(), ..GroupCounts::default() };
-        let get = |dir, name| read(dir, name).map_or(0, |text| number(&text));
-        if let Some(dir) = self.dir(HierarchyRole::Memory) {
-            counted.memory_peak = get(dir, c"memory.max_usage_in_bytes");
-        }
-        if let Some(dir) = self.dir(HierarchyRole::Pids) {
-            counted.processes_peak = get(dir, c"pids.peak");
-        }
-        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
-            counted.memory_peak = get(dir, c"memory.peak");
-            counted.processes_peak = get(dir, c"pids.peak");
-        }
-        counted
-    }
-}
-
-fn make(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    sys::mkdirat(parent, name, 0o755)?;
-    open(parent, name)
-}
-
-fn open(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    sys::openat(parent, name, libc::O_DIRECTORY | libc::O_RDONLY, 0)
-}
-
-/// A kernel without swap accounting has no such file; then there is no swap to limit either.
-fn optional(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-fn write(dir: BorrowedFd<'_>, name: &CStr, value: &str) -> io::Result<()> {
-    let fd = sys::openat(dir, name, libc::O_WRONLY, 0)?;
-    sys::write_all(fd.as_fd(), value.as_bytes())
-}
-
-fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<String> {
-    let fd = sys::openat(dir, name, libc::O_RDONLY, 0)?;
-    let mut buf = [0u8; 1024];
-    let n = sys::read(fd.as_fd(), &mut buf)?;
-    Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
-}
-
-/// The number behind `name ` in a file of such lines.
-fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let (key, value) = line.split_once(' ')?;
-        (key == name).then(|| number(value))
-    })
-}
-
-/// Processes killed for lack of memory by `memory.events`. Where all of a group are killed
-/// together, the kernel counts the one that it had chosen twice.
-fn killed(events: &str) -> u64 {
-    let twice = field(events, "oom_group_kill").unwrap_or(0);
-    match field(events, "oom_kill").unwrap_or(0) {
-        0 => 0,
-        counted => counted.saturating_sub(twice).max(1),
-    }
-}
-
-fn number(text: &str) -> u64 {
-    text.trim().parse().unwrap_or(0)
-}
 
 /// Name of the standing groups of a slot.
 pub(crate) fn standing_name(spawner: u32, slot: u32) -> CString {

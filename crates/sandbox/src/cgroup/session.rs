@@ -7,7 +7,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::{CommandGroups, HierarchyRole, field, number, optional, read, write};
+use super::HierarchyRole;
+use super::command::{CommandGroups, field, number, optional, read, write};
 use crate::sys;
 
 /// Most bytes that wait in TCP and UDP sockets of a session (version 1). A connection on which

@@ -1,5 +1,6 @@
 //! Tests of what is read from the kernel and decided from it.
 
+use super::command::{field, killed};
 use super::owner::start_time;
 use super::*;
 use crate::sys::mounts::{LockMode, try_lock};

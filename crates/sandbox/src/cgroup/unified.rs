@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use super::{REMOVAL_INTERVAL, REMOVAL_TRIES, optional, read, write};
+use super::command::{optional, read, write};
+use super::{REMOVAL_INTERVAL, REMOVAL_TRIES};
 use crate::sys;
 
 /// Group of the server itself, where version 2 wants processes in leaves only.
