@@ -29,13 +29,15 @@ use crate::sys;
 use crate::sys::mounts::{LockMode, try_lock};
 
 mod command;
+mod group;
 mod owner;
 mod session;
 mod unified;
 
+use command::optional;
 pub(crate) use command::{CommandGroups, CpuShare, GroupRemoval};
+pub(crate) use group::{OpenGroup, SlotGroups};
 use owner::ParentOwner;
-pub(crate) use session::thaw_standing;
 pub(crate) use unified::leave_leaf;
 use unified::{ControllerSetup, LIMITS, ParentSite, enable, prepare, sites, subtree};
 
@@ -91,6 +93,12 @@ impl HierarchyRole {
             HierarchyRole::Cpu | HierarchyRole::CpuAccount => true,
             HierarchyRole::Memory | HierarchyRole::Pids => false,
         }
+    }
+
+    /// Returns whether its groups limit and stay with a slot all the same, while they are as new.
+    /// Version 2 has no way to set a peak back, before Linux 6.12 none at all.
+    fn is_kept(self) -> bool {
+        matches!(self, HierarchyRole::Memory | HierarchyRole::Pids)
     }
 
     pub(crate) fn from_number(number: u8) -> Option<HierarchyRole> {

@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::cgroup::{self, CommandGroups, HierarchyRole};
+use crate::cgroup::{self, CommandGroups, HierarchyRole, OpenGroup};
 use crate::codec::{
     self, EndReport, MessageReader, StartMessage, StreamSetup, from_guest, to_guest,
 };
@@ -94,10 +94,10 @@ pub(crate) struct GuestSetup<'a> {
     pub(crate) host_proc: BorrowedFd<'a>,
     pub(crate) parents: &'a [(HierarchyRole, OwnedFd)],
     /// The standing groups of the slot.
-    pub(crate) standing: &'a [(HierarchyRole, OwnedFd)],
+    pub(crate) standing: &'a [OpenGroup],
     pub(crate) unified_limits: bool,
     /// Groups of the first command, made ahead; none where there are no control groups.
-    pub(crate) groups: CommandGroups,
+    pub(crate) groups: CommandGroups<'a>,
     /// User ids of the init and of its programs; `None` where there is only one (rootless).
     pub(crate) users: Option<(u32, u32)>,
     pub(crate) filters: FilterSet<'a>,
@@ -243,9 +243,11 @@ impl GuestSetup<'_> {
         let zygote = self.waiting.and_then(|waiting| waiting.zygote);
         keep.extend(zygote.map(|zygote| zygote.as_raw_fd()));
         keep.extend(self.disk_users.map(|users| users.as_raw_fd()));
-        keep.extend(self.parents.iter().chain(self.standing).map(|(_, fd)| fd.as_raw_fd()));
+        keep.extend(self.parents.iter().map(|(_, fd)| fd.as_raw_fd()));
+        keep.extend(self.standing.iter().flat_map(OpenGroup::descriptors));
         keep.extend(self.groups.descriptors());
         keep.sort_unstable();
+        keep.dedup();
         let mut next = 3;
         for fd in keep {
             let fd = fd.cast_unsigned();

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::cgroup::{self, CommandGroups, GroupRemoval, HierarchyRole};
+use crate::cgroup::{self, CommandGroups, GroupRemoval, HierarchyRole, SlotGroups};
 use crate::codec::{MalformedMessage, MessageReader, MessageWriter, from_spawner, to_spawner};
 use crate::disk;
 use crate::failure::{FailureContext, StepFailure};
@@ -169,7 +169,7 @@ struct SandboxSlot {
     /// Maps the owners of files on disks and layers to the users of the slot.
     disk_users: Option<OwnedFd>,
     /// Control groups that stay; made with the first sandbox.
-    standing: Option<Vec<(HierarchyRole, OwnedFd)>>,
+    groups: Option<SlotGroups>,
     state: SlotState,
 }
 
@@ -437,24 +437,27 @@ impl SpawnerLoop {
             let mapped = disk::slot_users(self.host_proc.as_fd(), users.0, users.1);
             slot.disk_users = Some(mapped.step("map the owners of files on disks")?);
         }
-        if slot.standing.is_none() {
-            let name = cgroup::standing_name(self.setup.index, number);
-            let groups =
-                CommandGroups::create_standing(&self.parents, self.setup.unified_limits, &name)
-                    .step("make the control groups of a slot")?;
-            // Those of a spawner that was killed may be as it left them.
-            cgroup::thaw_standing(&groups).step("make the control groups of a slot")?;
-            slot.standing = Some(groups);
+        let standing_name = cgroup::standing_name(self.setup.index, number);
+        let unified_limits = self.setup.unified_limits;
+        if slot.groups.is_none() {
+            let made = SlotGroups::create(&self.parents, unified_limits, &standing_name);
+            slot.groups = Some(made.step("make the control groups of a slot")?);
         }
-        let standing = slot.standing.as_deref().unwrap_or_default();
+        let slot_groups = slot.groups.as_mut().ok_or(MalformedMessage)?;
+        if !is_session {
+            slot_groups
+                .complete(&self.parents, &standing_name)
+                .step("make the control groups of a slot")?;
+        }
+        let standing = slot_groups.standing();
+        let for_first = if is_session { standing } else { slot_groups.for_command() };
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
         let name = cgroup::group_name(self.setup.index, sandbox, 0);
-        let groups =
-            CommandGroups::create(&self.parents, standing, self.setup.unified_limits, &name)
-                .step("make the control groups of a sandbox")
-                .inspect_err(|_| {
-                    let _partial = CommandGroups::remove(&self.parents, &name);
-                })?;
+        let groups = CommandGroups::create(&self.parents, for_first, unified_limits, &name)
+            .step("make the control groups of a sandbox")
+            .inspect_err(|_| {
+                let _partial = CommandGroups::remove(&self.parents, &name);
+            })?;
         let context = zygote_context(self.host_proc.as_fd(), &self.filters);
         let waiting = match order.runtime {
             None => None,
@@ -474,7 +477,7 @@ impl SpawnerLoop {
             host_proc: self.host_proc.as_fd(),
             parents: &self.parents,
             standing,
-            unified_limits: self.setup.unified_limits,
+            unified_limits,
             groups,
             users,
             filters: FilterSet(self.filters.each_ref().map(Vec::as_slice)),
@@ -502,8 +505,7 @@ impl SpawnerLoop {
             let _known_to_have_ended = sys::wait_pid(pid);
             if network == NetworkMode::Session {
                 // Frozen, they would never let a process of the next sandbox run.
-                let standing = slot.standing.as_deref().unwrap_or_default();
-                let _not_frozen = cgroup::thaw_standing(standing);
+                let _not_frozen = slot.groups.as_ref().map(SlotGroups::thaw);
             }
             if network != NetworkMode::Nothing {
                 let netns = slot.connected_netns.take();
@@ -519,12 +521,19 @@ impl SpawnerLoop {
     fn clear(&mut self, index: usize, socket: BorrowedFd<'_>) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         let SlotState::Clearing { sandbox, mut command, until } = slot.state else { return };
+        let standing = cgroup::standing_name(self.setup.index, u32::try_from(index).unwrap_or(0));
+        let kept = slot.groups.as_mut().map(|groups| groups.renew(&self.parents, &standing));
         let busy = loop {
+            if kept == Some(GroupRemoval::Busy) {
+                break true;
+            }
             let name = cgroup::group_name(self.setup.index, sandbox, command);
             match CommandGroups::remove(&self.parents, &name) {
                 // Those of the next command; what is gone is not looked for again.
                 GroupRemoval::Done => command += 1,
                 GroupRemoval::Busy => break true,
+                // The groups of the first can be those of the slot.
+                GroupRemoval::Absent if command == 0 => command = 1,
                 GroupRemoval::Absent => break false,
             }
         };

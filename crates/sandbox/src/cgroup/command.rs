@@ -2,9 +2,10 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use super::group::OpenGroup;
 use super::{HierarchyRole, UnlimitedResources};
 use crate::sys;
 
@@ -42,8 +43,11 @@ impl CpuShare {
 
 /// The groups of one command, one in each hierarchy, open.
 #[derive(Debug)]
-pub(crate) struct CommandGroups {
-    dirs: Vec<(HierarchyRole, OwnedFd)>,
+pub(crate) struct CommandGroups<'a> {
+    /// Those of the slot.
+    slot: &'a [OpenGroup],
+    /// Those that were made for it.
+    own: Vec<OpenGroup>,
     pub(super) unified_limits: bool,
 }
 
@@ -66,43 +70,21 @@ pub(crate) struct GroupCounts {
     pub(crate) processes_peak: u64,
 }
 
-impl CommandGroups {
-    /// Makes the groups named `name` below the given parents, beside the standing ones of the slot.
+impl<'a> CommandGroups<'a> {
+    /// Makes the groups named `name` below those parents of which the slot has none.
     pub(crate) fn create(
         parents: &[(HierarchyRole, OwnedFd)],
-        standing: &[(HierarchyRole, OwnedFd)],
+        slot: &'a [OpenGroup],
         unified_limits: bool,
         name: &CStr,
-    ) -> io::Result<CommandGroups> {
-        let mut groups = CommandGroups { dirs: Vec::with_capacity(parents.len()), unified_limits };
-        for (role, parent) in parents.iter().filter(|(role, _)| !role.is_standing(unified_limits)) {
-            groups.dirs.push((*role, make(parent.as_fd(), name)?));
-        }
-        for (role, group) in standing {
-            groups.dirs.push((*role, group.try_clone()?));
-        }
-        Ok(groups)
-    }
-
-    /// Makes the groups that stay with a slot: those that limit nothing, so that nothing of one
-    /// command is left in them for the next.
-    pub(crate) fn create_standing(
-        parents: &[(HierarchyRole, OwnedFd)],
-        unified_limits: bool,
-        name: &CStr,
-    ) -> io::Result<Vec<(HierarchyRole, OwnedFd)>> {
-        parents
+    ) -> io::Result<CommandGroups<'a>> {
+        let missing = |role: HierarchyRole| slot.iter().all(|group| group.role != role);
+        let own = parents
             .iter()
-            .filter(|(role, _)| role.is_standing(unified_limits))
-            .map(|(role, parent)| match make(parent.as_fd(), name) {
-                // Left by a spawner that was killed, or by an attempt that failed half-way. It
-                // limits nothing and is ours by its name.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    Ok((*role, open(parent.as_fd(), name)?))
-                }
-                made => Ok((*role, made?)),
-            })
-            .collect()
+            .filter(|(role, _)| missing(*role))
+            .map(|(role, parent)| OpenGroup::make(*role, parent.as_fd(), name))
+            .collect::<io::Result<_>>()?;
+        Ok(CommandGroups { slot, own, unified_limits })
     }
 
     /// Removes the groups named `name`.
@@ -119,54 +101,58 @@ impl CommandGroups {
         removal
     }
 
-    pub(super) fn dir(&self, role: HierarchyRole) -> Option<BorrowedFd<'_>> {
-        self.dirs.iter().find(|(r, _)| *r == role).map(|(_, fd)| fd.as_fd())
+    fn all(&self) -> impl Iterator<Item = &OpenGroup> {
+        self.slot.iter().chain(&self.own)
+    }
+
+    pub(super) fn group(&self, role: HierarchyRole) -> Option<&OpenGroup> {
+        self.all().find(|group| group.role == role)
     }
 
     /// Returns whether there are none: no control group is usable here.
     pub(crate) fn is_empty(&self) -> bool {
-        self.dirs.is_empty()
+        self.slot.is_empty() && self.own.is_empty()
     }
 
     /// Returns what they do not limit.
     pub(crate) fn unlimited(&self) -> UnlimitedResources {
         UnlimitedResources {
-            memory: self.dir(HierarchyRole::Memory).is_none() && !self.unified_limits,
-            processes: self.dir(HierarchyRole::Pids).is_none() && !self.unified_limits,
+            memory: self.group(HierarchyRole::Memory).is_none() && !self.unified_limits,
+            processes: self.group(HierarchyRole::Pids).is_none() && !self.unified_limits,
         }
     }
 
     /// Their descriptors' numbers, for who closes all others.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.dirs.iter().map(|(_, fd)| fd.as_raw_fd())
+        self.all().flat_map(OpenGroup::descriptors)
     }
 
     /// The version 2 group, to start a process in.
     pub(crate) fn unified(&self) -> Option<BorrowedFd<'_>> {
-        self.dir(HierarchyRole::Unified)
+        self.group(HierarchyRole::Unified).map(OpenGroup::dir)
     }
 
     /// Returns whether CPU time of all processes together can be read.
     pub(crate) fn counts_cpu(&self) -> bool {
-        self.dir(HierarchyRole::Unified).or(self.dir(HierarchyRole::CpuAccount)).is_some()
+        self.group(HierarchyRole::Unified).or(self.group(HierarchyRole::CpuAccount)).is_some()
     }
 
     /// Sets the limits of a command. Swap is never allowed beside memory.
     pub(crate) fn set_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
         let memory = memory_bytes.to_string();
         let processes = processes.to_string();
-        if let Some(dir) = self.dir(HierarchyRole::Memory) {
-            write(dir, c"memory.limit_in_bytes", &memory)?;
-            optional(write(dir, c"memory.memsw.limit_in_bytes", &memory))?;
+        if let Some(dir) = self.group(HierarchyRole::Memory) {
+            dir.write(c"memory.limit_in_bytes", &memory)?;
+            optional(dir.write(c"memory.memsw.limit_in_bytes", &memory))?;
         }
-        if let Some(dir) = self.dir(HierarchyRole::Pids) {
-            write(dir, c"pids.max", &processes)?;
+        if let Some(dir) = self.group(HierarchyRole::Pids) {
+            dir.write(c"pids.max", &processes)?;
         }
-        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
-            write(dir, c"memory.max", &memory)?;
-            optional(write(dir, c"memory.swap.max", "0"))?;
-            write(dir, c"memory.oom.group", "1")?;
-            write(dir, c"pids.max", &processes)?;
+        if let (Some(dir), true) = (self.group(HierarchyRole::Unified), self.unified_limits) {
+            dir.write(c"memory.max", &memory)?;
+            optional(dir.write(c"memory.swap.max", "0"))?;
+            dir.write(c"memory.oom.group", "1")?;
+            dir.write(c"pids.max", &processes)?;
         }
         Ok(())
     }
@@ -185,13 +171,13 @@ impl CommandGroups {
     /// Opens the file that says which part of the processor the group gets beside others, and gives
     /// it a whole one; none where the processor is not shared by groups.
     pub(crate) fn cpu_share(&self) -> io::Result<Option<CpuShare>> {
-        let v1 = self.dir(HierarchyRole::Cpu).or(self.dir(HierarchyRole::CpuAccount));
+        let v1 = self.group(HierarchyRole::Cpu).or(self.group(HierarchyRole::CpuAccount));
         let v1 = v1.map(|dir| (dir, c"cpu.shares", SHARES_WHOLE, SHARES_BACKED_OFF));
-        let v2 = self.dir(HierarchyRole::Unified).filter(|_| self.unified_limits);
+        let v2 = self.group(HierarchyRole::Unified).filter(|_| self.unified_limits);
         let v2 = v2.map(|dir| (dir, c"cpu.weight", WEIGHT_WHOLE, WEIGHT_BACKED_OFF));
         for (dir, name, whole, backed_off) in v1.into_iter().chain(v2) {
             // Where `cpuacct` stands alone, and in version 2, the file may be missing.
-            if let Ok(file) = sys::openat(dir, name, libc::O_WRONLY, 0) {
+            if let Ok(file) = dir.file(name, libc::O_WRONLY) {
                 let share = CpuShare { file, whole, backed_off };
                 share.divide(1)?;
                 return Ok(Some(share));
@@ -204,18 +190,17 @@ impl CommandGroups {
     /// groups. That is `tasks`: to move a whole process, the kernel waits until no other forks or
     /// ends, which takes about ten milliseconds when nobody has asked for that lately.
     pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
-        self.dirs
-            .iter()
-            .filter(|(role, _)| *role != HierarchyRole::Unified)
-            .map(|(_, dir)| sys::openat(dir.as_fd(), c"tasks", libc::O_WRONLY, 0))
+        self.all()
+            .filter(|group| group.role != HierarchyRole::Unified)
+            .map(|group| group.file(c"tasks", libc::O_WRONLY))
             .collect()
     }
 
     /// Returns the entrance of the version 2 group, where there is one, for a process that was not
     /// started in it. There only whole processes move.
     pub(crate) fn unified_entrance(&self) -> io::Result<Option<OwnedFd>> {
-        let open = |dir| sys::openat(dir, c"cgroup.procs", libc::O_WRONLY, 0);
-        self.dir(HierarchyRole::Unified).map(open).transpose()
+        let open = |group: &OpenGroup| group.file(c"cgroup.procs", libc::O_WRONLY);
+        self.group(HierarchyRole::Unified).map(open).transpose()
     }
 
     /// Returns the entrances of all groups.
@@ -232,28 +217,29 @@ impl CommandGroups {
 
     /// CPU time of all processes of the group so far, those of earlier commands included.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
-        if let Some(dir) = self.dir(HierarchyRole::Unified) {
-            let micros = field(&read(dir, c"cpu.stat")?, "usage_usec");
+        if let Some(dir) = self.group(HierarchyRole::Unified) {
+            let micros = field(&dir.read(c"cpu.stat")?, "usage_usec");
             return micros
                 .map(Duration::from_micros)
                 .ok_or_else(|| io::Error::other("cpu.stat has no usage_usec"));
         }
-        if let Some(dir) = self.dir(HierarchyRole::CpuAccount) {
-            return Ok(Duration::from_nanos(number(&read(dir, c"cpuacct.usage")?)));
+        if let Some(dir) = self.group(HierarchyRole::CpuAccount) {
+            return Ok(Duration::from_nanos(number(&dir.read(c"cpuacct.usage")?)));
         }
         Err(io::Error::other("no control group counts CPU time"))
     }
 
     /// Processes killed for lack of memory so far.
     pub(crate) fn oom_kills(&self) -> u64 {
-        if let Some(dir) = self.dir(HierarchyRole::Memory) {
-            return read(dir, c"memory.oom_control")
+        if let Some(dir) = self.group(HierarchyRole::Memory) {
+            return dir
+                .read(c"memory.oom_control")
                 .ok()
                 .and_then(|t| field(&t, "oom_kill"))
                 .unwrap_or(0);
         }
-        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
-            return read(dir, c"memory.events").map_or(0, |events| killed(&events));
+        if let (Some(dir), true) = (self.group(HierarchyRole::Unified), self.unified_limits) {
+            return dir.read(c"memory.events").map_or(0, |events| killed(&events));
         }
         0
     }
@@ -261,28 +247,19 @@ impl CommandGroups {
     /// Peaks and counts, when the command has ended. What the kernel does not tell is 0.
     pub(crate) fn counted(&self) -> GroupCounts {
         let mut counted = GroupCounts { oom_kills: self.oom_kills(), ..GroupCounts::default() };
-        let get = |dir, name| read(dir, name).map_or(0, |text| number(&text));
-        if let Some(dir) = self.dir(HierarchyRole::Memory) {
+        let get = |dir: &OpenGroup, name| dir.read(name).map_or(0, |text| number(&text));
+        if let Some(dir) = self.group(HierarchyRole::Memory) {
             counted.memory_peak = get(dir, c"memory.max_usage_in_bytes");
         }
-        if let Some(dir) = self.dir(HierarchyRole::Pids) {
+        if let Some(dir) = self.group(HierarchyRole::Pids) {
             counted.processes_peak = get(dir, c"pids.peak");
         }
-        if let (Some(dir), true) = (self.dir(HierarchyRole::Unified), self.unified_limits) {
+        if let (Some(dir), true) = (self.group(HierarchyRole::Unified), self.unified_limits) {
             counted.memory_peak = get(dir, c"memory.peak");
             counted.processes_peak = get(dir, c"pids.peak");
         }
         counted
     }
-}
-
-fn make(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    sys::mkdirat(parent, name, 0o755)?;
-    open(parent, name)
-}
-
-fn open(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    sys::openat(parent, name, libc::O_DIRECTORY | libc::O_RDONLY, 0)
 }
 
 /// A kernel without swap accounting has no such file; then there is no swap to limit either.

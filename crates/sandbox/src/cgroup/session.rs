@@ -8,8 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::HierarchyRole;
-use super::command::{CommandGroups, field, number, optional, read, write};
-use crate::sys;
+use super::command::{CommandGroups, field, number, optional};
 
 /// Most bytes that wait in TCP and UDP sockets of a session (version 1). A connection on which
 /// nobody reads holds up to 10 MiB with the kernel's defaults.
@@ -24,19 +23,19 @@ pub(crate) struct InUse {
     pub(crate) processes: u64,
 }
 
-impl CommandGroups {
+impl CommandGroups<'_> {
     /// Sets the limits of a session. As [`CommandGroups::set_limits`], but lack of memory ends one
     /// process and not all: an agent survives what a tool of it does.
     pub(crate) fn set_session_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
         self.set_limits(memory_bytes, processes)?;
-        if let Some(dir) = self.dir(HierarchyRole::Memory) {
+        if let Some(dir) = self.group(HierarchyRole::Memory) {
             // Version 1 counts it apart from all other memory, and otherwise not at all: what waits
             // in connections could fill the memory of the host. Version 2 counts it as memory.
             let bytes = (memory_bytes / SOCKET_SHARE).min(SOCKET_BYTES_MAX).to_string();
-            optional(write(dir, c"memory.kmem.tcp.limit_in_bytes", &bytes))?;
+            optional(dir.write(c"memory.kmem.tcp.limit_in_bytes", &bytes))?;
         }
-        match (self.dir(HierarchyRole::Unified), self.unified_limits) {
-            (Some(dir), true) => optional(write(dir, c"memory.oom.group", "0")),
+        match (self.group(HierarchyRole::Unified), self.unified_limits) {
+            (Some(dir), true) => optional(dir.write(c"memory.oom.group", "0")),
             _ => Ok(()),
         }
     }
@@ -44,7 +43,7 @@ impl CommandGroups {
     /// Returns what is in use now; 0 where the kernel does not tell.
     pub(crate) fn in_use(&self) -> InUse {
         let get = |role, name| {
-            let text = self.dir(role).map(|dir| read(dir, name));
+            let text = self.group(role).map(|dir| dir.read(name));
             text.and_then(Result::ok).map_or(0, |text| number(&text))
         };
         if self.unified_limits {
@@ -61,23 +60,14 @@ impl CommandGroups {
 
     /// Returns whether every process has stopped.
     pub(crate) fn is_frozen(&self) -> bool {
-        let events = self.dir(HierarchyRole::Unified).map(|dir| read(dir, c"cgroup.events"));
+        let events = self.group(HierarchyRole::Unified).map(|dir| dir.read(c"cgroup.events"));
         events.and_then(Result::ok).is_some_and(|text| field(&text, "frozen") == Some(1))
     }
 
     /// Returns where to write 1 to stop every process and 0 to let them go on; none without version
     /// 2.
     pub(crate) fn freezer(&self) -> Option<OwnedFd> {
-        let dir = self.dir(HierarchyRole::Unified)?;
-        sys::openat(dir, c"cgroup.freeze", libc::O_WRONLY, 0).ok()
+        let dir = self.group(HierarchyRole::Unified)?;
+        dir.file(c"cgroup.freeze", libc::O_WRONLY).ok()
     }
-}
-
-/// Lets processes of standing groups run, whatever a session that has ended left there.
-pub(crate) fn thaw_standing(standing: &[(HierarchyRole, OwnedFd)]) -> io::Result<()> {
-    use std::os::fd::AsFd;
-    standing
-        .iter()
-        .filter(|(role, _)| *role == HierarchyRole::Unified)
-        .try_for_each(|(_, dir)| optional(write(dir.as_fd(), c"cgroup.freeze", "0")))
 }

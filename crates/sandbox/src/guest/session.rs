@@ -181,7 +181,7 @@ impl GuestSetup<'_> {
             sys::setns(namespace.as_fd(), libc::CLONE_NEWCGROUP).step(step)?;
         }
         // The host's /proc and the groups of others have served.
-        let parents = self.parents.iter().chain(self.standing).map(|(_, fd)| fd.as_raw_fd());
+        let parents = self.parents.iter().map(|(_, fd)| fd.as_raw_fd());
         for fd in parents.chain([self.host_proc.as_raw_fd(), self.netns.as_raw_fd()]) {
             let number = fd.cast_unsigned();
             sys::close_inherited(number, number).step("close the host's /proc")?;
@@ -547,7 +547,7 @@ impl GuestSession {
         Ok((done(id), None))
     }
 
-    fn usage(&self, groups: &CommandGroups) -> Result<SandboxUsage, StepFailure> {
+    fn usage(&self, groups: &CommandGroups<'_>) -> Result<SandboxUsage, StepFailure> {
         if groups.is_empty() {
             return Ok(SandboxUsage::default());
         }

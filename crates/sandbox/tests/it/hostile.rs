@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandbox::{Engine, LimitBreach, ProgramControl, ProgramLimits, SandboxCommand, StdinSource};
 
-use crate::support::{Live, Sink, python, run, shell, tests, text};
+use crate::support::{Live, Sink, command, python, run, shell, tests, text};
 use crate::terminals::at_terminal;
 
 tests![
@@ -15,6 +15,7 @@ tests![
     a_terminal_whose_output_nobody_takes_ends_at_the_wall_limit,
     a_pipe_to_another_sandbox_gives_no_way_in,
     signals_cannot_be_sent_out_of_the_sandbox_by_its_owner,
+    nothing_of_a_command_is_counted_for_the_next,
 ];
 
 async fn a_program_may_close_its_terminal_and_go_on(engine: Engine) {
@@ -152,4 +153,33 @@ async fn signals_cannot_be_sent_out_of_the_sandbox_by_its_owner(engine: Engine) 
     assert_eq!((exit.signal, exit.stopped), (Some(15), false), "{exit:?}");
     // Still as many sandboxes as before can be had.
     assert_eq!(text(&run(&engine, shell("echo fine")).await.stdout), "fine\n");
+}
+
+/// Control groups stay with their slots, which serve one sandbox after the other.
+async fn nothing_of_a_command_is_counted_for_the_next(engine: Engine) {
+    let limited = |mut command: SandboxCommand, memory_mib: u64, processes: u64| {
+        command.limits.memory_bytes = memory_mib << 20;
+        command.limits.processes = processes;
+        command
+    };
+    let fill = "import mmap\nm = mmap.mmap(-1, 48 << 20)\nm.write(bytes(48 << 20))";
+    // More than there are slots, so that each has seen all of them.
+    for round in 0..10 {
+        let ended = run(&engine, limited(python(fill), 256, 16)).await;
+        assert_eq!(ended.code, Some(0), "{round}: {ended:?}");
+        assert!(ended.memory_peak_bytes > 48 << 20, "{round}: {ended:?}");
+        let ended = run(&engine, limited(python(fill), 24, 16)).await;
+        assert!(ended.oom_kills > 0 && ended.code.is_none(), "{round}: {ended:?}");
+        let ended = run(&engine, limited(shell("sleep 9 & sleep 9 & kill %1 %2"), 64, 8)).await;
+        assert!(ended.processes_peak >= 3, "{round}: {ended:?}");
+        // Its files are gone with it; what they took is not the next one's.
+        let ended = run(&engine, limited(shell("head -c 4M /dev/zero > /tmp/x"), 64, 8)).await;
+        assert_eq!(ended.code, Some(0), "{round}: {ended:?}");
+        for _ in 0..2 {
+            let ended = run(&engine, limited(command(&["/bin/true"]), 64, 1)).await;
+            assert_eq!((ended.code, ended.processes_peak), (Some(0), 1), "{round}: {ended:?}");
+            assert_eq!((ended.oom_kills, ended.breaches.len()), (0, 0), "{round}: {ended:?}");
+            assert!(ended.memory_peak_bytes < 3 << 20, "{round}: {ended:?}");
+        }
+    }
 }

@@ -1,0 +1,266 @@
+//! One control group, open, and the groups that stay with a slot.
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use super::command::{GroupRemoval, field, number};
+use super::{HierarchyRole, optional};
+use crate::sys;
+
+/// A control group in one hierarchy.
+#[derive(Debug)]
+pub(crate) struct OpenGroup {
+    pub(super) role: HierarchyRole,
+    dir: OwnedFd,
+    /// Files that are open for as long as the group is: to open one costs as much as to read it.
+    files: Vec<(&'static CStr, OwnedFd)>,
+}
+
+impl OpenGroup {
+    /// Makes the group named `name` below a parent.
+    pub(super) fn make(
+        role: HierarchyRole,
+        parent: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> io::Result<OpenGroup> {
+        sys::mkdirat(parent, name, 0o755)?;
+        OpenGroup::open(role, parent, name)
+    }
+
+    fn open(role: HierarchyRole, parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OpenGroup> {
+        let dir = sys::openat(parent, name, libc::O_DIRECTORY | libc::O_RDONLY, 0)?;
+        Ok(OpenGroup { role, dir, files: Vec::new() })
+    }
+
+    /// Opens the files that every command needs. What the kernel does not have is left out.
+    fn with_files(mut self) -> OpenGroup {
+        for (name, flags) in files_of(self.role) {
+            let opened = sys::openat(self.dir.as_fd(), name, *flags, 0);
+            self.files.extend(opened.ok().map(|file| (*name, file)));
+        }
+        self
+    }
+
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    fn kept(&self, name: &CStr) -> Option<&OwnedFd> {
+        self.files.iter().find(|(kept, _)| *kept == name).map(|(_, file)| file)
+    }
+
+    /// Returns a descriptor of a file of the group.
+    pub(super) fn file(&self, name: &CStr, flags: c_int) -> io::Result<OwnedFd> {
+        match self.kept(name) {
+            Some(file) => file.try_clone(),
+            None => sys::openat(self.dir(), name, flags, 0),
+        }
+    }
+
+    /// Reads a file of the group.
+    pub(super) fn read(&self, name: &CStr) -> io::Result<String> {
+        let opened;
+        let file = match self.kept(name) {
+            Some(file) => file,
+            None => {
+                opened = sys::openat(self.dir(), name, libc::O_RDONLY, 0)?;
+                &opened
+            }
+        };
+        let mut buf = [0u8; 1024];
+        let n = sys::pread(file.as_fd(), &mut buf, 0)?;
+        Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
+    }
+
+    /// Writes to a file of the group.
+    pub(super) fn write(&self, name: &CStr, value: &str) -> io::Result<()> {
+        match self.kept(name) {
+            Some(file) => sys::write_all(file.as_fd(), value.as_bytes()),
+            None => {
+                let file = sys::openat(self.dir(), name, libc::O_WRONLY, 0)?;
+                sys::write_all(file.as_fd(), value.as_bytes())
+            }
+        }
+    }
+
+    /// The numbers of its descriptors, for who closes all others.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        std::iter::once(&self.dir)
+            .chain(self.files.iter().map(|(_, file)| file))
+            .map(AsRawFd::as_raw_fd)
+    }
+
+    /// Returns whether nothing is left of the command that used a limiting group, and makes it as
+    /// new in that case. What the kernel only counts up must not have been counted.
+    fn is_as_new(&self) -> io::Result<bool> {
+        match self.role {
+            HierarchyRole::Memory => {
+                let kills = field(&self.read(c"memory.oom_control")?, "oom_kill");
+                let bytes = number(&self.read(c"memory.usage_in_bytes")?);
+                if kills != Some(0) || bytes > KEPT_BYTES_MAX {
+                    return Ok(false);
+                }
+                // Memory alone may never be allowed more than memory and swap.
+                optional(self.write(c"memory.memsw.limit_in_bytes", "-1"))?;
+                self.write(c"memory.limit_in_bytes", "-1")?;
+                self.write(c"memory.max_usage_in_bytes", "0")?;
+                Ok(true)
+            }
+            HierarchyRole::Pids => {
+                let current = number(&self.read(c"pids.current")?);
+                // Without it nobody is told how many there were.
+                let peak = self.read(c"pids.peak").map_or(0, |text| number(&text));
+                if current > 0 || peak > 1 {
+                    return Ok(false);
+                }
+                self.write(c"pids.max", "max").map(|()| true)
+            }
+            HierarchyRole::Unified | HierarchyRole::Cpu | HierarchyRole::CpuAccount => Ok(true),
+        }
+    }
+}
+
+/// Bytes that a memory group may still have for it to be as new. The kernel charges in steps of 64
+/// pages for each processor and keeps what is left of a step (256 KiB); the rest is for its own
+/// records of directories that the command has looked into. What a command is told of its peak is
+/// wrong by no more than that, and by the first part it is always.
+const KEPT_BYTES_MAX: u64 = 2 * (256 << 10) + (128 << 10);
+
+/// Files of a group that a slot keeps open.
+fn files_of(role: HierarchyRole) -> &'static [(&'static CStr, c_int)] {
+    match role {
+        HierarchyRole::Unified => &[(c"cpu.stat", libc::O_RDONLY)],
+        HierarchyRole::Cpu => &[(c"tasks", libc::O_WRONLY), (c"cpu.shares", libc::O_WRONLY)],
+        HierarchyRole::CpuAccount => &[
+            (c"tasks", libc::O_WRONLY),
+            (c"cpu.shares", libc::O_WRONLY),
+            (c"cpuacct.usage", libc::O_RDONLY),
+        ],
+        HierarchyRole::Memory => &[
+            (c"tasks", libc::O_WRONLY),
+            (c"memory.limit_in_bytes", libc::O_WRONLY),
+            (c"memory.memsw.limit_in_bytes", libc::O_WRONLY),
+            (c"memory.oom_control", libc::O_RDONLY),
+            (c"memory.usage_in_bytes", libc::O_RDONLY),
+            (c"memory.max_usage_in_bytes", libc::O_RDWR),
+        ],
+        HierarchyRole::Pids => &[
+            (c"tasks", libc::O_WRONLY),
+            (c"pids.max", libc::O_WRONLY),
+            (c"pids.current", libc::O_RDONLY),
+            (c"pids.peak", libc::O_RDONLY),
+        ],
+    }
+}
+
+/// Groups that stay with a slot: those that limit nothing, and version 1's that limit memory and
+/// processes, as long as they are as new after a command. To make and remove one of those costs
+/// more than a system call of the program that runs in it.
+#[derive(Debug)]
+pub(crate) struct SlotGroups {
+    /// The standing ones first.
+    groups: Vec<OpenGroup>,
+    standing: usize,
+}
+
+impl SlotGroups {
+    /// Makes the standing groups: nothing of one command is left in them for the next.
+    pub(crate) fn create(
+        parents: &[(HierarchyRole, OwnedFd)],
+        unified_limits: bool,
+        name: &CStr,
+    ) -> io::Result<SlotGroups> {
+        let groups: Vec<OpenGroup> = parents
+            .iter()
+            .filter(|(role, _)| role.is_standing(unified_limits))
+            .map(|(role, parent)| match OpenGroup::make(*role, parent.as_fd(), name) {
+                // Left by a spawner that was killed, or by an attempt that failed half-way. It
+                // limits nothing and is ours by its name.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    OpenGroup::open(*role, parent.as_fd(), name)
+                }
+                made => made,
+            })
+            .map(|made| made.map(OpenGroup::with_files))
+            .collect::<io::Result<_>>()?;
+        let standing = groups.len();
+        let slot = SlotGroups { groups, standing };
+        // Those of a spawner that was killed may be as it left them.
+        slot.thaw()?;
+        Ok(slot)
+    }
+
+    /// Makes the limiting groups that are missing, for a command.
+    pub(crate) fn complete(
+        &mut self,
+        parents: &[(HierarchyRole, OwnedFd)],
+        name: &CStr,
+    ) -> io::Result<()> {
+        let limiting = parents.iter().filter(|(role, _)| role.is_kept());
+        for (role, parent) in limiting {
+            if self.groups.iter().any(|group| group.role == *role) {
+                continue;
+            }
+            let group = match OpenGroup::make(*role, parent.as_fd(), name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    sys::rmdirat(parent.as_fd(), name)?;
+                    OpenGroup::make(*role, parent.as_fd(), name)
+                }
+                made => made,
+            };
+            self.groups.push(group?.with_files());
+        }
+        Ok(())
+    }
+
+    /// The groups for the first command of a sandbox.
+    pub(crate) fn for_command(&self) -> &[OpenGroup] {
+        &self.groups
+    }
+
+    /// The groups for all others.
+    pub(crate) fn standing(&self) -> &[OpenGroup] {
+        self.groups.get(..self.standing).unwrap_or(&[])
+    }
+
+    /// Keeps the limiting groups that are as new after a command, and removes the others. To be
+    /// asked again while a process is still dying in one.
+    pub(crate) fn renew(
+        &mut self,
+        parents: &[(HierarchyRole, OwnedFd)],
+        name: &CStr,
+    ) -> GroupRemoval {
+        let mut removal = GroupRemoval::Absent;
+        let standing = self.standing;
+        let mut index = 0;
+        self.groups.retain(|group| {
+            index += 1;
+            if index <= standing || matches!(group.is_as_new(), Ok(true)) {
+                return true;
+            }
+            let parent = parents.iter().find(|(role, _)| *role == group.role);
+            match parent.map(|(_, parent)| sys::rmdirat(parent.as_fd(), name)) {
+                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                    removal = GroupRemoval::Busy;
+                    true
+                }
+                _ => {
+                    if removal == GroupRemoval::Absent {
+                        removal = GroupRemoval::Done;
+                    }
+                    false
+                }
+            }
+        });
+        removal
+    }
+
+    /// Lets processes of the groups run, whatever a session that has ended left there.
+    pub(crate) fn thaw(&self) -> io::Result<()> {
+        self.standing()
+            .iter()
+            .filter(|group| group.role == HierarchyRole::Unified)
+            .try_for_each(|group| optional(group.write(c"cgroup.freeze", "0")))
+    }
+}
