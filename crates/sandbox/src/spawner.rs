@@ -136,6 +136,7 @@ pub(crate) fn main() -> ExitCode {
     };
     match SpawnerLoop::start(socket.as_fd()) {
         Ok(mut spawner) => {
+            sys::leave_used_heap();
             spawner.serve(socket.as_fd());
             spawner.end();
             ExitCode::SUCCESS
@@ -456,7 +457,7 @@ impl SpawnerLoop {
         let groups = CommandGroups::create(&self.parents, for_first, unified_limits, &name)
             .step("make the control groups of a sandbox")
             .inspect_err(|_| {
-                let _partial = CommandGroups::remove(&self.parents, &name);
+                let _partial = CommandGroups::remove(&self.parents, unified_limits, &name);
             })?;
         let context = zygote_context(self.host_proc.as_fd(), &self.filters);
         let waiting = match order.runtime {
@@ -491,7 +492,7 @@ impl SpawnerLoop {
         let child = sys::fork(FRESH, None, || guest::main(guest))
             .step("start a guest init")
             .inspect_err(|_| {
-                let _made_above = CommandGroups::remove(&self.parents, &name);
+                let _made_above = CommandGroups::remove(&self.parents, unified_limits, &name);
             })?;
         let network = order.network;
         slot.state = SlotState::Live { sandbox, pid: child.pid, pidfd: child.pidfd, network };
@@ -528,12 +529,12 @@ impl SpawnerLoop {
                 break true;
             }
             let name = cgroup::group_name(self.setup.index, sandbox, command);
-            match CommandGroups::remove(&self.parents, &name) {
+            match CommandGroups::remove(&self.parents, self.setup.unified_limits, &name) {
                 // Those of the next command; what is gone is not looked for again.
                 GroupRemoval::Done => command += 1,
                 GroupRemoval::Busy => break true,
                 // The groups of the first can be those of the slot.
-                GroupRemoval::Absent if command == 0 => command = 1,
+                GroupRemoval::Absent if command == 0 => command += 1,
                 GroupRemoval::Absent => break false,
             }
         };
@@ -576,7 +577,7 @@ impl SpawnerLoop {
         }
         for slot in 0..self.setup.slots {
             let name = cgroup::standing_name(self.setup.index, slot);
-            let _most_were_never_made = CommandGroups::remove(&self.parents, &name);
+            let _most_were_never_made = SlotGroups::remove(&self.parents, &name);
         }
         // Succeeds for the last spawner of the server; the others find it occupied or gone.
         if let Ok(name) = CString::new(self.setup.parent_name.as_str()) {

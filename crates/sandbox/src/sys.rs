@@ -23,7 +23,7 @@ mod signals;
 mod terminals;
 
 pub(crate) use descriptors::*;
-pub(crate) use memory::{FailurePage, FailurePages, memfd, share_relocated};
+pub(crate) use memory::{FailurePage, FailurePages, leave_used_heap, memfd, share_relocated};
 pub(crate) use messages::*;
 pub(crate) use mounts::{mknod_char, mount, mount_setattr_recursive, pivot_here};
 pub(crate) use parked::{ParkedChild, ParkingPlace, ParkingSteps};

@@ -87,18 +87,13 @@ impl<'a> CommandGroups<'a> {
         Ok(CommandGroups { slot, own, unified_limits })
     }
 
-    /// Removes the groups named `name`.
-    pub(crate) fn remove(parents: &[(HierarchyRole, OwnedFd)], name: &CStr) -> GroupRemoval {
-        let mut removal = GroupRemoval::Absent;
-        for (_, parent) in parents {
-            match sys::rmdirat(parent.as_fd(), name) {
-                Ok(()) if removal == GroupRemoval::Absent => removal = GroupRemoval::Done,
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => removal = GroupRemoval::Busy,
-            }
-        }
-        removal
+    /// Removes the groups named `name` that were made for a command.
+    pub(crate) fn remove(
+        parents: &[(HierarchyRole, OwnedFd)],
+        unified_limits: bool,
+        name: &CStr,
+    ) -> GroupRemoval {
+        remove(parents.iter().filter(|(role, _)| !role.is_standing(unified_limits)), name)
     }
 
     fn all(&self) -> impl Iterator<Item = &OpenGroup> {
@@ -302,4 +297,21 @@ pub(super) fn killed(events: &str) -> u64 {
 
 pub(super) fn number(text: &str) -> u64 {
     text.trim().parse().unwrap_or(0)
+}
+
+/// Removes the groups named `name` below these parents.
+pub(super) fn remove<'p>(
+    parents: impl Iterator<Item = &'p (HierarchyRole, OwnedFd)>,
+    name: &CStr,
+) -> GroupRemoval {
+    let mut removal = GroupRemoval::Absent;
+    for (_, parent) in parents {
+        match sys::rmdirat(parent.as_fd(), name) {
+            Ok(()) if removal == GroupRemoval::Absent => removal = GroupRemoval::Done,
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => removal = GroupRemoval::Busy,
+        }
+    }
+    removal
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use super::command::{GroupRemoval, field, number};
+use super::command::{GroupRemoval, field, number, remove};
 use super::{HierarchyRole, optional};
 use crate::sys;
 
@@ -254,6 +254,11 @@ impl SlotGroups {
             }
         });
         removal
+    }
+
+    /// Removes the groups of a slot whose last sandbox has ended.
+    pub(crate) fn remove(parents: &[(HierarchyRole, OwnedFd)], name: &CStr) -> GroupRemoval {
+        remove(parents.iter(), name)
     }
 
     /// Lets processes of the groups run, whatever a session that has ended left there.

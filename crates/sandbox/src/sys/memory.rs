@@ -4,6 +4,7 @@
 //! - <https://man7.org/linux/man-pages/man2/memfd_create.2.html>
 
 use std::ffi::{CStr, c_int};
+use std::hint::black_box;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -31,6 +32,40 @@ pub fn return_large_blocks() {
 /// Other C libraries give large blocks back by themselves.
 #[cfg(not(target_env = "gnu"))]
 pub fn return_large_blocks() {}
+
+/// Takes the free blocks out of the heap that was in use so far, so that what is allocated from here
+/// on lies side by side.
+///
+/// For a process that forks again and again: a start leaves free blocks on many pages, the allocator
+/// hands them out first, and each page that a child writes to is copied. Only for a process of one
+/// thread; its free blocks stay as they are until it ends.
+pub(crate) fn leave_used_heap() {
+    /// Larger than what the start frees, and smaller than what is mapped by itself.
+    const FRESH_BYTES: usize = 96 << 10;
+    /// Blocks taken at most: a heap of megabytes is no harm to leave as it is.
+    const BLOCKS_MAX: usize = 100_000;
+    // SAFETY: any size may be asked for.
+    let fresh = black_box(unsafe { libc::malloc(FRESH_BYTES) });
+    if fresh.is_null() {
+        return;
+    }
+    let mut taken = 0;
+    // The largest first, and each size that the allocator keeps lists of.
+    for size in (16..1024).step_by(16).chain((1..=16).map(|n| n << 10)).rev() {
+        while taken < BLOCKS_MAX {
+            // SAFETY: likewise. What is below the fresh block is never freed, which is the purpose.
+            let block = black_box(unsafe { libc::malloc(size) });
+            if block >= fresh || block.is_null() {
+                // SAFETY: allocated above, and not used.
+                unsafe { libc::free(block) };
+                break;
+            }
+            taken += 1;
+        }
+    }
+    // SAFETY: allocated above, and not used.
+    unsafe { libc::free(fresh) };
+}
 
 /// An anonymous file with this content, sealed against change.
 pub(crate) fn memfd(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
