@@ -25,7 +25,7 @@ use crate::codec::{
 };
 use crate::failure::{FailureContext, StepFailure};
 use crate::landlock;
-use crate::payload::{NotStarted, ParkingPlan, ProgramPlan};
+use crate::payload::{self, NotStarted, ParkingPlan, ProgramPlan};
 use crate::seccomp::{FilterSet, FilterSubject};
 use crate::spec::ProgramLimits;
 use crate::sys::{self, ChildEnd, FailurePage, KernelClock, ParkedChild, ParkingPlace};
@@ -129,6 +129,8 @@ struct ParkedProcess {
     children_before: Duration,
     /// File and text to write once it has had its turn.
     backing_off: Option<(OwnedFd, &'static [u8])>,
+    /// True if it was executed with more memory than the program may have.
+    began_with_more: bool,
 }
 
 /// State that the guest init has set up and goes on to use.
@@ -398,9 +400,13 @@ impl GuestSetup<'_> {
             false => ScratchContent::New,
         };
         workspace::set_disk_limits(place.scratch.as_fd(), &start.limits, content)?;
+        let until_started = match start.warm {
+            true => start.limits.memory_bytes,
+            false => start.limits.memory_bytes.max(payload::execution_bytes(&start)),
+        };
         if !self.groups.is_empty() {
             self.groups
-                .set_limits(start.limits.memory_bytes, start.limits.processes)
+                .set_limits(until_started, start.limits.processes)
                 .step("set the limits of the control groups")?;
         }
         let shared =
@@ -427,6 +433,13 @@ impl GuestSetup<'_> {
         }
         // While a copy of a pipe's end is open here, its reader waits for more.
         drop(fds);
+        parked.began_with_more = until_started > start.limits.memory_bytes;
+        if parked.began_with_more
+            && self.groups.set_memory_limit(start.limits.memory_bytes).is_err()
+        {
+            // It has more already.
+            let _gone = sys::kill_pidfd(parked.child.pidfd.as_fd());
+        }
         if start.last {
             sys::set_capabilities(SUPERVISING).step("give up privileges")?;
         }
@@ -541,6 +554,7 @@ impl GuestSetup<'_> {
             cpu_before,
             children_before,
             backing_off,
+            began_with_more: false,
         })
     }
 
@@ -581,7 +595,7 @@ impl GuestSetup<'_> {
         let ended = now()?;
         let wall = ended.saturating_sub(began);
         let main_cpu = if self.groups.counts_cpu() { None } else { Some(self.cpu(child.pid)?) };
-        sys::kill_all_others().or_else(ignore_none).step("end what the program left")?;
+        sys::kill_all_others().step("end what the program left")?;
         while let Some((pid, how)) = wait_any()? {
             if pid == child.pid {
                 watch.ended = Some(how);
@@ -615,6 +629,7 @@ impl GuestSetup<'_> {
             ended,
             memory_peak_bytes: counted.memory_peak,
             memory_limit_reached: counted.oom_kills > 0
+                || parked.began_with_more && counted.memory_peak > limits.memory_bytes
                 || on_its_own
                     && signal == Some(libc::SIGKILL)
                     && counted.memory_peak >= limits.memory_bytes,
@@ -780,9 +795,4 @@ fn wait_any() -> Result<Option<(libc::pid_t, ChildEnd)>, StepFailure> {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         other => other.step("wait for the program"),
     }
-}
-
-/// Ignores that no process is left to kill, which is what we want.
-fn ignore_none(error: io::Error) -> io::Result<()> {
-    if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }

@@ -191,6 +191,17 @@ impl ProgramPlan {
     }
 }
 
+/// Memory that a program may have until it is executed: its arguments and environment, and room for
+/// the kernel. When a group has too little before that, the kernel kills everything that shares the
+/// memory of its victim, the guest init as well.
+pub(crate) fn execution_bytes(start: &StartMessage<'_>) -> u64 {
+    const ROOM: u64 = 4 << 20;
+    let words = start.argv.iter().chain(&start.env);
+    // Its end, and the pointer to it.
+    let bytes = words.map(|word| word.len() + 1 + size_of::<usize>()).sum::<usize>();
+    u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(ROOM)
+}
+
 /// Limits that are the same for every program.
 pub(crate) const COMMON_LIMITS: [(libc::__rlimit_resource_t, u64); 6] = [
     (libc::RLIMIT_CORE, 0),

@@ -134,20 +134,28 @@ impl<'a> CommandGroups<'a> {
 
     /// Sets the limits of a command. Swap is never allowed beside memory.
     pub(crate) fn set_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
-        let memory = memory_bytes.to_string();
+        self.set_memory_limit(memory_bytes)?;
         let processes = processes.to_string();
-        if let Some(dir) = self.group(HierarchyRole::Memory) {
-            dir.write(c"memory.limit_in_bytes", &memory)?;
-            optional(dir.write(c"memory.memsw.limit_in_bytes", &memory))?;
+        if let Some(group) = self.group(HierarchyRole::Pids) {
+            group.write(c"pids.max", &processes)?;
         }
-        if let Some(dir) = self.group(HierarchyRole::Pids) {
-            dir.write(c"pids.max", &processes)?;
+        if let (Some(group), true) = (self.group(HierarchyRole::Unified), self.unified_limits) {
+            group.write(c"memory.oom.group", "1")?;
+            group.write(c"pids.max", &processes)?;
         }
-        if let (Some(dir), true) = (self.group(HierarchyRole::Unified), self.unified_limits) {
-            dir.write(c"memory.max", &memory)?;
-            optional(dir.write(c"memory.swap.max", "0"))?;
-            dir.write(c"memory.oom.group", "1")?;
-            dir.write(c"pids.max", &processes)?;
+        Ok(())
+    }
+
+    /// Sets the limit of memory alone. `EBUSY` when more is in use (version 1); version 2 kills.
+    pub(crate) fn set_memory_limit(&self, bytes: u64) -> io::Result<()> {
+        let bytes = bytes.to_string();
+        if let Some(group) = self.group(HierarchyRole::Memory) {
+            group.write(c"memory.limit_in_bytes", &bytes)?;
+            optional(group.write(c"memory.memsw.limit_in_bytes", &bytes))?;
+        }
+        if let (Some(group), true) = (self.group(HierarchyRole::Unified), self.unified_limits) {
+            group.write(c"memory.max", &bytes)?;
+            optional(group.write(c"memory.swap.max", "0"))?;
         }
         Ok(())
     }

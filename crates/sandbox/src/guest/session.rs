@@ -573,7 +573,7 @@ impl GuestSession {
         }
         self.is_frozen = true;
         let Some(freezer) = &self.freezer else {
-            sys_session::signal_all_others(libc::SIGSTOP).or_else(super::ignore_none).step(step)?;
+            sys_session::signal_all_others(libc::SIGSTOP).step(step)?;
             // Files can be had meanwhile; a control group would not have stopped it either.
             if let Some(helper) = self.helper {
                 sys_session::signal_one(helper, libc::SIGCONT).step(step)?;
@@ -604,9 +604,7 @@ impl GuestSession {
         match &self.freezer {
             Some(freezer) => sys::write_all(freezer.as_fd(), b"0").step(step)?,
             None => {
-                sys_session::signal_all_others(libc::SIGCONT)
-                    .or_else(super::ignore_none)
-                    .step(step)?;
+                sys_session::signal_all_others(libc::SIGCONT).step(step)?;
             }
         }
         Ok((done(id), None))

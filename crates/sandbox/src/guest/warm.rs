@@ -156,6 +156,7 @@ impl GuestSetup<'_> {
             backing_off: self.groups.backing_off().step("open the share of the processor")?,
             child,
             socket,
+            began_with_more: false,
         })
     }
 

@@ -65,7 +65,11 @@ pub(crate) fn signal_all_others(signal: c_int) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
     // SAFETY: touches no memory.
-    check_int(unsafe { libc::kill(-1, signal) }).map(drop)
+    match check_int(unsafe { libc::kill(-1, signal) }) {
+        // Nobody is left, which is as good.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        sent => sent.map(drop),
+    }
 }
 
 /// `shutdown(2)` of both directions: whoever has the other end sees its end at once.

@@ -16,6 +16,7 @@ tests![
     a_pipe_to_another_sandbox_gives_no_way_in,
     signals_cannot_be_sent_out_of_the_sandbox_by_its_owner,
     nothing_of_a_command_is_counted_for_the_next,
+    arguments_beyond_the_memory_limit_end_the_program_and_nothing_else,
 ];
 
 async fn a_program_may_close_its_terminal_and_go_on(engine: Engine) {
@@ -182,4 +183,21 @@ async fn nothing_of_a_command_is_counted_for_the_next(engine: Engine) {
             assert!(ended.memory_peak_bytes < 3 << 20, "{round}: {ended:?}");
         }
     }
+}
+
+/// The arguments count as the program's memory before it is one.
+async fn arguments_beyond_the_memory_limit_end_the_program_and_nothing_else(engine: Engine) {
+    let words = vec!["x".repeat(100_000); 16];
+    let mut argv = vec!["/bin/true"];
+    argv.extend(words.iter().map(String::as_str));
+    let mut sandbox = engine.sandbox().await.unwrap();
+    for memory_bytes in [64 << 10, 1 << 20] {
+        let mut too_large = command(&argv);
+        too_large.limits.memory_bytes = memory_bytes;
+        too_large.last = false;
+        let exit = sandbox.run(too_large, &mut ()).await.unwrap();
+        assert_eq!(exit.breaches, [LimitBreach::Memory], "{memory_bytes}");
+    }
+    let exit = sandbox.run(shell("echo still here"), &mut ()).await.unwrap();
+    assert_eq!(text(&exit.stdout), "still here\n");
 }
