@@ -3,6 +3,8 @@
 CARGO ?= cargo
 # More arguments for the server: make serve ARGS='--http 127.0.0.1:5000'
 ARGS ?=
+# What a branch is compared with: make bench-check BASE=v0.1.0
+BASE ?= origin/main
 # What packages are for: make dist ARCH=aarch64 builds them on another machine, and runs the binary
 # there by an emulator, for its manual.
 ARCH ?= $(shell uname -m)
@@ -19,7 +21,7 @@ FUZZ_SECONDS ?= 60
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: docs console console-check sdk sdk-python sdk-typescript serve demo release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: docs console console-check sdk sdk-python sdk-typescript serve demo release dist check test test-full fuzz lint fmt bench bench-check help deps $(FULL_PARTS:%=test-%)
 
 # What packs the Python SDK, in the versions that its tests use.
 SDK_PYTHON_TOOLS = $(shell grep -E '^(build|hatchling)==' sdk/python/requirements-dev.txt)
@@ -126,6 +128,9 @@ fmt: ## format the code
 
 bench: ## compare with rivals on this machine; writes bench/RESULTS.md
 	bench/run.py
+
+bench-check: ## compare the instructions of this branch with those of BASE=origin/main
+	@bench/check.py --base $(BASE)
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'

@@ -49,7 +49,7 @@ fn seed(
 fn fields(columns: usize) -> Vec<Value> {
     let field = |index: usize| {
         let letter = char::from(b'a' + u8::try_from(index % 26).expect("less than 26"));
-        json!({"id": index + 1, "name": format!("field_{letter}"), "required": index % 2 == 0,
+        json!({"id": index + 1, "name": format!("field_{letter}"), "required": index.is_multiple_of(2),
             "type": "string"})
     };
     (0..columns).map(field).collect()
