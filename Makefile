@@ -1,7 +1,7 @@
 # What a person types. Everything here works in a clean clone and is quick when there is nothing to do.
 
 CARGO ?= cargo
-# More arguments for the server: make serve ARGS='--http 127.0.0.1:5000'
+# More arguments for the server, or for the benchmarks: make serve ARGS='--http 127.0.0.1:5000'
 ARGS ?=
 # What a branch is compared with: make bench-check BASE=v0.1.0
 BASE ?= origin/main
@@ -98,6 +98,8 @@ test: deps ## check format and lints, run every test
 	@$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@echo "== licences"
 	@$(CARGO) run --quiet -p xtask -- licences
+	@echo "== harness and pages of the benchmarks"
+	@python3 -m unittest discover --quiet --start-directory bench
 	@echo "== tests"
 	@export RUST_TEST_THREADS=$(TEST_THREADS); $(SLOWEST) --rerun 3 $(CARGO) test --workspace --no-fail-fast
 	@echo "== model checks of the pool"
@@ -126,8 +128,8 @@ lint: ## check format, lints, conventions and licences
 fmt: ## format the code
 	$(CARGO) fmt --all
 
-bench: ## compare with rivals on this machine; writes bench/RESULTS.md
-	bench/run.py
+bench: ## compare all services with rivals for an hour on this machine; writes bench/RESULTS.md
+	bench/run.py $(ARGS)
 
 bench-check: ## compare the instructions of this branch with those of BASE=origin/main
 	@bench/check.py --base $(BASE)

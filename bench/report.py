@@ -105,6 +105,20 @@ def group_rows(found, summarise):
     }
 
 
+def joined(founds):
+    """One document of those of several rounds: lists one after the other, members together."""
+    merged = {}
+    for found in founds:
+        for name, value in found.items():
+            if isinstance(value, list):
+                merged[name] = [*merged.get(name, []), *value]
+            elif isinstance(value, dict):
+                merged[name] = {**merged.get(name, {}), **value}
+            else:
+                merged[name] = value
+    return merged
+
+
 def group(batches):
     """`{(workload, clients): {rival: figures}}` of all batches of a run."""
     sorted_out = {}
@@ -115,6 +129,13 @@ def group(batches):
         cell: {rival: summarise(of) for rival, of in rivals.items()}
         for cell, rivals in sorted_out.items()
     }
+
+
+def figures_of(run):
+    """The same of a run: of its batches, or of the file that it left, which has no single latencies."""
+    if "figures" not in run:
+        return group(run.get("batches", []))
+    return {(cell["workload"], cell["clients"]): cell["rivals"] for cell in run["figures"]}
 
 
 # --- text
@@ -296,6 +317,13 @@ def noop_goals(figures, workload):
     yield Goal(
         f"no-op ({what}) over HTTP, 1 client", "p50 ≤ 1.8 ms on an idle machine",
         shown, others, "–", compare(mine, 1.8, lambda a, b: a <= b),
+    )  # fmt: skip
+    cpu = figure(figures, one, COVE, "cpu_ms_per_job")
+    yield Goal(
+        f"no-op ({what}) over HTTP, 1 client", "CPU of the machine ≤ 1.4 ms", f"{number(cpu)} ms",
+        beside(figures, one, "cpu_ms_per_job", "ms", (GO_JUDGE, BUBBLEWRAP, RUNC, BARE)),
+        ratio(cpu, figure(figures, one, GO_JUDGE, "cpu_ms_per_job")),
+        compare(cpu, 1.4, lambda a, b: a <= b),
     )  # fmt: skip
     yield Goal(
         f"no-op ({what}) over HTTP, 1 client", "p50 ≤ 1/2.5 of go-judge's",
@@ -489,14 +517,22 @@ def goals(figures, about):
         *noop_goals(figures, "noop"),
         *noop_goals(figures, "true"),
         bare_goal(figures, "python", COVE_FRESH, "Python hello (W2), fresh, 1 client", 2.5),
-        bare_goal(figures, "c", COVE, "C compile and run (W3), 1 client", 5),
+        bare_goal(figures, "c", COVE, "C compile and run (W3), 1 client", 6),
         cpu_limit_goal(figures),
         memory_goal(about.get("memory", {})),
         *seed_goals(figures, 50, COVE_WEBSOCKET, GO_JUDGE),
         *seed_goals(figures, 100, COVE_20_WEBSOCKET, GO_JUDGE_20),
         mode_goal(
-            figures, "python", "Python hello (W2) over HTTP, 1 client", 5, "zygote",
+            figures, "python", "Python hello (W2) over HTTP, 1 client", 4, "zygote",
             (GO_JUDGE, BARE, COVE_FRESH),
+        ),
+        mode_goal(
+            figures, "node", "Node hello (W6) over HTTP, 1 client", 8, "prestarted",
+            (GO_JUDGE, BARE, COVE_FRESH),
+        ),
+        mode_goal(
+            figures, "java-repeated", "Java source that is repeated (W7), 1 client", 60, "cached",
+            (BARE, COVE_FRESH),
         ),
         mode_goal(
             figures, "c-repeated", "C source that is repeated, 1 client", 3.5, "cached", (GO_JUDGE,)
@@ -594,10 +630,12 @@ def background_text(percents):
     return text
 
 
-def header(run):
+def header(run, part):
     """When, where and how."""
+    rounds = run.get("rounds_of", {}).get(part, run["rounds"])
     m, changed = run["machine"], " with uncommitted changes" if run["dirty"] else ""
-    busy = background_text(run["background_busy_percent"])
+    percents = run.get("busy_of", {}).get(part) or run.get("background_busy_percent", [])
+    busy = background_text(percents)
     start, end = (" ".join(f"{x:.2f}" for x in run[name]) for name in ("load_start", "load_end"))
     return f"""\
 - Date: {run["date"]}, commit `{run["commit"]}`{changed}
@@ -606,36 +644,41 @@ def header(run):
   kernel {m["kernel"]}, cgroups {m["cgroups"]}
 - Load average at the start {start}, at the end {end}
 - Busy before each round, with nothing of ours to do: {busy}
-- {run["rounds"]} rounds in random order (seed {run["seed"]}), up to {run["batch_seconds"]} s
+- {rounds} rounds in random order (seed {run["seed"]}), up to {run["batch_seconds"]} s
   a batch, {run["parallelism"]} jobs at a time on every side
 """
 
 
-def document(run, more_goals=(), more_parts=()):
-    """The page of one run. Parts of it that speak for themselves bring their goals and tables; a run
-    of one part alone has nothing else to say."""
-    figures = group(run["batches"])
-    versions = [[name, about["version"], about["options"]] for name, about in run["rivals"].items()]
-    versions += [[name, "**not measured**", reason] for name, reason in run["unavailable"].items()]
-    parts = [
-        f"# Results: {run['part']}\n" if run.get("part") else "# Results\n",
-        "Written by `bench/run.py`; `README.md` beside it says what is measured and how.\n",
-        header(run),
-        table(["rival", "version", "options"], versions) + "\n",
-        "## Goals\n",
-        goal_table([*([] if run.get("part") else goals(figures, run)), *more_goals]) + "\n",
+def page(run, title, goals, parts):
+    """The page of one part of a run."""
+    rivals = run.get("rivals", {}) if title == "executions" else {}
+    missing = run.get("unavailable", {}) if title == "executions" else {}
+    versions = [[name, about["version"], about["options"]] for name, about in rivals.items()]
+    versions += [[name, "**not measured**", reason] for name, reason in missing.items()]
+    lines = [
+        f"# Results: {title}\n",
+        "Written by `bench/run.py`; [README.md](README.md) says what is measured and how,"
+        " [RESULTS.md](RESULTS.md) has the summary.\n",
+        header(run, title),
+        *([table(["rival", "version", "options"], versions) + "\n"] if versions else []),
+        *(["## Goals\n", goal_table(goals) + "\n"] if goals else []),
+        *parts,
     ]
-    if run.get("part"):
-        return "\n".join([*parts, *more_parts])
-    if run["pool"]:
-        parts += ["## Pool\n", pool_text(run["pool"]) + "\n"]
-    parts += ["## Figures\n", *cell_tables(figures), *scenario_tables(run["scenarios"])]
-    if run["memory"]:
-        parts += ["### Memory of a server\n", memory_table(run["memory"]) + "\n"]
-    parts += more_parts
-    parts += failure_text(figures)
-    parts += ["## What these figures do not show\n", HIDDEN + "\n"]
-    return "\n".join(parts)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def text(run):
+    """The part of executions of a run."""
+    figures = figures_of(run)
+    return [
+        "## Figures\n",
+        *cell_tables(figures),
+        *scenario_tables(run.get("scenarios", {})),
+        *(["### Memory of a server\n", memory_table(run["memory"]) + "\n"] if run["memory"] else []),
+        *failure_text(figures),
+        "## What these figures do not show\n",
+        HIDDEN + "\n",
+    ]
 
 
 def failure_text(figures):

@@ -53,7 +53,7 @@ class Figures(unittest.TestCase):
 
     def test_commits_are_compared_with_the_disk(self):
         rows = []
-        for case, rate in (("commit", 70.0), ("commit-16", 299.0)):
+        for case, rate in (("commit", 50.0), ("commit-16", 199.0)):
             rows += [row(case, COVE, per_second=rate), row(case, DISK, per_second=100.0)]
         self.assertEqual(verdicts(rows), [True, False])
 

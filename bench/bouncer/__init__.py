@@ -14,6 +14,7 @@ import traceback
 from collections import namedtuple
 
 import machine
+import report
 from bouncer import matrix, mysql, poolers, relay
 from bouncer.load import Failed
 from bouncer.poolers import ALL, COVE, DIRECT, ODYSSEY, PG_DOORMAN, PGBOUNCER, PGBOUNCER_RESET
@@ -48,8 +49,8 @@ def measure(scratch, options):
     chosen = [c for c in CASES if "bouncer" in asked or f"bouncer-{c.name}" in asked]
     found = {"rows": [], "unavailable": {}, "versions": {}, "busy_percent": []}
     if "bouncer" in asked or "bouncer-relay" in asked:
-        found["relay"] = relay.measure(options.rounds)
-    if chosen:
+        found["relay_rounds"] = relay.measure(options.numbers)
+    if chosen and options.numbers[0] < ROUNDS:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, OPEN_FILES)), hard))
         with contextlib.ExitStack() as stack:
@@ -58,13 +59,25 @@ def measure(scratch, options):
     return found
 
 
+def prepare(_options):
+    """Builds what is measured with, so that no compiler runs beside a figure."""
+    relay.build()
+
+
+def merge(founds):
+    """One document of those of several rounds."""
+    found = report.joined(founds)
+    if rounds := found.pop("relay_rounds", None):
+        found["relay"] = relay.document(rounds)
+    return found
+
+
 def with_servers(running, chosen, options, found):
-    order = random.Random(options.seed)
-    rounds = min(options.rounds, ROUNDS)
-    for number in range(rounds):
+    order = random.Random(f"{options.seed} {options.numbers[0]}")
+    for number in options.numbers:
         found["busy_percent"].append(machine.background_busy())
         busy = f"machine {found['busy_percent'][-1]:.0f} % busy before it"
-        say(f"bouncer, round {number + 1}/{rounds}: {busy}")
+        say(f"bouncer, round {number + 1}: {busy}")
         for case in chosen:
             if case.rounds and number >= case.rounds:
                 continue

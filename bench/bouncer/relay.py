@@ -111,11 +111,15 @@ def right(entries):
     return all(e[side]["checked"] for e in entries for side in ("cove", GO) if side in e)
 
 
-def measure(rounds):
-    """The document of `bouncer.figures`."""
+def measure(numbers):
+    """What each side did in some rounds."""
     commands = build()
-    found = [one_round(commands, reverse=bool(n % 2)) for n in range(max(rounds, 1))]
-    return {"rounds": len(found), "rows": summary(found)}
+    return [one_round(commands, reverse=bool(number % 2)) for number in numbers]
+
+
+def document(rounds):
+    """The document of `bouncer.figures`."""
+    return {"rounds": len(rounds), "rows": summary(rounds)}
 
 
 def table(entries):
@@ -139,7 +143,7 @@ def table(entries):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    found = measure(parser.parse_args().rounds)
+    found = document(measure(range(max(parser.parse_args().rounds, 1))))
     print(table(found["rows"]))
     return 0 if right(found["rows"]) else 1
 

@@ -12,6 +12,7 @@ import traceback
 from collections import namedtuple
 
 import machine
+import report
 from catalog import cases, documents, servers
 from catalog.servers import BARE, COVE, DISK, JAVA, RUSTBERG
 from rivals import Unavailable, say
@@ -48,7 +49,7 @@ def measure(scratch, options):
     found = {"rows": [], "unavailable": {}, "versions": {}, "busy_percent": []}
     tool = documents.build()
     if "catalog" in asked or "catalog-documents" in asked:
-        found["documents"] = documents.measure(options.rounds)
+        found["document_rounds"] = documents.measure(options.numbers)
     if chosen:
         with contextlib.ExitStack() as stack:
             running = Running(stack, pathlib.Path(scratch) / "catalog", options, found, tool)
@@ -56,12 +57,25 @@ def measure(scratch, options):
     return found
 
 
+def prepare(_options):
+    """Builds what is measured with, so that no compiler runs beside a figure."""
+    documents.commands()
+
+
+def merge(founds):
+    """One document of those of several rounds."""
+    found = report.joined(founds)
+    if rounds := found.pop("document_rounds", None):
+        found["documents"] = documents.document(rounds)
+    return found
+
+
 def with_servers(running, chosen, options, found):
-    order = random.Random(options.seed)
-    for number in range(options.rounds):
+    order = random.Random(f"{options.seed} {options.numbers[0]}")
+    for number in options.numbers:
         found["busy_percent"].append(machine.background_busy())
         busy = f"machine {found['busy_percent'][-1]:.0f} % busy before it"
-        say(f"catalog, round {number + 1}/{options.rounds}: {busy}")
+        say(f"catalog, round {number + 1}: {busy}")
         for case in chosen:
             if case.rounds and number >= case.rounds:
                 continue

@@ -106,17 +106,21 @@ def summary(rounds):
     return entries
 
 
-def measure(rounds):
-    """The document of `catalog.figures`."""
+def measure(numbers):
+    """What each side did in some rounds."""
     both = commands()
-    found = [one_round(both, reverse=bool(n % 2)) for n in range(max(rounds, 1))]
-    return {"rounds": len(found), "rows": summary(found)}
+    return [one_round(both, reverse=bool(number % 2)) for number in numbers]
+
+
+def document(rounds):
+    """The document of `catalog.figures`."""
+    return {"rounds": len(rounds), "rows": summary(rounds)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    found = measure(parser.parse_args().rounds)
+    found = document(measure(range(max(parser.parse_args().rounds, 1))))
     print(table(found["rows"]))
     return 0 if right(found["rows"]) else 1
 

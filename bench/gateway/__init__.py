@@ -13,6 +13,7 @@ import traceback
 from collections import namedtuple
 
 import machine
+import report
 import rivals
 from gateway import cases, servers
 from rivals import Unavailable, say
@@ -20,7 +21,6 @@ from sessions.cases import quiet
 
 # Two hundred sandboxes have a thousand connections, each with an end in the server.
 OPEN_FILES = 20_000
-ROUNDS = 5
 
 # `rounds` is for what takes long: it takes part in so many rounds only.
 Case = namedtuple("Case", "name run rounds", defaults=(None,))
@@ -41,15 +41,24 @@ def measure(scratch, options):
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, OPEN_FILES)), hard))
     with contextlib.ExitStack() as stack:
         running = Running(stack, pathlib.Path(scratch) / "gateway", options, found)
-        rounds = min(options.rounds, ROUNDS)
-        for number in range(rounds):
+        for number in options.numbers:
             found["busy_percent"].append(machine.background_busy())
             busy = f"machine {found['busy_percent'][-1]:.0f} % busy before it"
-            say(f"gateway, round {number + 1}/{rounds}: {busy}")
+            say(f"gateway, round {number + 1}: {busy}")
             for case in chosen:
                 if not case.rounds or number < case.rounds:
                     one(case, running, number, options)
     return found
+
+
+def prepare(_options):
+    """Builds the client that runs inside and outside."""
+    servers.build_client()
+
+
+def merge(founds):
+    """One document of those of several rounds."""
+    return report.joined(founds)
 
 
 def one(case, running, number, options):

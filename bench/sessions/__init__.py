@@ -15,6 +15,7 @@ import traceback
 from collections import namedtuple
 
 import machine
+import report
 import rivals
 from rivals import Unavailable, say
 from sessions import cases, servers
@@ -27,9 +28,9 @@ COVE_DEFAULT = "cove as it comes"
 POOLED = "pooled"
 # So many wait for a session where there is a pool. Ash's own default is one.
 READY = 2
-ROUNDS, ROUNDS_QUICK = 5, 1
 QUICK_SHARE = 10
 POOL_OVERHEAD_SECONDS = 900
+POOL_OVERHEAD = ["cargo", "test", "--release", "--locked", "--quiet", "-p", "sessions", "--lib"]
 CLAUDE_KEY = "sk-ant-bench"
 SDK = "e2b==2.63.0"
 
@@ -65,25 +66,42 @@ def measure(scratch, options):
         scratch = pathlib.Path(scratch) / "sessions"
         scratch.mkdir()
         running = Running(stack, scratch, binary, options, found)
-        rounds = ROUNDS_QUICK if options.quick else min(options.rounds, ROUNDS)
-        for number in range(rounds):
+        for number in options.numbers:
             found["busy_percent"].append(machine.background_busy())
             busy = f"machine {found['busy_percent'][-1]:.0f} % busy before it"
-            say(f"sessions, round {number + 1}/{rounds}: {busy}")
+            say(f"sessions, round {number + 1}: {busy}")
             for case in chosen:
-                one_case(case, running, found, rounds, number, options)
+                one_case(case, running, found, number, options)
         running.stop()
-    if "sessions" in asked or "sessions-pool" in asked:
+    if has_books(options) and options.numbers[0] == 0:
         found["pool"] = pool_overhead()
     return found
 
 
-def one_case(case, running, found, rounds, number, options):
+def has_books(options):
+    """Whether the books alone are measured: compiling their tests takes long."""
+    if options.only is None:
+        return not options.quick
+    return "sessions" in options.only and not options.quick or "sessions-pool" in options.only
+
+
+def prepare(options):
+    """Builds what is measured with, so that no compiler runs beside a figure."""
+    if has_books(options):
+        rivals.run([*POOL_OVERHEAD[:5], "--no-run", *POOL_OVERHEAD[5:]], cwd=rivals.ROOT)
+
+
+def merge(founds):
+    """One document of those of several rounds."""
+    return report.joined(founds)
+
+
+def one_case(case, running, found, number, options):
     """One round of a case: each rival once, the first of them last in the next round."""
     order = case.rivals if number % 2 == 0 else case.rivals[::-1]
     for rival in order:
         wanted = case.slow.get(rival, case.n)
-        share = max(wanted // (QUICK_SHARE if options.quick else rounds), 2)
+        share = max(wanted // (QUICK_SHARE if options.quick else options.rounds), 2)
         if case.name == "memory":
             share = wanted
         if case.name in ("memory",) and number > 0:
@@ -309,8 +327,8 @@ def sdk_python(install):
 def pool_overhead():
     """The books and the write-behind alone, as a test of the crate that prints its figures."""
     say("sessions, the books alone")
-    argv = ["cargo", "test", "--release", "--locked", "--quiet", "-p", "sessions", "--lib"]
-    argv += ["service::overhead::figures", "--", "--ignored", "--exact", "--nocapture"]
+    argv = [*POOL_OVERHEAD, "service::overhead::figures", "--"]
+    argv += ["--ignored", "--exact", "--nocapture"]
     try:
         out = rivals.run(argv, cwd=rivals.ROOT, timeout=POOL_OVERHEAD_SECONDS)
         rows = next(line for line in out.splitlines() if line.startswith("[{"))

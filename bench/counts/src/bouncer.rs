@@ -71,8 +71,8 @@ impl Relay {
         let (mut rest, mut probe) = (answered, self.probe);
         while is_attached {
             if rest.is_empty() {
-                // It asks by itself what the statement has left behind: now and then for a text that
-                // it has seen before.
+                // It asks by itself what the statement has left behind: now and then for a text
+                // that it has seen before.
                 rest = std::mem::take(&mut probe);
                 assert!(!rest.is_empty(), "the answer is plain");
             }

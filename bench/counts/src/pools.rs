@@ -49,7 +49,7 @@ pub fn acquire_return(operations: u64) {
     assert_eq!(handle.stats().idle, 4);
 }
 
-/// A lease that passes to the first of sixteen waiters, each of which queues again behind the others.
+/// A lease that passes to the first of sixteen waiters, each of which queues again at the end.
 pub fn handover(operations: u64) {
     let now = Instant::now();
     let (_pool, handle) = filled(1, now);

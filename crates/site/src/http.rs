@@ -150,6 +150,7 @@ fn content_type(address: &str) -> &'static str {
         Some("js") => "text/javascript; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",
         Some("png") => "image/png",
+        Some("svg") => "image/svg+xml",
         Some("webp") => "image/webp",
         _ => "text/plain; charset=utf-8",
     }

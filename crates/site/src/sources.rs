@@ -53,7 +53,7 @@ impl EmbeddedFile {
     pub(crate) fn kind(self) -> EmbeddedKind {
         match self.path.rsplit_once('.').map(|(_, extension)| extension) {
             Some("md") => EmbeddedKind::Page,
-            Some("png" | "webp") => EmbeddedKind::Image,
+            Some("png" | "svg" | "webp") => EmbeddedKind::Image,
             _ => EmbeddedKind::Text,
         }
     }

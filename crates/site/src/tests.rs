@@ -241,6 +241,8 @@ async fn answers_have_a_policy_a_tag_and_are_compressed() {
     assert_eq!(body.first(), Some(&0x1f), "the magic of gzip (RFC 1952)");
     let image = file_response("a.png", &file, &request);
     assert!(image.headers().get(header::CONTENT_ENCODING).is_none());
+    let plot = file_response("a.svg", &file, &request);
+    assert_eq!(plot.headers()[header::CONTENT_TYPE], "image/svg+xml");
     request.insert(header::IF_NONE_MATCH, tag);
     let known = file_response("a.html", &file, &request);
     assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
