@@ -28,7 +28,9 @@ class Client:
         if self.connection is None:
             self.connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_SECONDS)
         everything = {"authorization": f"Bearer {self.token}", **dict(headers)}
-        if body is not None:
+        if isinstance(body, bytes):
+            everything["content-type"] = "application/octet-stream"
+        elif body is not None:
             everything["content-type"] = "application/json"
             body = json.dumps(body)
         try:

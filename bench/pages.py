@@ -14,6 +14,7 @@ import gateway.figures
 import plots
 import report
 import sessions.figures
+import soak
 import summary
 from report import number, table
 
@@ -55,7 +56,10 @@ def render(documents):
         name: sources.get(name) or next((it for it in reversed(documents) if has(name, it)), None)
         for name in RENDERED
     }
-    files = {"RESULTS.md": summary_page(sources, behind["counts"])}
+    soaked = next((it for it in reversed(documents) if "soak" in it), None)
+    files = {"RESULTS.md": summary_page(sources, behind["counts"], soaked)}
+    if soaked:
+        files["plots/soak.svg"] = soak.plot(soaked["soak"])
     for name, run in sources.items():
         if run is not None and (plot := plot_of(name, run)):
             files[f"plots/{name}.svg"] = plot
@@ -129,9 +133,9 @@ def commit(run):
     return f"`{run['commit']}`{' with changes' if run.get('dirty') else ''}"
 
 
-def summary_page(sources, counted):
-    """One page: where the figures come from, and a table for each service. `counted` is the last run
-    in which instructions were counted, if there is one."""
+def summary_page(sources, counted, soaked):
+    """One page: where the figures come from, and a table for each service. `counted` and `soaked` are
+    the last run in which instructions were counted and the last soak, if there are such."""
     measured = {name: run for name, run in sources.items() if run is not None}
     rows = {name: summary.rows_of(name, run) for name, run in measured.items()}
     judged = [it.met for of in rows.values() for it in of if it.met is not None]
@@ -150,6 +154,7 @@ def summary_page(sources, counted):
     ]
     for name, of in rows.items():
         parts += service_section(name, measured[name], of)
+    parts += soak_section(soaked) if soaked else []
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -224,6 +229,31 @@ def service_section(name, run, rows):
     plot = f"![Ratios of {TITLES[name].lower()}](plots/{name}.svg)\n"
     has_plot = any(summary.ratio(it) for it in rows)
     return [f"## {TITLES[name]}\n", caption, *([plot] if has_plot else []), table(header, cells) + "\n"]
+
+
+def soak_section(run):
+    """How long it was, whether all was right, and whether anything grew."""
+    found = run["soak"]
+    header = ["service", "requests", "failed", "failed beside a fault", "p50 ms", "p99 ms",
+              "p99 ms, honest clients alone", "p50: last third ÷ middle third"]  # fmt: skip
+    cells = [
+        [name, number(row["requests"], 0), row["failed"], row["failed_beside_faults"],
+         number(row.get("p50_ms")), number(row.get("p99_ms")),
+         number(found["quiet"].get(name, {}).get("p99_ms")),
+         number(found["latency_drift"].get(name))]
+        for name, row in found["under_attack"].items()
+    ]  # fmt: skip
+    grown = ", ".join(f"{soak.SERIES[key].split(',')[0]} {number(value)}"
+                      for key, value in found["drift"].items())  # fmt: skip
+    load = " ".join(f"{it:.1f}" for it in (run["load_start"][0], run["load_end"][0]))
+    caption = (
+        f"{number(found['minutes'], 0)} minutes, {day(run['date'])}, commit {commit(run)}, load average"
+        f" {load} before and after: honest and hostile clients of all services at once, and"
+        f" {len(found['faults'])} faults ([how](README.md#the-soak)). Of the server, last third over"
+        f" middle third: {grown}. {len(found['errors_logged'])} errors in its log.\n"
+    )
+    plot = "![Memory, descriptors, disk and latency over time](plots/soak.svg)\n"
+    return ["## Soak\n", caption, plot, table(header, cells) + "\n"]
 
 
 def plot_of(name, run):

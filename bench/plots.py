@@ -68,7 +68,7 @@ def thinned(values, most=180):
 def lines(title, minutes, series, marks=()):
     """A small plot below the other for each of `series`, which are (label, values), over the same time.
 
-    `marks` are (minute, words): what was done to the thing that is measured.
+    `marks` are (minute, words): what was done to the thing that is measured, as strokes at the top.
     """
     height, left, right = 78, 10, WIDTH - 10
     parts = [text(0, 16, title)]
@@ -76,16 +76,18 @@ def lines(title, minutes, series, marks=()):
     def at(minute):
         return left + (right - left) * minute / max(minutes, 1e-9)
 
-    bottom = 34 + len(series) * height
+    bottom, ticks = 34 + len(series) * height, {}
     for minute, words in marks:
-        x = at(minute)
-        parts.append(f'<path class="axis" stroke-dasharray="2 3" d="M{x:.1f} 30V{bottom - 8}">'
-                     f"<title>{escape(words)}</title></path>")  # fmt: skip
+        ticks[words] = ticks.get(words, "") + f"M{at(minute):.0f} 22v8"
+    for words, path in ticks.items():
+        parts.append(f'<path class="axis" d="{path}"><title>{escape(words)}</title></path>')
+    # Many lines have fewer points each, so that the file stays small.
+    most = max(40, 560 // max(len(series), 1))
     for n, (label, values) in enumerate(series):
-        shown, top = thinned(values), max([*values, 1e-9])
+        shown, top = thinned(values, most), max([*values, 1e-9])
         y = 34 + n * height
         points = " ".join(
-            f"{at(minutes * i / max(len(shown) - 1, 1)):.1f},"
+            f"{at(minutes * i / max(len(shown) - 1, 1)):.0f},"
             f"{y + height - 14 - (height - 38) * value / top:.1f}"
             for i, value in enumerate(shown)
         )

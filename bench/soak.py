@@ -1,39 +1,52 @@
 #!/usr/bin/python3
-"""Honest and hostile clients on every listener at once, for as long as one likes.
+"""Honest and hostile clients on every listener at once, and faults now and then, for as long as one likes.
 
-    bench/soak.py --binary target/release/cove --minutes 60 --out soak
+    bench/soak.py --binary target/release/cove --minutes 120 --out soak
+    bench/soak.py --minutes 120 --publish     keeps it in results/, for `bench/run.py --render`
 
 Starts one server with PostgreSQL and MariaDB behind its bouncer. Honest clients of each service
 check every answer; hostile ones hold connections, send garbage, read nothing, flood with a token of
-their own. Memory, descriptors and disk of the server are sampled. Writes OUT.json and OUT.svg, and
-exits with 1 when an honest answer was wrong or refused, or when the last third of the samples lies
-above the middle third by more than the tolerance.
+their own. Now and then connections to the databases are ended, a database stands still, or a process in
+a sandbox is killed. Memory, descriptors and disk of the server, and the latency of each service, are
+sampled. Writes OUT.json and OUT.svg, and exits with 1 when an honest answer was wrong or refused while
+no fault was the reason, or when the last third of the samples lies above the middle third by more than
+the tolerance.
 
 Debian's Python, with python3-psycopg2 and python3-pymysql; root, for sandboxes.
 """
 
 import argparse
 import contextlib
+import datetime
 import json
 import os
 import pathlib
 import random
+import signal
 import socket
 import statistics
 import struct
+import subprocess
 import sys
 import threading
 import time
 
 import machine
+import plots
 import rivals
 from client import Client
 from gateway import servers
 from sessions.servers import Process
 
-SAMPLE_SECONDS = 5
-# What the last third may be above the middle one: allocators keep what a peak took.
-TOLERANCE = 1.25
+# Of so long a run there are no more samples than that, and none is shorter than some seconds.
+SAMPLES_MAX, SAMPLE_SECONDS_MIN = 360, 5
+# What the last third may be above the middle one: allocators keep what a peak took. Latency is that of
+# a machine that has more to do than it can.
+TOLERANCE, LATENCY_TOLERANCE = 1.25, 1.5
+# Between two faults, and how long after one honest answers may be wrong for it.
+FAULT_SECONDS, EXCUSED_SECONDS = 60, 10
+STANDSTILL_SECONDS = 2
+TRIPS = 50
 ECHO = rivals.ROOT / "examples" / "agents" / "echo"
 # Source of logins with wrong passwords.
 HOSTILE_ADDRESS = "127.0.0.9"
@@ -44,16 +57,35 @@ class Ledger:
     """Latencies and failures of honest clients, by service."""
 
     def __init__(self):
-        self.lock, self.rows = threading.Lock(), {}
+        self.lock, self.rows, self.excused_until = threading.Lock(), {}, 0.0
+
+    def excuse(self, seconds):
+        """From now on failures are a fault's for so long; one under way may make them longer."""
+        with self.lock:
+            self.excused_until = max(self.excused_until, time.monotonic() + seconds)
 
     def note(self, service, seconds, failure=None):
+        nothing = {"ms": [], "window": [], "failures": [], "count": 0, "beside_faults": 0}
         with self.lock:
-            row = self.rows.setdefault(service, {"ms": [], "failures": [], "count": 0})
+            row = self.rows.setdefault(service, nothing)
             row["count"] += 1
             if failure is None:
                 row["ms"].append(seconds * 1000)
+                row["window"].append(seconds * 1000)
+            elif time.monotonic() < self.excused_until:
+                row["beside_faults"] += 1
             elif len(row["failures"]) < 20:
                 row["failures"].append(failure)
+
+    def window(self):
+        """The median of each service since the last look."""
+        with self.lock:
+            found = {}
+            for service, row in self.rows.items():
+                if row["window"]:
+                    found[service] = round(statistics.median(row["window"]), 3)
+                row["window"] = []
+            return found
 
     def summary(self):
         def quantile(values, share):
@@ -63,7 +95,8 @@ class Ledger:
             return {
                 service: {
                     "requests": row["count"],
-                    "failed": row["count"] - len(row["ms"]),
+                    "failed": row["count"] - len(row["ms"]) - row["beside_faults"],
+                    "failed_beside_faults": row["beside_faults"],
                     "failures": row["failures"],
                     **{
                         f"p{share}_ms": round(quantile(row["ms"], share / 100), 2)
@@ -79,7 +112,8 @@ class World:
     """The server under test, its addresses and its tokens."""
 
     def __init__(self, binary, scratch, postgres, mariadb):
-        self.binary = binary
+        self.binary, self.postgres, self.mariadb = binary, postgres, mariadb
+        self.program = servers.build_client().read_bytes()
         self.data = pathlib.Path(scratch) / "data"
         config = pathlib.Path(scratch) / "cove.toml"
         config.write_text(
@@ -125,6 +159,17 @@ class World:
     def client(self, token=None):
         return Client(self.addresses["http"], token or self.token)
 
+    def ask_postgres(self, text):
+        """What PostgreSQL answers to its owner."""
+        at = self.postgres
+        return rivals.run(["psql", "-XAtq", "-h", at.directory, "-p", str(at.port), "-U", "postgres",
+                           "-c", text])  # fmt: skip
+
+    def ask_mariadb(self, text):
+        """What MariaDB answers to its owner."""
+        socket_path = f"--socket={self.mariadb.directory}/mysql.sock"
+        return rivals.run(["mariadb", "--no-defaults", "--user=root", socket_path, "-N", "-e", text])
+
     def sample(self):
         pid = self.process.pid
         status = machine.read(f"/proc/{pid}/status")
@@ -159,6 +204,48 @@ def sessions(world):
             yield result["stdout"] == f"{number}\n"
         client.json("DELETE", f"/v1/sessions/{made['id']}")
         yield True
+
+
+def queue(world):
+    """Jobs that are accepted durably, and asked for until they have ended."""
+    client, number = world.client(), 0
+    while True:
+        number += 1
+        body = {"argv": ["/bin/echo", str(number)]}
+        made = client.json("POST", "/v1/executions", body, status=202)
+        result = client.json("GET", f"/v1/executions/{made['id']}?wait=true")
+        yield result["result"]["stdout"] == f"{number}\n"
+
+
+def gateway(world):
+    """A database's round trips from inside of a sandbox: those of each program are one step."""
+    client = world.client()
+    body = {"agent": "echo", "grants": [{"kind": "postgres", "tenant": "pg"}]}
+    session = client.json("POST", "/v1/sessions", body, status=201)["id"]
+    status, text = client.request(
+        "PUT", f"/v1/sessions/{session}/files/{servers.CLIENT}?mode=0755", world.program
+    )
+    yield status in (200, 201, 204)
+    words = servers.arguments("postgres", "127.0.0.1:5432", trips=TRIPS)
+    body = {"argv": [f"./{servers.CLIENT}", *words]}
+    while True:
+        result = client.json("POST", f"/v1/sessions/{session}/exec", body)
+        told = json.loads(result["stdout"])
+        yield (told["answers"], told["wrong"], told["refused"]) == (TRIPS, 0, 0)
+
+
+def contexts(world):
+    """Cells of an interpreter that keeps what they define."""
+    client = world.client()
+    while True:
+        made = client.json("POST", "/v1/sessions", {"agent": "echo"}, status=201)
+        path = f"/v1/sessions/{made['id']}/contexts"
+        context = client.json("POST", path, {"language": "python"}, status=201)["id"]
+        client.json("POST", f"{path}/{context}/execute", {"code": "n = 0"})
+        for number in range(1, 41):
+            told = client.json("POST", f"{path}/{context}/execute", {"code": "n += 1; n"})
+            yield told["results"][0]["data"]["text/plain"] == str(number)
+        client.json("DELETE", f"/v1/sessions/{made['id']}")
 
 
 def catalog(world):
@@ -206,7 +293,10 @@ def mysql_client(world):
 
 HONEST = {
     "executions": executions,
+    "queue": queue,
     "sessions": sessions,
+    "contexts": contexts,
+    "gateway": gateway,
     "catalog": catalog,
     "postgres": postgres_client,
     "mysql": mysql_client,
@@ -371,36 +461,116 @@ def run_hostile(world, attack, stop):
         stop.wait(0.5)
 
 
-def drift(samples, key):
+# --- Faults: what an operator's day brings, now and then.
+
+
+def end_connections(world):
+    """All connections of the bouncer to both databases are ended."""
+    text = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        f" WHERE usename = '{servers.USER}' AND pid <> pg_backend_pid()"
+    )
+    world.ask_postgres(text)
+    for number in world.ask_mariadb(
+        f"SELECT id FROM information_schema.processlist WHERE user = '{servers.USER}'"
+    ).split():
+        with contextlib.suppress(rivals.Unavailable):
+            world.ask_mariadb(f"KILL {int(number)}")
+
+
+def stand_still(database):
+    """A database whose processes do nothing for a while."""
+
+    def fault(world):
+        tree = machine.descendants(getattr(world, database).pid)
+        try:
+            for pid in tree:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            time.sleep(STANDSTILL_SECONDS)
+        finally:
+            for pid in tree:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    fault.__name__ = f"{database} stands still"
+    return fault
+
+
+def kill_in_a_sandbox(world):
+    """A process in a sandbox is killed from outside."""
+    inside = [pid for pid in machine.descendants(world.process.pid) if is_in_a_sandbox(pid)]
+    if inside:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(random.choice(inside), signal.SIGKILL)
+
+
+def is_in_a_sandbox(pid):
+    """Whether a process has a namespace of process numbers that is not ours, and is not its first one:
+    the whole sandbox would go with that."""
+    numbers = machine.read(f"/proc/{pid}/status").partition("NSpid:")[2].split("\n")[0].split()
+    return len(numbers) > 1 and numbers[-1] != "1"
+
+
+end_connections.__name__ = "connections to databases ended"
+kill_in_a_sandbox.__name__ = "a process in a sandbox killed"
+FAULTS = [end_connections, stand_still("postgres"), kill_in_a_sandbox, stand_still("mariadb")]
+
+
+def run_faults(world, ledger, stop, marks):
+    """One after the other, each a while after the one before."""
+    began, number = time.monotonic(), 0
+    while not stop.wait(FAULT_SECONDS):
+        fault = FAULTS[number % len(FAULTS)]
+        number += 1
+        marks.append([round((time.monotonic() - began) / 60, 3), fault.__name__])
+        ledger.excuse(EXCUSED_SECONDS + STANDSTILL_SECONDS)
+        # What a fault does not find is no fault: a process may be gone.
+        with contextlib.suppress(Exception):
+            fault(world)
+        ledger.excuse(EXCUSED_SECONDS)
+
+
+# --- What came of it.
+
+
+def drift(values):
     """Median of the last third over that of the middle third."""
-    third = max(1, len(samples) // 3)
-    values = [sample[key] for sample in samples]
+    third = max(1, len(values) // 3)
     middle, last = values[third:2 * third] or values, values[-third:]
-    return statistics.median(last) / max(statistics.median(middle), 1)
+    return statistics.median(last) / max(statistics.median(middle), 1e-9)
 
 
-def plot(samples, path):
-    """One line for each figure, scaled to its own largest value, as SVG."""
-    width, height, lines = 720, 260, []
-    colours = {"rss_anon_mib": "#c33", "descriptors": "#36c", "disk_mib": "#383",
-               "processes": "#963"}
-    for index, (key, colour) in enumerate(colours.items()):
-        top = max(sample[key] for sample in samples) or 1
-        points = " ".join(
-            f"{40 + (width - 60) * n / max(1, len(samples) - 1):.1f},"
-            f"{height - 20 - (height - 60) * sample[key] / top:.1f}"
-            for n, sample in enumerate(samples)
-        )
-        lines.append(f'<polyline fill="none" stroke="{colour}" points="{points}"/>')
-        lines.append(f'<text x="{40 + 170 * index}" y="18" fill="{colour}" font-size="12">'
-                     f"{key}: at most {top:.0f}</text>")
-    path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'font-family="sans-serif">{"".join(lines)}</svg>\n', encoding="utf-8")
+def drifts_of(samples):
+    """The drift of each figure of the server, and of the latency of each service."""
+    of_server = {key: drift([max(it[key], 1) for it in samples]) for key in SERIES}
+    of_services = {
+        service: drift([it["p50_ms"][service] for it in samples if service in it["p50_ms"]])
+        for service in sorted({name for it in samples for name in it["p50_ms"]})
+    }
+    return ({key: round(value, 3) for key, value in of.items()} for of in (of_server, of_services))
+
+
+SERIES = {
+    "rss_anon_mib": "anonymous memory, MiB", "descriptors": "descriptors",
+    "processes": "processes", "disk_mib": "disk, MiB",
+}  # fmt: skip
+
+
+def plot(found):
+    """The samples as SVG: a line for each figure, and one for the latency of each service."""
+    samples = found["samples"]
+    series = [(label, [it[key] for it in samples]) for key, label in SERIES.items()]
+    for service in HONEST:
+        values = [it["p50_ms"][service] for it in samples if service in it["p50_ms"]]
+        if values:
+            series.append((f"{service}, p50 ms", values))
+    title = f"All services under load for {found['minutes']:g} minutes, with faults (strokes)"
+    return plots.lines(title, found["minutes"], series, found["faults"])
 
 
 def soak(world, minutes, with_hostile):
-    ledger, stop, samples = Ledger(), threading.Event(), []
+    ledger, stop, samples, marks = Ledger(), threading.Event(), [], []
     for agent in (("echo", world.token), ("mallory", world.hostile)):
         files = [{"path": "agent.py", "content": (ECHO / "agent.py").read_text()}]
         body = {"name": agent[0], "files": files,
@@ -411,18 +581,19 @@ def soak(world, minutes, with_hostile):
     if with_hostile:
         threads += [threading.Thread(target=run_hostile, args=(world, attack, stop))
                     for attack in HOSTILE]
+        threads.append(threading.Thread(target=run_faults, args=(world, ledger, stop, marks)))
     for thread in threads:
         thread.start()
     end = time.monotonic() + minutes * 60
     try:
         while time.monotonic() < end and world.process.process.poll() is None:
-            time.sleep(SAMPLE_SECONDS)
-            samples.append(world.sample())
+            time.sleep(max(SAMPLE_SECONDS_MIN, minutes * 60 / SAMPLES_MAX))
+            samples.append({**world.sample(), "p50_ms": ledger.window()})
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    return samples, ledger.summary()
+    return samples, ledger.summary(), marks
 
 
 def used_kib(directory):
@@ -437,44 +608,92 @@ def used_kib(directory):
     return blocks // 2
 
 
-def main():
+def parse_arguments():
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument("--binary", default="target/release/cove")
     arguments.add_argument("--minutes", type=float, default=60)
     arguments.add_argument("--out", type=pathlib.Path, default=pathlib.Path("soak"))
+    arguments.add_argument("--publish", action="store_true",
+                           help="write into bench/results, where the pages are rendered from")
     arguments.add_argument("--quiet-minutes", type=float, default=1,
                            help="honest clients alone before, to compare with")
-    given = arguments.parse_args()
+    return arguments.parse_args()
+
+
+def measure(given):
+    """The document of a soak."""
     binary = pathlib.Path(given.binary).resolve()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    about = {"date": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(),
+             "machine": machine.describe(), "load_start": machine.load_average()}
     with rivals.disk_directory() as scratch:
         with servers.postgres(scratch) as pg, servers.mariadb(scratch) as my:
             world = World(binary, scratch, pg, my)
             world.start()
             try:
-                _, quiet = soak(world, given.quiet_minutes, with_hostile=False)
+                _, quiet, _ = soak(world, given.quiet_minutes, with_hostile=False)
                 for name, token in (("echo", world.token), ("mallory", world.hostile)):
                     world.client(token).request("DELETE", f"/v1/agents/{name}")
-                samples, busy = soak(world, given.minutes, with_hostile=True)
+                samples, busy, marks = soak(world, given.minutes, with_hostile=True)
                 alive = world.process.process.poll() is None
                 log = machine.read(world.process.log)
             finally:
                 sys.stderr.write(world.process.tail() + "\n")
                 world.process.stop()
     errors = [line for line in log.splitlines() if " ERROR " in line]
-    drifts = {key: round(drift(samples, key), 3) for key in samples[0]}
-    result = {"minutes": given.minutes, "alive": alive, "drift": drifts, "quiet": quiet,
-              "under_attack": busy, "errors_logged": errors[:10], "samples": samples}
-    given.out.with_suffix(".json").write_text(json.dumps(result, indent=1), encoding="utf-8")
-    plot(samples, given.out.with_suffix(".svg"))
-    print(f"{'service':12}{'requests':>10}{'failed':>8}{'p50 ms':>9}{'p99 ms':>9}{'quiet p99':>11}")
-    for service, row in busy.items():
-        before = quiet.get(service, {}).get("p99_ms", float("nan"))
-        print(f"{service:12}{row['requests']:10}{row['failed']:8}{row.get('p50_ms', 0):9.1f}"
-              f"{row.get('p99_ms', 0):9.1f}{before:11.1f}")
-    print("last third over middle third:", drifts, "| server alive:", alive,
-          "| errors logged:", len(errors))
-    is_good = alive and not errors and all(row["failed"] == 0 for row in busy.values())
-    return 0 if is_good and all(value <= TOLERANCE for value in drifts.values()) else 1
+    of_server, of_services = drifts_of(samples)
+    found = {"minutes": given.minutes, "alive": alive, "drift": of_server,
+             "latency_drift": of_services, "quiet": quiet, "under_attack": busy, "faults": marks,
+             "errors_logged": errors[:10], "samples": samples}
+    return {**about, "load_end": machine.load_average(), "soak": found}
+
+
+def commit():
+    """The commit of this checkout; the binary is not asked."""
+    argv = ["git", "-C", str(rivals.ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def is_good(found):
+    """Whether everything was right and stayed as it was."""
+    right = found["alive"] and not found["errors_logged"]
+    right &= all(row["failed"] == 0 for row in found["under_attack"].values())
+    flat = all(value <= TOLERANCE for value in found["drift"].values())
+    return right and flat and all(
+        value <= LATENCY_TOLERANCE for value in found["latency_drift"].values()
+    )
+
+
+def show(found):
+    """The figures of each service, and what has moved."""
+    print(f"{'service':12}{'requests':>10}{'failed':>8}{'by faults':>11}{'p50 ms':>9}{'p99 ms':>9}"
+          f"{'quiet p99':>11}{'drift':>8}")
+    for service, row in found["under_attack"].items():
+        before = found["quiet"].get(service, {}).get("p99_ms", float("nan"))
+        print(f"{service:12}{row['requests']:10}{row['failed']:8}{row['failed_beside_faults']:11}"
+              f"{row.get('p50_ms', 0):9.1f}{row.get('p99_ms', 0):9.1f}{before:11.1f}"
+              f"{found['latency_drift'].get(service, 0):8.2f}")
+        for failure in row["failures"][:3]:
+            print(f"    {failure}")
+    print("last third over middle third:", found["drift"], "| server alive:", found["alive"],
+          "| faults:", len(found["faults"]), "| errors logged:", len(found["errors_logged"]))
+    for line in found["errors_logged"]:
+        print(f"    {line[:300]}")
+
+
+def main():
+    given = parse_arguments()
+    document = measure(given)
+    out = given.out
+    if given.publish:
+        name = f"{document['date'][:10]}-{document['commit']}-soak"
+        out = rivals.BENCH / "results" / name
+    text = json.dumps(document, indent=None if given.publish else 1) + "\n"
+    pathlib.Path(f"{out}.json").write_text(text, encoding="utf-8")
+    if not given.publish:
+        pathlib.Path(f"{out}.svg").write_text(plot(document["soak"]), encoding="utf-8")
+    show(document["soak"])
+    return 0 if is_good(document["soak"]) else 1
 
 
 if __name__ == "__main__":

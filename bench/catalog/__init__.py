@@ -57,9 +57,12 @@ def measure(scratch, options):
     return found
 
 
-def prepare(_options):
+def prepare(options):
     """Builds what is measured with, so that no compiler runs beside a figure."""
-    documents.commands()
+    if not options.only or {"catalog", "catalog-documents"} & set(options.only):
+        documents.commands()
+    else:
+        documents.build()
 
 
 def merge(founds):
