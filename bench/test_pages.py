@@ -10,6 +10,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import agree
 import pages
 import plots
 import report
@@ -138,6 +139,20 @@ class Sources(unittest.TestCase):
     def test_rounds_are_those_of_the_part(self):
         run_of = executions(1, 2, rounds_of={"executions": 7})
         self.assertRegex(pages.source_table({"executions": run_of, "sessions": None}), r"\| +7 \|")
+
+
+class Agree(unittest.TestCase):
+    def test_cpu_and_counts_have_to_agree_and_wall_times_need_not(self):
+        one, other = executions(2.0, 5.0), executions(3.0, 5.0)
+        counts = {"instructions": {"pool/one": 100, "pool/two": 100}}
+        again = {"instructions": {"pool/one": 104, "pool/two": 106}}
+        rows, apart = agree.compare(one | {"counts": counts}, other | {"counts": again}, 5)
+        self.assertEqual(apart, [("Executions", "true ×1, cove: CPU"), ("Counts", "pool/two")])
+        told = {row[1]: row[5:] for row in rows}
+        self.assertEqual(told["`/bin/true`, p50"], ["+50.0 %", "wall"])
+        self.assertEqual(told["pool/one"], ["+4.0 %", ""])
+        self.assertTrue(agree.is_judged(("Executions", "no-op, CPU of the machine")))
+        self.assertTrue(agree.is_judged(("Bouncer", "system calls of a transaction, worst")))
 
 
 class Plots(unittest.TestCase):

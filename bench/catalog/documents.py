@@ -1,8 +1,6 @@
 """The seed's rows and those of documents: ours and Go's in interleaved rounds, medians and ratios.
 
     python3 bench/catalog/documents.py --rounds 5
-
-The seed's rows of buffers are those of `bench/pool`, and run here as well.
 """
 
 import argparse
@@ -63,22 +61,19 @@ def build():
 
 
 def commands():
-    return [
-        {COVE: [build()], GO: go("catalog", HERE / "fixtures")},
-        {COVE: [cargo("pool"), "buffers"], GO: go("buffers")},
-    ]
+    """Builds both sides and returns the command of each."""
+    return {COVE: [build()], GO: go("catalog", HERE / "fixtures")}
 
 
 def one_round(both, reverse):
     """Runs each side once, next to each other so that both see the same machine."""
     rows = {}
-    for group in both:
-        for side, command in sorted(group.items(), reverse=reverse):
-            done = subprocess.run(
-                command, check=True, capture_output=True, text=True, timeout=SECONDS_MAX
-            )
-            for row in json.loads(done.stdout)["rows"]:
-                rows.setdefault(row["name"], {})[side] = row
+    for side, command in sorted(both.items(), reverse=reverse):
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=SECONDS_MAX
+        )
+        for row in json.loads(done.stdout)["rows"]:
+            rows.setdefault(row["name"], {})[side] = row
     return rows
 
 

@@ -1,5 +1,4 @@
-//! The rows of the seed's benchmark that serialise and make tokens, with its very fixtures. Its
-//! rows of buffers are those of `bench/pool`.
+//! The rows of the seed's benchmark that serialise and make tokens, with its very fixtures.
 //!
 //! Where the seed took a buffer from a pool, a buffer is used again here; where it made a new one,
 //! one of the right size is made here.
