@@ -17,6 +17,8 @@ import machine
 import report
 import rivals
 import slow_reader
+from bouncer.load import Calls, Failed
+from client import Client, Refused
 from rivals import (
     ALL, BARE, BUBBLEWRAP, BULLMQ, COVE, COVE_20, COVE_20_WEBSOCKET, COVE_EVENTS, COVE_FRESH,
     COVE_POLL, COVE_WEBSOCKET, EVERYBODY, GO_JUDGE, GO_JUDGE_20, RUNC, SERVERS, VARIANTS, WORKERS,
@@ -97,7 +99,14 @@ SEED_SECONDS_MAX = 120.0
 DURABILITY_JOBS_QUICK = 1000
 SLOW_READER_SECONDS_QUICK = 5.0
 BATCH_SECONDS_MARGIN = 180
-SCENARIOS = ("durability", "slow-reader", "memory")
+SCENARIOS = ("durability", "slow-reader", "memory", "calls")
+# Executions over which system calls are counted, and what of them is told by name.
+CALLS_JOBS = 200
+CALLS_NAMED = (
+    "clone", "clone3", "execve", "exit_group", "mount", "umount", "openat", "close", "read", "write",
+    "mkdirat", "mkdir", "unlinkat", "rmdir", "epoll_wait", "futex", "recvmsg", "sendmsg", "wait4",
+    "waitid", "mmap", "munmap", "prctl", "seccomp", "unshare", "setns",
+)  # fmt: skip
 NAMES = ["executions", *dict.fromkeys(cell.workload for cell in CELLS), *SCENARIOS]
 
 
@@ -286,6 +295,29 @@ def memory_readings(running, when, readings):
             readings.setdefault(name, {})[when] = machine.memory_of(running[name]["pid"])
 
 
+def calls_of(rival):
+    """System calls of all processes of Cove's for one execution of a program that does nothing: the
+    sandbox that is made for the next one is in it, the load generator is not."""
+    spec = rival["spec"]
+    client = Client(spec["address"], spec["token"])
+    body = {"argv": [str(rivals.PROGRAMS / "noop")]}
+    try:
+        counter = Calls(rival["pid"], CALLS_NAMED)
+        try:
+            counter.begin()
+            for _ in range(CALLS_JOBS):
+                result = client.json("POST", "/v1/executions?wait=true", body)
+                if result["verdict"] != "OK":
+                    raise Refused(f"the verdict is {result['verdict']}")
+            counter.end()
+        finally:
+            counted = counter.close()
+            client.close()
+    except (rivals.Unavailable, Failed, Refused, OSError) as error:
+        return {"error": str(error)}
+    return {"jobs": CALLS_JOBS, "calls": {name: n / CALLS_JOBS for name, n in counted.items()}}
+
+
 def tool_names(cells):
     """Tools that the workloads of some cells need."""
     workloads = {report.workload_of(cell.workload).removesuffix("-repeated") for cell in cells}
@@ -316,20 +348,25 @@ def measure(scratch, options):
     if is_first:
         found["scenarios"] = scenarios(options, scratch)
     weighs = is_first and wanted(options, "memory")
+    counts = is_first and wanted(options, "calls") and not options.rival
     cells = wanted_cells(options)
     results, busy, running, missing = [], [], {}, {}
     with contextlib.ExitStack() as stack:
-        if cells or weighs:
+        if cells or weighs or counts:
             load = rivals.build_load()
             stack.enter_context(rivals.programs())
             tools = rivals.tools(scratch, tool_names(cells))
             names = [n for n in EVERYBODY if any(n in cell.rivals for cell in cells)]
             if weighs:
                 names += [n for n in SERVERS if n in (options.rival or SERVERS)]
+            names += [COVE] if counts else []
             running, missing = open_rivals(stack, options, scratch, names)
             found["idle_after_seconds"] = settle(running)
             if weighs:
                 memory_readings(running, "idle after start", readings)
+            if counts and COVE in running:
+                found["scenarios"]["calls"] = calls_of(running[COVE])
+                settle({COVE: running[COVE]})
             results, busy = rounds(load, tools, with_variants(running), options, order)
             if weighs and results:
                 settle(running)
@@ -367,5 +404,7 @@ def merge(founds):
 def failed(found):
     """Whether Cove gave a wrong answer anywhere, or could not take part."""
     wrong = any(b["rival"].startswith(COVE) and b["failures"] for b in found["batches"])
-    wrong |= any(map(report.scenario_failed, found["scenarios"].values()))
+    # Where nothing counts system calls, nothing is wrong.
+    scenarios = (it for name, it in found["scenarios"].items() if name != "calls")
+    wrong |= any(map(report.scenario_failed, scenarios))
     return wrong or COVE in found["unavailable"]

@@ -98,8 +98,8 @@ def has(part, run):
     """Whether a part was measured, in whatever little of it."""
     if part == "executions":
         scenarios = run.get("scenarios", {})
-        measured = [scenarios.get("durability"), scenarios.get("slow_reader"), run.get("memory")]
-        return bool(report.figures_of(run)) or any(measured)
+        measured = [scenarios.get(name) for name in ("durability", "slow_reader", "calls")]
+        return bool(report.figures_of(run) or run.get("memory")) or any(measured)
     return bool(run.get(part) if part in ALONE else run.get("scenarios", {}).get(part))
 
 
@@ -218,7 +218,7 @@ def service_section(name, run, rows):
     header = ["figure", "Cove", "best rival", "ratio", "floor", "goal", "met"]
     cells = []
     for it in rows:
-        rival = "–" if it.rivals[1] is None else f"{it.rivals[0]} {with_unit(it.rivals[1], it.unit)}"
+        rival = "–" if it.rival[1] is None else f"{it.rival[0]} {with_unit(it.rival[1], it.unit)}"
         floor = "–" if it.floor is None else f"{it.floor[0]} {with_unit(it.floor[1], it.unit)}"
         ratio = summary.ratio(it)
         met = {True: "yes", False: "**no**", None: "–"}[it.met]
@@ -267,6 +267,6 @@ def plot_of(name, run):
         # A long title would leave no room for its bar; the table has it whole.
         label = label if len(label) <= 52 else label[:51] + "…"
         shown = max(min(ratio, PLOT_RATIO_MAX), 1 / PLOT_RATIO_MAX)
-        bars.append((label, shown, f"{number(ratio)} × {it.rivals[0].split(',')[0]}"))
+        bars.append((label, shown, f"{number(ratio)} × {it.rival[0].split(',')[0]}"))
     title = f"{TITLES[name]}: how many times better than the best rival ({day(run['date'])})"
     return plots.ratio_bars(title, bars) if bars else None

@@ -547,6 +547,8 @@ def scenario_tables(scenarios):
     """What the scenarios showed, in words and tables."""
     if found := scenarios.get("durability"):
         yield f"### Queue under kill -9\n\n{durability_text(found)}\n"
+    if found := scenarios.get("calls"):
+        yield f"### System calls of one execution\n\n{calls_text(found)}\n"
     if found := scenarios.get("slow_reader"):
         yield f"### Slow reader\n\n{slow_reader_text(found)}\n"
 
@@ -567,6 +569,18 @@ def durability_text(found):
         f" killed servers were there when the next one had a result;"
         f" {found['control_groups_left']} of their control groups are left."
         f"\n\n{table(header, rows)}{examples and chr(10)}{examples}"
+    )
+
+
+def calls_text(found):
+    """System calls by name, the most frequent first."""
+    if "error" in found:
+        return f"Not counted: {found['error']}"
+    calls = sorted(found["calls"].items(), key=lambda it: (it[0] != "all", -it[1]))
+    rows = [[name, number(n)] for name, n in calls if n >= 0.01]
+    return (
+        f"Of all processes of Cove's, for a program that does nothing; means of {found['jobs']}. What"
+        f" makes the next sandbox is in them.\n\n{table(['call', 'of one execution'], rows)}"
     )
 
 

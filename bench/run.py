@@ -145,6 +145,7 @@ def list_everything():
         print(f"{cell.workload:15} {cell.clients:3} clients  {', '.join(cell.rivals)}")
     print("durability                   a queue that is worked off while its server is killed")
     print("slow-reader                  the server's memory while a flood is read slowly")
+    print("calls                        system calls of one execution")
     print("memory                       the servers, idle after their start and after their work")
     print("executions                   all of these")
     print("pool                         the pool against Go (bench/pool)")

@@ -21,17 +21,14 @@ from bouncer.matrix import MODES
 from catalog import BARE, DISK, JAVA, RUSTBERG
 from gateway.cases import CALLS, INSIDE, ONE, OUTSIDE, PLAIN, THREE
 from gateway.cases import DIRECT as OUTSIDE_DIRECT
-from rivals import (
-    BARE as BARE_PROCESS,
-)
-from rivals import (
-    BUBBLEWRAP, BULLMQ, COVE, COVE_FRESH, COVE_WEBSOCKET, GO_JUDGE, RUNC,
-)  # fmt: skip
+from rivals import BARE as BARE_PROCESS
+from rivals import BUBBLEWRAP, BULLMQ, COVE, COVE_FRESH, COVE_WEBSOCKET, GO_JUDGE, RUNC
 from sessions import ASH_CLAUDE, ASH_IDLE, COVE_CLAUDE, COVE_DEFAULT, COVE_IDLE
 from sessions.servers import ASH
 
-# `rivals` and `floor` are (name, figure) of those that were measured; `upward` says that more is better.
-Row = namedtuple("Row", "figure unit cove rivals floor upward goal met")
+# `rival` is the best of them and `floor` what stands below, each (name, figure); `upward` says that more
+# is better.
+Row = namedtuple("Row", "figure unit cove rival floor upward goal met")
 
 
 def row(figure, unit, cove, rivals=(), floor=None, goal="–", met=None, upward=False):
@@ -51,7 +48,7 @@ def row(figure, unit, cove, rivals=(), floor=None, goal="–", met=None, upward=
 
 def ratio(it):
     """How many times better Cove is than the best rival; nothing without one."""
-    mine, theirs = it.cove, it.rivals[1]
+    mine, theirs = it.cove, it.rival[1]
     if not mine or not theirs:
         return None
     return mine / theirs if it.upward else theirs / mine
@@ -86,18 +83,18 @@ def of_executions(run):
     def get(cell, rival, name):
         return report.figure(f, cell, rival, name)
 
-    def rivals(cell, name, names=(GO_JUDGE, BUBBLEWRAP, RUNC)):
-        return [(rival, get(cell, rival, name)) for rival in names]
-
     def line(title, cell, name="p50_ms", unit="ms", rival=COVE, names=(GO_JUDGE, BUBBLEWRAP, RUNC),
              **more):  # fmt: skip
         floor = (BARE_PROCESS, get(cell, BARE_PROCESS, name))
-        return row(title, unit, get(cell, rival, name), rivals(cell, name, names), floor, **more)
+        others = [(other, get(cell, other, name)) for other in names]
+        return row(title, unit, get(cell, rival, name), others, floor, **more)
 
     one, ten = ("noop", 1), ("noop", 10)
     yield line("no-op, p50", one)
     yield line("no-op, CPU of the machine", one, "cpu_ms_per_job", goal="≤ 1.4 ms",
                met=lambda c: c <= 1.4)  # fmt: skip
+    calls = run.get("scenarios", {}).get("calls", {}).get("calls", {})
+    yield row("no-op, system calls of Cove", "", calls.get("all"))
     yield line("no-op, 10 clients", ten, "jobs_per_second", "/s", upward=True, names=(GO_JUDGE,),
                goal="≥ 2.5 × go-judge", met=lambda c, r: c >= 2.5 * r)  # fmt: skip
     yield line("`/bin/true`, p50", ("true", 1), goal="≤ 1.8 ms", met=lambda c: c <= 1.8)

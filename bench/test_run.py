@@ -307,6 +307,31 @@ class Report(unittest.TestCase):
         self.assertEqual(report.modes(report.summarise([])), "")
 
 
+class Rounds(unittest.TestCase):
+    def test_rounds_become_one_document(self):
+        first = {"batches": [1], "busy_percent": [2.0], "memory": {COVE: {"idle after start": {}}},
+                 "rivals": {COVE: {"version": "1"}}, "unavailable": {"runc": "none"},
+                 "scenarios": {"calls": {"error": "no perf"}}, "left_behind": ["a"]}  # fmt: skip
+        second = {"batches": [3], "busy_percent": [4.0], "rivals": {COVE: {"version": "1"}},
+                  "unavailable": {"runc": "none"}, "scenarios": {}, "left_behind": []}  # fmt: skip
+        merged = executions.merge([first, second])
+        self.assertEqual((merged["batches"], merged["busy_percent"]), ([1, 3], [2.0, 4.0]))
+        self.assertEqual((merged["memory"], merged["left_behind"]), (first["memory"], ["a"]))
+
+    def test_system_calls_that_nothing_counts_are_no_failure_and_a_lost_job_is(self):
+        def failed(**scenarios):
+            return executions.failed({"batches": [], "scenarios": scenarios, "unavailable": {}})
+
+        self.assertFalse(failed(calls={"error": "`perf` is not installed"}))
+        self.assertTrue(failed(durability={"lost": 1}))
+
+    def test_system_calls_are_told_with_the_most_frequent_first(self):
+        found = {"jobs": 200, "calls": {"read": 7.0, "close": 31.5, "all": 120.25, "mkdir": 0.001}}
+        names = re.findall(r"^\| (\w+) +\|", report.calls_text(found), re.M)
+        self.assertEqual(names, ["call", "all", "close", "read"])
+        self.assertIn("Not counted: x", report.calls_text({"error": "x"}))
+
+
 class Machine(unittest.TestCase):
     def test_busy_is_what_idle_leaves(self):
         before = "cpu  100 0 100 1000 0 0 0 0 50 0\ncpu0 1 2 3\n"

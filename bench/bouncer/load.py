@@ -192,14 +192,14 @@ class Load:
 class Calls:
     """Counts the system calls of a process tree by name, with perf, between `begin` and `end`."""
 
-    def __init__(self, pid):
+    def __init__(self, pid, names=SYSTEM_CALLS):
         if shutil.which("perf") is None:
             raise Unavailable("`perf` is not installed")
         self.directory = tempfile.TemporaryDirectory(prefix="cove-bench-perf-")
         orders, answers = (f"{self.directory.name}/{name}" for name in ("orders", "answers"))
         for path in (orders, answers):
             os.mkfifo(path)
-        events = [f"syscalls:sys_enter_{name}" for name in SYSTEM_CALLS]
+        events = [f"syscalls:sys_enter_{name}" for name in names]
         pids = ",".join(map(str, machine.descendants(pid)))
         argv = ["perf", "stat", "-j", "-D", "-1", "--control", f"fifo:{orders},{answers}"]
         argv += ["-e", ",".join(["raw_syscalls:sys_enter", *events]), "-p", pids]
