@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+import kept
 import machine
 import rivals
 from bouncer import poolers
@@ -306,8 +307,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--binary", default="target/release/cove")
     parser.add_argument("--out", help="where the figures go, as JSON")
+    parser.add_argument("--publish", action="store_true",
+                        help="keep them in results/, for `bench/run.py --render`")
     parser.add_argument("--streams", type=int, default=0, help="streams of events at the other node")
     given = parser.parse_args()
+    about = kept.about()
     binary = str(pathlib.Path(given.binary).resolve())
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -353,6 +357,8 @@ def main():
             nodes.append(third)
             for node in nodes:
                 node.process.stop()
+        if given.publish:
+            kept.publish("cluster", {**about, "scenarios": {"cluster": report}})
         if given.out:
             pathlib.Path(given.out).write_text(json.dumps(report, indent=1), encoding="utf-8")
     return 0

@@ -36,6 +36,7 @@ import threading
 import time
 
 import far_objects
+import kept
 import machine
 import rivals
 from bouncer import poolers
@@ -300,6 +301,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--binary", default="target/release/cove")
     parser.add_argument("--out", help="where the figures go, as JSON")
+    parser.add_argument("--publish", action="store_true",
+                        help="keep them in results/, for `bench/run.py --render`")
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--listening", type=int, default=20,
                         help="sessions at work that somebody listens to, beside those")
@@ -313,16 +316,17 @@ def main():
     parser.add_argument("--resident", type=int, default=256,
                         help="sandboxes of each node: no fewer than there are sessions")
     given = parser.parse_args()
+    about = kept.about()
     binary = str(pathlib.Path(given.binary).resolve())
     with tempfile.TemporaryDirectory(prefix="cove-bench-failover-") as scratch, \
-            poolers.postgres(scratch) as database, contextlib.ExitStack() as kept:
+            poolers.postgres(scratch) as database, contextlib.ExitStack() as stack:
         database.sql("CREATE DATABASE cove", database="postgres")
         url = f"postgres://postgres@127.0.0.1:{database.port}/cove"
         tables = TABLES.format(resident=given.resident, prefetch=given.prefetch_bytes)
         objects = None
         if given.minio:
             store = far_objects.store(scratch, given.minio, given.object_round_trip_ms)
-            objects = kept.enter_context(store)
+            objects = stack.enter_context(store)
         nodes = [Node(binary, scratch, name, url, 0, tables, objects)
                  for name in ("one", "two", "three")]
         try:
@@ -342,6 +346,8 @@ def main():
     print(f"fetched ahead {report['prefetched_bytes'] / (1 << 20):.1f} MiB; pieces restored: {pieces}")
     parts = [f"{name} {value:.1f}" for name, value in report["cpu_ms_of_session"].items()]
     print(f"CPU per session, ms: {', '.join(parts)}; load average {report['load_average']}")
+    if given.publish:
+        kept.publish("failover", {**about, "scenarios": {"failover": report}})
     if given.out:
         pathlib.Path(given.out).write_text(json.dumps(report, indent=1), encoding="utf-8")
     return 0

@@ -22,7 +22,7 @@ BENCH = pathlib.Path(__file__).resolve().parent
 
 TITLES = {
     "executions": "Executions", "sessions": "Sessions", "bouncer": "Bouncer", "catalog": "Catalog",
-    "gateway": "Gateway", "cluster": "Cluster", "pool": "Pool",
+    "gateway": "Gateway", "cluster": "Cluster", "failover": "Loss of a node", "pool": "Pool",
 }  # fmt: skip
 # Parts that `run.py` measures and whose pages are rendered here; the others are written by hand.
 FIGURES = {
@@ -179,6 +179,8 @@ def other_pages(counted):
 
 def page_of(name):
     """The page behind the summary of a service."""
+    if name == "failover":
+        return page_of("cluster") + "#when-a-node-dies"
     return f"RESULTS-{name}.md"
 
 

@@ -36,6 +36,7 @@ import counts
 import executions
 import gateway
 import gateway.figures
+import kept
 import machine
 import pages
 import pool
@@ -167,19 +168,10 @@ def list_everything():
 # --- the run and what it leaves
 
 
-def git(*arguments):
-    argv = ["git", "-C", str(rivals.ROOT), *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def about_this_run(options, argv):
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": git("rev-parse", "--short", "HEAD") or "unknown",
-        "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+        **kept.about(),
         "command": shlex.join(["python3", "bench/run.py", *hidden_paths(argv)]),
-        "machine": machine.describe(),
-        "load_start": machine.load_average(),
         "minutes": options.minutes,
         "seed": options.seed,
         "parallelism": options.parallelism,
@@ -243,11 +235,11 @@ def directory_of_rounds(options, about):
 
 def measure(options, about):
     """Runs everything that was asked for; the document without its summary."""
-    kept = spread.Kept(directory_of_rounds(options, about))
+    done = spread.Kept(directory_of_rounds(options, about))
     prepare(options)
     names = wanted_parts(options)
     plan = spread.Plan(names, options.rounds_max, options.minutes, options.seed)
-    rounds, failures = spread.run(plan, kept, lambda name, n: measure_round(options, name, n))
+    rounds, failures = spread.run(plan, done, lambda name, n: measure_round(options, name, n))
     found = {name: PARTS[name].module.merge(of) for name, of in rounds.items() if of}
     of_executions = found.get("executions") or executions.merge([])
     about |= {

@@ -17,7 +17,6 @@ Debian's Python, with python3-psycopg2 and python3-pymysql; root, for sandboxes.
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import pathlib
@@ -26,11 +25,11 @@ import signal
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import threading
 import time
 
+import kept
 import machine
 import plots
 import rivals
@@ -623,9 +622,7 @@ def parse_arguments():
 def measure(given):
     """The document of a soak."""
     binary = pathlib.Path(given.binary).resolve()
-    now = datetime.datetime.now(datetime.timezone.utc)
-    about = {"date": now.strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(),
-             "machine": machine.describe(), "load_start": machine.load_average()}
+    about = kept.about()
     with rivals.disk_directory() as scratch:
         with servers.postgres(scratch) as pg, servers.mariadb(scratch) as my:
             world = World(binary, scratch, pg, my)
@@ -646,12 +643,6 @@ def measure(given):
              "latency_drift": of_services, "quiet": quiet, "under_attack": busy, "faults": marks,
              "errors_logged": errors[:10], "samples": samples}
     return {**about, "load_end": machine.load_average(), "soak": found}
-
-
-def commit():
-    """The commit of this checkout; the binary is not asked."""
-    argv = ["git", "-C", str(rivals.ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def is_good(found):
@@ -684,14 +675,12 @@ def show(found):
 def main():
     given = parse_arguments()
     document = measure(given)
-    out = given.out
     if given.publish:
-        name = f"{document['date'][:10]}-{document['commit']}-soak"
-        out = rivals.BENCH / "results" / name
-    text = json.dumps(document, indent=None if given.publish else 1) + "\n"
-    pathlib.Path(f"{out}.json").write_text(text, encoding="utf-8")
-    if not given.publish:
-        pathlib.Path(f"{out}.svg").write_text(plot(document["soak"]), encoding="utf-8")
+        kept.publish("soak", document)
+    else:
+        text = json.dumps(document, indent=1) + "\n"
+        pathlib.Path(f"{given.out}.json").write_text(text, encoding="utf-8")
+        pathlib.Path(f"{given.out}.svg").write_text(plot(document["soak"]), encoding="utf-8")
     show(document["soak"])
     return 0 if is_good(document["soak"]) else 1
 
