@@ -34,7 +34,10 @@ CREEP_KIB_MAX = 512
 SETTLE_SECONDS = 2
 FLOOD_LINE = "0123456789abcdefghijklmnopqrstuvwxyz-flood"
 OUTPUT_BYTES = 1 << 30
+# What a program may still write is counted as if its reader had it to read.
 CONFIG = f"""
+answers_bytes_max = {4 * OUTPUT_BYTES}
+answers_bytes_max_per_tenant = {4 * OUTPUT_BYTES}
 [executions.limits_max]
 output_bytes = {OUTPUT_BYTES}
 """
