@@ -190,8 +190,10 @@ def hidden_paths(argv):
 
 def prepare(options):
     """Builds everything that is measured or measured with, before the first figure."""
-    options.cove = rivals.cove_binary(options.cove)
-    for name in wanted_parts(options):
+    names = wanted_parts(options)
+    if set(names) - set(pages.ALONE):
+        options.cove = rivals.cove_binary(options.cove)
+    for name in names:
         say(f"building what {name} needs")
         try:
             PARTS[name].module.prepare(options)
