@@ -644,6 +644,10 @@ def background_text(percents):
     return text
 
 
+# Parts whose figures do not depend on what else the machine does.
+UNTIMED = ("counts",)
+
+
 def header(run, part):
     """When, where and how."""
     rounds = run.get("rounds_of", {}).get(part, run["rounds"])
@@ -651,12 +655,16 @@ def header(run, part):
     percents = run.get("busy_of", {}).get(part) or run.get("background_busy_percent", [])
     busy = background_text(percents)
     start, end = (" ".join(f"{x:.2f}" for x in run[name]) for name in ("load_start", "load_end"))
-    return f"""\
+    text = f"""\
 - Date: {run["date"]}, commit `{run["commit"]}`{changed}
 - Command: `{run["command"]}`
 - Machine: {m["cores"]} cores ({m["cpu"]}), {m["memory_mib"]} MiB, {m["system"]},
   kernel {m["kernel"]}, cgroups {m["cgroups"]}
 - Load average at the start {start}, at the end {end}
+"""
+    if part in UNTIMED:
+        return text
+    return f"""{text}\
 - Busy before each round, with nothing of ours to do: {busy}
 - {rounds} rounds in random order (seed {run["seed"]}), up to {run["batch_seconds"]} s
   a batch, {run["parallelism"]} jobs at a time on every side
