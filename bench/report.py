@@ -119,6 +119,11 @@ def joined(founds):
     return merged
 
 
+def without(document, member):
+    """A document without one of its members."""
+    return {name: value for name, value in document.items() if name != member}
+
+
 def group(batches):
     """`{(workload, clients): {rival: figures}}` of all batches of a run."""
     sorted_out = {}

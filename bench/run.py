@@ -269,10 +269,6 @@ def measure(options, about):
 def without_samples(about):
     """The document as it is kept: single latencies would make it a hundred times as long and say
     little more."""
-    batches = [
-        {k: v for k, v in b.items() if k not in ("latencies_us", "reported_cpu_ms")}
-        for b in about["batches"]
-    ]
     scenarios = dict(about["scenarios"])
     for name in SCENARIOS:
         strip = getattr(PARTS[name].figures, "without_samples", lambda found: found)
@@ -281,7 +277,17 @@ def without_samples(about):
         {"workload": workload, "clients": clients, "rivals": by_rival}
         for (workload, clients), by_rival in report.group(about["batches"]).items()
     ]
-    return {**about, "scenarios": scenarios, "batches": batches, "figures": figures}
+    rest = report.without(about, "batches")
+    return {**rest, "scenarios": scenarios, "figures": figures}
+
+
+def text_of(document):
+    """A document as JSON with a line for each member: indented, those of an hour are megabytes."""
+    members = (
+        f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in document.items()
+    )
+    return "{\n" + ",\n".join(members) + "\n}\n"
 
 
 def write(about, options):
@@ -296,7 +302,7 @@ def write(about, options):
         if pages.has(name, document)
         for goal in pages.goals_of(name, document)
     ]
-    text = json.dumps({**document, "goals": goals}, indent=1, ensure_ascii=False) + "\n"
+    text = text_of({**document, "goals": goals})
     name = "-".join([about["date"][:10], about["commit"], *filter(None, [options.part])])
     path = directory / "results" / f"{name}.json"
     path.write_text(text, encoding="utf-8")

@@ -51,6 +51,15 @@ class Figures(unittest.TestCase):
         # A round that one of them did not take part in says nothing about both.
         self.assertIsNone(figures.ratio_of({"rates": {0: 1.0}}, {"rates": {1: 1.0}}))
 
+    def test_what_is_kept_gives_the_same_goals_and_text(self):
+        rows = [row("load", name, n, per_second=rate * n)
+                for n in (1, 2) for name, rate in ((COVE, 80.0), (BARE, 100.0))]  # fmt: skip
+        found = {"rows": rows, "versions": {}, "unavailable": {}}
+        kept = json.loads(json.dumps(figures.without_samples(found)))
+        self.assertNotIn("rows", kept)
+        self.assertEqual(figures.goals(kept), figures.goals(found))
+        self.assertEqual(figures.text(kept), figures.text(found))
+
     def test_commits_are_compared_with_the_disk(self):
         rows = []
         for case, rate in (("commit", 50.0), ("commit-16", 199.0)):

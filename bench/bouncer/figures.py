@@ -61,15 +61,11 @@ def without_samples(found):
     """A document that is not a hundred times as long: single times say little more."""
     if not found:
         return found
-    rows = [
-        {k: v for k, v in row.items() if k == "left" or k == "key" or not isinstance(v, list)}
-        for row in found["rows"]
-    ]
     figures = [
         {"case": case, "key": list(key), "rivals": rivals}
         for (case, key), rivals in group(found).items()
     ]
-    return {**found, "rows": rows, "figures": figures}
+    return {**report.without(found, "rows"), "figures": figures}
 
 
 def failed(found):

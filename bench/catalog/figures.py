@@ -3,7 +3,7 @@
 import statistics
 
 from catalog import BARE, COVE, DISK, JAVA, RIVALS, RUSTBERG
-from report import Goal, group_rows, number, table
+from report import Goal, group_rows, number, table, without
 
 TITLES = {
     "load": "loadTable, 20 columns, 16 connections",
@@ -47,8 +47,27 @@ MANY_MIB_MAX, HIT_RATIO_MAX = 200.0, 1.1
 
 
 def group(found):
-    """By case and key, by rival: medians over rounds."""
-    return group_rows(found, summarise)
+    """By case and key, by rival: medians over rounds. A file that a run left has no rows, but what was
+    made of them."""
+    if "figures" not in found:
+        return group_rows(found, summarise)
+    by = {}
+    for it in found["figures"]:
+        rates = {int(number): rate for number, rate in it["rates"].items()}
+        by.setdefault((it["case"], it["key"]), {})[it["rival"]] = {**it, "rates": rates}
+    return by
+
+
+def without_samples(found):
+    """The document as it is kept."""
+    if not found:
+        return found
+    figures = [
+        {"case": case, "key": key, "rival": rival, **of}
+        for (case, key), rivals in group(found).items()
+        for rival, of in rivals.items()
+    ]
+    return {**without(found, "rows"), "figures": figures}
 
 
 def summarise(rows):

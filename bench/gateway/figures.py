@@ -4,7 +4,7 @@ import statistics
 
 from gateway.cases import CALLS, CALM, DIRECT, FLOODED, INSIDE, OUTSIDE, PLAIN
 from gateway.servers import POOL
-from report import Goal, group_rows, number, percentile, table
+from report import Goal, group_rows, number, percentile, table, without
 
 TITLES = {
     "select": "`SELECT 1` over one connection, the same client program",
@@ -55,7 +55,9 @@ def group(found):
     what was made of them."""
     by = group_rows(found, summarise)
     for it in found.get("figures", []):
-        by[it["case"], it["key"]][it["rival"]] |= it
+        turns = {"p50_by_turn": {tuple(turn): us for turn, us in it.get("p50_by_turn", [])}}
+        kept = {**it, **(turns if "p50_by_turn" in it else {})}
+        by.setdefault((it["case"], it["key"]), {}).setdefault(it["rival"], {}).update(kept)
     return by
 
 
@@ -91,10 +93,6 @@ def without_samples(found):
     """A document that is not a hundred times as long: single times say little more."""
     if not found:
         return found
-    rows = [
-        {k: v for k, v in row.items() if k in ("turn", "examples") or not isinstance(v, list)}
-        for row in found["rows"]
-    ]
     figures = []
     for (case, key), rivals in group(found).items():
         for rival, of in rivals.items():
@@ -102,11 +100,12 @@ def without_samples(found):
             if case == "create" and rival != PLAIN and of["samples"] and PLAIN in rivals:
                 row["more_us"] = more_of(of, rivals[PLAIN])
             figures.append(row)
-    return {**found, "rows": rows, "figures": figures}
+    return {**without(found, "rows"), "figures": figures}
 
 
 def jsonable(figures):
-    return {k: v for k, v in figures.items() if k not in ("p50_by_turn", "samples")}
+    turns = [[list(turn), us] for turn, us in figures["p50_by_turn"].items()]
+    return {**without(figures, "samples"), "p50_by_turn": turns}
 
 
 def failed(found):

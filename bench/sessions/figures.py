@@ -290,12 +290,7 @@ def without_samples(found):
     """A document that is not a hundred times as long: single times say little more."""
     if not found:
         return found
-    left_out = ("times_us", "parts_us")
-    batches = [
-        {key: value for key, value in batch.items() if key not in left_out}
-        for batch in found["batches"]
-    ]
-    return {**found, "batches": batches, "figures": group(found)}
+    return {**report.without(found, "batches"), "figures": group(found)}
 
 
 def failed(found):
