@@ -336,8 +336,19 @@ def left_behind(before, after, running):
 
 
 def prepare(options):
-    """Builds what is measured with, so that no compiler runs beside a figure."""
+    """Builds and installs what is measured with, so that no compiler runs beside a figure."""
     rivals.build_load()
+    install = not options.no_install
+    makers = {
+        BUBBLEWRAP: lambda: rivals.ensure_package(BUBBLEWRAP, install),
+        RUNC: lambda: rivals.ensure_package(RUNC, install),
+        BULLMQ: lambda: rivals.bullmq_scripts(install),
+    }
+    names = {name for cell in wanted_cells(options) for name in cell.rivals}
+    for name in names & set(makers):
+        # Whoever cannot be had is told of when it would take part.
+        with contextlib.suppress(rivals.Unavailable):
+            makers[name]()
 
 
 def measure(scratch, options):

@@ -86,7 +86,13 @@ def has_books(options):
 
 
 def prepare(options):
-    """Builds what is measured with, so that no compiler runs beside a figure."""
+    """Builds and installs what is measured with, so that no compiler runs beside a figure."""
+    install, asked = not options.no_install, options.only or ["sessions"]
+    for name, make in (("claude", claude_directory), ("e2b", sdk_python)):
+        if "sessions" in asked or any(it.startswith(f"sessions-{name}") for it in asked):
+            # Whoever cannot be had is told of when it would take part.
+            with contextlib.suppress(Unavailable):
+                make(install)
     if has_books(options):
         rivals.run([*POOL_OVERHEAD[:5], "--no-run", *POOL_OVERHEAD[5:]], cwd=rivals.ROOT)
 
