@@ -460,7 +460,7 @@ def run_hostile(world, attack, stop):
         stop.wait(0.5)
 
 
-# --- Faults: what an operator's day brings, now and then.
+# --- Faults: what an operator's day brings, now and then. Each says how many it was done to.
 
 
 def end_connections(world):
@@ -469,12 +469,14 @@ def end_connections(world):
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         f" WHERE usename = '{servers.USER}' AND pid <> pg_backend_pid()"
     )
-    world.ask_postgres(text)
+    ended = len(world.ask_postgres(text).split())
     for number in world.ask_mariadb(
         f"SELECT id FROM information_schema.processlist WHERE user = '{servers.USER}'"
     ).split():
         with contextlib.suppress(rivals.Unavailable):
             world.ask_mariadb(f"KILL {int(number)}")
+            ended += 1
+    return ended
 
 
 def stand_still(database):
@@ -491,6 +493,7 @@ def stand_still(database):
             for pid in tree:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
+        return len(tree)
 
     fault.__name__ = f"{database} stands still"
     return fault
@@ -499,9 +502,10 @@ def stand_still(database):
 def kill_in_a_sandbox(world):
     """A process in a sandbox is killed from outside."""
     inside = [pid for pid in machine.descendants(world.process.pid) if is_in_a_sandbox(pid)]
-    if inside:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(random.choice(inside), signal.SIGKILL)
+    if not inside:
+        return 0
+    os.kill(random.choice(inside), signal.SIGKILL)
+    return 1
 
 
 def is_in_a_sandbox(pid):
@@ -522,11 +526,12 @@ def run_faults(world, ledger, stop, marks):
     while not stop.wait(FAULT_SECONDS):
         fault = FAULTS[number % len(FAULTS)]
         number += 1
-        marks.append([round((time.monotonic() - began) / 60, 3), fault.__name__])
+        mark = [round((time.monotonic() - began) / 60, 3), fault.__name__, 0]
         ledger.excuse(EXCUSED_SECONDS + STANDSTILL_SECONDS)
         # What a fault does not find is no fault: a process may be gone.
         with contextlib.suppress(Exception):
-            fault(world)
+            mark[2] = fault(world)
+        marks.append(mark)
         ledger.excuse(EXCUSED_SECONDS)
 
 
@@ -565,7 +570,8 @@ def plot(found):
         if values:
             series.append((f"{service}, p50 ms", values))
     title = f"All services under load for {found['minutes']:g} minutes, with faults (strokes)"
-    return plots.lines(title, found["minutes"], series, found["faults"])
+    marks = [(minute, words) for minute, words, *_ in found["faults"]]
+    return plots.lines(title, found["minutes"], series, marks)
 
 
 def soak(world, minutes, with_hostile):
@@ -667,7 +673,7 @@ def show(found):
         for failure in row["failures"][:3]:
             print(f"    {failure}")
     print("last third over middle third:", found["drift"], "| server alive:", found["alive"],
-          "| faults:", len(found["faults"]), "| errors logged:", len(found["errors_logged"]))
+          "| faults:", [f"{name} ({n})" for _, name, n in found["faults"]], "| errors logged:", len(found["errors_logged"]))
     for line in found["errors_logged"]:
         print(f"    {line[:300]}")
 
