@@ -33,12 +33,12 @@ pub fn return_large_blocks() {
 #[cfg(not(target_env = "gnu"))]
 pub fn return_large_blocks() {}
 
-/// Takes the free blocks out of the heap that was in use so far, so that what is allocated from here
-/// on lies side by side.
+/// Takes the free blocks out of the heap that was in use so far, so that what is allocated later
+/// lies side by side.
 ///
-/// For a process that forks again and again: a start leaves free blocks on many pages, the allocator
-/// hands them out first, and each page that a child writes to is copied. Only for a process of one
-/// thread; its free blocks stay as they are until it ends.
+/// For a process that forks again and again: a start leaves free blocks on many pages, the
+/// allocator hands them out first, and each page that a child writes to is copied. Only for a
+/// process of one thread; its free blocks stay as they are until it ends.
 pub(crate) fn leave_used_heap() {
     /// Larger than what the start frees, and smaller than what is mapped by itself.
     const FRESH_BYTES: usize = 96 << 10;

@@ -113,8 +113,8 @@ pub(crate) fn receive_what_fits(
     Ok((n, fds))
 }
 
-/// As [`receive`], but allocates nothing: the descriptors come to a place of the caller's, and their
-/// number is returned. `EMSGSIZE` also when that place is too small.
+/// As [`receive`], but allocates nothing: the descriptors come to a place of the caller's, and
+/// their number is returned. `EMSGSIZE` also when that place is too small.
 pub(crate) fn receive_into(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],

@@ -124,8 +124,8 @@ impl<T: 'static> ParkingPlace<T> {
                 Err(code) => code,
             }
         };
-        // SAFETY: this process waits in `receive` until the child waits itself, or is gone; what the
-        // child has borrowed until then lives until this function returns.
+        // SAFETY: this process waits in `receive` until the child waits itself, or is gone; what
+        // the child has borrowed until then lives until this function returns.
         let child = unsafe { self.fork(cgroup, child) }?;
         drop(theirs);
         let received = receive(ours.as_fd(), &mut [0u8; 1]);
@@ -186,8 +186,8 @@ impl<T: 'static> ParkingPlace<T> {
     /// # Safety
     /// The child allocates nothing. It may use memory that this process changes, and `errno`, only
     /// while this process waits for it in a system call, and this process goes on only when the
-    /// child waits likewise, has executed a program or is gone. What `child` borrows must live until
-    /// then. No other child uses the stack.
+    /// child waits likewise, has executed a program or is gone. What `child` borrows must live
+    /// until then. No other child uses the stack.
     unsafe fn fork<F: FnOnce() -> c_int>(
         &self,
         cgroup: Option<BorrowedFd<'_>>,
@@ -352,8 +352,8 @@ unsafe fn clone3_onto(
 #[cfg(test)]
 mod tests {
     //! Other threads are at work meanwhile, which is no harm: a child allocates nothing, and its
-    //! `errno` is that of the thread that waits for it. But it has copies of all descriptors, so that
-    //! there may be children of one test at a time.
+    //! `errno` is that of the thread that waits for it. But it has copies of all descriptors, so
+    //! that there may be children of one test at a time.
 
     use parking_lot::Mutex;
 

@@ -182,8 +182,8 @@ fn reap(pid: libc::pid_t, flags: c_int) -> io::Result<Option<(libc::pid_t, Child
     Ok(Some((pid, ended)))
 }
 
-/// `kill(-1, SIGKILL)`: everything in this pid namespace except the caller, which is its pid 1. That
-/// nothing is left to kill is as good.
+/// `kill(-1, SIGKILL)`: everything in this pid namespace except the caller, which is its pid 1.
+/// That nothing is left to kill is as good.
 pub(crate) fn kill_all_others() -> io::Result<()> {
     // Outside a pid namespace of our own this would be a disaster.
     // SAFETY: touches no memory.
