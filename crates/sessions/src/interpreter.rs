@@ -23,6 +23,7 @@ mod cell;
 mod contexts;
 mod frames;
 mod hazards;
+mod interrupts;
 mod languages;
 mod metrics;
 mod parked;

@@ -237,6 +237,76 @@ fn a_cell_is_interrupted_by_a_request_and_by_a_client_that_leaves() {
     assert_eq!(cells.value("python", "kept"), "1");
 }
 
+/// What a cell does before the next one, in the driver itself, when that has been sent and cannot
+/// be interrupted yet: it says so, and waits until it may go on.
+const HELD_UP: [(&str, &str, &str); 3] = [
+    (
+        "python",
+        "import os, signal, time
+true_signal = signal.signal
+def held_up(number, handler):
+    if handler is signal.default_int_handler:
+        open('waits', 'w').close()
+        while not os.path.exists('go'):
+            time.sleep(0.01)
+    return true_signal(number, handler)
+signal.signal = held_up",
+        "time.sleep(1000)",
+    ),
+    (
+        "javascript",
+        "const write = fs.writeFileSync;
+fs.writeFileSync = (name, data) => {
+  if (name === '/proc/self/clear_refs') {
+    write('waits', '');
+    while (!fs.existsSync('go')) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+  }
+  return write(name, data);
+};",
+        "while (true) {}",
+    ),
+    (
+        "bash",
+        // Its own cell is two lines, and prompts once in between.
+        "PROMPT_COMMAND='if [ \"$told\" ]; then > waits; until [ -e go ]; do sleep 0.01; done; fi
+told=1'",
+        // No child: a shell loses what comes while it starts one.
+        "while :; do :; done",
+    ),
+];
+
+#[test]
+fn an_interrupt_that_comes_before_a_cell_can_heed_it_is_not_lost() {
+    let _guard = beside_others();
+    let server = serve_sessions(MEMORY);
+    let cells = SessionCells::new(&server);
+    for (language, hold_up, endless) in HELD_UP {
+        let place = format!("/workspace/{language}");
+        assert_eq!(cells.run("bash", &format!("mkdir {place}"))["verdict"], "OK");
+        let context = cells.context(&json!({ "language": language, "cwd": place }));
+        assert_eq!(cells.run(&context, hold_up)["verdict"], "OK", "{language}");
+        let at = format!("/{context}/interrupt");
+        std::thread::scope(|scope| {
+            let running = cells.begin(scope, &context, endless);
+            let waits = format!("until [ -e {place}/waits ]; do sleep 0.01; done");
+            assert_eq!(cells.run("bash", &waits)["verdict"], "OK", "{language}");
+            let answer = post(&cells.sessions.client, &cells.at(&at), &json!({}));
+            assert_eq!(ok(&answer)["interrupted"], true, "{language}");
+            // A signal goes by the parked interpreter, in order with what that is to fork: one
+            // that was not held has come by now.
+            let behind = cells.context(&json!({}));
+            assert_eq!(cells.run(&behind, "1")["verdict"], "OK");
+            assert_eq!(cells.run("bash", &format!("> {place}/go"))["verdict"], "OK");
+            let report = running.join().unwrap();
+            // Not at its limit of time, and the context is still there.
+            assert_eq!(report["verdict"], "RE", "{language}: {report}");
+            assert_eq!(report["context_ended"], false, "{language}: {report}");
+        });
+        let idle = post(&cells.sessions.client, &cells.at(&at), &json!({}));
+        assert_eq!(ok(&idle)["interrupted"], false, "{language}");
+    }
+}
+
 #[test]
 fn mistakes_in_requests_for_cells_are_named() {
     let _guard = beside_others();

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time;
 
 use super::frames::{CellFigures, ContextFrame, ContextFrameError};
+use super::interrupts::{InterruptGate, InterruptRequest};
 use super::parked::ContextExit;
 use super::process::{ContextProcess, FramesOver, OutputPipe};
 use crate::program_end::signal_name;
@@ -75,6 +76,7 @@ enum CellFinish {
 pub(super) struct CellRun<'a> {
     guard: &'a SandboxGuard,
     told: &'a mpsc::Sender<CellMessage>,
+    interrupts: &'a InterruptGate,
     began: Instant,
     deadline: time::Instant,
     output_bytes: usize,
@@ -93,11 +95,13 @@ impl<'a> CellRun<'a> {
     pub(super) fn new(
         guard: &'a SandboxGuard,
         told: &'a mpsc::Sender<CellMessage>,
+        interrupts: &'a InterruptGate,
         timeout: Duration,
     ) -> CellRun<'a> {
         CellRun {
             guard,
             told,
+            interrupts,
             began: clock::now(),
             deadline: time::Instant::now() + timeout,
             output_bytes: 0,
@@ -171,6 +175,12 @@ impl<'a> CellRun<'a> {
                             ));
                         }
                         Ok((ContextFrame::Done(figures), _)) => return CellFinish::Done(figures),
+                        Ok((ContextFrame::Running, _)) => {
+                            if self.interrupts.open() {
+                                control.interrupt().await;
+                            }
+                            None
+                        }
                         Ok((frame, place)) => self.tell_frame(frame, place).await,
                         Err(over) => return CellFinish::Over(over),
                     }
@@ -195,7 +205,9 @@ impl<'a> CellRun<'a> {
             if let Some(stop) = stopping.filter(|_| self.stop.is_none()) {
                 self.stop = Some(stop);
                 kill_at = Some(time::Instant::now() + INTERRUPT_MAX);
-                control.interrupt().await;
+                if self.interrupts.request() == InterruptRequest::Due {
+                    control.interrupt().await;
+                }
             }
         }
     }
@@ -249,6 +261,7 @@ impl<'a> CellRun<'a> {
             ContextFrame::Ready(_)
             | ContextFrame::Failed(_)
             | ContextFrame::Forked
+            | ContextFrame::Running
             | ContextFrame::Done(_) => None,
         }
     }

@@ -12,6 +12,7 @@ use sandbox::SandboxedSession;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::cell::{CellMessage, CellRun, CellStream, ContextFate, failure};
+use super::interrupts::{InterruptGate, InterruptRequest};
 use super::languages::{CellLanguage, ContextStart};
 use super::metrics::{ContextOrigin, GaugeShare, InterpreterMetrics};
 use super::parked::ParkedInterpreter;
@@ -72,7 +73,7 @@ pub(crate) struct CodeContext {
     /// Reaches the process while a cell has it.
     control: Mutex<Option<ContextControl>>,
     cells: Arc<Semaphore>,
-    is_running: AtomicBool,
+    interrupts: InterruptGate,
     is_removed: AtomicBool,
     executions: AtomicU64,
     /// The context that it is a copy of.
@@ -238,7 +239,7 @@ impl CodeContext {
             process: tokio::sync::Mutex::default(),
             control: Mutex::default(),
             cells: Arc::new(Semaphore::new(CELLS_MAX)),
-            is_running: AtomicBool::new(false),
+            interrupts: InterruptGate::default(),
             is_removed: AtomicBool::new(false),
             executions: AtomicU64::new(0),
             forked_from,
@@ -247,7 +248,7 @@ impl CodeContext {
 
     /// Returns what callers are shown.
     pub(crate) fn view(&self) -> CodeContextView {
-        let state = match (self.is_running.load(Ordering::Relaxed), &*self.control.lock()) {
+        let state = match (self.interrupts.is_running(), &*self.control.lock()) {
             (true, _) => CodeContextState::Running,
             (false, Some(_)) => CodeContextState::Idle,
             (false, None) => CodeContextState::Cold,
@@ -418,10 +419,11 @@ impl CodeContext {
             }
         };
         let count = self.executions.fetch_add(1, Ordering::Relaxed) + 1;
+        // Before its caller, who may interrupt it at once, learns that it has begun.
+        self.interrupts.begin();
         drop(told.send(CellEvent::Started { execution_count: count }.into()).await);
         let request = self.new.language.cell(cell, count, &started.start);
-        self.is_running.store(true, Ordering::Relaxed);
-        let run = CellRun::new(guard, told, timeout);
+        let run = CellRun::new(guard, told, &self.interrupts, timeout);
         let began = run.began();
         let seen = &guard.contexts().oom_kills;
         let (fate, verdict) =
@@ -430,7 +432,7 @@ impl CodeContext {
             let wall = clock::now().duration_since(began);
             guard.contexts().metrics.cell_ended(self.new.language, verdict, wall);
         }
-        self.is_running.store(false, Ordering::Relaxed);
+        self.interrupts.end();
         if fate == ContextFate::Ended {
             *process = None;
             *self.control.lock() = None;
@@ -441,16 +443,20 @@ impl CodeContext {
         }
     }
 
-    /// Interrupts the cell that runs. Returns whether there is one.
+    /// Interrupts the cell that runs, as soon as it can be. Returns whether there is one.
     pub(crate) async fn interrupt(&self) -> bool {
-        let control = self.control.lock().clone();
-        match control.filter(|_| self.is_running.load(Ordering::Relaxed)) {
-            Some(control) => {
-                control.interrupt().await;
-                true
+        match self.interrupts.request() {
+            InterruptRequest::NoCell => return false,
+            // Whoever follows the cell sends it.
+            InterruptRequest::Held => {}
+            InterruptRequest::Due => {
+                let control = self.control.lock().clone();
+                if let Some(control) = control {
+                    control.interrupt().await;
+                }
             }
-            None => false,
         }
+        true
     }
 
     /// Ends its process, and starts a new one with nothing defined.

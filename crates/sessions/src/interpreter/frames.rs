@@ -30,6 +30,8 @@ pub(super) enum ContextFrame {
     Ready(Option<u32>),
     /// Cannot begin; why.
     Failed(String),
+    /// The cell that was sent runs, and a signal interrupts it.
+    Running,
     /// A value.
     Result(CellResult),
     /// The cell has failed.
@@ -112,6 +114,7 @@ impl FrameReader {
 enum FrameKind {
     Ready,
     Failed,
+    Running,
     Forked,
     Result,
     Error,
@@ -154,6 +157,7 @@ impl RawFrame {
         Ok(match self.kind {
             FrameKind::Ready => ContextFrame::Ready(self.pid),
             FrameKind::Forked => ContextFrame::Forked,
+            FrameKind::Running => ContextFrame::Running,
             FrameKind::Failed => ContextFrame::Failed(self.message),
             FrameKind::Error => {
                 let RawFrame { name, value, traceback, .. } = self;
@@ -281,16 +285,17 @@ mod tests {
     #[test]
     fn frames_are_the_same_however_they_arrive() {
         let text = concat!(
-            "{\"type\":\"forked\"}\n{\"type\":\"ready\",\"pid\":7}\n",
+            "{\"type\":\"forked\"}\n{\"type\":\"ready\",\"pid\":7}\n{\"type\":\"running\"}\n",
             "{\"type\":\"result\",\"is_main_result\":true,",
             "\"data\":{\"text/plain\":\"1\",\"application/json\":\"[1,null]\"}}\n",
             "{\"type\":\"error\",\"name\":\"E\",\"value\":\"v\",\"traceback\":\"t\"}\n",
             "{\"type\":\"done\",\"failed\":true,\"cpu_us\":5,\"memory_bytes\":7}\n",
         );
         let whole = read(text.as_bytes(), text.len());
-        assert_eq!(whole.len(), 5);
-        assert_eq!(whole[..2], [Ok(ContextFrame::Forked), Ok(ContextFrame::Ready(Some(7)))]);
-        let Ok(ContextFrame::Result(result)) = &whole[2] else { panic!("{:?}", whole[2]) };
+        assert_eq!(whole.len(), 6);
+        let first = [ContextFrame::Forked, ContextFrame::Ready(Some(7)), ContextFrame::Running];
+        assert_eq!(whole[..3], first.map(Ok));
+        let Ok(ContextFrame::Result(result)) = &whole[3] else { panic!("{:?}", whole[3]) };
         assert_eq!(result.data["application/json"], serde_json::json!([1, null]));
         for cut in [1, 2, 7, 64] {
             assert_eq!(read(text.as_bytes(), cut), whole, "{cut}");

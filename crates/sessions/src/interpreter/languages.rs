@@ -42,6 +42,7 @@ const BASH_FUNCTIONS: &str = r#"PS1= PS2= PROMPT_COMMAND= HISTFILE=; set +o hist
 __cove_ticks() {
   local -a s; read -r -a s < /proc/$$/stat; REPLY=$((s[13] + s[14] + s[15] + s[16]))
 }
+__cove_running() { printf '{"type":"running"}\n' >&0; }
 __cove_done() {
   local code=$1 name value rest peak=0 failed=false
   __cove_ticks
@@ -148,7 +149,10 @@ impl CellLanguage {
         for (name, value) in &cell.env {
             push(&mut lines, format_args!("export {name}={}; ", quoted(value)));
         }
-        // Its own input is the socket, which is not for the cell.
+        // From here on an interrupt discards this line, and the next one reports it. Earlier it
+        // could come while a line is being read, and leave the rest of that to be run. The cell's
+        // own input is the socket, which is not for the cell.
+        lines.push_str("__cove_running; ");
         push(&mut lines, format_args!("eval {} </dev/null\n", quoted(&cell.code)));
         lines.push_str("__cove_done $?");
         for name in cell.env.keys() {

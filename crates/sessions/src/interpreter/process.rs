@@ -383,6 +383,7 @@ impl ContextProcess {
                     ContextFrame::Failed(why) => return Some(Err(why)),
                     // Of a cell that has ended.
                     ContextFrame::Ready(_)
+                    | ContextFrame::Running
                     | ContextFrame::Result(_)
                     | ContextFrame::Error(_)
                     | ContextFrame::Done(_) => {}

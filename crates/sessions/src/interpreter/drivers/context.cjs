@@ -251,6 +251,10 @@ async function evaluate(code) {
   interrupted.catch(() => {});
   let evaluation;
   globalThis.__begin = () => {
+    // Told while an interrupt is heeded. What runs at once may never let the socket be written
+    // again, so that it waits until this was.
+    send({ type: 'running' });
+    if (control.writableLength > 0) return;
     evaluation = post('Runtime.evaluate', {
       expression: code, replMode: true, awaitPromise: true, objectGroup: 'cell',
     });
@@ -258,7 +262,10 @@ async function evaluate(code) {
   };
   try {
     // What runs at once is interrupted by this, what waits by the handler of the signal.
-    vm.runInThisContext('__begin()', { breakOnSigint: true, filename: 'cove-context' });
+    do {
+      await new Promise((written) => { control.write('', written); });
+      vm.runInThisContext('__begin()', { breakOnSigint: true, filename: 'cove-context' });
+    } while (evaluation === undefined);
   } catch (error) {
     if (error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') {
       throw new Interrupted('the cell was interrupted');

@@ -428,14 +428,18 @@ def run_cell(request, channel, output, runner):
     reset_peak()
     began = usage()
     try:
-        # Outside of a cell an interrupt does nothing.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        runner.run(request["code"], request["count"])
+        try:
+            # Outside of a cell an interrupt does nothing. The server holds one back until it is told.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            channel.send({"type": "running"})
+            runner.run(request["code"], request["count"])
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt as error:
+        # One that comes as the cell ends is raised before the call above.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         if not output.has_failed:
             output.fail("KeyboardInterrupt", error, "KeyboardInterrupt")
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     flush()
     for name, value in kept.items():
         if value is None:
