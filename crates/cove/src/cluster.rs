@@ -25,6 +25,7 @@ use node::cluster::{
 };
 use node::data_dir::{DataDir, write_atomic};
 use node::drain::DrainHandle;
+use node::fair::FairScheduler;
 use node::http::{self, FastHead, HttpError, ListenerSite, RouteTable, get, post};
 use node::sealed::Sealer;
 use node::store::{SqlStore, SqlStoreError, StoreUrl};
@@ -178,11 +179,12 @@ impl PeerAccess {
         self,
         membership: &NodeMembership,
         sites: Vec<(&'static str, Router)>,
+        turns: FairScheduler,
         drain: &DrainHandle,
         patience: Duration,
     ) {
         if let Some(listener) = self.listener {
-            listener.serve(membership.identity(), sites, drain.clone(), patience).await;
+            listener.serve(membership.identity(), sites, turns, drain.clone(), patience).await;
         }
     }
 }

@@ -15,6 +15,7 @@ use gateway::doors::{CatalogBackends, DatabaseBackends, ModelBackends};
 use gateway::{GatewayParts, GatewayService};
 use node::client::TlsRoots;
 use node::cluster::AmountLedger;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::store::SqlStore;
 use node::telemetry::Registry;
@@ -40,6 +41,8 @@ pub(crate) struct GrantBackends<'a> {
     pub(crate) fence: EffectFence,
     /// Keeps what grants have used.
     pub(crate) amounts: AmountLedger,
+    /// Turns of the callers of HTTP.
+    pub(crate) turns: &'a FairScheduler,
 }
 
 /// Returns the texts of the secrets of the configuration, by name.
@@ -70,7 +73,7 @@ pub(crate) async fn start(
     behind: GrantBackends<'_>,
     registry: &mut Registry,
 ) -> Result<GatewayService> {
-    let GrantBackends { bouncer, guests, tracer, fence, amounts } = behind;
+    let GrantBackends { bouncer, guests, tracer, fence, amounts, turns } = behind;
     let amounts = Some(amounts);
     let databases =
         bouncer.cloned().map(|it| Arc::new(DatabaseBackend::new(it)) as Arc<dyn DatabaseBackends>);
@@ -93,6 +96,7 @@ pub(crate) async fn start(
         tracer,
         fence,
         amounts,
+        turns: turns.clone(),
     };
     GatewayService::start(parts, registry).await.context("failed to start the gateway")
 }

@@ -19,10 +19,11 @@ use node::cluster::{AmountLedger, LimitShares, NodeMembership, PeerForwarder};
 use node::current::CurrentSettings;
 use node::data_dir::DataDir;
 use node::drain::{DrainHandle, Hangups};
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::http::{
-    self, BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable,
-    ServedInProcess, ShellLimits, get,
+    BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable,
+    ServedInProcess, ShellLimits, get, serve_all,
 };
 use node::readiness::ReadinessChecks;
 use node::shared_keys::KeyCheck;
@@ -245,7 +246,7 @@ impl ServerParts<'_> {
         let fence = EffectFence::new(membership.serving().clone());
         let node = peers.node(&membership);
         let used = ServicesBeside::new(&store, &tokens, &drain, &membership, node, &traces, &fence);
-        let SandboxServices { pooler, lake, gate, shares } =
+        let SandboxServices { pooler, lake, gate, shares, turns } =
             SandboxServices::start(source, &data_dir, used, handover, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let service = begin_executions(engine, &languages, config, self.capacity, &mut registry)?;
@@ -300,12 +301,12 @@ impl ServerParts<'_> {
         let tls = listener.tls().cloned();
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
         let listeners = with_tls_of_main(others, (listener, main));
-        let serving = http::serve_all(listeners, limits.shell, drain.clone(), config.drain_s);
+        let serving = serve_all(listeners, limits.shell, &turns, drain.clone(), config.drain_s);
         let keep = cluster::keep(&membership, forwarder.clone(), source, &data_dir, &drain, &jobs);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
             let others = work_beside(pooler, lake, &drain, config.drain_s);
-            let peers = peers.serve(&membership, for_peers, &drain, config.drain_s);
+            let peers = peers.serve(&membership, for_peers, turns, &drain, config.drain_s);
             let executions = cluster::run_executions(&jobs, &membership, forwarder, &drain);
             tokio::join!(serving, peers, executions, sessions, others);
         };
@@ -397,6 +398,8 @@ struct ServicesBeside<'a> {
     tracer: Option<Tracer>,
     /// Lets nothing of a sandbox go outside after the server's lease.
     fence: EffectFence,
+    /// Turns of the callers of HTTP, which connections of sandboxes take as well.
+    turns: FairScheduler,
 }
 
 impl<'a> ServicesBeside<'a> {
@@ -410,7 +413,8 @@ impl<'a> ServicesBeside<'a> {
         fence: &EffectFence,
     ) -> ServicesBeside<'a> {
         let (tracer, fence) = (traces.tracer(), fence.clone());
-        ServicesBeside { store, tokens, drain, membership, node, tracer, fence }
+        let turns = FairScheduler::for_this_runtime();
+        ServicesBeside { store, tokens, drain, membership, node, tracer, fence, turns }
     }
 }
 
@@ -421,6 +425,7 @@ struct SandboxServices {
     gate: ::gateway::GatewayService,
     /// This node's part of limits that hold over all nodes, where they do.
     shares: Option<LimitShares>,
+    turns: FairScheduler,
 }
 
 impl SandboxServices {
@@ -431,7 +436,8 @@ impl SandboxServices {
         handover: Option<HandoverConfig>,
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
-        let ServicesBeside { store, tokens, drain, membership, node, tracer, fence } = beside;
+        let ServicesBeside { store, tokens, drain, membership, node, tracer, fence, turns } =
+            beside;
         let removals = data_dir.removals().clone();
         let ConfigSource { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
@@ -451,13 +457,13 @@ impl SandboxServices {
         if let Some(lake) = &lake {
             lake.register(registry);
         }
-        let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer);
+        let bouncer = pooler.as_ref().map(bouncer::RunningBouncer::bouncer);
         let guests = lake.as_ref().map(catalog::RunningCatalog::guests);
         let scope = config.cluster.limits;
         let amounts = AmountLedger::open(store, membership, scope, registry).await?;
-        let behind = GrantBackends { bouncer: control, guests, tracer, fence, amounts };
+        let behind = GrantBackends { bouncer, guests, tracer, fence, amounts, turns: &turns };
         let gate = gateway::start(config, environment, store, behind, registry).await?;
-        Ok(SandboxServices { pooler, lake, gate, shares })
+        Ok(SandboxServices { pooler, lake, gate, shares, turns })
     }
 }
 

@@ -15,6 +15,7 @@ use api::{
     AuditEvent, AuditOutcome, CatalogGrant, DatabaseGrant, ErrorCode, Grant, GrantAccess,
     TenantEngine,
 };
+use node::fair::FairScheduler;
 use node::gateway::{GrantGate, GrantHolder, GrantOpening, GrantReader};
 use node::http::HttpError;
 use node::task;
@@ -323,6 +324,8 @@ impl OpenSockets {
             logins: Arc::clone(&rooms.logins),
             slot: slot.clone(),
             witness: Arc::clone(witness),
+            turns: self.shared.turns.clone(),
+            caller: Arc::clone(&self.holder.tenant),
         };
         let task = match &door {
             GrantListener::Database(door) => task::spawn(accepting.admit(Arc::clone(door))),
@@ -343,6 +346,9 @@ struct AcceptTask {
     logins: Arc<Semaphore>,
     slot: RevocableListener,
     witness: Arc<dyn AuditSink>,
+    /// Turns that streams take, and whose.
+    turns: FairScheduler,
+    caller: Arc<str>,
 }
 
 impl AcceptTask {
@@ -393,10 +399,12 @@ impl AcceptTask {
                 Some(Ok(stream)) => match self.room(connections.len() < most) {
                     Some(room) => {
                         let serving = Arc::clone(&door).serve(stream);
-                        connections.spawn(async move {
+                        // With the HTTP requests of the same tenant: a sandbox that opens many
+                        // connections takes nothing from other tenants.
+                        connections.spawn(self.turns.run(Arc::clone(&self.caller), async move {
                             serving.await;
                             drop(room);
-                        });
+                        }));
                     }
                     None => self.refuse(stream).await,
                 },

@@ -12,6 +12,7 @@ use node::auth::{TokenPrincipal, TokenScope};
 use node::client::TlsRoots;
 use node::cluster::AmountLedger;
 use node::current::CurrentSettings;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
 use node::http;
@@ -59,6 +60,8 @@ pub struct GatewayParts {
     pub fence: EffectFence,
     /// Keeps what grants have used; in memory where there is none.
     pub amounts: Option<AmountLedger>,
+    /// Turns of the callers of HTTP, which connections of sandboxes take as well.
+    pub turns: FairScheduler,
 }
 
 /// Why there is no gateway.
@@ -130,7 +133,7 @@ impl GatewayService {
     ) -> Boxed<'_, Result<GatewayService, GatewayStartError>> {
         Box::pin(async move {
             let GatewayParts { config, store, databases, catalogs, models, .. } = parts;
-            let GatewayParts { roots, resolver, tracer, fence, amounts, .. } = parts;
+            let GatewayParts { roots, resolver, tracer, fence, amounts, turns, .. } = parts;
             offers::check(&config.offers).map_err(GatewayStartError::Setting)?;
             config.check().map_err(GatewayStartError::Setting)?;
             let store = AuditStore::open(store).await?;
@@ -148,6 +151,7 @@ impl GatewayService {
                 accounts: GrantAccounts::kept_in(amounts.clone()),
                 rooms: Arc::new(Semaphore::new(most)),
                 fence: fence.clone(),
+                turns,
                 tenants: TenantShares::default(),
                 config: CurrentSettings::new(config),
             };

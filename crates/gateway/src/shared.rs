@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use node::current::CurrentSettings;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -28,6 +29,8 @@ pub(crate) struct GatewayShared {
     pub(crate) rooms: Arc<Semaphore>,
     /// Lets nothing go outside after the server's lease.
     pub(crate) fence: EffectFence,
+    /// Turns of tenants: a connection that is served here takes those of its own.
+    pub(crate) turns: FairScheduler,
     /// State of the tenants that have a sandbox.
     pub(crate) tenants: TenantShares,
 }

@@ -1,18 +1,22 @@
 //! The gateway as a whole, with scripted databases behind it.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use api::{AuditEvent, AuditOutcome, DatabaseGrant, Grant, TenantEngine};
+use api::{AuditEvent, AuditOutcome, CatalogGrant, DatabaseGrant, Grant, TenantEngine};
 use node::auth::{CallerCredential, TokenPrincipal, TokenScope, TokenScopes};
 use node::client::TlsRoots;
 use node::clock;
 use node::cluster::ServingLease;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::gateway::{GrantGate, GrantGateway as _, GrantHolder, GrantOpening};
 use node::store::{SqlStore, StoreConfig, StoreUrl};
+use node::task::Boxed;
 use node::telemetry::{MetricsRegistry, Registry};
 use parking_lot::Mutex;
 use testkit::Scratch;
@@ -22,8 +26,8 @@ use tokio::time::timeout;
 
 use crate::audit::AuditFilter;
 use crate::doors::{
-    DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError, KnownDatabase,
-    LoginPlace,
+    CatalogBackends, CatalogGuest, DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest,
+    FieldError, KnownDatabase, LoginPlace, StreamDoor,
 };
 use crate::gate::LOGINS_MAX;
 use crate::{GRANTS_MAX, GatewayConfig, GatewayParts, GatewayService};
@@ -101,9 +105,61 @@ impl DatabaseDoor for Door {
     }
 }
 
+/// A warehouse whose connections always have something to do.
+#[derive(Debug, Default)]
+struct BusyWarehouse {
+    connections: Arc<AtomicUsize>,
+    steps: Arc<AtomicUsize>,
+}
+
+impl CatalogBackends for BusyWarehouse {
+    fn known(&self, _warehouses_max: usize) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn check(&self, _grant: &CatalogGrant) -> Result<(), FieldError> {
+        Ok(())
+    }
+
+    fn open(&self, _guest: CatalogGuest) -> Result<Arc<dyn StreamDoor>, String> {
+        let (connections, steps) = (Arc::clone(&self.connections), Arc::clone(&self.steps));
+        Ok(Arc::new(BusyWarehouse { connections, steps }))
+    }
+}
+
+impl StreamDoor for BusyWarehouse {
+    fn serve(self: Arc<Self>, _stream: TcpStream) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            self.connections.fetch_add(1, Ordering::SeqCst);
+            loop {
+                self.steps.fetch_add(1, Ordering::SeqCst);
+                give_way().await;
+            }
+        })
+    }
+
+    fn connections_max(&self) -> usize {
+        0
+    }
+}
+
+/// Gives way once, and is ready again at once.
+async fn give_way() {
+    let mut is_polled = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut is_polled, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 struct Ground {
     service: GatewayService,
     databases: Arc<Scripted>,
+    turns: FairScheduler,
     metrics: MetricsRegistry,
     _scratch: Scratch,
 }
@@ -113,25 +169,36 @@ async fn ground(config: &str) -> Ground {
 }
 
 async fn ground_within(config: &str, fence: EffectFence) -> Ground {
+    ground_behind(config, fence, None).await
+}
+
+async fn ground_behind(
+    config: &str,
+    fence: EffectFence,
+    catalogs: Option<Arc<dyn CatalogBackends>>,
+) -> Ground {
     let scratch = Scratch::new();
     let mut registry = Registry::default();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
     let databases = Arc::new(Scripted::default());
+    let turns = FairScheduler::for_this_runtime();
     let parts = GatewayParts {
         config: toml::from_str::<GatewayConfig>(config).unwrap(),
         store,
         databases: Some(Arc::clone(&databases) as _),
-        catalogs: None,
+        catalogs,
         models: None,
         roots: TlsRoots::Machine,
         resolver: None,
         tracer: None,
         fence,
         amounts: None,
+        turns: turns.clone(),
     };
     let service = GatewayService::start(parts, &mut registry).await.unwrap();
-    Ground { service, databases, metrics: MetricsRegistry::new(registry), _scratch: scratch }
+    let metrics = MetricsRegistry::new(registry);
+    Ground { service, databases, turns, metrics, _scratch: scratch }
 }
 
 fn holder() -> GrantHolder {
@@ -419,6 +486,36 @@ async fn nothing_is_written_down_when_that_is_wanted() {
     drop(gate);
 }
 
+/// Connections of a sandbox that floods the server.
+const FLOOD: usize = 32;
+
+#[tokio::test]
+async fn another_tenant_waits_for_one_connection_of_a_sandbox_and_not_for_all() {
+    let warehouse = Arc::new(BusyWarehouse::default());
+    let behind = Arc::clone(&warehouse);
+    let ground = ground_behind("", EffectFence::open(), Some(behind)).await;
+    let (sockets, at) = listeners(1).await;
+    let list = grants(r#"[{"kind": "catalog", "warehouse": "lake"}]"#);
+    let _gate = ground.resolve(&list).open(sockets);
+    let mut flood = Vec::new();
+    for _ in 0..FLOOD {
+        flood.push(connect(at[0]).await);
+    }
+    let BusyWarehouse { connections, steps } = &*warehouse;
+    until("the connections", || connections.load(Ordering::SeqCst) == FLOOD).await;
+    // As a request of HTTP, which is in the same turns.
+    let other = ground.turns.run("other".into(), async {
+        give_way().await;
+        let before = steps.load(Ordering::SeqCst);
+        for _ in 0..10 {
+            give_way().await;
+        }
+        steps.load(Ordering::SeqCst) - before
+    });
+    let between = timeout(DEADLINE, other).await.unwrap();
+    assert!(between <= 11, "{between} steps of the sandbox for 10 of another tenant");
+}
+
 #[tokio::test]
 async fn an_offer_that_is_none_stops_the_start() {
     let scratch = Scratch::new();
@@ -437,6 +534,7 @@ async fn an_offer_that_is_none_stops_the_start() {
         tracer: None,
         fence: EffectFence::open(),
         amounts: None,
+        turns: FairScheduler::for_this_runtime(),
     };
     let error = GatewayService::start(parts, &mut registry).await.unwrap_err();
     assert!(error.to_string().starts_with("gateway.offers[0].grants[0]"), "{error}");

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use node::clock::IdGenerator;
 use node::data_dir::DataDir;
 use node::drain::{DrainHandle, Hangups};
+use node::fair::FairScheduler;
 use node::http::{self, BoundListener, HttpShell};
 use node::shared_keys::KeyCheck;
 use node::telemetry::{self, HttpMetrics};
@@ -93,7 +94,8 @@ async fn run(
 
     let tls = listener.tls().cloned();
     let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes(keyed))))];
-    let serving = http::serve_all(listeners, limits.shell, drain.clone(), config.drain_s);
+    let turns = FairScheduler::for_this_runtime();
+    let serving = http::serve_all(listeners, limits.shell, &turns, drain.clone(), config.drain_s);
     let working = async { tokio::join!(serving, lake.work(&drain)) };
     let certificate = async {
         if let Some(tls) = tls {

@@ -78,6 +78,8 @@ impl ReadingListener {
             logins: Arc::clone(&self.rooms.logins),
             slot: slot.clone(),
             witness: Arc::clone(&self.witness),
+            turns: self.shared.turns.clone(),
+            caller: Arc::clone(&self.holder.tenant),
         };
         let task = task::spawn(accepting.serve(door)).abort_handle();
         let opened = OpenedListener { port, slot, task };

@@ -167,19 +167,25 @@ impl BoundListener {
         drain: DrainHandle,
         patience: Duration,
     ) -> Boxed<'static, ()> {
-        serve_all(vec![(self, site.into())], limits, drain, patience)
+        let (listeners, limits) = (vec![(self, site.into())], limits.into());
+        Box::pin(async move {
+            let scheduler = FairScheduler::for_this_runtime();
+            serve_all(listeners, limits, &scheduler, drain, patience).await;
+        })
     }
 }
 
 /// Serves at several listeners, each with a site of its own, as [`BoundListener::serve`] does at
-/// one. What is put in place of the limits holds for connections to come.
+/// one. What is put in place of the limits holds for connections to come. Callers take the turns of
+/// `scheduler`, which others that serve them share.
 pub fn serve_all(
     listeners: Vec<(BoundListener, ListenerSite)>,
     limits: impl Into<CurrentSettings<ShellLimits>>,
+    scheduler: &FairScheduler,
     drain: DrainHandle,
     patience: Duration,
 ) -> Boxed<'static, ()> {
-    let limits = limits.into();
+    let (limits, scheduler) = (limits.into(), scheduler.clone());
     Box::pin(async move {
         // What one listener has to bear takes nothing from another.
         let open = |(listener, site)| ServedListener {
@@ -189,7 +195,6 @@ pub fn serve_all(
         };
         let mut listeners: Vec<ServedListener> = listeners.into_iter().map(open).collect();
         let mut connections = JoinSet::new();
-        let scheduler = FairScheduler::for_this_runtime();
         let (close, closing) = watch::channel(false);
         let finished = drain.finished(patience);
         tokio::pin!(finished);

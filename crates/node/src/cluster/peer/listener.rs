@@ -83,18 +83,20 @@ impl PeerListener {
     }
 
     /// Serves until the drain has finished, which may take `patience` from its beginning, and every
-    /// connection is closed. `sites` are the routes of the public listeners, by their names.
+    /// connection is closed. `sites` are the routes of the public listeners, by their names, and
+    /// callers take the turns of `scheduler`, as they do there.
     pub async fn serve(
         self,
         identity: &NodeIdentity,
         sites: Vec<(&'static str, Router)>,
+        scheduler: FairScheduler,
         drain: DrainHandle,
         patience: Duration,
     ) {
         let service = PeerService {
             expected: node_value(&identity.id, &identity.incarnation).into(),
             sites: sites.into(),
-            scheduler: FairScheduler::for_this_runtime(),
+            scheduler,
             strangers: Arc::default(),
         };
         let mut connections = JoinSet::new();

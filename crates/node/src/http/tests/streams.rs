@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::*;
+use crate::fair::FairScheduler;
 
 type Client = WebSocketStream<TcpStream>;
 
@@ -108,7 +109,8 @@ async fn start_both(limits: ShellLimits, patience: Duration, access: FaceAccess)
         (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)]).into()),
         (face, shell.wrap_face("other", routes, CompatFace { access, ..CompatFace::NATIVE })),
     ];
-    let task = tokio::spawn(serve_all(listeners, limits, drain.clone(), patience));
+    let turns = FairScheduler::for_this_runtime();
+    let task = tokio::spawn(serve_all(listeners, limits, &turns, drain.clone(), patience));
     let server = Server { address, token, drain, tokens, waiting, task, _directory: directory };
     Both { server, face: face_address }
 }
