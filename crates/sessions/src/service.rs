@@ -85,6 +85,7 @@ pub(crate) mod templates;
 mod terminals;
 mod usage;
 mod views;
+mod wanted;
 
 pub use self::activity::SessionActivity;
 pub use self::agents::AgentService;

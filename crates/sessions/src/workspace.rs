@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
 use self::image::PieceSource;
-pub(crate) use self::image::{StoredDisk, disk_of};
+pub(crate) use self::image::{StoredDisk, UploadedPieces, disk_of};
 use self::prefetched::PrefetchedPieces;
 use self::recent::RecentLayers;
 use self::restores::RestoreLimits;
@@ -418,6 +418,7 @@ impl WorkspaceStore {
         user: Option<SandboxedSession>,
         chain: &[LayerId],
         before: Option<&str>,
+        uploaded: &UploadedPieces,
     ) -> Result<StoredDisk, SessionError> {
         let path = self.copy_path();
         copy(&attached, user.as_ref(), &path).await?;
@@ -433,26 +434,31 @@ impl WorkspaceStore {
             // What a manifest stands on is there before it is.
             self.publish_all(chain).await?;
             let name = self.0.ids.next(MANIFEST_PREFIX);
-            image::store_disk(&self.0.objects, &id, &name, &path, before).await
+            image::store_disk(&self.0.objects, &id, &name, &path, before, uploaded).await
         };
         let stored = stored.await;
         self.remove_file(path).await;
         stored
     }
 
-    /// Makes a snapshot of a disk that is not attached.
+    /// Brings a disk that is not attached into the state in which it is stored.
+    pub(crate) async fn settle(&self, disk: &str) -> Result<(), SessionError> {
+        let path = self.disk_path(disk);
+        blocking(move || settle(&path)).await
+    }
+
+    /// Makes a snapshot of a settled disk that is not attached. It only reads the disk, so that it
+    /// may be dropped for somebody who attaches it.
     pub(crate) async fn snapshot_cold(
         &self,
         disk: &str,
         chain: &[LayerId],
         before: Option<&str>,
+        uploaded: &UploadedPieces,
     ) -> Result<StoredDisk, SessionError> {
         self.publish_all(chain).await?;
-        let path = self.disk_path(disk);
-        let settled = path.clone();
-        blocking(move || settle(&settled)).await?;
-        let name = self.0.ids.next(MANIFEST_PREFIX);
-        image::store_disk(&self.0.objects, disk, &name, &path, before).await
+        let (path, name) = (self.disk_path(disk), self.0.ids.next(MANIFEST_PREFIX));
+        image::store_disk(&self.0.objects, disk, &name, &path, before, uploaded).await
     }
 
     /// Brings layers to the object store, where they are not there.

@@ -4,6 +4,7 @@
 //! When one is made, `sessions.snapshots` says ([`SnapshotPolicy`]). One that stops or rests is
 //! stored whatever that says.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -49,6 +50,23 @@ impl DiskArchive {
     /// Brings the disk of a session without a sandbox to the object store. The caller holds its
     /// transition.
     pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
+        self.store_files_until(entry, pending()).await.map(drop)
+    }
+
+    /// The same, given up when somebody wants to work with the session: its disk is here, as it
+    /// was. Returns whether it was not.
+    pub(super) async fn store_files_unless_wanted(
+        &self,
+        entry: &Arc<SessionEntry>,
+    ) -> Result<bool, SessionError> {
+        self.store_files_until(entry, entry.wanted.raised()).await
+    }
+
+    async fn store_files_until(
+        &self,
+        entry: &Arc<SessionEntry>,
+        given_up: impl Future<Output = ()>,
+    ) -> Result<bool, SessionError> {
         let _storing = entry.storing.lock().await;
         let (disk, chain, before) = {
             let row = &entry.state.lock().row;
@@ -57,13 +75,22 @@ impl DiskArchive {
             let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
             (disk, row.chain.clone(), row.manifest.clone())
         };
-        let Some(disk) = disk else { return Ok(()) };
+        let Some(disk) = disk else { return Ok(true) };
         if before.is_some() && !self.workspaces.has_disk(&disk).await? {
             // It was not brought here since another server stored it.
-            return Ok(());
+            return Ok(true);
         }
-        let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
-        self.stored(entry, stored).await
+        // Not to be given up: the disk is attached for it.
+        self.workspaces.settle(&disk).await?;
+        let before = before.as_deref();
+        let storing = self.workspaces.snapshot_cold(&disk, &chain, before, &entry.uploaded);
+        let stored = tokio::select! {
+            biased;
+            () = given_up => return Ok(false),
+            stored = storing => stored?,
+        };
+        self.stored(entry, stored).await?;
+        Ok(true)
     }
 
     /// Notes where the files of a session are in the object store. What was there before and is not
@@ -80,6 +107,7 @@ impl DiskArchive {
             entry.state.lock().row.manifest = before;
             return Err(error);
         }
+        entry.uploaded.clear();
         self.cluster.announce_stored(entry, &manifest);
         self.workspaces.remove_replaced(&replaced).await;
         if let Some(before) = before.filter(|before| disk_of(before) != disk_of(&manifest)) {
@@ -161,7 +189,9 @@ impl DiskArchive {
         // What is written while it is copied is in the next one.
         body.stored_ms.store(clock::wall_ms(), Ordering::Relaxed);
         let user = body.sandbox().ok();
-        let stored = self.workspaces.snapshot(disk, user, &chain, before.as_deref()).await?;
+        let before = before.as_deref();
+        let storing = self.workspaces.snapshot(disk, user, &chain, before, &entry.uploaded);
+        let stored = storing.await?;
         self.stored(entry, stored).await
     }
 

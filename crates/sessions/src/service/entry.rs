@@ -19,6 +19,7 @@ use super::books::{ResidentKey, ResidentLedger, UseCount};
 use super::environment::LaunchEnvironment;
 use super::logs::LatestLines;
 use super::open_turns::OpenTurns;
+use super::wanted::WantedSignal;
 use crate::agent::{AgentHandle, LaunchPlan, TurnId};
 use crate::error::SessionError;
 use crate::events::SessionLog;
@@ -26,7 +27,7 @@ use crate::interpreter::{InterpreterMetrics, SandboxContexts};
 use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::rows::SessionRow;
 use crate::terminals::SandboxTerminals;
-use crate::workspace::AttachedDisk;
+use crate::workspace::{AttachedDisk, UploadedPieces};
 
 /// Most parts into which a tenant's share of the processor is divided. With more sandboxes at work
 /// than that, each still gets one of them.
@@ -47,6 +48,10 @@ pub(crate) struct SessionEntry {
     /// an older copy must neither take the place of a newer one nor come after the end. Who holds
     /// the transition may wait for it, and never the other way round.
     pub(crate) storing: tokio::sync::Mutex<()>,
+    /// Pieces in the object store that no manifest has yet.
+    pub(crate) uploaded: UploadedPieces,
+    /// Raised by those who wait for the transition: an upload behind requests gives way to them.
+    pub(crate) wanted: WantedSignal,
     /// Guards what changes. Never held over an await.
     pub(crate) state: Mutex<EntryState>,
     /// Number of listeners of the session as a whole.
@@ -157,6 +162,8 @@ impl SessionEntry {
             transition: Arc::default(),
             comes_to_rest: AtomicBool::new(false),
             storing: tokio::sync::Mutex::default(),
+            uploaded: UploadedPieces::default(),
+            wanted: WantedSignal::default(),
             state: Mutex::new(EntryState {
                 row,
                 body: None,

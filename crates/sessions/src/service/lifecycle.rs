@@ -176,12 +176,33 @@ impl SessionLifecycle {
     ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), SessionError> {
         loop {
             let entry = self.acquire_for(tenant, id, purpose).await?;
-            let transition = Arc::clone(&entry.transition).lock_owned().await;
-            // Whoever had it before may have let the session go.
-            if !entry.is_left() {
+            let wanted = entry.wanted.raise();
+            let transition = Self::hold_here(&entry).await;
+            drop(wanted);
+            if let Some(transition) = transition {
                 return Ok((entry, transition));
             }
         }
+    }
+
+    /// The same behind everybody who wants the session.
+    async fn hold_behind(
+        self: &Arc<Self>,
+        tenant: &str,
+        id: &str,
+    ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), SessionError> {
+        loop {
+            let entry = self.acquire(tenant, id).await?;
+            if let Some(transition) = Self::hold_here(&entry).await {
+                return Ok((entry, transition));
+            }
+        }
+    }
+
+    /// The transition of a session; none when whoever had it before has let the session go.
+    async fn hold_here(entry: &SessionEntry) -> Option<OwnedMutexGuard<()>> {
+        let transition = Arc::clone(&entry.transition).lock_owned().await;
+        (!entry.is_left()).then_some(transition)
     }
 
     /// A session takes no messages any more. What waits for its turn is told so; the turn that runs
@@ -267,15 +288,23 @@ impl SessionLifecycle {
 
     /// Brings the files of a session that rests to the object store.
     async fn store_rested(&self, entry: &Arc<SessionEntry>) {
-        let _transition = entry.transition.lock().await;
-        // One that was left is another server's by now, with its files.
-        let is_ended = entry.session_state() == SessionState::Ended;
-        if is_ended || entry.body().is_some() || entry.is_left() {
-            return;
-        }
-        if let Err(error) = self.disk_archive.store_files(entry).await {
-            tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
-                "the files of a session are on this server alone");
+        loop {
+            let _transition = entry.transition.lock().await;
+            // One that was left is another server's by now, with its files.
+            let is_ended = entry.session_state() == SessionState::Ended;
+            if is_ended || entry.body().is_some() || entry.is_left() {
+                return;
+            }
+            match self.disk_archive.store_files_unless_wanted(entry).await {
+                Ok(true) => return,
+                // Behind whoever wanted it, in case that one found no room for its sandbox.
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
+                        "the files of a session are on this server alone");
+                    return;
+                }
+            }
         }
     }
 
@@ -338,21 +367,25 @@ impl SessionLifecycle {
 
     /// Moves the disk of a cold session from this server to the object store.
     pub(super) async fn archive(self: &Arc<Self>, id: &str) {
-        if let Err(error) = self.try_archive(id).await {
+        let moved = self.try_archive(id).await;
+        if let Err(error) = &moved {
             tracing::warn!(
                 session = id,
-                error = &error as &dyn std::error::Error,
+                error = error as &dyn std::error::Error,
                 "a cold session could not be moved to the object store"
             );
+        }
+        if !matches!(moved, Ok(true)) {
             // It is kept, and tried again.
             let tenant = self.directory.known(id).map(|entry| Arc::clone(&entry.tenant));
             self.books.keep_cold(&id.into(), &tenant.unwrap_or_default(), clock::now());
         }
     }
 
-    async fn try_archive(self: &Arc<Self>, id: &str) -> Result<(), SessionError> {
-        let Some(row) = self.store.session_of_anybody(id).await? else { return Ok(()) };
-        let (entry, _transition) = match self.hold(&row.tenant, id).await {
+    /// Returns false when the session is wanted here.
+    async fn try_archive(self: &Arc<Self>, id: &str) -> Result<bool, SessionError> {
+        let Some(row) = self.store.session_of_anybody(id).await? else { return Ok(true) };
+        let (entry, _transition) = match self.hold_behind(&row.tenant, id).await {
             // Another server has it, or nobody will want it again.
             Err(
                 SessionError::Conflict(_)
@@ -366,14 +399,16 @@ impl SessionLifecycle {
                 {
                     self.workspaces.remove_local(disk).await;
                 }
-                return Ok(());
+                return Ok(true);
             }
             other => other?,
         };
         if entry.body().is_some() || self.books.state(&entry.key).is_some() {
-            return Ok(());
+            return Ok(true);
         }
-        self.disk_archive.store_files(&entry).await?;
+        if !self.disk_archive.store_files_unless_wanted(&entry).await? {
+            return Ok(false);
+        }
         let disk = {
             let mut state = entry.state.lock();
             state.row.disk_server = None;
@@ -386,7 +421,7 @@ impl SessionLifecycle {
         }
         self.directory.let_go(&entry, None).await?;
         self.metrics.count(SandboxEvent::SweptCold);
-        Ok(())
+        Ok(true)
     }
 
     /// Ends a session for ever. The caller holds its transition.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use node::objects::ObjectStore;
+use parking_lot::Mutex;
 use sandbox::{ImageExtents, ImageWriter};
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,30 @@ pub(super) fn layer_manifest_key(id: &str) -> String {
 pub(super) const DISKS: &str = "disks";
 pub(super) const LAYERS: &str = "layers";
 
+/// Pieces that uploads of a session's disk have brought to the object store without coming to
+/// their end. The next upload uses them, or has them removed; when the server ends before, they
+/// stay until the disk is removed.
+#[derive(Debug, Default)]
+pub(crate) struct UploadedPieces(Mutex<HashSet<String>>);
+
+impl UploadedPieces {
+    fn add(&self, key: String) {
+        self.0.lock().insert(key);
+    }
+
+    /// Returns the names of those with this prefix.
+    fn names(&self, prefix: &str) -> HashSet<String> {
+        let begins = piece_key(prefix, "");
+        let keys = self.0.lock();
+        keys.iter().filter_map(|key| key.strip_prefix(&begins)).map(str::to_owned).collect()
+    }
+
+    /// Forgets all: a manifest that the session's row names has them, or they are to be removed.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
+
 /// An image of a disk in the object store.
 #[derive(Debug)]
 pub(crate) struct StoredDisk {
@@ -101,13 +126,15 @@ pub(super) fn piece_key(prefix: &str, name: &str) -> String {
 
 /// Brings a disk that nobody writes to to the object store, under a manifest that is called `name`.
 /// Pieces of `before`, the manifest that the session's row names, are there already when that is of
-/// the same disk.
+/// the same disk, and so are those `uploaded`, which this adds to. Dropping this gives it up: there
+/// is no manifest then.
 pub(super) async fn store_disk(
     objects: &ObjectStore,
     disk: &str,
     name: &str,
     path: &Path,
     before: Option<&str>,
+    uploaded: &UploadedPieces,
 ) -> Result<StoredDisk, SessionError> {
     let prefix = format!("{DISKS}/{disk}");
     let before = before.filter(|key| disk_of(key) == Some(disk));
@@ -115,10 +142,10 @@ pub(super) async fn store_disk(
         Some(key) => read_manifest(objects, key).await?,
         None => None,
     };
-    let known: HashSet<String> =
-        known.iter().flat_map(|it| it.names()).map(str::to_owned).collect();
-    let known = Arc::new(known);
-    let pieces = store_pieces(objects, &prefix, path, &known).await?;
+    let mut names = uploaded.names(&prefix);
+    names.extend(known.iter().flat_map(|it| it.names()).map(str::to_owned));
+    let known = Arc::new(names);
+    let pieces = store_pieces(objects, &prefix, path, &known, uploaded).await?;
     let manifest = disk_manifest_key(disk, name);
     put_manifest(objects, &manifest, &pieces).await?;
     let names = pieces.names();
@@ -135,7 +162,8 @@ pub(super) async fn store_layer(
     path: &Path,
 ) -> Result<(), SessionError> {
     let prefix = format!("{LAYERS}/{id}");
-    let manifest = store_pieces(objects, &prefix, path, &Arc::default()).await?;
+    let uploaded = UploadedPieces::default();
+    let manifest = store_pieces(objects, &prefix, path, &Arc::default(), &uploaded).await?;
     put_manifest(objects, &layer_manifest_key(id), &manifest).await
 }
 
@@ -161,12 +189,13 @@ pub(super) fn prefix_of(manifest: &str) -> &str {
     manifest.rsplit_once('/').map_or(manifest, |(prefix, _)| prefix)
 }
 
-/// Writes the pieces that are not `known` to be there.
+/// Writes the pieces that are not `known` to be there, and notes them in `uploaded`.
 async fn store_pieces(
     objects: &ObjectStore,
     prefix: &str,
     path: &Path,
     known: &Arc<HashSet<String>>,
+    uploaded: &UploadedPieces,
 ) -> Result<ImageManifest, SessionError> {
     let (image, with_data) = {
         let path = path.to_owned();
@@ -187,6 +216,7 @@ async fn store_pieces(
                 if let Some(content) = content {
                     let key = piece_key(prefix, &name);
                     objects.put(&key, content).await.map_err(unavailable)?;
+                    uploaded.add(key);
                 }
                 Ok::<_, SessionError>((index, Some(name)))
             }

@@ -9,8 +9,9 @@ use node::store::CommitDurability;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::image::{self, PieceSource};
+use super::image::{self, PieceSource, StoredDisk, UploadedPieces};
 use super::restores::{RestoreLimits, RestoreRank};
+use crate::error::SessionError;
 use crate::metrics::RestoreMetrics;
 
 mod parallel;
@@ -94,6 +95,17 @@ fn objects_in(directory: &Path) -> Vec<(String, u64)> {
     found
 }
 
+/// Stores a disk of which no upload was given up.
+async fn store_alone(
+    objects: &ObjectStore,
+    disk: &str,
+    name: &str,
+    path: &Path,
+    before: Option<&str>,
+) -> Result<StoredDisk, SessionError> {
+    image::store_disk(objects, disk, name, path, before, &UploadedPieces::default()).await
+}
+
 #[test]
 fn an_image_comes_back_the_same() {
     let place = Place::new("round");
@@ -108,13 +120,45 @@ fn an_image_comes_back_the_same() {
         image_of(&from, bytes, &parts);
         let objects = place.objects();
         runtime.block_on(async {
-            let stored = image::store_disk(&objects, &format!("d{count}"), "m", &from, None).await;
+            let stored = store_alone(&objects, &format!("d{count}"), "m", &from, None).await;
             restore(&objects, &stored.unwrap().manifest, &to).await.unwrap();
         });
         prop_assert!(std::fs::read(&from).unwrap() == std::fs::read(&to).unwrap());
         Ok(())
     });
     result.unwrap();
+}
+
+#[test]
+fn what_an_upload_that_was_given_up_has_brought_is_used_or_removed() {
+    let place = Place::new("given-up");
+    let (objects, runtime) = (place.objects(), runtime());
+    let path = place.0.join("image");
+    image_of(&path, 3 * MIB, &[(0, vec![5; 4096]), (MIB, vec![7; 4096]), (2 * MIB, vec![9; 9])]);
+    let pieces = || {
+        let all = objects_in(&place.0.join("objects"));
+        all.iter().filter(|(name, _)| name.len() >= 64).count()
+    };
+    let uploaded = UploadedPieces::default();
+    let store = |disk: &str, name: &str| {
+        let storing = image::store_disk(&objects, disk, name, &path, None, &uploaded);
+        runtime.block_on(storing).unwrap()
+    };
+    // As one whose row was never written.
+    store("d", "m1");
+    assert_eq!(pieces(), 3);
+    File::options().write(true).open(&path).unwrap().write_all_at(b"new", MIB).unwrap();
+    let second = store("d", "m2");
+    assert_eq!((pieces(), second.replaced.len()), (4, 1), "{second:?}");
+    runtime.block_on(image::remove_replaced(&objects, &second.replaced));
+    assert_eq!(pieces(), 3);
+    let back = place.0.join("back");
+    runtime.block_on(restore(&objects, &second.manifest, &back)).unwrap();
+    assert!(std::fs::read(&back).unwrap() == std::fs::read(&path).unwrap());
+    // They are of one disk, and are there no longer than until its row is written.
+    assert_eq!((store("other", "m3").replaced, pieces()), (Vec::new(), 6));
+    uploaded.clear();
+    assert!(store("d", "m4").replaced.is_empty());
 }
 
 #[test]
@@ -125,7 +169,7 @@ fn a_second_snapshot_stores_what_has_changed() {
     let noise: Vec<u8> = (0..8 * MIB).map(|i| u8::try_from(i * i % 251).unwrap()).collect();
     image_of(&path, 8 * MIB, &[(0, noise)]);
     let store = |name: &str, before: Option<&str>| {
-        runtime.block_on(image::store_disk(&objects, "d", name, &path, before)).unwrap()
+        runtime.block_on(store_alone(&objects, "d", name, &path, before)).unwrap()
     };
     let first = store("m1", None).manifest;
     let before = objects_in(&place.0.join("objects"));
@@ -155,7 +199,7 @@ fn a_server_that_lost_its_session_changes_nothing_that_the_next_one_reads() {
     image_of(&path, 3 * MIB, &[(0, vec![5; 4096]), (MIB, vec![7; 4096])]);
     let content = std::fs::read(&path).unwrap();
     let store = |name: &str, before: Option<&str>| {
-        runtime.block_on(image::store_disk(&objects, "d", name, &path, before)).unwrap()
+        runtime.block_on(store_alone(&objects, "d", name, &path, before)).unwrap()
     };
     let manifest = store("m1", None).manifest;
     let image = File::options().write(true).open(&path).unwrap();

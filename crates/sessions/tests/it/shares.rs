@@ -1,15 +1,18 @@
 //! Places when there are few: bursts, and tenants beside each other.
 
+use std::future::pending;
 use std::time::Duration;
 
-use api::{CreateSession, SessionState};
+use api::{CreateSession, SandboxState, SessionState};
 use bytes::Bytes;
 use node::auth::{NewToken, TokenPrincipal, TokenRegistry, TokenScopes};
 use node::objects::{BucketStyle, ObjectStore, S3Location, SigningCredentials};
 use sandbox::Engine;
 use sessions::service::{CreateExtras, ListQuery, SandboxGuard};
 use sessions::{SessionError, SessionsConfig};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time;
 
@@ -19,6 +22,7 @@ tests![
     a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place,
     a_burst_of_idle_sessions_is_answered_at_once,
     a_create_at_capacity_does_not_wait_for_the_object_store,
+    a_session_is_worked_with_while_its_disk_is_on_its_way,
     a_tenant_has_its_share_of_sandboxes_and_no_more,
     half_is_kept_for_others_where_there_are_others,
     a_tenant_is_told_of_its_own_sandboxes_only,
@@ -106,8 +110,20 @@ async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
     server.stop().await;
 }
 
-/// An object store that takes connections and answers nothing; it closes them when the task ends.
-async fn silent_object_store() -> (ObjectStore, tokio::task::JoinHandle<()>) {
+/// An object store that takes requests and answers none; it closes them when this is dropped.
+struct SilentStore {
+    /// First lines of the requests.
+    asked: watch::Receiver<Vec<String>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for SilentStore {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn silent_object_store() -> (ObjectStore, SilentStore) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let location = S3Location {
         bucket: "bucket".to_owned(),
@@ -122,13 +138,21 @@ async fn silent_object_store() -> (ObjectStore, tokio::task::JoinHandle<()>) {
         secret_access_key: "key".to_owned(),
         session_token: None,
     };
-    let silent = tokio::spawn(async move {
-        let mut connections = Vec::new();
+    let (asked, requests) = watch::channel(Vec::new());
+    let task = tokio::spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((connection, _)) = listener.accept().await {
-            connections.push(connection);
+            let asked = asked.clone();
+            connections.spawn(async move {
+                let mut connection = BufReader::new(connection);
+                let mut line = String::new();
+                drop(connection.read_line(&mut line).await);
+                asked.send_modify(|all| all.push(line));
+                pending::<()>().await;
+            });
         }
     });
-    (ObjectStore::in_s3(location, credentials), silent)
+    (ObjectStore::in_s3(location, credentials), SilentStore { asked: requests, task })
 }
 
 async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine) {
@@ -150,7 +174,43 @@ async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine)
     let resumed = time::timeout(SOON, server.resume(TENANT, &made[2])).await;
     resumed.expect("a disk that waits to be moved is at hand").unwrap();
     assert_eq!(server.out(&made[4], "cat kept.txt").await, "kept\n");
-    silent.abort();
+    drop(silent);
+    server.stop().await;
+}
+
+async fn a_session_is_worked_with_while_its_disk_is_on_its_way(engine: Engine) {
+    let config = SessionsConfig { resident_max: 2, capacity: 2, ..config() };
+    let mut home = Home::new(engine, config);
+    let (objects, mut silent) = silent_object_store().await;
+    home.objects = Some(objects);
+    let server = home.start().await;
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        let id = server.plain().await;
+        server.out(&id, "echo kept > kept.txt").await;
+        made.push(id);
+    }
+    // One had to give way, and its disk as well.
+    let is_piece = |line: &String| line.starts_with("PUT ") && line.contains("/pieces/");
+    let on_its_way = silent.asked.wait_for(|asked| asked.iter().any(is_piece));
+    drop(time::timeout(SOON, on_its_way).await.expect("the disk is on its way").unwrap());
+    let mut cold = Vec::new();
+    for id in made {
+        if server.get(TENANT, &id).await.unwrap().sandbox == SandboxState::Cold {
+            cold.push(id);
+        }
+    }
+    let [id] = cold.as_slice() else { panic!("{cold:?}") };
+    server.resume(TENANT, id).await.unwrap();
+    // Nobody has waited until the store was given up and asked again.
+    let mut asked = silent.asked.borrow().clone();
+    let count = asked.len();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), count, "{asked:?}");
+    assert_eq!(server.out(id, "cat kept.txt").await, "kept\n");
+    assert_eq!(server.counts().resumed_local, 1);
+    drop(silent);
     server.stop().await;
 }
 

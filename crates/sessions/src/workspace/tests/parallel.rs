@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use sandbox::DiskSize;
 use tokio::sync::watch;
 
-use super::{MIB, Place, image_of, restore_within};
+use super::{MIB, Place, image_of, restore_within, store_alone};
 use crate::metrics::RestoreMetrics;
+use crate::workspace::WorkspaceStore;
 use crate::workspace::restores::{RestoreLimits, RestoreRank};
-use crate::workspace::{WorkspaceStore, image};
 
 /// Time after which a test gives up waiting for what never comes.
 const GIVE_UP: Duration = Duration::from_secs(60);
@@ -115,7 +115,7 @@ async fn pieces_of_an_image_come_side_by_side() {
     let path = place.0.join("image");
     let parts: Vec<_> = (0..20).map(|i: u8| (u64::from(i) * MIB, vec![i + 1; 4096])).collect();
     image_of(&path, 20 * MIB, &parts);
-    let stored = image::store_disk(&objects, "d", "m", &path, None).await.unwrap();
+    let stored = store_alone(&objects, "d", "m", &path, None).await.unwrap();
     let back = place.0.join("back");
     let limits = RestoreLimits::new();
     let restored = restore_within(&limits, &objects, RestoreRank::Disk(1), &stored.manifest, &back);
@@ -134,7 +134,7 @@ async fn images_come_side_by_side_and_those_that_were_used_last_first() {
         let path = place.0.join(format!("image{number}"));
         image_of(&path, MIB, &[(0, vec![7; 4096])]);
         let disk = format!("d{number}");
-        let stored = image::store_disk(&objects, &disk, "m", &path, None).await.unwrap();
+        let stored = store_alone(&objects, &disk, "m", &path, None).await.unwrap();
         manifests.push(stored.manifest);
     }
     let mut taken = Vec::new();

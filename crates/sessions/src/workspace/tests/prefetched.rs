@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use node::objects::ObjectStore;
 
-use super::{MIB, Place, image_of};
+use super::{MIB, Place, image_of, store_alone};
 use crate::error::SessionError;
 use crate::metrics::RestoreMetrics;
 use crate::workspace::image::{self, PieceSource, StoredDisk};
@@ -42,7 +42,7 @@ impl PrefetchFixture {
         let parts: Vec<_> = (0..).zip(pieces).map(|(i, byte)| (i * MIB, vec![*byte; 9])).collect();
         let path = self.path(name);
         image_of(&path, 4 * MIB, &parts);
-        image::store_disk(&self.objects, DISK, name, &path, before).await.unwrap()
+        store_alone(&self.objects, DISK, name, &path, before).await.unwrap()
     }
 
     async fn fetch(&self, manifest: &str, directory: &str) -> Result<(), SessionError> {

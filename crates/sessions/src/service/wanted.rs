@@ -1,0 +1,51 @@
+//! Signal that somebody waits for a session whose files are on their way to the object store.
+
+use tokio::sync::watch;
+
+/// Number of those who wait.
+#[derive(Debug, Default)]
+pub(crate) struct WantedSignal(watch::Sender<usize>);
+
+/// Somebody who waits. Dropping it takes the signal back.
+#[derive(Debug)]
+pub(super) struct RaisedSignal<'a>(&'a WantedSignal);
+
+impl WantedSignal {
+    /// Says that somebody waits.
+    pub(super) fn raise(&self) -> RaisedSignal<'_> {
+        self.0.send_modify(|count| *count += 1);
+        RaisedSignal(self)
+    }
+
+    /// Returns when somebody waits.
+    pub(super) async fn raised(&self) {
+        // The sender is here, so that this is no error.
+        drop(self.0.subscribe().wait_for(|count| *count > 0).await);
+    }
+}
+
+impl Drop for RaisedSignal<'_> {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! One waits, several, and nobody any more.
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_signal_stands_for_as_long_as_somebody_waits() {
+        let wanted = WantedSignal::default();
+        assert!(wanted.raised().now_or_never().is_none());
+        let (first, second) = (wanted.raise(), wanted.raise());
+        drop(first);
+        assert!(wanted.raised().now_or_never().is_some());
+        drop(second);
+        assert!(wanted.raised().now_or_never().is_none());
+    }
+}
