@@ -407,6 +407,7 @@ fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<Str
 /// as one process of the host that is always busy. The kernel's default is one such process in
 /// total.
 const SHARES_PER_CORE: u64 = 1024;
+
 /// Removes parent groups of servers that are no longer alive.
 fn sweep(base: &Path) {
     let (Ok(entries), Ok(own)) = (fs::read_dir(base), ParentOwner::this_process()) else { return };

@@ -246,10 +246,8 @@ impl GuestSetup<'_> {
         keep.extend(zygote.map(|zygote| zygote.as_raw_fd()));
         keep.extend(self.disk_users.map(|users| users.as_raw_fd()));
         keep.extend(self.parents.iter().map(|(_, fd)| fd.as_raw_fd()));
-        keep.extend(self.standing.iter().flat_map(OpenGroup::descriptors));
         keep.extend(self.groups.descriptors());
         keep.sort_unstable();
-        keep.dedup();
         let mut next = 3;
         for fd in keep {
             let fd = fd.cast_unsigned();
@@ -595,7 +593,7 @@ impl GuestSetup<'_> {
         let ended = now()?;
         let wall = ended.saturating_sub(began);
         let main_cpu = if self.groups.counts_cpu() { None } else { Some(self.cpu(child.pid)?) };
-        sys::kill_all_others().step("end what the program left")?;
+        sys::session::signal_all_others(libc::SIGKILL).step("end what the program left")?;
         while let Some((pid, how)) = wait_any()? {
             if pid == child.pid {
                 watch.ended = Some(how);

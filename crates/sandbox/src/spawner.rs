@@ -523,21 +523,19 @@ impl SpawnerLoop {
         let Some(slot) = self.slots.get_mut(index) else { return };
         let SlotState::Clearing { sandbox, mut command, until } = slot.state else { return };
         let standing = cgroup::standing_name(self.setup.index, u32::try_from(index).unwrap_or(0));
-        let kept = slot.groups.as_mut().map(|groups| groups.renew(&self.parents, &standing));
-        let busy = loop {
-            if kept == Some(GroupRemoval::Busy) {
-                break true;
-            }
-            let name = cgroup::group_name(self.setup.index, sandbox, command);
-            match CommandGroups::remove(&self.parents, self.setup.unified_limits, &name) {
-                // Those of the next command; what is gone is not looked for again.
-                GroupRemoval::Done => command += 1,
-                GroupRemoval::Busy => break true,
-                // The groups of the first can be those of the slot.
-                GroupRemoval::Absent if command == 0 => command += 1,
-                GroupRemoval::Absent => break false,
-            }
-        };
+        let renewed = slot.groups.as_mut().map(|groups| groups.renew(&self.parents, &standing));
+        let busy = renewed.unwrap_or(false)
+            || loop {
+                let name = cgroup::group_name(self.setup.index, sandbox, command);
+                match CommandGroups::remove(&self.parents, self.setup.unified_limits, &name) {
+                    // Those of the next command; what is gone is not looked for again.
+                    GroupRemoval::Done => command += 1,
+                    GroupRemoval::Busy => break true,
+                    // The first one's can be those of the slot.
+                    GroupRemoval::Absent if command == 0 => command += 1,
+                    GroupRemoval::Absent => break false,
+                }
+            };
         slot.state = match busy {
             false => SlotState::Free,
             true if now() >= until => SlotState::Retired,

@@ -279,9 +279,13 @@ pub(super) fn write(dir: BorrowedFd<'_>, name: &CStr, value: &str) -> io::Result
 }
 
 pub(super) fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<String> {
-    let fd = sys::openat(dir, name, libc::O_RDONLY, 0)?;
+    read_all(sys::openat(dir, name, libc::O_RDONLY, 0)?.as_fd())
+}
+
+/// The whole text of a file of a group, from its start.
+pub(super) fn read_all(file: BorrowedFd<'_>) -> io::Result<String> {
     let mut buf = [0u8; 1024];
-    let n = sys::read(fd.as_fd(), &mut buf)?;
+    let n = sys::pread(file, &mut buf, 0)?;
     Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
 }
 

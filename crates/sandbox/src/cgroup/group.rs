@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use super::command::{GroupRemoval, field, number, remove};
+use super::command::{GroupRemoval, field, number, read, read_all, remove, write};
 use super::{HierarchyRole, optional};
 use crate::sys;
 
@@ -60,27 +60,17 @@ impl OpenGroup {
 
     /// Reads a file of the group.
     pub(super) fn read(&self, name: &CStr) -> io::Result<String> {
-        let opened;
-        let file = match self.kept(name) {
-            Some(file) => file,
-            None => {
-                opened = sys::openat(self.dir(), name, libc::O_RDONLY, 0)?;
-                &opened
-            }
-        };
-        let mut buf = [0u8; 1024];
-        let n = sys::pread(file.as_fd(), &mut buf, 0)?;
-        Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
+        match self.kept(name) {
+            Some(file) => read_all(file.as_fd()),
+            None => read(self.dir(), name),
+        }
     }
 
     /// Writes to a file of the group.
     pub(super) fn write(&self, name: &CStr, value: &str) -> io::Result<()> {
         match self.kept(name) {
             Some(file) => sys::write_all(file.as_fd(), value.as_bytes()),
-            None => {
-                let file = sys::openat(self.dir(), name, libc::O_WRONLY, 0)?;
-                sys::write_all(file.as_fd(), value.as_bytes())
-            }
+            None => write(self.dir(), name, value),
         }
     }
 
@@ -224,36 +214,21 @@ impl SlotGroups {
         self.groups.get(..self.standing).unwrap_or(&[])
     }
 
-    /// Keeps the limiting groups that are as new after a command, and removes the others. To be
-    /// asked again while a process is still dying in one.
-    pub(crate) fn renew(
-        &mut self,
-        parents: &[(HierarchyRole, OwnedFd)],
-        name: &CStr,
-    ) -> GroupRemoval {
-        let mut removal = GroupRemoval::Absent;
-        let standing = self.standing;
-        let mut index = 0;
-        self.groups.retain(|group| {
-            index += 1;
-            if index <= standing || matches!(group.is_as_new(), Ok(true)) {
-                return true;
-            }
-            let parent = parents.iter().find(|(role, _)| *role == group.role);
-            match parent.map(|(_, parent)| sys::rmdirat(parent.as_fd(), name)) {
-                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
-                    removal = GroupRemoval::Busy;
-                    true
+    /// Keeps the limiting groups that are as new after a command, and removes the others. Returns
+    /// whether a process is still dying in one: then it is to be asked again.
+    pub(crate) fn renew(&mut self, parents: &[(HierarchyRole, OwnedFd)], name: &CStr) -> bool {
+        let mut is_busy = false;
+        for group in self.groups.split_off(self.standing) {
+            if !matches!(group.is_as_new(), Ok(true)) {
+                let parent = parents.iter().filter(|(role, _)| *role == group.role);
+                if remove(parent, name) != GroupRemoval::Busy {
+                    continue;
                 }
-                _ => {
-                    if removal == GroupRemoval::Absent {
-                        removal = GroupRemoval::Done;
-                    }
-                    false
-                }
+                is_busy = true;
             }
-        });
-        removal
+            self.groups.push(group);
+        }
+        is_busy
     }
 
     /// Removes the groups of a slot whose last sandbox has ended.

@@ -286,7 +286,6 @@ fn wait_until_closed(fds: &[BorrowedFd<'_>], timeout: Duration) -> bool {
 /// # Safety
 /// `args` are valid, with a stack that ends aligned to 16; `entry` is an `extern "C"` function of
 /// one pointer that does not return.
-#[cfg(target_arch = "x86_64")]
 unsafe fn clone3_onto(
     args: &mut libc::clone_args,
     entry: *const c_void,
@@ -294,6 +293,7 @@ unsafe fn clone3_onto(
 ) -> c_long {
     let outcome: c_long;
     // SAFETY: by the function's own conditions. Only the child goes on with the call, on its stack.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -313,23 +313,8 @@ unsafe fn clone3_onto(
             lateout("r11") _,
         );
     }
-    outcome
-}
-
-/// `clone3` whose child calls `entry` with `argument` on the stack of `args`, and never returns.
-/// The answer is the kernel's: a pid, or a negated errno.
-///
-/// # Safety
-/// `args` are valid, with a stack that ends aligned to 16; `entry` is an `extern "C"` function of
-/// one pointer that does not return.
-#[cfg(target_arch = "aarch64")]
-unsafe fn clone3_onto(
-    args: &mut libc::clone_args,
-    entry: *const c_void,
-    argument: *mut c_void,
-) -> c_long {
-    let outcome: c_long;
-    // SAFETY: by the function's own conditions. Only the child goes on with the call, on its stack.
+    // SAFETY: likewise.
+    #[cfg(target_arch = "aarch64")]
     unsafe {
         std::arch::asm!(
             "svc #0",

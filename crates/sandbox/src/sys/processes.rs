@@ -182,21 +182,6 @@ fn reap(pid: libc::pid_t, flags: c_int) -> io::Result<Option<(libc::pid_t, Child
     Ok(Some((pid, ended)))
 }
 
-/// `kill(-1, SIGKILL)`: everything in this pid namespace except the caller, which is its pid 1.
-/// That nothing is left to kill is as good.
-pub(crate) fn kill_all_others() -> io::Result<()> {
-    // Outside a pid namespace of our own this would be a disaster.
-    // SAFETY: touches no memory.
-    if unsafe { libc::getpid() } != 1 {
-        return Err(io::Error::from_raw_os_error(libc::EPERM));
-    }
-    // SAFETY: touches no memory.
-    match check_int(unsafe { libc::kill(-1, libc::SIGKILL) }) {
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-        killed => killed.map(drop),
-    }
-}
-
 /// `kill(2)` of a process group of this pid namespace. `ESRCH` when it has no process.
 pub(crate) fn signal_group(leader: libc::pid_t, signal: c_int) -> io::Result<()> {
     // 0 and 1 would be the caller's own group and everybody.

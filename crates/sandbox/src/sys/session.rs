@@ -57,7 +57,8 @@ pub(crate) fn signal_one(pid: libc::pid_t, signal: c_int) -> io::Result<()> {
     check_int(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// `kill(-1, signal)`: everything in this pid namespace except the caller, which is its pid 1.
+/// `kill(-1, signal)`: everything in this pid namespace except the caller, which is its pid 1. That
+/// nothing is left is as good.
 pub(crate) fn signal_all_others(signal: c_int) -> io::Result<()> {
     // Outside a pid namespace of our own this would be a disaster.
     // SAFETY: touches no memory.
@@ -66,7 +67,6 @@ pub(crate) fn signal_all_others(signal: c_int) -> io::Result<()> {
     }
     // SAFETY: touches no memory.
     match check_int(unsafe { libc::kill(-1, signal) }) {
-        // Nobody is left, which is as good.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         sent => sent.map(drop),
     }

@@ -763,12 +763,7 @@ async fn tools_work(engine: Engine) {
         (&["/usr/bin/python3", "-c", inotify], "b'new'\n"),
         (&["/usr/bin/python3", "-c", pool], "[1, 2]\n"),
         (&shell("flock lock echo locked"), "locked\n"),
-        (
-            &shell(
-                "ps -e -o comm= > list; sort -u list | tr '\\n' ' '; pgrep -x bash > n; wc -l < n",
-            ),
-            PS,
-        ),
+        (&shell("ps -e -o comm= > l; sort -u l | tr '\\n' ' '; pgrep -x bash > n; wc -l < n"), PS),
         (&shell("cat /proc/self/cgroup | grep -v ':/$'"), ""),
         (&shell("cat /proc/self/mountinfo | grep -c -e /root -e cove-session -e /tmp/cove"), "0\n"),
     ] {
