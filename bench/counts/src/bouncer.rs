@@ -47,7 +47,7 @@ impl Relay {
         Relay { links, client, server, probe, to_client: Vec::new(), to_server: Vec::new() }
     }
 
-    /// One transaction: the connection is attached for `asked` and free after `answered`.
+    /// Relays a transaction: the connection is attached for `asked` and free after `answered`.
     fn transaction(&mut self, asked: &[u8], answered: &[u8]) {
         let (mut consumed, mut is_attached) = (0, false);
         self.to_client.clear();
@@ -199,7 +199,7 @@ pub fn postgres_rows(operations: u64) {
     }
 }
 
-/// What a statement does to its session.
+/// Analysis of what a statement does to its session.
 pub fn postgres_sql(operations: u64) {
     for _ in 0..operations {
         assert_eq!(wire::pg::sql::analyse(black_box(SQL)).statements, 1);
@@ -212,7 +212,7 @@ const COLUMN: &[u8] =
 /// A result as those get it who have not agreed on `DEPRECATE_EOF`, behind its column.
 const CLASSIC_ROWS: &[u8] =
     b"\x05\0\0\x03\xfe\0\0\x02\0\x02\0\0\x04\x011\x05\0\0\x05\xfe\0\0\x02\0";
-/// The same as servers send it to Cove.
+/// Result as servers send it to Cove.
 const MODERN_ROWS: &[u8] = b"\x02\0\0\x03\x011\x07\0\0\x04\xfe\0\0\x02\0\0\0";
 
 fn mysql_relay(operations: u64, of_client: CapabilityFlags, heard: &[u8]) {
@@ -229,12 +229,12 @@ pub fn mysql_select(operations: u64) {
     mysql_relay(operations, MODERN, MODERN_ROWS);
 }
 
-/// The same for a client that has not agreed on `DEPRECATE_EOF`.
+/// A text query of a client that has not agreed on `DEPRECATE_EOF`.
 pub fn mysql_translated(operations: u64) {
     mysql_relay(operations, CLASSIC, CLASSIC_ROWS);
 }
 
-/// What a statement does to its session.
+/// Analysis of what a statement does to its session.
 pub fn mysql_sql(operations: u64) {
     for _ in 0..operations {
         let (effects, _) =

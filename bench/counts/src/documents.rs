@@ -61,7 +61,7 @@ pub fn create(operations: u64) {
     }
 }
 
-/// What a commit costs between the request's body and the bytes of the next document.
+/// Commit, from the request's body to the bytes of the next document.
 fn commit(base: &TableDoc, body: &Bytes) -> usize {
     let next = || {
         let request = update::parse_commit(&RawJson::parse(body.clone())?)?;

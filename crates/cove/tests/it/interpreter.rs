@@ -237,8 +237,8 @@ fn a_cell_is_interrupted_by_a_request_and_by_a_client_that_leaves() {
     assert_eq!(cells.value("python", "kept"), "1");
 }
 
-/// What a cell does before the next one, in the driver itself, when that has been sent and cannot
-/// be interrupted yet: it says so, and waits until it may go on.
+/// Cells that hold the next one up, in the driver itself, when it has been sent and cannot be
+/// interrupted yet: they say so, and wait until they may go on.
 const HELD_UP: [(&str, &str, &str); 3] = [
     (
         "python",

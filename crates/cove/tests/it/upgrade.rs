@@ -21,7 +21,7 @@ use crate::support::{COVE, SOON, beside_others, shell};
 /// version there. `stop30` is the commit 0fe5a6a8, before there was a release.
 const FIXTURES: &[(&str, &[(&str, i64)])] = &[("upgrade-stop30", &[("idempotency", 0)])];
 
-/// As the server of the fixture was configured, but that results are kept however old the fixture
+/// Configuration of the fixture's server, but that results are kept however old the fixture
 /// is; health checks would log what is not there.
 const CONFIG: &str = "\
 sandbox.warm_runtimes = false
