@@ -30,6 +30,14 @@
     if (n === 0) process.reallyExit(125);
     return n;
   };
+  // What a program's first line of output loads and compiles, while nobody waits. The streams
+  // themselves are made by the program that uses them: making one changes its descriptor.
+  require('net');
+  require('tty');
+  const { Console } = require('console');
+  const { Writable } = require('stream');
+  const sink = new Writable({ write: (_chunk, _encoding, written) => written() });
+  new Console(sink).log('%s', '', { a: [1] });
   fs.writeSync(3, Buffer.from([0]));
   receive();
   const message = Buffer.allocUnsafeSlow(chunk.readUInt32LE(0));

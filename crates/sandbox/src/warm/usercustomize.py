@@ -18,6 +18,7 @@ def _hook():
     before = set(sys.modules), set(sys.path_importer_cache)
     import _socket
     import ctypes
+    import gc
 
     here = os.path.dirname(__file__)
     requests = _socket.socket(fileno=3)
@@ -95,6 +96,12 @@ def _hook():
     for name in set(sys.path_importer_cache) - before[1] | {here}:
         sys.path_importer_cache.pop(name, None)
 
+    # What every program starts with is no garbage, and walking it when a program ends would write to
+    # each page of it. The program's own globals stay where its collector looks.
+    gc.freeze()
+    names = ctypes.py_object(sys.modules["__main__"].__dict__)
+    ctypes.pythonapi.PyObject_GC_UnTrack(names)
+    ctypes.pythonapi.PyObject_GC_Track(names)
     copied = touched()
     os.close(5)
     populate = libc.madvise

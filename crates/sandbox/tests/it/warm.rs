@@ -243,8 +243,12 @@ const CASES: &[Case] = &[
     ),
     case("import site; print({k: v for k, v in vars(site).items() if k.isupper()})"),
     case(
-        "import gc; print(gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), gc.garbage, gc.callbacks)",
+        "import gc; print(gc.isenabled(), gc.get_threshold(), gc.garbage, gc.callbacks)",
     ),
+    case(
+        "import gc\nclass A: pass\nx = A(); print(any(r is globals() for r in gc.get_referrers(x)), sum(isinstance(o, A) for o in gc.get_objects()))",
+    ),
+    case("import gc; gc.collect(); a = []; a.append(a); del a; print(gc.collect())"),
     case(
         "import sys, inspect, traceback; print(len(inspect.stack()), sys._getframe().f_back, sys.exc_info()); traceback.print_stack()",
     ),
@@ -273,6 +277,18 @@ const CASES: &[Case] = &[
     case("import ctypes; ctypes.string_at(0)"),
     case("import atexit; atexit.register(print, 'bye'); print('hi')"),
     case("class A:\n    def __del__(self): print('gone')\na = A(); print('end')"),
+    case(
+        "class A:\n    def __init__(self): self.me = self\n    def __del__(self): print('gone')\na = A(); b = A(); del b; print('end')",
+    ),
+    case(
+        "import builtins, os, sys\nclass A:\n    def __del__(self): print('gone', os is None, sys is None)\nos.a = A(); sys.b = A(); builtins.c = A(); print('end')",
+    ),
+    case(
+        "import weakref\nclass A: pass\na = A(); a.me = a; weakref.finalize(a, print, 'final'); print('end')",
+    ),
+    case(
+        "def f():\n    try: yield 1\n    finally: print('closed')\ng = f(); next(g); print('end')",
+    ),
     case(
         "import threading, time\nt = threading.Thread(target=lambda: (time.sleep(0.05), print('t', threading.main_thread().name)))\nt.start(); print('main', threading.active_count(), threading.current_thread().name)",
     ),
