@@ -47,6 +47,7 @@ CELLS = [
     Cell("c-repeated", 1, SERVERS, 400),
     Cell("c-repeated", 10, SERVERS, 1000),
     Cell("node", 1, (COVE, COVE_FRESH, GO_JUDGE, BARE), 100),
+    Cell("node-paced", 1, (COVE, GO_JUDGE, BARE), 100),
     Cell("java-repeated", 1, (COVE, COVE_FRESH, BARE), 20),
     Cell("stdin", 1, (COVE, GO_JUDGE, BARE), 400),
     Cell("stdin", 10, SERVERS, 400),
@@ -190,6 +191,7 @@ def batch(load, tools, rival, cell, seconds):
         # A source that is repeated was compiled once before; one that is new was never seen.
         "warmup_per_client": 0 if seed else WARMUP_PER_CLIENT,
         "warmup_once": int("repeated" in workload),
+        "pause_ms": report.PAUSES_MS.get(cell.workload, 0),
         "nonce": f"b{os.urandom(6).hex()}",
         "programs": str(rivals.PROGRAMS),
         "limits": {**LIMITS, **LIMITS_OF.get(workload, {})},

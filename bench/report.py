@@ -26,6 +26,7 @@ TITLES = {
     "c": "W3: C program, compiled (gcc -O1) and run",
     "c-repeated": "C program that was compiled before, run with another argument",
     "node": "W6: Node hello",
+    "node-paced": "W6 with a pause of 100 ms before each job",
     "java-repeated": "W7: Java program that was compiled before, run with another argument",
     "stdin": "W9: 1 MiB from standard input to standard output (cat)",
     "output": "W10: 64 KiB of output",
@@ -34,7 +35,9 @@ TITLES = {
 # A number of jobs and not a length of time, as the seed's benchmark has it.
 SEED = {name for name in TITLES if name.endswith(("-50", "-100"))}
 # What the load generator calls it, where that is something else.
-LOAD_NAMES = {"queue": "noop", "node": "javascript"}
+LOAD_NAMES = {"queue": "noop", "node": "javascript", "node-paced": "javascript"}
+# What a client waits between an answer and its next job, in milliseconds.
+PAUSES_MS = {"node-paced": 100}
 SEED_SAYS = {
     50: "seed 17.5 s on average (1.8 jobs/s by its own latencies; other hardware)",
     100: "seed 35.1 s on average (1.8 jobs/s by its own latencies; other hardware)",

@@ -14,6 +14,10 @@ import traceback
 
 from rivals import say
 
+# Rounds that a short part may have more than the one with fewest. More would say nothing new about
+# this machine at this time.
+AHEAD_MAX = 4
+
 
 class Plan:
     """Which part is next, and whether there is time for it."""
@@ -48,7 +52,7 @@ class Plan:
         """(number, part) one after the other; whoever takes them says how long each took."""
         for number in range(self.rounds_max):
             fitting = [name for name in self.order(number) if self.fits(name)]
-            if not fitting:
+            if not fitting or number >= min(map(len, self.took.values())) + AHEAD_MAX:
                 return
             for name in fitting:
                 # The others of this round took some of what was left.

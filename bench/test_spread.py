@@ -59,6 +59,11 @@ class Spread(unittest.TestCase):
         self.assertEqual({name for number, name in self.calls if number == 1}, set(NAMES))
         self.assertEqual([it["rows"] for it in found["pool"]], [[n] for n in range(len(found["pool"]))])
 
+    def test_a_short_part_is_not_repeated_without_end(self):
+        _, found, _ = self.go(minutes=300, lasts={"pool": 1, "executions": 100, "bouncer": 2})
+        self.assertEqual(len(found["executions"]), 1)
+        self.assertEqual(len(found["pool"]), 1 + spread.AHEAD_MAX)
+
     def test_rounds_begin_only_if_they_end_in_time_and_the_first_ones_always(self):
         plan, found, _ = self.go(minutes=45)
         self.assertLessEqual(plan.elapsed(), 45 * MINUTE)

@@ -371,6 +371,7 @@ def fairness_table(cells):
         ("A selects: p50", "select_us_p50"), ("p99", "select_us_p99"),
         ("A/s", "select_flood_per_second"), ("A sleeps: p50", "sleep_us_p50"),
         ("p99", "sleep_us_p99"), ("A/s", "sleep_flood_per_second"),
+        ("B directly: p99", "past_quiet_us_p99"), ("while A selects", "past_us_p99"),
     ]  # fmt: skip
     return by_rival(cells, ["connections"], columns)
 

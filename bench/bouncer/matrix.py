@@ -185,22 +185,29 @@ def fairness(server, endpoint, samples, options, scratch):
 def beside_a_flood(server, endpoint, way, seconds, scratch):
     flooding, steady = TENANTS
 
-    def by(tenant):
-        database = {COVE: tenant, PGBOUNCER: way}.get(endpoint.name, "bench")
+    def by(tenant, at=endpoint):
+        database = {COVE: tenant, PGBOUNCER: way}.get(at.name, "bench")
         return {"database": database, "user": tenant}
 
-    def b():
+    def b(at=endpoint):
         arguments = ["-S", "-M", "simple", "-R", str(STEADY_RATE), *threads(1)]
-        return Load(server, endpoint, seconds, arguments, sampled=1, **by(steady)).run()
+        return Load(server, at, seconds, arguments, sampled=1, **by(steady, at)).run()
+
+    def beside(work, measured):
+        arguments = [*work, *threads(FLOOD_CLIENTS)]
+        a = Load(server, endpoint, seconds, arguments, held=True, **by(flooding))
+        return a.run(lambda _: {"b": measured()})
 
     row = {"quiet_us": b()["latencies_us"]}
     for flood in ("select", "sleep"):
         work = ["-S"] if flood == "select" else ["-f", script(scratch, "sleep")]
-        arguments = [*work, *threads(FLOOD_CLIENTS)]
-        a = Load(server, endpoint, seconds, arguments, held=True, **by(flooding))
-        found = a.run(lambda _: {"b": b()})
+        found = beside(work, b)
         row[f"{flood}_us"] = found["b"]["latencies_us"]
         row[f"{flood}_flood_per_second"] = found["per_second"]
+    if endpoint.name == COVE:
+        # What the database and the processors give B whatever the pooler does.
+        row["past_quiet_us"] = b(server)["latencies_us"]
+        row["past_us"] = beside(["-S"], lambda: b(server))["b"]["latencies_us"]
     return row
 
 

@@ -108,6 +108,9 @@ fn client_loop(
         if !first && (n >= spec.jobs || start.elapsed().as_secs_f64() >= spec.seconds) {
             break;
         }
+        if !first {
+            std::thread::sleep(Duration::from_millis(spec.pause_ms));
+        }
         let job = job(format!("{}-{n}", spec.nonce));
         seen.take(&job, rival.run(&job));
     }

@@ -26,6 +26,9 @@ pub(crate) struct Spec {
     /// Jobs of the first client alone, before those.
     #[serde(default)]
     pub(crate) warmup_once: u64,
+    /// Milliseconds that a client waits between an answer and its next job.
+    #[serde(default)]
+    pub(crate) pause_ms: u64,
     /// Makes the jobs of this batch unlike those of any other.
     pub(crate) nonce: String,
     /// Where `noop`, `emit` and `spin` are; the same path inside every sandbox.
