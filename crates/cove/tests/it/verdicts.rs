@@ -3,14 +3,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use testkit::Client;
+use testkit::{Client, Scratch, Server, until};
 
 use crate::cases::{bytes, consistency};
-use crate::support::{beside_others, run, serve, shell};
+use crate::support::{COVE, beside_others, run, serve, shell};
+
+/// Longest wait until a part of Go's standard library is compiled.
+const PREPARED: Duration = Duration::from_secs(120);
 
 /// Runs a request that must be accepted, and checks what holds of every result.
 fn answer(client: &Client, request: &Value) -> Value {
@@ -54,6 +58,74 @@ fn a_go_package_that_is_no_program_does_not_compile() {
     let answer =
         run(&server.client(), &json!({"language": "go", "source": "package foo\nfunc main() {}"}));
     assert_eq!((&answer["verdict"], &answer["exit_code"]), (&json!("CE"), &json!(1)), "{answer}");
+}
+
+/// The built-in entry of Go, with a part of the standard library: all of it takes a minute.
+fn prepared_go() -> String {
+    let table = include_str!("../../../executions/src/languages.toml");
+    let start = table.find("[languages.go]").unwrap();
+    let entry = &table[start..table.find("[languages.java]").unwrap()];
+    let few = entry.replace(" std", " fmt os runtime runtime/debug strings");
+    assert_ne!(few, entry);
+    let (before, rest) = few.split_once("prepare = [").unwrap();
+    let (_, after) = rest.split_once("]\n").unwrap();
+    format!("{before}prepare = [\"{{go}}\", \"build\", \"fmt\"]\n{after}")
+}
+
+/// A program of one file is made by compiler and linker alone, and cannot tell; what is not as
+/// simple is made by `go build`, which also says what is wrong.
+#[test]
+fn a_go_program_of_one_file_is_compiled_as_by_go_build() {
+    let _guard = beside_others();
+    let scratch = Scratch::new();
+    let languages = scratch.file("languages.toml", prepared_go());
+    let config = format!("[executions]\nlanguages = {languages:?}\n");
+    let server = Server::start_with(COVE, &[], Some(&config));
+    let client = server.client();
+    until("Go to be prepared", PREPARED, || {
+        let list = client.get("/v1/languages").json();
+        let all = list["languages"].as_array().unwrap();
+        let go = all.iter().find(|it| it["name"] == "go").unwrap();
+        if go["preparing"] != true { Ok(()) } else { Err(go.to_string()) }
+    });
+    let source = "package main\n\nimport (\n\"fmt\"\n\"os\"\n\"runtime\"\n\"runtime/debug\"\n\"strings\"\n)\n\n\
+        func main() {\n\
+        program, err := os.ReadFile(\"/proc/self/exe\")\n\
+        fmt.Fprintln(os.Stderr, err, strings.Contains(string(program), strings.Join([]string{\"note\", \"go\", \"buildid\"}, \".\")))\n\
+        fmt.Println(debug.ReadBuildInfo())\n\
+        _, file, line, _ := runtime.Caller(0)\n\
+        fmt.Println(file, line, os.Args, runtime.Version(), debug.SetGCPercent(50))\n\
+        fmt.Println(os.Getenv(\"GODEBUG\"), debug.SetMaxStack(1))\n}\n";
+    let go = |source: &str| run(&client, &json!({"language": "go", "source": source}));
+    let direct = go(source);
+    assert_eq!((&direct["verdict"], &direct["stderr"]), (&json!("OK"), &json!("<nil> false\n")));
+    let built = go(&format!("{source}//go:whatever\n"));
+    assert_eq!((&built["verdict"], &built["stderr"]), (&json!("OK"), &json!("<nil> true\n")));
+    assert_eq!(direct["stdout"], built["stdout"]);
+    assert!(direct["stdout"].as_str().unwrap().contains("/workspace/main.go"), "{direct}");
+    // What compiler and linker alone would have made a program of, and what is said of a mistake.
+    for (source, said) in [
+        (
+            "package main\nimport \"internal/abi\"\nfunc main() { _ = abi.Escape(1) }",
+            "internal/abi",
+        ),
+        (
+            "//go:build ignore\n\npackage main\nfunc main() {}",
+            "build constraints exclude all Go files",
+        ),
+        ("package foo\nfunc main() {}", "-buildmode=exe requires exactly one main package"),
+        ("package main\nfunc main() { x := 1 }", "./main.go:2:15: declared and not used: x"),
+    ] {
+        let answer = go(source);
+        let stderr = answer["stderr"].as_str().unwrap();
+        assert_eq!((&answer["verdict"], stderr.contains(said)), (&json!("CE"), true), "{answer}");
+    }
+    let files = json!([
+        {"name": "main.go", "content": "package main\nfunc main() { greet() }"},
+        {"name": "more.go", "content": "package main\nfunc greet() { println(\"hello\") }"},
+    ]);
+    let two = run(&client, &json!({"language": "go", "files": files}));
+    assert_eq!((&two["verdict"], &two["stderr"]), (&json!("OK"), &json!("hello\n")), "{two}");
 }
 
 #[test]

@@ -24,8 +24,9 @@ const PREPARE_WAIT: Duration = Duration::from_secs(1800);
 const VERSION_CHARS_MAX: usize = 120;
 /// Says that a prepared directory can be used ...
 const READY: &str = ".ready";
-/// ... and that nothing is to be added any more.
-const COMPLETE: &str = ".complete";
+/// ... and that nothing is to be added any more. The number grows with what `prepare_rest` adds, so
+/// that directories of earlier versions get it too.
+const COMPLETE: &str = ".complete-2";
 
 /// Question for a tool's version, and its answer.
 #[derive(Debug)]
