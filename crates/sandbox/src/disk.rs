@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use crate::sys;
 use crate::sys::mounts::{self as kernel, LockMode};
 
+use image::CopyFate;
 use loops::ImageAccess;
 
 pub use image::{ImageExtents, ImageWriter, is_zero};
@@ -243,7 +244,7 @@ impl Disks {
         let from = self.template(size)?;
         let to = image::unnamed(path)?;
         if !image::share(&from, &to) {
-            image::copy(&from, &to).at("copy the template to", path)?;
+            image::copy(&from, &to, CopyFate::Any).at("copy the template to", path)?;
         }
         image::name(&to, path)
     }
@@ -445,10 +446,15 @@ impl AttachedDiskImage {
         for _ in 0..COPY_TRIES_MAX {
             // What is in memory would be written soon. And nothing is copied that nobody has.
             self.sync()?;
+            // So that nobody has to repeat what the journal has. Where it cannot be emptied, the
+            // copy shows it.
+            let _is_seen_below = kernel::checkpoint_journal(self.root.as_fd());
             self.trim()?;
             if self.try_copy(&copy).at("copy to", to)? {
-                // Ends what programs were in the middle of, and shows that it can be attached.
-                AttachedDiskImage::attach_unnamed(&copy, |_| Ok(()))?;
+                if image::needs_recovery(&copy, to)? {
+                    // Programs have changed something since. Ends what they were in the middle of.
+                    AttachedDiskImage::attach_unnamed(&copy, |_| Ok(()))?;
+                }
                 return image::name_durably(&copy, to);
             }
         }
@@ -462,7 +468,7 @@ impl AttachedDiskImage {
             return Ok(true);
         }
         let before = loops::writes(&self.device)?;
-        image::copy(&self.image, copy)?;
+        image::copy(&self.image, copy, CopyFate::Durable)?;
         Ok(before.is_all_until(loops::writes(&self.device)?))
     }
 
@@ -475,6 +481,14 @@ impl AttachedDiskImage {
     /// the image. The first time, this looks at the whole disk: milliseconds for each gigabyte.
     pub fn trim(&self) -> Result<(), DiskError> {
         kernel::trim(self.root.as_fd(), TRIM_BYTES_MIN).at("free what is unused of", &self.path)
+    }
+
+    /// Waits, for at most so long, until nobody has an image attached, as after the last
+    /// [`AttachedDiskImage`] of it was dropped. Returns whether everything is in its place and
+    /// durable then, so that nobody has to attach it before it is stored.
+    pub fn wait_until_detached(path: &Path, wait: Duration) -> Result<bool, DiskError> {
+        let image = loops::open_locked(path, LockMode::Shared, wait)?;
+        Ok(!image::needs_recovery(&image, path)?)
     }
 
     /// Returns how much is on it.

@@ -6,6 +6,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,6 +21,8 @@ const IMAGE_MODE: u32 = 0o600;
 const COPY_BYTES: usize = 1 << 20;
 /// Most bytes in one call to the kernel.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
+/// The same where they are written to the disk while the next ones are copied.
+const DURABLE_RANGE_BYTES_MAX: u64 = 1 << 20;
 
 // The superblock of ext4: where it is, and what is where in it (fs/ext4/ext4.h).
 const SUPERBLOCK_AT: u64 = 1024;
@@ -28,6 +31,28 @@ const MAGIC_AT: usize = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xEF];
 const INCOMPAT_AT: usize = 0x60;
 const INCOMPAT_RECOVER: u8 = 4;
+/// Copy of what the journal's inode says of its blocks: the root of its tree of extents.
+const JOURNAL_BLOCKS_AT: usize = 0x10C;
+
+// That root, where it is a leaf: a header, then extents (fs/ext4/ext4_extents.h).
+const EXTENTS_MAGIC: u16 = 0xF30A;
+const EXTENTS_DEPTH_AT: usize = 6;
+const EXTENT_AT: usize = 12;
+
+// The superblock of the journal, whose numbers begin with the most significant byte
+// (include/linux/jbd2.h).
+const JOURNAL_SUPERBLOCK_BYTES: usize = 32;
+const JOURNAL_MAGIC: [u8; 4] = 0xC03B_3998u32.to_be_bytes();
+const JOURNAL_START_AT: usize = 28;
+
+/// Fate of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyFate {
+    /// Written to the disk whenever the kernel likes.
+    Any,
+    /// To be durable soon: what is copied is written to the disk while the rest is being copied.
+    Durable,
+}
 
 /// A file without a name, in the directory where it is to have one. It is gone when nobody has it
 /// open, so that whoever dies leaves nothing.
@@ -72,25 +97,41 @@ pub(super) fn share(from: &File, to: &File) -> bool {
 }
 
 /// Copies piece by piece, with the holes.
-pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
+pub(super) fn copy(from: &File, to: &File, fate: CopyFate) -> io::Result<()> {
     let len = from.metadata()?.len();
     to.set_len(len)?;
     let mut at = 0;
     while at < len {
         let Some((start, end)) = kernel::next_data(from.as_fd(), at)? else { break };
-        copy_stretch(from, to, start, end)?;
+        copy_stretch(from, to, start..end, fate)?;
         at = end;
     }
     Ok(())
 }
 
-fn copy_stretch(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
+fn copy_stretch(
+    from: &File,
+    to: &File,
+    Range { start, end }: Range<u64>,
+    fate: CopyFate,
+) -> io::Result<()> {
+    let most = match fate {
+        CopyFate::Any => RANGE_BYTES_MAX,
+        CopyFate::Durable => DURABLE_RANGE_BYTES_MAX,
+    };
     let mut at = start;
     while at < end {
-        let len = (end - at).min(RANGE_BYTES_MAX);
+        let len = (end - at).min(most);
         match kernel::copy_range(from.as_fd(), to.as_fd(), at, len) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(copied) => at += copied,
+            Ok(copied) => {
+                // A few blocks are not worth a call of their own. What the kernel does not begin
+                // now it does when the file is made durable.
+                if fate == CopyFate::Durable && copied == most {
+                    let _later = kernel::start_writing(to.as_fd(), at, copied);
+                }
+                at += copied;
+            }
             Err(error) if is_unsupported(&error) => return copy_by_hand(from, to, at, end),
             Err(error) => return Err(error),
         }
@@ -161,6 +202,10 @@ fn copy_by_hand(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> 
 }
 
 /// Returns whether what was written last is only in the journal of an image.
+///
+/// A mark says that it may be, from when the image is attached until it is detached. So a copy of a
+/// disk that is in use has the mark, and nothing in its journal where everything was written to its
+/// place before.
 pub(super) fn needs_recovery(image: &File, path: &Path) -> Result<bool, DiskError> {
     let mut superblock = [0; SUPERBLOCK_BYTES];
     let read = image.read_exact_at(&mut superblock, SUPERBLOCK_AT);
@@ -168,7 +213,26 @@ pub(super) fn needs_recovery(image: &File, path: &Path) -> Result<bool, DiskErro
         let detail = "there is no file system in it".to_owned();
         return Err(DiskError::Damaged { path: path.to_owned(), detail });
     }
-    Ok(superblock[INCOMPAT_AT] & INCOMPAT_RECOVER != 0)
+    let is_marked = superblock[INCOMPAT_AT] & INCOMPAT_RECOVER != 0;
+    Ok(is_marked && !has_empty_journal(image, &superblock))
+}
+
+/// Returns whether the journal is known to be empty. It is not where it lies in another way than
+/// `mkfs.ext4` puts ours: then the kernel looks.
+fn has_empty_journal(image: &File, superblock: &[u8; SUPERBLOCK_BYTES]) -> bool {
+    let root = superblock.get(JOURNAL_BLOCKS_AT..).unwrap_or_default();
+    let number = |at: usize| Some(u16::from_le_bytes(root.get(at..at + 2)?.try_into().ok()?));
+    let is_leaf = number(0) == Some(EXTENTS_MAGIC) && number(EXTENTS_DEPTH_AT) == Some(0);
+    // The first extent: the block of the journal, how many, and where, in three parts.
+    let parts = [0, 2, 6, 8, 10].map(|at| number(EXTENT_AT + at).map(u64::from));
+    let [Some(0), Some(0), Some(high), Some(low), Some(middle)] = parts else { return false };
+    let block = (high << 32) | (middle << 16) | low;
+    let mut journal = [0; JOURNAL_SUPERBLOCK_BYTES];
+    let read = image.read_exact_at(&mut journal, block * u64::from(BLOCK_BYTES));
+    is_leaf
+        && read.is_ok()
+        && journal.starts_with(&JOURNAL_MAGIC)
+        && journal.get(JOURNAL_START_AT..).is_some_and(|start| start == [0; 4])
 }
 
 /// An image that nobody changes, in chunks of one size.

@@ -371,6 +371,43 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
+/// Attaching a copy costs more than all else of a fork where files share content.
+#[test]
+fn a_copy_that_nobody_has_attached_is_a_layer() {
+    let place = Place::new();
+    let disk = place.disk("a");
+    write(&disk, "a", b"in its place");
+    let copy = place.path("copy");
+    disk.copy_to(&copy).unwrap();
+    // The mark of a disk that is in use goes when an image is detached.
+    let image = File::open(&copy).unwrap();
+    let mut incompatible = [0; 1];
+    image.read_exact_at(&mut incompatible, 1024 + 0x60).unwrap();
+    assert_eq!(incompatible[0] & 4, 4, "the copy was attached");
+    assert!(!image::needs_recovery(&image, &copy).unwrap());
+    let layer = AttachedLayer::attach(&copy, NOT_AT_ALL).unwrap();
+    assert_eq!(fs::read(file(&layer.mount().unwrap(), "a")).unwrap(), b"in its place");
+    drop(layer);
+    assert_eq!(read(&copy, "a"), b"in its place");
+}
+
+#[test]
+fn whoever_waits_for_an_image_is_told_whether_it_is_whole() {
+    let place = Place::new();
+    let (path, copy) = (place.path("a"), place.path("copy"));
+    let disk = place.disk("a");
+    write(&disk, "a", b"in the journal");
+    disk.sync().unwrap();
+    image::copy(&disk.image, &File::create(&copy).unwrap(), CopyFate::Any).unwrap();
+    let waited = AttachedDiskImage::wait_until_detached(&path, NOT_AT_ALL);
+    assert!(matches!(waited, Err(DiskError::InUse { .. })), "{waited:?}");
+    drop(disk);
+    assert!(AttachedDiskImage::wait_until_detached(&path, SOON).unwrap());
+    assert!(!AttachedDiskImage::wait_until_detached(&copy, NOT_AT_ALL).unwrap());
+    assert_eq!(read(&copy, "a"), b"in the journal");
+    assert!(AttachedDiskImage::wait_until_detached(&copy, SOON).unwrap());
+}
+
 #[test]
 fn an_image_whose_journal_was_not_replayed_is_a_layer_all_the_same() {
     let place = Place::new();
@@ -489,7 +526,7 @@ fn holes_stay_holes_in_copies() {
         file.write_all_at(&[9; 5000], at).unwrap();
     }
     let copy = File::options().read(true).write(true).create_new(true).open(&to).unwrap();
-    image::copy(&File::open(&from).unwrap(), &copy).unwrap();
+    image::copy(&File::open(&from).unwrap(), &copy, CopyFate::Durable).unwrap();
     assert!(fs::read(&from).unwrap() == fs::read(&to).unwrap());
     assert!(allocated(&to) <= 64 << 10);
 }

@@ -7,6 +7,8 @@
 //! - <https://man7.org/linux/man-pages/man2/mount_setattr.2.html>
 //! - <https://man7.org/linux/man-pages/man2/open_tree.2.html>
 //! - <https://man7.org/linux/man-pages/man2/pivot_root.2.html>
+//! - <https://man7.org/linux/man-pages/man2/sync_file_range.2.html>
+//! - <https://docs.kernel.org/filesystems/ext4/journal.html>
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
@@ -27,6 +29,9 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 // linux/fs.h
 const FITRIM: c_ulong = 0xC018_5879;
 const FICLONE: c_ulong = 0x4004_9409;
+
+// uapi/linux/ext4.h
+const EXT4_IOC_CHECKPOINT: c_ulong = 0x4004_662B;
 
 // linux/mount.h
 const FSOPEN_CLOEXEC: c_uint = 1;
@@ -324,6 +329,16 @@ pub(crate) fn sync_fs(fd: BorrowedFd<'_>) -> io::Result<()> {
     check_int(unsafe { libc::syncfs(fd.as_raw_fd()) }).map(drop)
 }
 
+/// Writes what is in the journal of the ext4 that `fd` is on to its place, so that the journal is
+/// empty until the next change (`EXT4_IOC_CHECKPOINT`). Who changes something meanwhile waits, and
+/// nobody does any more when the call is over, however that came.
+pub(crate) fn checkpoint_journal(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags: u32 = 0;
+    // SAFETY: `flags` is valid for reads.
+    check_int(unsafe { libc::ioctl(fd.as_raw_fd(), EXT4_IOC_CHECKPOINT, &raw const flags) })
+        .map(drop)
+}
+
 /// Tells the device which parts hold nothing, where they are at least so long (`FITRIM`).
 pub(crate) fn trim(fd: BorrowedFd<'_>, least_bytes: u64) -> io::Result<()> {
     #[repr(C)]
@@ -394,6 +409,20 @@ pub(crate) fn copy_range(
             return Err(error);
         }
     }
+}
+
+/// Has a stretch of a file written to the disk, and does not wait for that (`sync_file_range(2)`
+/// with `SYNC_FILE_RANGE_WRITE`). It makes nothing durable.
+pub(crate) fn start_writing(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let number = |value| {
+        libc::off64_t::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+    };
+    let (offset, len) = (number(offset)?, number(len)?);
+    // SAFETY: touches no memory.
+    check_int(unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE)
+    })
+    .map(drop)
 }
 
 /// Gives a file that has no name one (`linkat(2)`). `EEXIST` when the name is taken.
