@@ -193,10 +193,21 @@ impl WorkspaceStore {
     pub(crate) async fn discard_ready(&self) {
         let ready: Vec<AttachedDisk> = self.0.ready.lock().drain(..).collect();
         for attached in ready {
-            let id = attached.id.clone();
-            drop(attached);
-            self.remove_local(&id).await;
+            self.discard(attached).await;
         }
+    }
+
+    /// Gives up a disk that nobody has used, with its file.
+    pub(crate) async fn discard(&self, attached: AttachedDisk) {
+        let id = attached.id.clone();
+        let detach = move || {
+            drop(attached);
+            Ok(())
+        };
+        if let Err(error) = blocking(detach).await {
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to detach a disk");
+        }
+        self.remove_local(&id).await;
     }
 
     /// Attaches a disk: the file of this machine, else what the manifest in the object store says,

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use api::{SessionState, SnapshotView};
+use api::{SessionLimits, SessionState, SnapshotView};
 use node::clock::rfc3339_of_ms as time;
 use node::clock::{self, IdGenerator};
 use node::current::CurrentSettings;
@@ -17,7 +17,8 @@ use super::cluster::ClusterPlace;
 use super::create::{FirstUse, SessionCreation};
 use super::detached::detached;
 use super::directory::{SessionDirectory, SessionUse};
-use super::entry::{SandboxUse, SessionEntry};
+use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
+use super::environment::LaunchEnvironment;
 use super::factory::SandboxFactory;
 use super::launch::ProgramLauncher;
 use super::lifecycle::SessionLifecycle;
@@ -30,7 +31,7 @@ use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
-use crate::workspace::{DiskSource, LayerId, WorkspaceStore};
+use crate::workspace::{AttachedDisk, DiskSource, LayerId, WorkspaceStore};
 
 /// Copies that are made by one request.
 const FORKS_MAX: usize = 64;
@@ -40,6 +41,15 @@ const CHAIN_MAX: usize = 100;
 const MESSAGES_MAX: usize = 10_000;
 /// Longest name of a snapshot.
 const NAME_BYTES_MAX: usize = 200;
+
+/// Base that a copy of a session is made from.
+struct ForkBase<'a> {
+    parent: &'a Arc<SessionEntry>,
+    /// Layers that have the parent's files.
+    chain: &'a [LayerId],
+    /// Disk of the copy, if one was made ahead.
+    disk: Option<AttachedDisk>,
+}
 
 /// Makes copies of sessions: forks and snapshots.
 pub struct SessionCopies {
@@ -110,14 +120,31 @@ impl SessionCopies {
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            copies.check_forks(&tenant, &id, extras.len()).await?;
+            let limits = copies.check_forks(&tenant, &id, extras.len()).await?;
             // The parent's transition is over before any child asks for room: whoever gives way
-            // may be somebody who waits for this parent.
-            let (parent, chain) = copies.freeze(&tenant, &id).await?;
+            // may be somebody who waits for this parent. A disk of the first child takes none.
+            let disk = copies.sandboxes.blank_disk(&limits);
+            let (frozen, disk) = tokio::join!(copies.freeze(&tenant, &id), disk);
+            let ((parent, chain), disk) = match (frozen, disk) {
+                (Ok(frozen), Ok(disk)) => (frozen, disk),
+                (Ok(_), Err(error)) => {
+                    // The layer is nobody's now.
+                    copies.sweeps.layers();
+                    return Err(error);
+                }
+                (Err(error), disk) => {
+                    if let Ok(disk) = disk {
+                        copies.workspaces.discard(disk).await;
+                    }
+                    return Err(error);
+                }
+            };
+            let mut first_disk = Some(disk);
             let mut made: Vec<(Arc<SessionEntry>, Option<SandboxUse>)> =
                 Vec::with_capacity(extras.len());
             for extras in extras {
-                let child = copies.child(&parent, chain.clone(), extras, first_use);
+                let base = ForkBase { parent: &parent, chain: &chain, disk: first_disk.take() };
+                let child = copies.child(base, extras, first_use);
                 match Box::pin(child).await {
                     Ok(child) => made.push(child),
                     Err(error) => {
@@ -222,15 +249,21 @@ impl SessionCopies {
         Ok(())
     }
 
-    /// Refuses copies for which the tenant has no room.
-    async fn check_forks(&self, tenant: &str, id: &str, count: usize) -> Result<(), SessionError> {
+    /// Refuses copies for which the tenant has no room; returns their limits.
+    async fn check_forks(
+        &self,
+        tenant: &str,
+        id: &str,
+        count: usize,
+    ) -> Result<SessionLimits, SessionError> {
         let limits = match self.directory.here(tenant, id) {
             Some(entry) => entry.state.lock().row.limits,
             None => self.directory.row(tenant, id).await?.limits,
         };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let declared = disk_size(&self.config.now(), &limits).bytes.saturating_mul(count);
-        self.storage.check(tenant, StorageRequest { stored: 0, declared }).await
+        self.storage.check(tenant, StorageRequest { stored: 0, declared }).await?;
+        Ok(limits)
     }
 
     /// A session, and the chain that has all of its files as they are now.
@@ -297,44 +330,26 @@ impl SessionCopies {
         self.store.layers.insert(row).await
     }
 
-    /// A copy of a session over this chain.
+    /// A copy of a session over a chain.
     async fn child(
         self: &Arc<Self>,
-        parent: &Arc<SessionEntry>,
-        chain: Vec<LayerId>,
+        base: ForkBase<'_>,
         extras: CreateExtras,
         first_use: FirstUse,
     ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), SessionError> {
-        let launch = self.launcher.launch(parent).await?;
-        let of_parent = parent.state.lock().row.clone();
-        let id = extras.id.unwrap_or_else(|| self.ids.next("ses_"));
-        let key = ResidentKey::Session(id.as_str().into());
-        let own =
-            self.secrets.open_env(&of_parent.tenant, &of_parent.id, of_parent.env.as_ref())?;
-        let now_ms = self.store.now_ms();
-        let row = SessionRow {
-            env: self.secrets.seal_env(&of_parent.tenant, &id, &own)?,
-            id,
-            parent: Some(of_parent.id.clone()),
-            face: extras.face.map(str::to_owned).or(of_parent.face.clone()),
-            extra: if extras.extra.is_null() { of_parent.extra.clone() } else { extras.extra },
-            deadline_ms: extras.deadline_ms,
-            on_deadline: extras.on_deadline.into(),
-            created_ms: now_ms,
-            last_active_ms: now_ms,
-            state: SessionState::Active,
-            chain,
-            disk: None,
-            disk_server: Some(self.cluster.run().id.clone()),
-            manifest: None,
-            owner: Some(self.cluster.run().id.clone()),
-            last_seq: 0,
-            history_bytes: 0,
-            message: None,
-            ..of_parent
+        let ForkBase { parent, chain, disk } = base;
+        let prepared = self.prepare_child(parent, chain, extras).await;
+        let (row, launch) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if let Some(disk) = disk {
+                    self.workspaces.discard(disk).await;
+                }
+                return Err(error);
+            }
         };
-        self.admission.admit(&key, &parent.tenant).await?;
-        let made = Box::pin(self.make_child(row)).await;
+        let key = ResidentKey::Session(row.id.as_str().into());
+        let made = Box::pin(self.make_child(row, disk)).await;
         let (row, body) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -362,20 +377,71 @@ impl SessionCopies {
         Ok((child, at_work))
     }
 
+    /// The row of a copy, which has a place, and what its programs are started with.
+    async fn prepare_child(
+        &self,
+        parent: &Arc<SessionEntry>,
+        chain: &[LayerId],
+        extras: CreateExtras,
+    ) -> Result<(SessionRow, Arc<LaunchEnvironment>), SessionError> {
+        let launch = self.launcher.launch(parent).await?;
+        let of_parent = parent.state.lock().row.clone();
+        let id = extras.id.unwrap_or_else(|| self.ids.next("ses_"));
+        let key = ResidentKey::Session(id.as_str().into());
+        let own =
+            self.secrets.open_env(&of_parent.tenant, &of_parent.id, of_parent.env.as_ref())?;
+        let now_ms = self.store.now_ms();
+        let row = SessionRow {
+            env: self.secrets.seal_env(&of_parent.tenant, &id, &own)?,
+            id,
+            parent: Some(of_parent.id.clone()),
+            face: extras.face.map(str::to_owned).or(of_parent.face.clone()),
+            extra: if extras.extra.is_null() { of_parent.extra.clone() } else { extras.extra },
+            deadline_ms: extras.deadline_ms,
+            on_deadline: extras.on_deadline.into(),
+            created_ms: now_ms,
+            last_active_ms: now_ms,
+            state: SessionState::Active,
+            chain: chain.to_vec(),
+            disk: None,
+            disk_server: Some(self.cluster.run().id.clone()),
+            manifest: None,
+            owner: Some(self.cluster.run().id.clone()),
+            last_seq: 0,
+            history_bytes: 0,
+            message: None,
+            ..of_parent
+        };
+        self.admission.admit(&key, &parent.tenant).await?;
+        Ok((row, launch))
+    }
+
+    /// The row and the sandbox of a copy, or neither.
     async fn make_child(
         &self,
         mut row: SessionRow,
-    ) -> Result<(SessionRow, super::entry::SessionSandbox), SessionError> {
-        let disk = self.sandboxes.blank_disk(&row.limits).await?;
+        disk: Option<AttachedDisk>,
+    ) -> Result<(SessionRow, SessionSandbox), SessionError> {
+        let disk = match disk {
+            Some(disk) => disk,
+            None => self.sandboxes.blank_disk(&row.limits).await?,
+        };
         row.disk = Some(disk.id.clone());
-        let body = self.sandboxes.make(&row.tenant, disk, &row.chain, &row.limits).await?;
+        let (tenant, id) = (row.tenant.clone(), row.id.clone());
+        let (chain, limits) = (row.chain.clone(), row.limits);
         let max = u64::try_from(self.config.now().sessions_max_per_tenant).unwrap_or(u64::MAX);
-        match self.store.insert_session(row, max).await {
-            Ok(row) => Ok((row, body)),
-            Err(error) => {
+        let body = self.sandboxes.make(&tenant, disk, &chain, &limits);
+        match tokio::join!(self.store.insert_session(row, max), body) {
+            (Ok(row), Ok(body)) => Ok((row, body)),
+            (Ok(_), Err(error)) => {
+                self.store.remove_session(&tenant, &id).await?;
+                Err(error)
+            }
+            (Err(error), Ok(body)) => {
                 self.sandboxes.discard(&Arc::new(body)).await;
                 Err(error)
             }
+            (Err(error), Err(_)) => Err(error),
         }
     }
 

@@ -16,6 +16,7 @@ tests![
     many_at_once_all_succeed,
     what_cannot_be_made_leaves_nothing,
     a_fork_has_everything_and_touches_nothing,
+    a_fork_of_what_has_ended_leaves_no_disk,
     a_snapshot_is_what_new_sessions_start_from,
     idle_sessions_give_up_their_sandboxes,
     cold_disks_go_to_the_object_store,
@@ -224,6 +225,18 @@ async fn a_fork_has_everything_and_touches_nothing(engine: Engine) {
     let grandchild = server.fork(TENANT, &forks[0].id, 1).await.unwrap().remove(0);
     let seen = server.out(&grandchild.id, "cat file; ls ~").await;
     assert_eq!(seen, "changed\n");
+    server.stop().await;
+}
+
+async fn a_fork_of_what_has_ended_leaves_no_disk(engine: Engine) {
+    let home = Home::new(engine, SessionsConfig { ready: 0, ..config() });
+    let server = home.start().await;
+    let id = server.plain().await;
+    server.end(TENANT, &id).await.unwrap();
+    let forked = server.fork(TENANT, &id, 1).await;
+    assert!(matches!(forked, Err(SessionError::Ended)), "{forked:?}");
+    let disks = home.path().join("srv_test/sessions/disks");
+    assert_eq!(std::fs::read_dir(disks).unwrap().count(), 0);
     server.stop().await;
 }
 
