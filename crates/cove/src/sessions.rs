@@ -186,6 +186,7 @@ impl SessionsSettings {
             model_key: self.model_key,
             claude: self.claude.map(|claude| claude.path),
             is_shared: self.is_shared,
+            has_own_objects: config.objects.url.is_none(),
             handover: HandoverTerms {
                 has_shared_objects: self.is_shared && config.objects.url.is_some(),
                 terminals: config.cluster.drain_terminals_s,

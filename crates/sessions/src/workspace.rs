@@ -79,6 +79,18 @@ pub(crate) struct AttachedDisk {
     pub(crate) source: DiskSource,
 }
 
+/// Disk that nobody has attached: everything on it is durable, and what was deleted takes no room
+/// in its file.
+#[derive(Debug)]
+pub(crate) struct SettledDisk(DiskId);
+
+impl SettledDisk {
+    /// Returns which disk it is.
+    pub(crate) fn id(&self) -> &DiskId {
+        &self.0
+    }
+}
+
 /// Disks and layers of this server. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct WorkspaceStore(Arc<WorkspaceShared>);
@@ -450,6 +462,25 @@ impl WorkspaceStore {
         let stored = stored.await;
         self.remove_file(path).await;
         stored
+    }
+
+    /// Detaches a disk whose sandbox is ending, and waits until nobody has it attached. None where
+    /// it has to be settled all the same: its last user did not get to the end.
+    pub(crate) async fn detach_settled(
+        &self,
+        attached: AttachedDisk,
+    ) -> Result<Option<SettledDisk>, SessionError> {
+        let AttachedDisk { id, disk, .. } = attached;
+        let path = self.disk_path(&id);
+        blocking(move || {
+            // While programs end. What they still write is durable when the last one is gone, and
+            // what they delete is not worth waiting for.
+            disk.sync().and_then(|()| disk.trim()).map_err(SessionError::internal)?;
+            drop(disk);
+            let is_whole = AttachedDiskImage::wait_until_detached(&path, ATTACH_WAIT);
+            Ok(is_whole.map_err(SessionError::internal)?.then_some(SettledDisk(id)))
+        })
+        .await
     }
 
     /// Brings a disk that is not attached into the state in which it is stored.

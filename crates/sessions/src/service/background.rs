@@ -52,7 +52,7 @@ impl SessionsInner {
     async fn hand_over(self: &Arc<Self>, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let (entry, _transition) = self.lifecycle.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
-            self.disk_archive.store_files(&entry).await?;
+            self.disk_archive.store_files(&entry, None).await?;
             let taker = self.cluster.taker(&entry.id);
             self.directory.let_go(&entry, taker.as_deref()).await?;
         }

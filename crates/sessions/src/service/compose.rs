@@ -97,6 +97,7 @@ struct GivenOwners {
     tokens: Option<TokenRegistry>,
     ready_nodes: Option<Arc<dyn ReadyNodes>>,
     is_shared: bool,
+    has_own_objects: bool,
 }
 
 impl LifeOwners {
@@ -117,7 +118,8 @@ impl LifeOwners {
                 ready_nodes: given.ready_nodes,
             },
         );
-        let disk_archive = DiskArchive::new(shared);
+        let keeps_stopped = given.has_own_objects && !given.is_shared;
+        let disk_archive = DiskArchive::new(shared, keeps_stopped);
         let attachments = SessionAttachments::new(shared);
         let lifecycle = SessionLifecycle::new(
             shared,
@@ -215,6 +217,7 @@ impl SessionsInner {
             tokens: parts.tokens,
             ready_nodes: parts.ready_nodes,
             is_shared,
+            has_own_objects: parts.has_own_objects,
         };
         let owners = LifeOwners::new(&shared, given);
         let templates = owners.templates(&shared, is_shared);

@@ -21,7 +21,7 @@ use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::shared::SharedParts;
 use crate::config::{SessionsConfig, SnapshotPolicy};
 use crate::error::SessionError;
-use crate::workspace::{StoredDisk, WorkspaceStore, disk_of};
+use crate::workspace::{DiskId, SettledDisk, StoredDisk, WorkspaceStore, disk_of};
 
 /// Interval at which sessions are looked for whose files are due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,22 +35,48 @@ pub(crate) struct DiskArchive {
     workspaces: WorkspaceStore,
     cluster: Arc<ClusterPlace>,
     directory: Arc<SessionDirectory>,
+    /// True if the disk of a session that stops stays here until it has been cold for long: nobody
+    /// else goes on with it, and the object store is on the same disk.
+    keeps_stopped: bool,
 }
 
 impl DiskArchive {
-    pub(super) fn new(shared: &SharedParts) -> Arc<DiskArchive> {
+    pub(super) fn new(shared: &SharedParts, keeps_stopped: bool) -> Arc<DiskArchive> {
         Arc::new(DiskArchive {
             config: shared.config.clone(),
             workspaces: shared.workspaces.clone(),
             cluster: Arc::clone(&shared.cluster),
             directory: Arc::clone(&shared.directory),
+            keeps_stopped,
         })
     }
 
+    /// Makes the files of a session durable that stops and has no sandbox any more: where this
+    /// server finds them again, or where each server does. The caller holds its transition, and
+    /// passes the disk that it has just put down.
+    pub(super) async fn store_stopped(
+        &self,
+        entry: &Arc<SessionEntry>,
+        settled: Option<&SettledDisk>,
+    ) -> Result<(), SessionError> {
+        if !self.keeps_stopped {
+            return self.store_files(entry, settled).await;
+        }
+        let _storing = entry.storing.lock().await;
+        match self.disk_to_store(entry).await? {
+            Some(disk) => self.settle(&disk, settled).await,
+            None => Ok(()),
+        }
+    }
+
     /// Brings the disk of a session without a sandbox to the object store. The caller holds its
-    /// transition.
-    pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
-        self.store_files_until(entry, pending()).await.map(drop)
+    /// transition, and passes the disk if it has just put it down.
+    pub(super) async fn store_files(
+        &self,
+        entry: &Arc<SessionEntry>,
+        settled: Option<&SettledDisk>,
+    ) -> Result<(), SessionError> {
+        self.store_files_until(entry, settled, pending()).await.map(drop)
     }
 
     /// The same, given up when somebody wants to work with the session: its disk is here, as it
@@ -59,29 +85,23 @@ impl DiskArchive {
         &self,
         entry: &Arc<SessionEntry>,
     ) -> Result<bool, SessionError> {
-        self.store_files_until(entry, entry.wanted.raised()).await
+        self.store_files_until(entry, None, entry.wanted.raised()).await
     }
 
     async fn store_files_until(
         &self,
         entry: &Arc<SessionEntry>,
+        settled: Option<&SettledDisk>,
         given_up: impl Future<Output = ()>,
     ) -> Result<bool, SessionError> {
         let _storing = entry.storing.lock().await;
-        let (disk, chain, before) = {
-            let row = &entry.state.lock().row;
-            // One that was taken over and has not been used since is in the object store alone.
-            let is_here = row.disk_server.as_deref() == Some(&*self.cluster.run().id);
-            let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
-            (disk, row.chain.clone(), row.manifest.clone())
-        };
-        let Some(disk) = disk else { return Ok(true) };
-        if before.is_some() && !self.workspaces.has_disk(&disk).await? {
-            // It was not brought here since another server stored it.
-            return Ok(true);
-        }
+        let Some(disk) = self.disk_to_store(entry).await? else { return Ok(true) };
         // Not to be given up: the disk is attached for it.
-        self.workspaces.settle(&disk).await?;
+        self.settle(&disk, settled).await?;
+        let (chain, before) = {
+            let row = &entry.state.lock().row;
+            (row.chain.clone(), row.manifest.clone())
+        };
         let before = before.as_deref();
         let storing = self.workspaces.snapshot_cold(&disk, &chain, before, &entry.uploaded);
         let stored = tokio::select! {
@@ -91,6 +111,33 @@ impl DiskArchive {
         };
         self.stored(entry, stored).await?;
         Ok(true)
+    }
+
+    /// Returns the disk of a session that is on this server, if one is.
+    async fn disk_to_store(&self, entry: &SessionEntry) -> Result<Option<DiskId>, SessionError> {
+        let (disk, is_stored) = {
+            let row = &entry.state.lock().row;
+            // One that was taken over and has not been used since is in the object store alone.
+            let is_here = row.disk_server.as_deref() == Some(&*self.cluster.run().id);
+            let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
+            (disk, row.manifest.is_some())
+        };
+        let Some(disk) = disk else { return Ok(None) };
+        // It was not brought here since another server stored it.
+        let is_missing = is_stored && !self.workspaces.has_disk(&disk).await?;
+        Ok((!is_missing).then_some(disk))
+    }
+
+    /// Brings a disk that nobody has attached into the state in which it is stored.
+    async fn settle(
+        &self,
+        disk: &DiskId,
+        settled: Option<&SettledDisk>,
+    ) -> Result<(), SessionError> {
+        match settled.is_some_and(|settled| settled.id() == disk) {
+            true => Ok(()),
+            false => self.workspaces.settle(disk).await,
+        }
     }
 
     /// Notes where the files of a session are in the object store. What was there before and is not

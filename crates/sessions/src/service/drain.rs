@@ -361,6 +361,7 @@ impl SessionHandover {
         if entry.session_state() == SessionState::Ended {
             return Ok(HandoverOutcome::Gone);
         }
+        let mut settled = None;
         if let Some(body) = entry.body() {
             // From here on nobody begins to work with it: whoever wants to waits for the
             // transition, and looks for the session again.
@@ -368,14 +369,14 @@ impl SessionHandover {
             if !is_idle && !self.books.is_cold(&entry.key) {
                 return Ok(HandoverOutcome::Busy);
             }
-            self.lifecycle.put_down(entry, &body).await;
+            settled = self.lifecycle.put_down_to_store(entry, &body).await;
         }
         let with_files = {
             let row = &entry.state.lock().row;
             self.cluster.has_files_elsewhere(row).map(str::to_owned)
         };
         if with_files.is_none() {
-            self.disk_archive.store_files(entry).await?;
+            self.disk_archive.store_files(entry, settled.as_ref()).await?;
         }
         if entry.session_state() == SessionState::Active {
             self.lifecycle.tell(entry, SessionState::Active, HANDED_OVER);

@@ -183,6 +183,11 @@ impl SessionEntry {
         self.state.lock().body.clone()
     }
 
+    /// Takes the sandbox away that was just ended, unless it is another one's turn by now.
+    pub(crate) fn take_body(&self, ended: &Arc<SessionSandbox>) {
+        self.state.lock().body.take_if(|body| Arc::ptr_eq(body, ended));
+    }
+
     /// Returns whether the session is no longer this server's.
     pub(crate) fn is_left(&self) -> bool {
         self.state.lock().left

@@ -17,7 +17,7 @@ use super::sweeps::timers::SweepTimers;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::metrics::SessionCounters;
-use crate::workspace::{AttachedDisk, DiskSource, WorkspaceStore};
+use crate::workspace::{AttachedDisk, DiskSource, SettledDisk, WorkspaceStore};
 
 /// Time that a sandbox that is being ended waits for an agent that is just being started. The agent
 /// has done nothing yet that could be lost.
@@ -110,6 +110,33 @@ impl SandboxFactory {
 
     /// Ends a sandbox and detaches its disk, which is complete on this machine then.
     pub(super) async fn end(&self, body: &Arc<SessionSandbox>) -> Option<String> {
+        let disk = self.end_programs(body).await?;
+        let id = disk.id.clone();
+        // Detaching writes what is left, so that it may take a moment.
+        let detached = node::task::blocking(move || drop(disk)).await;
+        if detached.is_err() {
+            tracing::error!(disk = id, "detaching a disk failed");
+        }
+        Some(id)
+    }
+
+    /// Ends a sandbox whose disk is stored next. Returns the disk if it can be stored as it is.
+    pub(super) async fn end_settled(&self, body: &Arc<SessionSandbox>) -> Option<SettledDisk> {
+        let disk = self.end_programs(body).await?;
+        let id = disk.id.clone();
+        match self.workspaces.detach_settled(disk).await {
+            Ok(settled) => settled,
+            Err(error) => {
+                // Whoever stores it tries once more, and is told.
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, disk = id, "a disk was not settled with its sandbox");
+                None
+            }
+        }
+    }
+
+    /// Ends a sandbox and returns its disk.
+    async fn end_programs(&self, body: &Arc<SessionSandbox>) -> Option<AttachedDisk> {
         // What stands still cannot end by itself; what is gone already needs no help.
         let _gone = body.thaw().await;
         if !self.cluster.membership().serving().holds() {
@@ -128,14 +155,7 @@ impl SandboxFactory {
         if time::timeout(SANDBOX_END_MAX, ended).await.is_err() {
             tracing::error!("a sandbox did not end in time");
         }
-        let disk = body.take_disk()?;
-        let id = disk.id.clone();
-        // Detaching writes what is left, so that it may take a moment.
-        let detached = node::task::blocking(move || drop(disk)).await;
-        if detached.is_err() {
-            tracing::error!(disk = id, "detaching a disk failed");
-        }
-        Some(id)
+        body.take_disk()
     }
 
     /// Ends a sandbox that nobody has, and removes its disk.

@@ -178,7 +178,8 @@ impl Sessions {
     }
 
     /// Stops taking messages, gives up the turn that runs, and ends the sandbox. The files go to
-    /// the object store, and any server may resume the session.
+    /// the object store, and any server may resume the session; where there is no other one and the
+    /// object store is a directory of this server's, they stay on this server's disk.
     ///
     /// # Errors
     /// When there is no such session, it has ended, or its files cannot be stored: it is stopped
@@ -193,10 +194,11 @@ impl Sessions {
             }
             inner.lifecycle.leave(&entry, SessionState::Stopped, "stopped");
             inner.lifecycle.quiet(&entry).await;
-            if let Some(body) = entry.body() {
-                inner.lifecycle.put_down(&entry, &body).await;
-            }
-            inner.disk_archive.store_files(&entry).await?;
+            let settled = match entry.body() {
+                Some(body) => inner.lifecycle.put_down_to_store(&entry, &body).await,
+                None => None,
+            };
+            inner.disk_archive.store_stopped(&entry, settled.as_ref()).await?;
             let view = inner.directory.view(&entry);
             inner.directory.let_go(&entry, None).await?;
             Ok(view)

@@ -45,6 +45,9 @@ pub struct SessionParts {
     /// True if other servers have the same store: then they find everything in the object store
     /// that this one has had when it stops.
     pub is_shared: bool,
+    /// True if the object store is a directory of this server's own, beside the disks of its
+    /// sessions: a disk is no safer there than where it is.
+    pub has_own_objects: bool,
     /// Terms on which sessions go to other servers while this one drains.
     pub handover: HandoverTerms,
     /// Gateway that serves the sockets of grants; without it nothing can be granted.

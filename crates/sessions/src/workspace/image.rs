@@ -31,6 +31,8 @@ use crate::metrics::RestoreMetrics;
 const PIECES_MAX: u64 = 1 << 20;
 /// Pieces of one image that are brought to the object store at a time.
 const STORED_AT_ONCE: usize = 4;
+/// Replaced objects that are removed at a time.
+const REMOVED_AT_ONCE: usize = 8;
 /// Keys that are listed at a time.
 const LIST_MAX: usize = 1000;
 /// The one version of the format there is.
@@ -369,11 +371,12 @@ pub(super) async fn remove(objects: &ObjectStore, kind: &str, id: &str) {
 
 /// Removes objects that no manifest needs any more. What cannot be removed is logged.
 pub(super) async fn remove_replaced(objects: &ObjectStore, keys: &[String]) {
-    for key in keys {
-        if let Err(error) = objects.delete(key).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, key, "failed to remove what a newer image has replaced");
-            return;
-        }
+    let removals = stream::iter(keys.iter().map(Ok));
+    let removed = removals.try_for_each_concurrent(REMOVED_AT_ONCE, |key| async move {
+        objects.delete(key).await.map_err(|error| (key, error))
+    });
+    if let Err((key, error)) = removed.await {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, key, "failed to remove what a newer image has replaced");
     }
 }

@@ -23,6 +23,7 @@ tests![
     files_of_a_session_at_work_go_to_the_object_store_at_intervals,
     deadlines_pause_and_end,
     another_server_goes_on_with_what_was_stopped,
+    what_was_stopped_stays_on_the_disk_of_a_server_that_is_alone,
 ];
 
 async fn a_session_is_made_worked_with_and_ended(engine: Engine) {
@@ -390,4 +391,35 @@ async fn another_server_goes_on_with_what_was_stopped(engine: Engine) {
     assert_eq!(one.out(&id, "cat file").await, "two\n");
     one.stop().await;
     two.stop().await;
+}
+
+/// There is nobody else who could go on with it, and the object store is on the same disk.
+async fn what_was_stopped_stays_on_the_disk_of_a_server_that_is_alone(engine: Engine) {
+    use std::os::unix::fs::MetadataExt as _;
+    let home = Home::new(engine, SessionsConfig { ready: 0, ..config() });
+    let server = home.start().await;
+    let id = server.plain().await;
+    let fill = "echo kept >file; head -c 8000000 /dev/urandom >big; sync; rm big";
+    server.out(&id, fill).await;
+    let stopped = server.stop_session(&id).await;
+    assert_eq!((stopped.state, stopped.sandbox), (SessionState::Stopped, SandboxState::Cold));
+    assert!(!home.path().join("objects/disks").exists(), "it was stored a second time");
+    let disks = std::fs::read_dir(home.path().join("srv_test/sessions/disks")).unwrap();
+    let taken: Vec<u64> =
+        disks.map(|disk| disk.unwrap().metadata().unwrap().blocks() * 512).collect();
+    assert!(matches!(taken[..], [one] if one < 4 << 20), "deleted files take room: {taken:?}");
+    server.stop().await;
+    let server = home.start().await;
+    server.resume(TENANT, &id).await.unwrap();
+    assert_eq!(server.out(&id, "cat file").await, "kept\n");
+    // One that has no sandbox when it is stopped.
+    server.pause(TENANT, &id).await.unwrap();
+    server.stop().await;
+    let server = home.start().await;
+    server.stop_session(&id).await;
+    server.resume(TENANT, &id).await.unwrap();
+    assert_eq!(server.out(&id, "cat file").await, "kept\n");
+    assert_eq!(server.counts().resumed_local, 1);
+    server.end(TENANT, &id).await.unwrap();
+    server.stop().await;
 }

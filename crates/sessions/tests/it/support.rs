@@ -36,6 +36,8 @@ pub(crate) const SESSIONS: usize = 12;
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long anything may take on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// The server of tests that have one.
+const ALONE: &str = "srv_test";
 /// The tenant of most tests.
 pub(crate) const TENANT: &str = "tenant-a";
 
@@ -147,7 +149,7 @@ impl Home {
 
     /// Starts a server on this directory.
     pub(crate) async fn start(&self) -> Server {
-        self.start_as("srv_test").await
+        self.start_as(ALONE).await
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -184,6 +186,7 @@ impl Home {
             ready_nodes: None,
             model_key: None,
             claude: None,
+            has_own_objects: self.objects.is_none() && server == ALONE,
             is_shared: false,
             handover: HandoverTerms::default(),
             tracer: None,

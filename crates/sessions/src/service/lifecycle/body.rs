@@ -14,7 +14,7 @@ use crate::service::admission::SandboxEviction;
 use crate::service::books::EvictionDuty;
 use crate::service::detached::detached;
 use crate::service::entry::{SandboxUse, SessionEntry, SessionSandbox};
-use crate::workspace::DiskSource;
+use crate::workspace::{DiskSource, SettledDisk};
 
 impl SessionLifecycle {
     /// Makes the sandbox of a session that has none, for its caller to work with: nobody takes it
@@ -133,10 +133,20 @@ impl SessionLifecycle {
     ) {
         self.books.cold(&entry.key, &body.uses, clock::now());
         self.sandboxes.end(body).await;
-        let mut state = entry.state.lock();
-        if state.body.as_ref().is_some_and(|it| Arc::ptr_eq(it, body)) {
-            state.body = None;
-        }
+        entry.take_body(body);
+    }
+
+    /// The same for a session whose files are stored next. Returns its disk if that can be stored
+    /// as it is.
+    pub(in crate::service) async fn put_down_to_store(
+        &self,
+        entry: &Arc<SessionEntry>,
+        body: &Arc<SessionSandbox>,
+    ) -> Option<SettledDisk> {
+        self.books.cold(&entry.key, &body.uses, clock::now());
+        let settled = self.sandboxes.end_settled(body).await;
+        entry.take_body(body);
+        settled
     }
 
     /// Works with a session's sandbox, which is made when there is none. Does not change where the
