@@ -42,6 +42,7 @@ use super::prewarm::{PrewarmParts, PrewarmPool};
 use super::recover::SessionRecovery;
 use super::sessions::SessionsInner;
 use super::shared::SharedParts;
+use super::starts::StartLimiter;
 use super::storage::StorageQuota;
 use super::sweeps::SessionSweeper;
 use super::sweeps::timers::SweepTimers;
@@ -104,9 +105,15 @@ impl LifeOwners {
     fn new(shared: &SharedParts, given: GivenOwners) -> LifeOwners {
         let credentials = CredentialVault::new(shared);
         let gates = Arc::new(GrantGates::new(given.gateway));
-        let launcher =
-            ProgramLauncher::new(shared, Arc::clone(&credentials), Arc::clone(&gates), given.model);
-        let sandboxes = Arc::new(SandboxFactory::new(shared, given.engine));
+        let starts = Arc::new(StartLimiter::new());
+        let launcher = ProgramLauncher::new(
+            shared,
+            Arc::clone(&credentials),
+            Arc::clone(&gates),
+            given.model,
+            Arc::clone(&starts),
+        );
+        let sandboxes = Arc::new(SandboxFactory::new(shared, given.engine, starts));
         let admission = Arc::new(SandboxAdmission::new(shared, given.tokens));
         let prewarm = PrewarmPool::new(
             shared,

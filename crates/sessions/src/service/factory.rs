@@ -34,11 +34,15 @@ pub(crate) struct SandboxFactory {
     cluster: Arc<ClusterPlace>,
     sweeps: Arc<SweepTimers>,
     metrics: Arc<SessionCounters>,
-    starts: StartLimiter,
+    starts: Arc<StartLimiter>,
 }
 
 impl SandboxFactory {
-    pub(super) fn new(shared: &SharedParts, engine: Engine) -> SandboxFactory {
+    pub(super) fn new(
+        shared: &SharedParts,
+        engine: Engine,
+        starts: Arc<StartLimiter>,
+    ) -> SandboxFactory {
         SandboxFactory {
             engine,
             config: shared.config.clone(),
@@ -46,7 +50,7 @@ impl SandboxFactory {
             cluster: Arc::clone(&shared.cluster),
             sweeps: Arc::clone(&shared.sweeps),
             metrics: Arc::clone(&shared.metrics),
-            starts: StartLimiter::new(),
+            starts,
         }
     }
 

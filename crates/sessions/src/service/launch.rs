@@ -9,6 +9,7 @@ use node::traces::Tracer;
 use sandbox::{ProcessStreams, SessionProgram};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time;
 
 use super::credentials::CredentialVault;
 use super::directory::SessionDirectory;
@@ -17,6 +18,7 @@ use super::environment::{LaunchEnvironment, environment};
 use super::gates::{GrantGates, has_model};
 use super::logs::LogLevel;
 use super::shared::SharedParts;
+use super::starts::StartLimiter;
 use crate::agent::{
     AgentHandle, AgentLimits, AgentProcess, AgentSignal, AgentSink, Later, LaunchPlan, LaunchSpec,
     MODEL_PORT, OptionChange, TurnId,
@@ -31,6 +33,8 @@ use crate::traces::ModelTracer;
 
 /// Time that an agent may take to obey, each time that it is told more strongly.
 const AGENT_GRACE: Duration = Duration::from_secs(2);
+/// Longest that an agent for which nobody waits comes behind sandboxes that are being started.
+const BEHIND_STARTS_MAX: Duration = Duration::from_secs(2);
 /// Default path of Claude's program in a sandbox.
 const CLAUDE: &str = "claude";
 
@@ -45,6 +49,7 @@ pub(crate) struct ProgramLauncher {
     credentials: Arc<CredentialVault>,
     pub(super) gates: Arc<GrantGates>,
     model: ModelAccess,
+    starts: Arc<StartLimiter>,
 }
 
 /// The way of agents to the model, where they have no grant for it.
@@ -65,6 +70,7 @@ impl ProgramLauncher {
         credentials: Arc<CredentialVault>,
         gates: Arc<GrantGates>,
         model: ModelAccess,
+        starts: Arc<StartLimiter>,
     ) -> Arc<ProgramLauncher> {
         Arc::new(ProgramLauncher {
             config: shared.config.clone(),
@@ -75,6 +81,7 @@ impl ProgramLauncher {
             credentials,
             gates,
             model,
+            starts,
         })
     }
 
@@ -239,7 +246,8 @@ impl ProgramLauncher {
         }
     }
 
-    /// Starts a session's agent without anybody waiting for it, unless it wants that later.
+    /// Starts a session's agent without anybody waiting for it, unless it wants that later. Callers
+    /// of the same tenant who wait for sandboxes come first; who sends a message waits for neither.
     pub(super) fn start_in_background(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -258,6 +266,9 @@ impl ProgramLauncher {
             if launch.lazy || launch.runtime == AgentRuntime::None {
                 return;
             }
+            let nobody_waits = launcher.starts.nobody_waits(&entry.tenant);
+            // They may never end. Then it is its turn all the same.
+            drop(time::timeout(BEHIND_STARTS_MAX, nobody_waits).await);
             if let Err(error) = launcher.agent(&entry, &body).await {
                 // Whoever sends a message tries again, and is told.
                 let text = format!("the agent could not be started: {error}");

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Sandboxes of one tenant that are started at a time, for each processor.
 const STARTS_PER_PROCESSOR: usize = 2;
@@ -18,8 +18,40 @@ const STARTS_PER_PROCESSOR: usize = 2;
 #[derive(Debug)]
 pub(super) struct StartLimiter {
     starts_max: usize,
-    /// Semaphores of tenants that start something, or did since the last look.
-    tenants: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
+    /// Those of tenants that start something, or did since the last look.
+    tenants: Mutex<HashMap<Arc<str>, Weak<TenantStarts>>>,
+}
+
+/// Starts of one tenant.
+#[derive(Debug)]
+struct TenantStarts {
+    places: Arc<Semaphore>,
+    /// Number of those who wait for a place.
+    waiting: watch::Sender<usize>,
+}
+
+/// Permission to start one sandbox. It is started when this is dropped.
+#[derive(Debug)]
+pub(super) struct StartPermit {
+    _place: Option<OwnedSemaphorePermit>,
+    /// Kept for those who wait until nobody of the tenant waits.
+    _starts: Arc<TenantStarts>,
+}
+
+/// Counts one who waits for a place.
+struct WaitingStart<'a>(&'a TenantStarts);
+
+impl<'a> WaitingStart<'a> {
+    fn begin(starts: &'a TenantStarts) -> WaitingStart<'a> {
+        starts.waiting.send_modify(|waiting| *waiting += 1);
+        WaitingStart(starts)
+    }
+}
+
+impl Drop for WaitingStart<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.send_modify(|waiting| *waiting -= 1);
+    }
 }
 
 impl StartLimiter {
@@ -32,23 +64,35 @@ impl StartLimiter {
         StartLimiter { starts_max, tenants: Mutex::default() }
     }
 
-    /// Waits, in line with others of the tenant, until one more may be started. It is started when
-    /// the permit is dropped.
-    pub(super) async fn enter(&self, tenant: &str) -> Option<OwnedSemaphorePermit> {
-        let semaphore = {
+    /// Waits, in line with others of the tenant, until one more may be started.
+    pub(super) async fn enter(&self, tenant: &str) -> StartPermit {
+        let starts = {
             let mut tenants = self.tenants.lock();
             match tenants.get(tenant).and_then(Weak::upgrade) {
-                Some(semaphore) => semaphore,
+                Some(starts) => starts,
                 None => {
-                    tenants.retain(|_, semaphore| semaphore.strong_count() > 0);
-                    let semaphore = Arc::new(Semaphore::new(self.starts_max));
-                    tenants.insert(tenant.into(), Arc::downgrade(&semaphore));
-                    semaphore
+                    tenants.retain(|_, starts| starts.strong_count() > 0);
+                    let places = Arc::new(Semaphore::new(self.starts_max));
+                    let starts = Arc::new(TenantStarts { places, waiting: watch::Sender::new(0) });
+                    tenants.insert(tenant.into(), Arc::downgrade(&starts));
+                    starts
                 }
             }
         };
+        let waiting = WaitingStart::begin(&starts);
         // It is never closed.
-        semaphore.acquire_owned().await.ok()
+        let place = Arc::clone(&starts.places).acquire_owned().await.ok();
+        drop(waiting);
+        StartPermit { _place: place, _starts: starts }
+    }
+
+    /// Resolves when nobody of the tenant waits for a place: whatever nobody waits for is done
+    /// behind what somebody waits for.
+    pub(super) async fn nobody_waits(&self, tenant: &str) {
+        let starts = self.tenants.lock().get(tenant).and_then(Weak::upgrade);
+        let Some(mut waiting) = starts.map(|starts| starts.waiting.subscribe()) else { return };
+        // Its sender goes when nobody of the tenant starts anything.
+        let _nobody = waiting.wait_for(|waiting| *waiting == 0).await;
     }
 }
 
@@ -73,5 +117,28 @@ mod tests {
         // Of those that start nothing, nothing is kept.
         drop(starts.enter("another").await);
         assert_eq!(starts.tenants.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_comes_behind_those_who_wait() {
+        let starts = StartLimiter::with_max(1);
+        assert!(starts.nobody_waits("flood").now_or_never().is_some());
+        let first = starts.enter("flood").await;
+        assert!(starts.nobody_waits("flood").now_or_never().is_some());
+        let mut second = Box::pin(starts.enter("flood"));
+        assert!((&mut second).now_or_never().is_none());
+        let mut behind = Box::pin(starts.nobody_waits("flood"));
+        assert!((&mut behind).now_or_never().is_none());
+        assert!(starts.nobody_waits("quiet").now_or_never().is_some());
+        // One that gave up waits no more.
+        drop(second);
+        assert!((&mut behind).now_or_never().is_some());
+        let mut second = Box::pin(starts.enter("flood"));
+        assert!((&mut second).now_or_never().is_none());
+        let mut behind = Box::pin(starts.nobody_waits("flood"));
+        drop(first);
+        let second = second.now_or_never().expect("one is started");
+        assert!((&mut behind).now_or_never().is_some());
+        drop(second);
     }
 }
