@@ -196,6 +196,27 @@ def cold_resume(server, samples, n, agent=None):
                 server.end(session)
 
 
+def stop(server, samples, n, agent=None):
+    """Stops of sessions whose agent has answered and kept something; resumed, they have it."""
+    with samples.metered():
+        for _ in range(n):
+            with samples.operation():
+                created, text = server.wire.call(*server.create_request(agent)), nonce()
+                session = server.created(created)
+                try:
+                    server.message(session, f"remember {text}").events()
+                    server.exec(session, f"echo {text} > kept.txt")
+                    stopped = server.stop_session(session)
+                    resumed = server.resume(session)
+                    if server.said(server.message(session, "recall")).strip() != text:
+                        raise Refused(f"{session} remembers something else than {text}")
+                    if server.exec(session, "cat kept.txt").strip() != text:
+                        raise Refused(f"{session} has lost its file")
+                    samples.add(stopped.microseconds, resumed=resumed.microseconds)
+                finally:
+                    server.end(session)
+
+
 def quiet(server):
     """Waits until the processes of a server use next to no CPU time."""
     deadline = time.monotonic() + QUIET_SECONDS_MAX

@@ -14,6 +14,7 @@ TITLES = {
     "warm-resume": "Resume of a paused session whose sandbox is there",
     "cold-resume": "Resume after the server was stopped and started",
     "message": "Message: end to end less the agent's own time in that turn",
+    "stop": "Stop of a session, until its files are durable",
     "fork": "Fork of a live session with 16 MiB of files",
     "snapshot": "Snapshot of a live session with 16 MiB of files",
     "e2b": "E2B's Python SDK: `Sandbox.create` to the first command's result",
@@ -28,6 +29,7 @@ PARTS = {
     "first_event": "to the first text",
     "create": "the create alone",
     "created": "the create alone",
+    "resumed": "the resume afterwards",
     "command": "the command alone",
     "done": "to the end of the turn",
 }
@@ -278,6 +280,7 @@ def goals(found):
                      beside="CockroachDB 173 ms", **on_postgres),
         latency_goal(f, "message", COVE, 0.5, ASH),
         latency_goal(f, "message", COVE, 2, ASH, key="p99_ms"),
+        latency_goal(f, "stop", COVE, 20, ASH),
         latency_goal(f, "fork", COVE, 15, ASH),
         latency_goal(f, "claude-later", COVE_CLAUDE, 30, ASH_CLAUDE),
         latency_goal(f, "claude-first", COVE_CLAUDE, 200, ASH_CLAUDE),

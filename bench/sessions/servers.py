@@ -197,6 +197,12 @@ class Cove:
             raise Refused(f"resumed, but {answer.body!r}")
         return answer
 
+    def stop_session(self, session):
+        answer = self.wire.call("POST", f"/v1/sessions/{session}/stop")
+        if answer.json()["state"] != "stopped":
+            raise Refused(f"stopped, but {answer.body!r}")
+        return answer
+
     def end(self, session):
         self.call("DELETE", f"/v1/sessions/{session}")
 
