@@ -226,7 +226,7 @@ def sessions(binary, count=16):
                 server.ask("POST", f"/v1/sessions/{id_}/stop", {})
             server.settle()
             yield (
-                "the same session at rest (stopped), its disk here and in `objects`",
+                "the same session at rest (stopped): its row and its disk",
                 share(memory, server.group.memory(), count),
                 share(disk, server.disk(), count),
                 share(cpu, server.group.cpu_s(), count),
