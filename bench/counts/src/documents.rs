@@ -13,6 +13,8 @@ use iceberg::update;
 mod fixtures;
 
 const SNAPSHOTS: i64 = 1_000;
+/// Entries of a full log of metadata files.
+const LOGGED: usize = 100;
 const NOW_MS: i64 = 1_800_000_000_000;
 const CREATE: &str = r#"{"name":"t","schema":{"type":"struct","schema-id":0,"fields":[FIELDS]},
 "properties":{"owner":"bench"}}"#;
@@ -78,6 +80,20 @@ pub fn commit_property(operations: u64) {
     let (base, body) = (read(small()), Bytes::from(COMMIT));
     for _ in 0..operations {
         assert!(commit(black_box(&base), &body) > 1000);
+    }
+}
+
+/// The same of a table that has been committed to so often that its log of metadata files is full.
+pub fn commit_logged(operations: u64) {
+    let mut base = read(small());
+    for number in 0..LOGGED {
+        let file = format!("file:///warehouse/small/metadata/{number:05}-{:036}.json", number);
+        base = update::logged(base.clone(), &base, &file).0;
+    }
+    let (base, body) = (read(base.to_bytes()), Bytes::from(COMMIT));
+    assert_eq!(base.metadata_log.len(), LOGGED);
+    for _ in 0..operations {
+        assert!(commit(black_box(&base), &body) > 10_000);
     }
 }
 

@@ -41,6 +41,7 @@ const CASES: &[Case] = &[
     Case { name: "catalog/write_small", operations: 2_000, run: documents::write_small },
     Case { name: "catalog/create", operations: 400, run: documents::create },
     Case { name: "catalog/commit_property", operations: 2_000, run: documents::commit_property },
+    Case { name: "catalog/commit_logged", operations: 500, run: documents::commit_logged },
     Case { name: "catalog/parse_thousand", operations: 5, run: documents::parse_thousand },
     Case { name: "catalog/append_thousand", operations: 5, run: documents::append_thousand },
 ];

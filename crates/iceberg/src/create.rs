@@ -56,19 +56,26 @@ impl CreateTable {
     /// # Errors
     /// `BadRequest`: it is none.
     pub fn parse(body: &RawJson) -> Result<CreateTable> {
-        let is_staged = match body.present("stage-create") {
+        let [is_staged, name, location, schema, spec, order, properties] = body.all_present([
+            "stage-create",
+            "name",
+            "location",
+            "schema",
+            "partition-spec",
+            "write-order",
+            "properties",
+        ]);
+        let is_staged = match is_staged {
             Some(flag) => flag.as_bool().ok_or_else(|| bad("`stage-create` is not a boolean"))?,
             None => false,
         };
-        Ok(CreateTable {
-            name: text(body, "name")?.ok_or_else(|| bad("Invalid table name: null"))?,
-            location: location(body)?,
-            schema: object(body, "schema")?.ok_or_else(|| bad("Invalid schema: null"))?,
-            spec: object(body, "partition-spec")?,
-            order: object(body, "write-order")?,
-            is_staged,
-            properties: properties(body)?,
-        })
+        let name = text("name", name)?.ok_or_else(|| bad("Invalid table name: null"))?;
+        let location = location_of(location)?;
+        let schema = object("schema", schema)?.ok_or_else(|| bad("Invalid schema: null"))?;
+        let spec = object("partition-spec", spec)?;
+        let order = object("write-order", order)?;
+        let properties = properties_of(properties)?;
+        Ok(CreateTable { name, location, schema, spec, order, is_staged, properties })
     }
 
     /// The first document of the table: columns with ids from 1, in the reference's order, and what
@@ -163,33 +170,34 @@ fn without_slash(location: &str) -> &str {
     kept
 }
 
-/// A string, if it is there.
-pub(crate) fn text(body: &RawJson, name: &str) -> Result<Option<String>> {
-    let Some(value) = body.present(name) else { return Ok(None) };
+/// What a member that is to be a string says, if it is there.
+pub(crate) fn text(name: &str, value: Option<RawJson>) -> Result<Option<String>> {
+    let Some(value) = value else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
     Ok(Some(text.into_owned()))
 }
 
-/// An object in bytes of its own, if it is there.
-pub(crate) fn object(body: &RawJson, name: &str) -> Result<Option<RawJson>> {
-    let Some(value) = body.present(name) else { return Ok(None) };
+/// A member that is to be an object, in bytes of its own, if it is there.
+pub(crate) fn object(name: &str, value: Option<RawJson>) -> Result<Option<RawJson>> {
+    let Some(value) = value else { return Ok(None) };
     if value.kind() != JsonKind::Object {
         return Err(bad(format!("`{name}` is {}, not an object", value.kind())));
     }
     Ok(Some(value.compact()))
 }
 
-/// Returns where a table or view is to be; an empty one is refused rather than taken for none.
-pub(crate) fn location(body: &RawJson) -> Result<Option<String>> {
-    let location = text(body, "location")?;
+/// Returns where a table or view is to be; an empty `location` is refused rather than taken for
+/// none.
+pub(crate) fn location_of(value: Option<RawJson>) -> Result<Option<String>> {
+    let location = text("location", value)?;
     if location.as_deref() == Some("") {
         return Err(bad("`location` is empty"));
     }
     Ok(location)
 }
 
-/// Properties, or none.
-pub(crate) fn properties(body: &RawJson) -> Result<TableProperties> {
-    let Some(value) = object(body, "properties")? else { return Ok(TableProperties::default()) };
+/// Returns what `properties` says, or none.
+pub(crate) fn properties_of(value: Option<RawJson>) -> Result<TableProperties> {
+    let Some(value) = object("properties", value)? else { return Ok(TableProperties::default()) };
     Ok(TableProperties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)
 }

@@ -240,13 +240,19 @@ impl SnapshotLogEntry {
 pub struct MetadataLogEntry {
     /// When it was written, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// Location.
-    pub metadata_file: RawString,
-    /// Bytes as they were written.
+    /// Bytes as they were written, the location among them.
     pub raw: RawJson,
 }
 
 impl MetadataLogEntry {
+    /// Returns the location. It is looked up in the bytes: a table keeps up to a hundred entries,
+    /// which every commit copies, and asks for the location of one that is dropped.
+    #[must_use]
+    pub fn metadata_file(&self) -> String {
+        let file = self.raw.get("metadata-file");
+        file.as_ref().and_then(RawJson::as_str).unwrap_or_default().into_owned()
+    }
+
     /// A new one.
     #[must_use]
     pub fn new(timestamp_ms: i64, metadata_file: &str) -> MetadataLogEntry {
@@ -256,8 +262,7 @@ impl MetadataLogEntry {
         put_name(&mut out, "metadata-file");
         put_string(&mut out, metadata_file);
         out.push(b'}');
-        let metadata_file = metadata_file.into();
-        MetadataLogEntry { timestamp_ms, metadata_file, raw: RawJson::written(out) }
+        MetadataLogEntry { timestamp_ms, raw: RawJson::written(out) }
     }
 }
 

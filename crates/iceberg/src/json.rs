@@ -276,6 +276,18 @@ impl RawJson {
         self.members().ok()?.filter(|(key, _)| key == name).last().map(|(_, value)| value)
     }
 
+    /// Members of an object as [`RawJson::present`] returns each, found in one walk.
+    pub(crate) fn all_present<const N: usize>(&self, names: [&str; N]) -> [Option<RawJson>; N] {
+        let mut found = [const { None }; N];
+        for (key, value) in self.members().into_iter().flatten() {
+            let place = names.iter().position(|name| *name == key);
+            if let Some(slot) = place.and_then(|place| found.get_mut(place)) {
+                *slot = Some(value);
+            }
+        }
+        found.map(|it| it.filter(|value| !value.is_null()))
+    }
+
     /// Returns the member, if it is not null.
     #[must_use]
     pub fn present(&self, name: &str) -> Option<RawJson> {
@@ -340,8 +352,8 @@ impl<'a> Iterator for JsonMembers<'a> {
         if !self.cursor.another(b'}', &mut self.first).ok()? {
             return None;
         }
-        let name = self.cursor.member_name().ok()?;
-        let value = self.cursor.value().ok()?;
+        let name = self.cursor.checked_name();
+        let value = self.cursor.checked_value();
         Some((name.decode(), RawJson::within(self.whole, value)))
     }
 }
@@ -361,7 +373,7 @@ impl Iterator for JsonItems<'_> {
         if !self.cursor.another(b']', &mut self.first).ok()? {
             return None;
         }
-        self.cursor.value().ok().map(|value| RawJson::within(self.whole, value))
+        Some(RawJson::within(self.whole, self.cursor.checked_value()))
     }
 }
 

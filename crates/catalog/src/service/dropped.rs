@@ -307,7 +307,7 @@ impl DroppedRelations {
         let place: TableLocation = doc.location.parse()?;
         let is_elsewhere =
             |file: &String| !file.parse().is_ok_and(|it: TableLocation| it.is_below(&place));
-        let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
+        let logged = doc.metadata_log.iter().map(|it| it.metadata_file());
         let logged: Vec<_> = logged.filter(is_elsewhere).collect();
         if !self.0.dropped_store.begin_purge(own_id).await? {
             // Another server has purged it: the place may be somebody else's by now.

@@ -427,7 +427,7 @@ impl MaintenanceTask<'_> {
         }
         let Some(number) = documents::own_number(current) else { return Ok(()) };
         let names = self.warehouse.files().list(directory, METADATA_FILES_MAX).await?;
-        let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
+        let logged = doc.metadata_log.iter().map(|it| it.metadata_file());
         let mut kept: HashSet<String> = logged.collect();
         kept.extend(inner.past_store.logged_below(directory).await?);
         kept.insert(pointer.location.clone());

@@ -301,7 +301,6 @@ impl TableDoc {
             DocumentKey::MetadataLog => {
                 for entry in &mut self.metadata_log {
                     entry.raw.move_to(written, starts.next()?)?;
-                    entry.metadata_file = entry.metadata_file.detached();
                 }
             }
             _ => {}

@@ -352,13 +352,13 @@ impl SnapshotLogEntry {
 
 impl MetadataLogEntry {
     fn read(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<MetadataLogEntry> {
-        let (mut timestamp_ms, mut metadata_file) = (None, None);
+        let (mut timestamp_ms, mut has_file) = (None, false);
         let raw = object(cursor, whole, |cursor, name| {
             match name {
                 "timestamp-ms" => timestamp_ms = Some(long(cursor, "timestamp-ms")?),
                 "metadata-file" => {
-                    metadata_file =
-                        Some(RawString::within(whole, string(cursor, "metadata-file")?));
+                    string(cursor, "metadata-file")?;
+                    has_file = true;
                 }
                 _ => drop(cursor.value()?),
             }
@@ -366,8 +366,7 @@ impl MetadataLogEntry {
         })?;
         Ok(MetadataLogEntry {
             timestamp_ms: need(timestamp_ms, "timestamp-ms")?,
-            metadata_file: need(metadata_file, "metadata-file")?,
-            raw,
+            raw: need(has_file.then_some(raw), "metadata-file")?,
         })
     }
 }

@@ -187,6 +187,69 @@ impl<'a> JsonCursor<'a> {
         }
     }
 
+    /// Passes one value of a text that was checked before, and looks for its end only. Its text,
+    /// without white space around it.
+    pub(super) fn checked_value(&mut self) -> &'a str {
+        self.space();
+        let (bytes, start) = (self.text.as_bytes(), self.at);
+        let mut open = 0_usize;
+        while let Some(byte) = bytes.get(self.at) {
+            match byte {
+                b'"' => self.pass_checked_string(),
+                b'{' | b'[' => {
+                    open += 1;
+                    self.at += 1;
+                    continue;
+                }
+                b'}' | b']' if open > 0 => {
+                    open -= 1;
+                    self.at += 1;
+                }
+                // The end of a number, or of `true`, `false` or `null`.
+                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' if open == 0 => break,
+                // A part of those, or what is between values.
+                _ => {
+                    self.at += 1;
+                    continue;
+                }
+            }
+            if open == 0 {
+                break;
+            }
+        }
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
+    /// Passes the name of a member of a text that was checked before, its colon, and the white
+    /// space before its value.
+    pub(super) fn checked_name(&mut self) -> JsonText<'a> {
+        self.space();
+        let start = self.at;
+        self.pass_checked_string();
+        let name = self.text.get(start..self.at).unwrap_or_default();
+        self.space();
+        self.at += 1;
+        self.space();
+        JsonText::checked(name)
+    }
+
+    fn pass_checked_string(&mut self) {
+        let bytes = self.text.as_bytes();
+        self.at += 1;
+        loop {
+            self.at = next_special(bytes, self.at);
+            match bytes.get(self.at) {
+                // What is escaped is one byte, or `u` and digits that mean nothing here.
+                Some(b'\\') => self.at += 2,
+                Some(_) => {
+                    self.at += 1;
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+
     /// Passes an object. `member` is called after each name, and must pass the value.
     ///
     /// # Errors

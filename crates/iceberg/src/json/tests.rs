@@ -271,3 +271,39 @@ proptest! {
         check(&[b"\"", &bytes[..], b"\""].concat());
     }
 }
+
+#[test]
+fn what_was_checked_is_walked_as_it_was_checked() {
+    for text in [
+        r#"{"a":1,"b":[true,null,-1.5e+3],"c":{"d":"x","e":[]},"f":"last"}"#,
+        " { \"a\" : 1 ,\n\"b\" : [ 1 , { } , [ \"]}\" ] ] , \"c\" : \"\\\\\" }\t",
+        r#"{"quote\"d":"\"","brackets":"{[\\\"","unicode":"\u005d\u0022ä","empty":""}"#,
+        r#"{"a":{"a":{"a":[[[0]]]}},"b":false}"#,
+        "{}",
+    ] {
+        let value = RawJson::parse(Bytes::from(text.to_owned())).unwrap();
+        let mut checked = Vec::new();
+        let mut cursor = JsonCursor::new(value.as_bytes()).unwrap();
+        let walked = cursor.object(|cursor, name| {
+            checked.push((name.decode().into_owned(), cursor.value()?.to_owned()));
+            Ok::<(), JsonError>(())
+        });
+        walked.unwrap();
+        let members: Vec<_> = value.members().unwrap().collect();
+        let found = members.iter().map(|(name, value)| (name.to_string(), value.text().to_owned()));
+        assert_eq!(found.collect::<Vec<_>>(), checked, "{text}");
+    }
+    let items =
+        RawJson::parse(Bytes::from_static(b"[ 1, \"a,]\\\\\" , [2,[3]],{\"b\":[]} ]")).unwrap();
+    let items: Vec<_> = items.items().unwrap().map(|it| it.text().to_owned()).collect();
+    assert_eq!(items, ["1", "\"a,]\\\\\"", "[2,[3]]", "{\"b\":[]}"]);
+}
+
+#[test]
+fn members_are_found_in_one_walk_and_the_last_of_a_name_counts() {
+    let value = RawJson::parse(Bytes::from_static(br#"{"a":1,"b":null,"a":2,"c":3}"#)).unwrap();
+    let found = value.all_present(["c", "a", "b", "d"]);
+    let found = found.map(|it| it.and_then(|value| value.as_i64()));
+    assert_eq!(found, [Some(3), Some(2), None, None]);
+    assert_eq!(RawJson::null().all_present(["a"]), [None]);
+}

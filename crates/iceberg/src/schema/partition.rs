@@ -86,6 +86,13 @@ pub fn bind_spec(spec: &RawJson, schema: &RawJson, doc: &TableDoc) -> Result<(Ra
             format!("a partition spec may have {PARTITION_FIELDS_MAX} fields at the most");
         return Err(CatalogError::new(ErrorReason::TooLarge, message));
     }
+    if raws.is_empty() {
+        // As most specifications are: no column is looked for.
+        return Ok((
+            spec.with("fields", &RawJson::written(b"[]".to_vec()))?,
+            LAST_PARTITION_ID_NONE,
+        ));
+    }
     let columns = SchemaColumns::read(schema)?;
     let mut fields: Vec<PartitionField> =
         raws.iter().map(PartitionField::read).collect::<Result<_>>()?;

@@ -81,7 +81,7 @@ pub fn logged(mut new: TableDoc, base: &TableDoc, base_location: &str) -> (Table
     let log = &mut new.metadata_log;
     log.push(MetadataLogEntry::new(base.last_updated_ms, base_location));
     let too_many = log.len().saturating_sub(most.max(1));
-    let fallen = log.drain(..too_many).map(|entry| entry.metadata_file.as_str().into_owned());
+    let fallen = log.drain(..too_many).map(|entry| entry.metadata_file());
     let fallen = fallen.collect();
     new.complete();
     (new, fallen)

@@ -2,7 +2,7 @@
 
 use super::update::ViewBuilder;
 use super::{ViewDoc, ViewUpdate, ViewVersion};
-use crate::create::{location, object, properties, text};
+use crate::create::{location_of, object, properties_of, text};
 use crate::doc::TableProperties;
 use crate::error::illegal;
 use crate::ident::Uuid;
@@ -39,13 +39,15 @@ impl CreateView {
                 format!("Cannot parse missing field: {name}"),
             )
         };
-        let version = object(body, "view-version")?.ok_or_else(|| missing("view-version"))?;
+        let [version, name, location, schema, properties] =
+            body.all_present(["view-version", "name", "location", "schema", "properties"]);
+        let version = object("view-version", version)?.ok_or_else(|| missing("view-version"))?;
         Ok(CreateView {
-            name: text(body, "name")?.ok_or_else(|| missing("name"))?,
-            location: location(body)?,
-            schema: object(body, "schema")?.ok_or_else(|| missing("schema"))?,
+            name: text("name", name)?.ok_or_else(|| missing("name"))?,
+            location: location_of(location)?,
+            schema: object("schema", schema)?.ok_or_else(|| missing("schema"))?,
             version: ViewVersion::read(version)?,
-            properties: properties(body)?,
+            properties: properties_of(properties)?,
         })
     }
 

@@ -102,7 +102,8 @@ fn requirement(item: &RawJson) -> Result<ViewRequirement> {
 fn update(item: &RawJson) -> Result<ViewUpdate> {
     let text = |name| string(item, name);
     let number = |name| int(item, name);
-    let part = |name| object(item, name)?.ok_or_else(|| bad(format!("`{name}` is missing")));
+    let part =
+        |name| object(name, item.present(name))?.ok_or_else(|| bad(format!("`{name}` is missing")));
     let action = text("action")?;
     Ok(match &*action {
         "assign-uuid" => ViewUpdate::AssignUuid(text("uuid")?),

@@ -176,7 +176,7 @@ async fn old_metadata_files_go_when_the_table_says_so() {
     let directory = stage.path(location(&last)).parent().unwrap().to_owned();
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
     for entry in &last.table().unwrap().metadata_log {
-        assert!(stage.path(&entry.metadata_file.as_str()).exists());
+        assert!(stage.path(&entry.metadata_file()).exists());
     }
     let read = documents::read(&stage.warehouse, location(&last)).await.unwrap();
     assert_eq!(read, last.document());

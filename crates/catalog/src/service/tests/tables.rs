@@ -26,7 +26,7 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
             assert!(fs::read(stage.path(location(entry))).unwrap() == entry.document()[..]);
         }
         let log = &changed.table().unwrap().metadata_log;
-        assert_eq!((log.len(), &*log[0].metadata_file.as_str()), (1, location(&made)));
+        assert_eq!((log.len(), &*log[0].metadata_file()), (1, location(&made)));
         // Nothing changes, nothing is written.
         let same = stage.commit(&t, &setting("k", "v")).await.unwrap();
         assert_eq!(same.etag(SnapshotSelection::All), changed.etag(SnapshotSelection::All));

@@ -179,7 +179,7 @@ fn the_metadata_log_keeps_as_many_as_it_is_told() {
     }
     assert_eq!(doc.metadata_log.len(), 100);
     assert_eq!(
-        doc.metadata_log.last().map(|it| it.metadata_file.to_string()).as_deref(),
+        doc.metadata_log.last().map(|it| it.metadata_file()).as_deref(),
         Some("s3://b/v149.json")
     );
     assert_eq!(fallen.len(), 51);
