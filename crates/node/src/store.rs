@@ -48,7 +48,9 @@ use tokio::sync::watch;
 
 use self::counters::CounterReadings;
 use self::metrics::StoreMetrics;
-use self::queue::{Body, TransactionAccess, TransactionJob, TransactionQueue};
+use self::queue::{
+    Body, PrecedingWork, TransactionAccess, TransactionAnswer, TransactionJob, TransactionQueue,
+};
 use crate::clock::{self, SharedClock};
 use crate::telemetry::Registry;
 
@@ -388,7 +390,23 @@ impl SqlStore {
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Answer<'_, T> {
-        self.run(name, TransactionAccess::Write, body)
+        self.run(name, TransactionAccess::Write, None, body)
+    }
+
+    /// Does work that waits for a disk and then runs a transaction, as [`SqlStore::transact`]: what
+    /// the transaction leads to is there before it. The thread that did the work hands the
+    /// transaction over, so the caller is woken once. After an error of the work, which is the
+    /// answer, the transaction does not begin.
+    ///
+    /// # Errors
+    /// Those of `before`, of the closure and of the database; see [`SqlStoreError`].
+    pub fn transact_after<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        before: impl FnOnce() -> Result<(), SqlStoreError> + Send + 'static,
+        body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
+    ) -> Answer<'_, T> {
+        self.run(name, TransactionAccess::Write, Some(Box::new(before)), body)
     }
 
     /// Runs a transaction that may as well happen twice: it is run again when the connection was
@@ -401,7 +419,7 @@ impl SqlStore {
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Answer<'_, T> {
-        self.run(name, TransactionAccess::WriteAgain, body)
+        self.run(name, TransactionAccess::WriteAgain, None, body)
     }
 
     /// Runs a transaction that only looks. It sees everything that was answered before it began.
@@ -413,7 +431,7 @@ impl SqlStore {
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Answer<'_, T> {
-        self.run(name, TransactionAccess::Read, body)
+        self.run(name, TransactionAccess::Read, None, body)
     }
 
     /// Runs one statement that only looks, and answers what `read` makes of its rows. It sees
@@ -432,10 +450,16 @@ impl SqlStore {
     ) -> Answer<'_, T> {
         debug_assert!(sql.starts_with("SELECT "), "only looks: {sql}");
         let body = move |it: &mut dyn StoreTransaction| read(&it.query(&sql, &parameters)?);
-        self.run(name, TransactionAccess::Select, body)
+        self.run(name, TransactionAccess::Select, None, body)
     }
 
-    fn run<T, F>(&self, name: &'static str, access: TransactionAccess, mut body: F) -> Answer<'_, T>
+    fn run<T, F>(
+        &self,
+        name: &'static str,
+        access: TransactionAccess,
+        before: Option<PrecedingWork>,
+        mut body: F,
+    ) -> Answer<'_, T>
     where
         T: Send + 'static,
         F: FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
@@ -448,17 +472,18 @@ impl SqlStore {
             *value.lock() = Some(body(transaction)?);
             Ok(())
         });
-        Box::pin(self.answer(name, access, body, slot))
+        Box::pin(self.answer(name, access, before, body, slot))
     }
 
     async fn answer<T>(
         &self,
         name: &'static str,
         access: TransactionAccess,
+        before: Option<PrecedingWork>,
         body: Body,
         slot: Slot<T>,
     ) -> Result<T, SqlStoreError> {
-        self.queue(name, access, body).await?;
+        self.queue(name, access, before, body).await?;
         let value = slot.lock().take();
         value.ok_or(SqlStoreError::Spoiled)
     }
@@ -467,21 +492,29 @@ impl SqlStore {
         &self,
         name: &'static str,
         access: TransactionAccess,
+        before: Option<PrecedingWork>,
         body: Body,
     ) -> Result<(), SqlStoreError> {
-        let started = clock::now();
         let (job, answer) = TransactionJob::new(name, access, body);
         let queue = match access {
             TransactionAccess::Read | TransactionAccess::Select => &self.0.reads,
             TransactionAccess::Write | TransactionAccess::WriteAgain => &self.0.writes,
         };
-        let result = match queue.push(job) {
-            // An answer that never comes means that the thread is gone.
-            Ok(()) => answer.await.unwrap_or(Err(SqlStoreError::Closed)),
-            Err(error) => Err(error),
+        match before {
+            None => queue.push(job),
+            Some(before) => {
+                let queue = Arc::clone(queue);
+                tokio::task::spawn_blocking(move || queue.push_after(before, job));
+            }
+        }
+        // An answer that never comes means that the thread is gone.
+        let Ok(TransactionAnswer { handed_over, result }) = answer.await else {
+            return Err(SqlStoreError::Closed);
         };
-        let took = clock::now().duration_since(started);
-        self.0.metrics.finished(name, took, result.is_ok());
+        if let Some(handed_over) = handed_over {
+            let took = clock::now().duration_since(handed_over);
+            self.0.metrics.finished(name, took, result.is_ok());
+        }
         result
     }
 

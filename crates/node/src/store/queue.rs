@@ -37,6 +37,18 @@ pub(super) enum TransactionAccess {
 pub(super) type Body =
     Box<dyn FnMut(&mut dyn StoreTransaction) -> Result<(), SqlStoreError> + Send>;
 
+/// Work to be done before a transaction is handed over, on a thread that may wait for a disk.
+pub(super) type PrecedingWork = Box<dyn FnOnce() -> Result<(), SqlStoreError> + Send>;
+
+/// Result of a transaction for its caller.
+#[derive(Debug)]
+pub(super) struct TransactionAnswer {
+    /// When it was handed over; none of one that was not, because the work before it failed.
+    pub(super) handed_over: Option<Instant>,
+    /// Whether it was committed.
+    pub(super) result: Result<(), SqlStoreError>,
+}
+
 /// A transaction on its way, with whoever waits for it.
 pub(super) struct TransactionJob {
     /// Names it in metrics.
@@ -44,7 +56,8 @@ pub(super) struct TransactionJob {
     /// Access that it needs.
     pub(super) access: TransactionAccess,
     body: Body,
-    answer: oneshot::Sender<Result<(), SqlStoreError>>,
+    answer: oneshot::Sender<TransactionAnswer>,
+    handed_over: Option<Instant>,
     /// Caller; none for the server's own.
     caller: Option<Arc<str>>,
 }
@@ -60,9 +73,10 @@ impl TransactionJob {
         name: &'static str,
         access: TransactionAccess,
         body: Body,
-    ) -> (TransactionJob, oneshot::Receiver<Result<(), SqlStoreError>>) {
+    ) -> (TransactionJob, oneshot::Receiver<TransactionAnswer>) {
         let (answer, receiver) = oneshot::channel();
-        (TransactionJob { name, access, body, answer, caller: fair::caller() }, receiver)
+        let caller = fair::caller();
+        (TransactionJob { name, access, body, answer, handed_over: None, caller }, receiver)
     }
 
     /// Runs its statements. May be called again after a roll-back.
@@ -82,9 +96,9 @@ impl TransactionJob {
 
     /// Answers it.
     pub(super) fn finish(self, committed: Result<(), SqlStoreError>) {
-        let TransactionJob { body, answer, .. } = self;
+        let TransactionJob { body, answer, handed_over, .. } = self;
         // Nobody waits any more, which changes nothing about what is written.
-        drop(answer.send(committed));
+        drop(answer.send(TransactionAnswer { handed_over, result: committed }));
         // After the answer: what the body holds is not what its caller waits for.
         drop(body);
     }
@@ -168,19 +182,38 @@ impl TransactionQueue {
         }
     }
 
-    /// Adds a job, or says why not.
-    pub(super) fn push(&self, job: TransactionJob) -> Result<(), SqlStoreError> {
+    /// Adds a job, or answers why not.
+    pub(super) fn push(&self, mut job: TransactionJob) {
+        let now = clock::now();
+        job.handed_over = Some(now);
         let mut state = self.state.lock();
-        if state.closed {
-            return Err(SqlStoreError::Closed);
+        let refusal = if state.closed {
+            Some(SqlStoreError::Closed)
+        } else if state.count >= self.waiting_max {
+            Some(SqlStoreError::Busy { waiting_max: self.waiting_max })
+        } else {
+            None
+        };
+        match refusal {
+            Some(refusal) => {
+                drop(state);
+                job.finish(Err(refusal));
+            }
+            None => {
+                state.push(job, now);
+                drop(state);
+                self.changed.notify_one();
+            }
         }
-        if state.count >= self.waiting_max {
-            return Err(SqlStoreError::Busy { waiting_max: self.waiting_max });
+    }
+
+    /// Does the work before a job and adds the job, or answers why the work failed.
+    pub(super) fn push_after(&self, before: PrecedingWork, job: TransactionJob) {
+        let done = catch_unwind(AssertUnwindSafe(before));
+        match done.unwrap_or_else(|panic| Err(panicked(&*panic))) {
+            Ok(()) => self.push(job),
+            Err(error) => job.finish(Err(error)),
         }
-        state.push(job, clock::now());
-        drop(state);
-        self.changed.notify_one();
-        Ok(())
     }
 
     /// Waits for work and takes up to `count_max` jobs of it. None when the queue is closed and
@@ -234,7 +267,7 @@ mod tests {
     #[test]
     fn a_caller_alone_has_the_whole_group() {
         let queue = TransactionQueue::new(100);
-        (0..20).for_each(|_| queue.push(job(Some("a"), "a")).unwrap());
+        (0..20).for_each(|_| queue.push(job(Some("a"), "a")));
         assert_eq!(names(queue.take(16)), ["a"; 16]);
         assert_eq!((names(queue.take(16)), queue.waiting()), (vec!["a"; 4], 0));
     }
@@ -242,11 +275,11 @@ mod tests {
     #[test]
     fn callers_take_turns_and_one_has_a_part_of_the_group() {
         let queue = TransactionQueue::new(100);
-        (0..20).for_each(|_| queue.push(job(Some("flood"), "flood")).unwrap());
+        (0..20).for_each(|_| queue.push(job(Some("flood"), "flood")));
         for name in ["first", "second"] {
-            queue.push(job(Some("quiet"), name)).unwrap();
+            queue.push(job(Some("quiet"), name));
         }
-        queue.push(job(None, "server")).unwrap();
+        queue.push(job(None, "server"));
         let group = names(queue.take(64));
         assert_eq!(group[..5], ["flood", "first", "server", "flood", "second"]);
         assert_eq!(group.len(), GROUP_MAX_PER_CALLER + 3);
@@ -261,12 +294,40 @@ mod tests {
         assert!(queue.state.lock().waiting.is_empty());
     }
 
+    fn refusal(
+        queue: &TransactionQueue,
+        before: Option<PrecedingWork>,
+    ) -> Option<TransactionAnswer> {
+        let body: Body = Box::new(|_| Ok(()));
+        let (job, mut answer) = TransactionJob::new("job", TransactionAccess::Write, body);
+        match before {
+            Some(before) => queue.push_after(before, job),
+            None => queue.push(job),
+        }
+        answer.try_recv().ok()
+    }
+
     #[test]
-    fn a_full_queue_says_so() {
+    fn a_full_queue_and_a_closed_one_say_so() {
         let queue = TransactionQueue::new(2);
-        queue.push(job(Some("a"), "a")).unwrap();
-        queue.push(job(None, "b")).unwrap();
-        let refused = queue.push(job(Some("c"), "c"));
+        queue.push(job(Some("a"), "a"));
+        queue.push(job(None, "b"));
+        let refused = refusal(&queue, None).unwrap().result;
         assert!(matches!(refused, Err(SqlStoreError::Busy { waiting_max: 2 })));
+        queue.close();
+        assert!(matches!(refusal(&queue, None).unwrap().result, Err(SqlStoreError::Closed)));
+    }
+
+    #[test]
+    fn a_job_whose_preceding_work_fails_is_answered_and_never_handed_over() {
+        let queue = TransactionQueue::new(2);
+        assert!(refusal(&queue, Some(Box::new(|| Ok(())))).is_none());
+        assert_eq!(queue.waiting(), 1);
+        let failed = refusal(&queue, Some(Box::new(|| Err(SqlStoreError::Spoiled)))).unwrap();
+        assert!(matches!(failed.result, Err(SqlStoreError::Spoiled)));
+        assert!(failed.handed_over.is_none());
+        let panicked = refusal(&queue, Some(Box::new(|| panic!("no disk")))).unwrap();
+        assert!(matches!(panicked.result, Err(SqlStoreError::Panicked(text)) if text == "no disk"));
+        assert_eq!(queue.waiting(), 1);
     }
 }

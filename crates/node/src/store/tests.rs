@@ -11,6 +11,7 @@ use crate::telemetry::MetricsRegistry;
 use crate::testing::TempDir;
 
 mod migrations;
+mod preceding;
 
 const TABLES: &[MigrationStep] = &[MigrationStep::Same(
     "CREATE TABLE things (
