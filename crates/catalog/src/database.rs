@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use node::store::{MigrationStep, SqlStore, SqlStoreError, StoreDialect, StoreTransaction};
 
-use crate::error::{Result, database_failure};
+use crate::error::{CatalogError, Result, database_failure};
+
+/// Work before a transaction, on a thread that may wait for a disk.
+pub(crate) type DiskWork = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// A handle on the database. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,6 +43,32 @@ impl CatalogDatabase {
         + 'static,
     ) -> Result<T> {
         self.0.transact(name, body).await.map_err(database_failure)
+    }
+
+    /// Does work that waits for a disk, if there is any, and then runs a transaction, see
+    /// [`SqlStore::transact_after`].
+    ///
+    /// # Errors
+    /// Which of the two failed, and why.
+    pub(crate) async fn transact_after<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        before: Option<DiskWork>,
+        body: impl FnMut(&mut dyn StoreTransaction) -> std::result::Result<T, SqlStoreError>
+        + Send
+        + 'static,
+    ) -> std::result::Result<T, TransactionFailure> {
+        let done = match before {
+            None => self.0.transact(name, body).await,
+            Some(before) => {
+                let refuse = |error| SqlStoreError::refuse(PrecedingFailure(error));
+                self.0.transact_after(name, move || before().map_err(refuse), body).await
+            }
+        };
+        done.map_err(|error| match error.refusal::<PrecedingFailure>() {
+            Ok(PrecedingFailure(error)) => TransactionFailure::Before(error),
+            Err(error) => TransactionFailure::Store(database_failure(error)),
+        })
     }
 
     /// Runs a transaction that may as well happen twice, see [`SqlStore::transact_idempotent`].
@@ -92,6 +121,28 @@ impl CatalogDatabase {
         }
     }
 }
+
+/// Why there was no transaction, or none that is known of.
+#[derive(Debug)]
+pub(crate) enum TransactionFailure {
+    /// The work before it failed, so that it did not begin.
+    Before(CatalogError),
+    /// The reason of the transaction's closure, or the database failed.
+    Store(CatalogError),
+}
+
+impl From<TransactionFailure> for CatalogError {
+    fn from(failure: TransactionFailure) -> CatalogError {
+        match failure {
+            TransactionFailure::Before(error) | TransactionFailure::Store(error) => error,
+        }
+    }
+}
+
+/// Marks the error of the work before a transaction on its way through the store.
+#[derive(Debug, thiserror::Error)]
+#[error("the work before the transaction failed")]
+struct PrecedingFailure(#[source] CatalogError);
 
 /// Clock of the database, whose times servers that share it can compare. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -46,7 +46,7 @@ pub use self::namespaces::no_such_namespace;
 pub use self::namespaces::{Properties, PropertiesChange, PropertiesChanged};
 pub(crate) use self::past::PastStore;
 pub use self::past::{LINES_BACK_MAX, PastAndPresent, PastRelation};
-pub(crate) use self::places::LocationStore;
+pub(crate) use self::places::{LocationStore, NewRelationSite};
 pub(crate) use self::places::{not_apart, place_of};
 pub(crate) use self::queries::{broken, no_such_warehouse};
 pub(crate) use self::relations::RelationStore;

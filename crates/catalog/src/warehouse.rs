@@ -18,6 +18,7 @@ use node::removals::RemovalGate;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+pub(crate) use self::files::NewLocalFile;
 pub use self::files::{FILE_BYTES_MAX, FlushMode, LocalFileVersion, WarehouseFiles};
 pub use self::place::{LOCATION_BYTES_MAX, TableLocation};
 use crate::error::{CatalogError, ErrorReason, Result};

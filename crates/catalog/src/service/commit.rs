@@ -9,11 +9,12 @@ use iceberg::json::RawJson;
 use iceberg::update::{self, CommitRequest};
 use node::traces::{self, Span};
 
-use super::documents::{self, WrittenDocument};
+use super::documents::{self, PlacedDocument, UnwrittenFile};
 use super::homes::{self, ChosenLocation, LocationScope};
 use super::managed_updates::{moves_away, touches_protection};
 use super::relations::{RelationChange, RelationService, certain};
 use crate::cache::CachedVersion;
+use crate::database::TransactionFailure;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{
@@ -35,12 +36,26 @@ pub(super) enum CommitStep {
     /// A table gets another document.
     Next {
         base: Arc<CachedVersion>,
-        written: WrittenDocument<TableDoc>,
+        placed: PlacedDocument<TableDoc>,
+        /// Its file, unless it is written already.
+        file: Option<UnwrittenFile>,
         /// Metadata files that the new document does not name any more.
         fallen: Vec<String>,
     },
     /// A table is made.
-    New(WrittenDocument<TableDoc>),
+    New { placed: PlacedDocument<TableDoc>, file: Option<UnwrittenFile> },
+}
+
+impl CommitStep {
+    /// The document that is to be, and its file if that is still to be written.
+    fn placed_mut(&mut self) -> Option<(&PlacedDocument<TableDoc>, &mut Option<UnwrittenFile>)> {
+        match self {
+            CommitStep::Same(_) => None,
+            CommitStep::Next { placed, file, .. } | CommitStep::New { placed, file } => {
+                Some((placed, file))
+            }
+        }
+    }
 }
 
 /// Commit to one table.
@@ -209,24 +224,37 @@ impl RelationService {
         self.land(warehouse, context, &idents, steps).await
     }
 
-    /// Moves the pointers to what steps came to, all or none. The caller holds the lock of every
-    /// table.
+    /// Writes the files of steps that are still to be written, and moves the pointers to what the
+    /// steps came to, all or none. The caller holds the lock of every table.
     pub(super) async fn land(
         &self,
         warehouse: &Warehouse,
         context: &ChangeContext,
         idents: &[TableIdent],
-        steps: Vec<CommitStep>,
+        mut steps: Vec<CommitStep>,
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let (swaps, new) = plan(idents.iter().zip(&steps))?;
+        // What is uploaded is written now, the rest by the thread that hands the swap over.
+        let (mut files, mut uploaded) = (Vec::new(), Vec::new());
+        for (placed, file) in steps.iter_mut().filter_map(CommitStep::placed_mut) {
+            match file.take() {
+                Some(file) => files.push(file),
+                None => uploaded.push(placed.location.clone()),
+            }
+        }
         let mut span = traces::span("store");
+        let (before, written) = documents::writing(files);
         let moved = match (swaps.is_empty(), new.is_empty()) {
             (true, true) => {
-                self.0.change_log.remember_done(context).await.map(|()| SwapOutcome::default())
+                let done = self.0.change_log.remember_done(context).await;
+                done.map(|()| SwapOutcome::default()).map_err(TransactionFailure::Store)
             }
-            _ => self.0.relation_store.swap(context, warehouse.id(), swaps, new).await,
+            _ => {
+                let (store, id) = (&self.0.relation_store, warehouse.id());
+                store.swap_after(before, context, id, swaps, new).await
+            }
         };
-        if let Err(error) = &moved {
+        if let Err(TransactionFailure::Before(error) | TransactionFailure::Store(error)) = &moved {
             fail(&mut span, error);
         }
         span.end();
@@ -234,7 +262,14 @@ impl RelationService {
             Ok(done) => {
                 self.settle(warehouse, idents, steps, done).await.map_err(CommitConflict::ForGood)
             }
-            Err(error) => {
+            Err(TransactionFailure::Before(error)) => {
+                written.discard(warehouse).await;
+                for location in &uploaded {
+                    documents::delete_quietly(warehouse, location).await;
+                }
+                Err(CommitConflict::ForGood(certain(error)))
+            }
+            Err(TransactionFailure::Store(error)) => {
                 for ident in idents {
                     self.0.entries.forget(warehouse, ident);
                 }
@@ -252,7 +287,8 @@ impl RelationService {
         }
     }
 
-    /// Returns what one change comes to. Its document is in a file when this returns.
+    /// Returns what one change comes to. Its document is in a file when this returns, or has one
+    /// that is still to be written.
     async fn step(
         &self,
         warehouse: &Warehouse,
@@ -277,7 +313,8 @@ impl RelationService {
             }
             self.0.locations.check_apart(context, &doc.location, "").await?;
             homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
-            return Ok(CommitStep::New(documents::write(warehouse, &doc, None).await?));
+            let (placed, file) = documents::place(warehouse, &doc, None).await?;
+            return Ok(CommitStep::New { placed, file });
         }
         let base = found?;
         let (doc, pointer) = table(&base)?;
@@ -299,8 +336,8 @@ impl RelationService {
             Some(&doc.properties),
         )?;
         let (next, fallen) = update::logged(next, doc, &pointer.location);
-        let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
-        Ok(CommitStep::Next { base, written, fallen })
+        let (placed, file) = documents::place(warehouse, &next, Some(&pointer.location)).await?;
+        Ok(CommitStep::Next { base, placed, file, fallen })
     }
 
     /// Puts what was committed in place.
@@ -314,18 +351,18 @@ impl RelationService {
         let (mut swapped, mut made) = (done.swapped.into_iter(), done.made.into_iter());
         let mut entries = Vec::with_capacity(steps.len());
         for (ident, step) in idents.iter().zip(steps) {
-            let (pointer, written, fallen) = match step {
+            let (pointer, placed, fallen) = match step {
                 CommitStep::Same(entry) => {
                     entries.push(entry);
                     continue;
                 }
-                CommitStep::Next { written, fallen, .. } => (swapped.next(), written, fallen),
-                CommitStep::New(written) => (made.next(), written, Vec::new()),
+                CommitStep::Next { placed, fallen, .. } => (swapped.next(), placed, fallen),
+                CommitStep::New { placed, .. } => (made.next(), placed, Vec::new()),
             };
             let pointer =
                 pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
             self.0.commits.inc();
-            let entry = self.0.entries.publish_written(warehouse, ident, pointer, written);
+            let entry = self.0.entries.publish(warehouse, ident, pointer, placed);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
                 documents::delete_old(&self.0.relation_store, warehouse, doc, &fallen, "").await;
             }
@@ -379,11 +416,11 @@ fn plan<'a>(
     for (ident, step) in steps {
         match step {
             CommitStep::Same(_) => {}
-            CommitStep::Next { base, written, .. } => {
-                swaps.push(written.swap(ident, table(base)?.1, LogAction::UpdateTable));
+            CommitStep::Next { base, placed, .. } => {
+                swaps.push(placed.swap(ident, table(base)?.1, LogAction::UpdateTable));
             }
-            CommitStep::New(written) => {
-                new.push(written.new_relation(ident, LogAction::CreateTable))
+            CommitStep::New { placed, .. } => {
+                new.push(placed.new_relation(ident, LogAction::CreateTable));
             }
         }
     }
@@ -406,13 +443,14 @@ fn fail(span: &mut Span, error: &CatalogError) {
     }
 }
 
-/// Removes the files of a commit that did not happen.
+/// Removes the files of a commit that did not happen. One that was still to be written is not
+/// there, which is as good.
 async fn discard(warehouse: &Warehouse, steps: &[CommitStep]) {
     for step in steps {
         match step {
             CommitStep::Same(_) => {}
-            CommitStep::Next { written, .. } | CommitStep::New(written) => {
-                documents::delete_quietly(warehouse, &written.location).await;
+            CommitStep::Next { placed, .. } | CommitStep::New { placed, .. } => {
+                documents::delete_quietly(warehouse, &placed.location).await;
             }
         }
     }

@@ -12,7 +12,7 @@ use super::relations::{RelationChange, RelationService};
 use crate::cache::{CachedVersion, ParsedDocument};
 use crate::error::{CatalogError, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
-use crate::store::{LogAction, RelationKind};
+use crate::store::{ChangeContext, LogAction, NewRelationSite, RelationKind, not_apart};
 use crate::warehouse::Warehouse;
 
 impl RelationService {
@@ -44,8 +44,9 @@ impl RelationService {
         }
         let act = async move |it: RelationChange| {
             let RelationChange { relations, warehouse, ident, context } = &it;
-            let doc = relations.drafted(warehouse, ident, &request, &scope, context.now_ms).await?;
-            relations.make(warehouse, context, ident, &doc, LogAction::CreateTable).await
+            let wanted = (&request, &scope);
+            let doc = relations.drafted(warehouse, context, ident, wanted, context.now_ms).await?;
+            relations.make_apart(warehouse, context, ident, &doc, LogAction::CreateTable).await
         };
         self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }
@@ -53,40 +54,45 @@ impl RelationService {
     async fn stage(
         &self,
         call: &ChangeCall<'_>,
-        warehouse: &Warehouse,
+        warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         request: (&CreateTable, &LocationScope),
     ) -> Result<Arc<CachedVersion>> {
-        let doc =
-            self.drafted(warehouse, ident, request.0, request.1, node::clock::wall_ms()).await?;
         // Refused where it may not be, as when it is made: its files come before it.
         let context = call.context(self.0.clock.now_ms());
-        self.0.locations.check_apart(&context, &doc.location, "").await?;
+        let now_ms = node::clock::wall_ms();
+        let doc = self.drafted(warehouse, &context, ident, request, now_ms).await?;
         homes::check_paths(&context, warehouse, &doc.location, &doc.properties, None)?;
         let (doc, document) = doc.settle()?;
         Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), document)))
     }
 
-    /// The document of a new table whose name is free.
+    /// The document of a new table whose name is free, and whose location is apart from those of
+    /// others.
     async fn drafted(
         &self,
-        warehouse: &Warehouse,
+        warehouse: &Arc<Warehouse>,
+        context: &ChangeContext,
         ident: &TableIdent,
-        request: &CreateTable,
-        scope: &LocationScope,
+        (request, scope): (&CreateTable, &LocationScope),
         now_ms: u64,
     ) -> Result<TableDoc> {
-        let uuid = Uuid::v4()?;
-        let location = self.0.locations.new_location(warehouse, ident, uuid).await?;
-        self.require_free(warehouse, RelationKind::Table, ident).await?;
-        if let Some(location) = &request.location {
-            self.0
-                .locations
-                .check_scope(warehouse, scope, ChosenLocation::anew("location", location))
-                .await?;
+        let (uuid, locations) = (Uuid::v4()?, &self.0.locations);
+        let chosen = request.location.as_deref();
+        let NewRelationSite { location, found, is_shared } =
+            locations.site_of_new(warehouse, ident, uuid, chosen).await?;
+        if let Some(found) = found {
+            return Err(RelationKind::Table.exists(found.kind, ident));
         }
-        let location = request.location.as_deref().unwrap_or(&location);
-        let location = location.trim_end_matches('/');
-        request.document(uuid, location, i64::try_from(now_ms).map_err(CatalogError::internal)?)
+        if let Some(location) = chosen {
+            let chosen = ChosenLocation::anew("location", location);
+            locations.check_scope(warehouse, scope, chosen).await?;
+        }
+        let now_ms = i64::try_from(now_ms).map_err(CatalogError::internal)?;
+        let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
+        match is_shared && !context.is_operator {
+            true => Err(not_apart(&doc.location)),
+            false => Ok(doc),
+        }
     }
 }

@@ -12,15 +12,17 @@ use iceberg::doc::{TableDoc, TableProperties};
 use iceberg::ident::{TableIdent, Uuid};
 use iceberg::json::TEXT_BYTES_MAX;
 use iceberg::view::ViewDoc;
+use parking_lot::Mutex;
 
 use crate::cache::ParsedDocument;
+use crate::database::DiskWork;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::PATHS;
 use crate::store::{
     DOCUMENT_BYTES_KEPT_MAX, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,
     RelationStore,
 };
-use crate::warehouse::{FlushMode, TableLocation, Warehouse};
+use crate::warehouse::{FlushMode, NewLocalFile, TableLocation, Warehouse};
 
 /// Property: directory of metadata files, in place of `metadata` below the table.
 pub(super) const METADATA_PATH: &str = "write.metadata.path";
@@ -112,16 +114,16 @@ impl RelationDocument for ViewDoc {
     }
 }
 
-/// A document in its file, which nothing points to yet.
+/// A document with the location of its file, which nothing points to yet.
 #[derive(Debug)]
-pub(crate) struct WrittenDocument<D> {
+pub(crate) struct PlacedDocument<D> {
     pub(crate) doc: D,
     pub(crate) document: Bytes,
     pub(crate) location: String,
 }
 
-impl<D: RelationDocument> WrittenDocument<D> {
-    /// The table or view that was written.
+impl<D: RelationDocument> PlacedDocument<D> {
+    /// The table or view that it is of.
     pub(super) fn new_relation(&self, ident: &TableIdent, act: LogAction) -> NewRelation {
         NewRelation {
             ident: ident.clone(),
@@ -135,7 +137,7 @@ impl<D: RelationDocument> WrittenDocument<D> {
         }
     }
 
-    /// The move of a pointer from where it leads to what was written.
+    /// The move of a pointer from where it leads to this document.
     pub(super) fn swap(
         &self,
         ident: &TableIdent,
@@ -168,21 +170,89 @@ pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes>
     unpacked.map_err(CatalogError::internal)?
 }
 
-/// Writes a document to a new file after `previous`.
+/// The file of a document in a directory of this machine, still to be written: by the thread that
+/// hands the transaction over which moves a pointer to it.
+#[derive(Debug)]
+pub(crate) struct UnwrittenFile {
+    file: NewLocalFile,
+    document: Bytes,
+    is_gzip: bool,
+}
+
+impl UnwrittenFile {
+    /// Writes the file and returns its location. Waits for the disk.
+    ///
+    /// # Errors
+    /// Those of [`crate::warehouse::WarehouseFiles::write_new`].
+    fn write(self) -> Result<String> {
+        let flush = flush_of(&self.document);
+        match self.is_gzip {
+            true => self.file.write(&packed(&self.document)?, flush)?,
+            false => self.file.write(&self.document, flush)?,
+        }
+        Ok(self.file.into_location())
+    }
+}
+
+/// Gives a document a new file after `previous`. In a bucket that is written when this returns; in
+/// a directory of this machine it is still to be written.
 ///
 /// # Errors
 /// `Forbidden` when the document wants to be outside of the warehouse.
-pub(super) async fn write<D: RelationDocument>(
+pub(super) async fn place<D: RelationDocument>(
     warehouse: &Warehouse,
     doc: &D,
     previous: Option<&str>,
-) -> Result<WrittenDocument<D>> {
+) -> Result<(PlacedDocument<D>, Option<UnwrittenFile>)> {
     let (doc, document) = doc.settle()?;
     let location = next_file(warehouse, doc.location(), doc.properties(), previous)?;
-    let span = node::traces::span("write metadata");
-    write_document(warehouse, &location, document.clone()).await?;
-    span.end();
-    Ok(WrittenDocument { doc, document, location })
+    let unwritten = match warehouse.files().new_local(&location)? {
+        Some(file) => {
+            let (document, is_gzip) = (document.clone(), is_gzip(&location));
+            Some(UnwrittenFile { file, document, is_gzip })
+        }
+        None => {
+            let span = node::traces::span("write metadata");
+            write_document(warehouse, &location, document.clone()).await?;
+            span.end();
+            None
+        }
+    };
+    Ok((PlacedDocument { doc, document, location }, unwritten))
+}
+
+/// Locations of files that were written for a transaction, should it not come to that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WrittenFiles(Arc<Mutex<Vec<String>>>);
+
+impl WrittenFiles {
+    /// Removes them: nothing points to them.
+    pub(super) async fn discard(&self, warehouse: &Warehouse) {
+        let locations = std::mem::take(&mut *self.0.lock());
+        for location in locations {
+            delete_quietly(warehouse, &location).await;
+        }
+    }
+}
+
+/// Work that writes files one after the other and waits for the disk, in a span of the trace that
+/// this is called in; none where there are no files. Also which of them are written, for when one
+/// cannot be.
+pub(super) fn writing(files: Vec<UnwrittenFile>) -> (Option<DiskWork>, WrittenFiles) {
+    let written = WrittenFiles::default();
+    if files.is_empty() {
+        return (None, written);
+    }
+    let (span, progress) = (node::traces::span("write metadata"), written.clone());
+    let work = move || {
+        for file in files {
+            let location = file.write()?;
+            progress.0.lock().push(location);
+        }
+        span.end();
+        Ok(())
+    };
+    (Some(Box::new(work)), written)
 }
 
 /// Returns where the next document goes of what says this of itself.
@@ -207,13 +277,17 @@ pub(crate) async fn write_document(
     location: &str,
     document: Bytes,
 ) -> Result<()> {
-    let flush = match document.len() > DOCUMENT_BYTES_KEPT_MAX {
+    let flush = flush_of(&document);
+    let bytes = if is_gzip(location) { pack(document).await? } else { document };
+    warehouse.files().write_new(location, bytes, flush).await
+}
+
+fn flush_of(document: &Bytes) -> FlushMode {
+    match document.len() > DOCUMENT_BYTES_KEPT_MAX {
         // The store has no copy of it.
         true => FlushMode::Yes,
         false => FlushMode::No,
-    };
-    let bytes = if is_gzip(location) { pack(document).await? } else { document };
-    warehouse.files().write_new(location, bytes, flush).await
+    }
 }
 
 /// Removes metadata files that a table had. A document that was registered may name any file:
@@ -293,12 +367,14 @@ fn is_gzip(location: &str) -> bool {
 }
 
 async fn pack(document: Bytes) -> Result<Bytes> {
-    let packed = node::task::blocking(move || {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&document)?;
-        encoder.finish()
-    });
-    Ok(packed.await.map_err(CatalogError::internal)?.map_err(CatalogError::internal)?.into())
+    let packed = node::task::blocking(move || packed(&document)).await;
+    packed.map_err(CatalogError::internal)?.map(Bytes::from)
+}
+
+fn packed(document: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(document).map_err(CatalogError::internal)?;
+    encoder.finish().map_err(CatalogError::internal)
 }
 
 fn unpack(bytes: &[u8]) -> Result<Bytes> {

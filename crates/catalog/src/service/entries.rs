@@ -11,7 +11,7 @@ use iceberg::json::RawJson;
 use iceberg::view::ViewDoc;
 use node::clock;
 
-use super::documents::{RelationDocument, WrittenDocument, read};
+use super::documents::{PlacedDocument, RelationDocument, read};
 use super::settings::CatalogSettings;
 use crate::cache::{CacheFigures, CacheKey, CachedVersion, EntryCache};
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -159,15 +159,15 @@ impl RelationEntries {
     }
 
     /// Puts a document that a pointer leads to in the cache.
-    pub(super) fn publish_written<D: RelationDocument>(
+    pub(super) fn publish<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
         pointer: MetadataPointer,
-        written: WrittenDocument<D>,
+        placed: PlacedDocument<D>,
     ) -> Arc<CachedVersion> {
-        let doc = written.doc.into_doc();
-        let entry = Arc::new(CachedVersion::new(Some(pointer), doc, written.document));
+        let doc = placed.doc.into_doc();
+        let entry = Arc::new(CachedVersion::new(Some(pointer), doc, placed.document));
         self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
         entry
     }
@@ -292,7 +292,7 @@ impl RelationEntries {
 
     /// Puts a version in memory as a reader does.
     #[cfg(test)]
-    pub(super) fn publish(
+    pub(super) fn publish_entry(
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,

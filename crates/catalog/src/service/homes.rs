@@ -5,6 +5,8 @@
 //! namespace that it is in. So it is below that one unless somebody with more rights has said
 //! otherwise, and no other namespace has it.
 
+use std::sync::Arc;
+
 use iceberg::doc::TableProperties;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 
@@ -13,8 +15,8 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::PATHS;
 use crate::store::{
-    CatalogStore, ChangeContext, LocationStore, NamespaceStore, Properties, no_such_namespace,
-    not_apart,
+    CatalogStore, ChangeContext, LocationStore, NamespaceStore, NewRelationSite, Properties,
+    no_such_namespace, not_apart,
 };
 use crate::warehouse::{TableLocation, Warehouse};
 
@@ -207,6 +209,32 @@ impl LocationRules {
             true => Ok(aside),
             false => Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid)),
         }
+    }
+
+    /// Reads what a new table has to fit: its location, which is `chosen` or that of
+    /// [`LocationRules::new_location`], and what has its name or files there.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub(super) async fn site_of_new(
+        &self,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        uuid: Uuid,
+        chosen: Option<&str>,
+    ) -> Result<NewRelationSite> {
+        let mut chosen = chosen.map(str::to_owned);
+        if chosen.is_none() && warehouse.has_plain_locations() {
+            // Whether it is free depends on files as well, which no transaction looks at.
+            chosen = Some(self.new_location(warehouse, ident, uuid).await?);
+        }
+        let (for_home, name) = (Arc::clone(warehouse), ident.name.clone());
+        let locate = move |chain: &Chain| match &chosen {
+            Some(location) => location.clone(),
+            None => for_home.location_in(&home(&for_home, chain), &name, uuid),
+        };
+        let site = self.location_store.site_of_new(warehouse.id(), ident, locate).await?;
+        site.ok_or_else(|| no_such_namespace(&ident.namespace))
     }
 
     /// Returns whether no relation is or was at a place: what one left that was taken out of the

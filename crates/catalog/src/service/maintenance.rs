@@ -354,8 +354,8 @@ impl MaintenanceTask<'_> {
         updates.push(TableUpdate::RemoveSnapshots(expiry.snapshots.clone()));
         let Some(next) = update::apply(doc, &updates, now_ms)? else { return Ok(true) };
         let (next, fallen) = update::logged(next, doc, &pointer.location);
-        let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
-        let steps = vec![CommitStep::Next { base: Arc::clone(base), written, fallen }];
+        let (placed, file) = documents::place(warehouse, &next, Some(&pointer.location)).await?;
+        let steps = vec![CommitStep::Next { base: Arc::clone(base), placed, file, fallen }];
         let idents = std::slice::from_ref(*ident);
         let landed = service.0.relations.land(warehouse, &context, idents, steps).await;
         service.0.changes.wake_followers();

@@ -16,6 +16,7 @@ use super::protection::ProtectionRules;
 use super::rights::RightGuard;
 use crate::cache::CachedVersion;
 use crate::database::DatabaseClock;
+use crate::database::TransactionFailure;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
@@ -251,21 +252,32 @@ impl RelationService {
         act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
         self.0.locations.check_apart(context, doc.location(), "").await?;
+        self.make_apart(warehouse, context, ident, doc, act).await
+    }
+
+    /// As [`RelationService::make`], of a document whose location is known to be apart from others.
+    pub(super) async fn make_apart<D: RelationDocument>(
+        &self,
+        warehouse: &Warehouse,
+        context: &ChangeContext,
+        ident: &TableIdent,
+        doc: &D,
+        act: LogAction,
+    ) -> Result<Arc<CachedVersion>> {
         homes::check_paths(context, warehouse, doc.location(), doc.properties(), None)?;
-        let written = documents::write(warehouse, doc, None).await?;
-        let new = written.new_relation(ident, act);
-        match self
-            .0
-            .relation_store
-            .insert_relation(context, warehouse.id(), new)
-            .await
-            .map_err(certain)
-        {
-            Ok(pointer) => Ok(self.0.entries.publish_written(warehouse, ident, pointer, written)),
-            Err(error) => {
+        let (placed, file) = documents::place(warehouse, doc, None).await?;
+        let new = placed.new_relation(ident, act);
+        let (before, _) = documents::writing(file.into_iter().collect());
+        let store = &self.0.relation_store;
+        match store.insert_relation_after(before, context, warehouse.id(), new).await {
+            Ok(pointer) => Ok(self.0.entries.publish(warehouse, ident, pointer, placed)),
+            // Its own file is not there.
+            Err(TransactionFailure::Before(error)) => Err(error),
+            Err(TransactionFailure::Store(error)) => {
+                let error = certain(error);
                 self.0.entries.forget(warehouse, ident);
                 if error.kind != ErrorReason::CommitStateUnknown {
-                    documents::delete_quietly(warehouse, &written.location).await;
+                    documents::delete_quietly(warehouse, &placed.location).await;
                 }
                 Err(error)
             }

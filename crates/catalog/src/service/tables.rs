@@ -10,7 +10,7 @@ use iceberg::json::{JsonKind, RawJson};
 use serde::Deserialize;
 
 use super::commit::table;
-use super::documents::{self, WrittenDocument};
+use super::documents::{self, PlacedDocument};
 use super::dropped::kept_in;
 use super::homes::{self, ChosenLocation, LocationScope};
 use super::namespaces::properties_of;
@@ -183,7 +183,7 @@ impl RelationService {
         self.0.locations.check_apart(context, &doc.location, &own_id).await?;
         self.0.locations.check_apart(context, &location, &own_id).await?;
         homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
-        let written = WrittenDocument { doc, document, location };
+        let placed = PlacedDocument { doc, document, location };
         let act = LogAction::RegisterTable;
         let pointer = match self.0.entries.entry(warehouse, RelationKind::Table, ident).await {
             // Another server has made one since its name was free.
@@ -191,7 +191,7 @@ impl RelationService {
                 return Err(RelationKind::Table.exists(RelationKind::Table, ident));
             }
             Ok(base) => {
-                let swaps = vec![written.swap(ident, table(&base)?.1, act)];
+                let swaps = vec![placed.swap(ident, table(&base)?.1, act)];
                 self.0
                     .relation_store
                     .swap(context, warehouse.id(), swaps, Vec::new())
@@ -200,7 +200,7 @@ impl RelationService {
                     .pop()
             }
             Err(error) if error.kind == ErrorReason::NoSuchTable => {
-                let new = written.new_relation(ident, act);
+                let new = placed.new_relation(ident, act);
                 let (inner, id) = (&self.0, warehouse.id());
                 let made = match &dropped {
                     Some(it) => {
@@ -217,7 +217,7 @@ impl RelationService {
             Err(error) => return Err(error),
         };
         let pointer = pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
-        Ok(self.0.entries.publish_written(warehouse, ident, pointer, written))
+        Ok(self.0.entries.publish(warehouse, ident, pointer, placed))
     }
 
     /// Releases a table: its files stay, and nobody can commit to it here any more. Answers how it

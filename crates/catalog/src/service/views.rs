@@ -9,13 +9,14 @@ use iceberg::view::{CreateView, ViewCommit, ViewDoc, apply_view, check_view, par
 use serde::Deserialize;
 
 use super::commit::RETRIES_MAX;
-use super::documents::{self, WrittenDocument};
+use super::documents::{self, PlacedDocument, UnwrittenFile};
 use super::homes::{self, ChosenLocation, LocationScope};
 use super::managed_updates::view_touches_protection;
 use super::namespaces::properties_of;
 use super::relations::RelationChange;
 use super::relations::{RelationService, certain};
 use crate::cache::CachedVersion;
+use crate::database::TransactionFailure;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, RelationKind};
@@ -121,8 +122,8 @@ impl RelationService {
     ) -> (Result<Arc<CachedVersion>>, bool) {
         let prepared =
             self.prepared(warehouse, context, ident, request.0, request.1).await.map_err(certain);
-        let (base, written) = match prepared {
-            Ok((base, Some(written))) => (base, written),
+        let (base, placed, file) = match prepared {
+            Ok((base, Some((placed, file)))) => (base, placed, file),
             Ok((base, None)) => {
                 return (self.0.change_log.remember_done(context).await.map(|()| base), false);
             }
@@ -131,21 +132,25 @@ impl RelationService {
         let Some(expected) = &base.pointer else {
             return (Err(CatalogError::internal("a view without a pointer")), false);
         };
-        let swap = written.swap(ident, expected, LogAction::UpdateView);
-        let moved =
-            self.0.relation_store.swap(context, warehouse.id(), vec![swap], Vec::new()).await;
-        match moved.map_err(certain) {
+        let swaps = vec![placed.swap(ident, expected, LogAction::UpdateView)];
+        let (before, _) = documents::writing(file.into_iter().collect());
+        let store = &self.0.relation_store;
+        let moved = store.swap_after(before, context, warehouse.id(), swaps, Vec::new()).await;
+        match moved {
             Ok(mut done) => {
                 let pointer = done.swapped.pop();
                 let pointer =
                     pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"));
-                let publish = |it| self.0.entries.publish_written(warehouse, ident, it, written);
+                let publish = |it| self.0.entries.publish(warehouse, ident, it, placed);
                 (pointer.map(publish), false)
             }
-            Err(error) => {
+            // Its own file is not there.
+            Err(TransactionFailure::Before(error)) => (Err(certain(error)), false),
+            Err(TransactionFailure::Store(error)) => {
+                let error = certain(error);
                 self.0.entries.forget(warehouse, ident);
                 if error.kind != ErrorReason::CommitStateUnknown {
-                    documents::delete_quietly(warehouse, &written.location).await;
+                    documents::delete_quietly(warehouse, &placed.location).await;
                 }
                 let is_lost = error.kind == ErrorReason::CommitFailed;
                 (Err(error), is_lost)
@@ -153,7 +158,8 @@ impl RelationService {
         }
     }
 
-    /// The view as it is, and as it is to be, in its file; nothing when that is the same.
+    /// The view as it is, and as it is to be, with its file if that is still to be written; nothing
+    /// when it is the same.
     async fn prepared(
         &self,
         warehouse: &Warehouse,
@@ -161,7 +167,8 @@ impl RelationService {
         ident: &TableIdent,
         request: &ViewCommit,
         scope: &LocationScope,
-    ) -> Result<(Arc<CachedVersion>, Option<WrittenDocument<ViewDoc>>)> {
+    ) -> Result<(Arc<CachedVersion>, Option<(PlacedDocument<ViewDoc>, Option<UnwrittenFile>)>)>
+    {
         let base = self.0.entries.entry(warehouse, RelationKind::View, ident).await?;
         let doc = base.view().ok_or_else(|| CatalogError::internal("an entry of no view"))?;
         check_view(&request.requirements, doc)?;
@@ -183,8 +190,8 @@ impl RelationService {
             &next.properties,
             Some(&doc.properties),
         )?;
-        let written = documents::write(warehouse, next, base.location()).await?;
-        Ok((base, Some(written)))
+        let placed = documents::place(warehouse, next, base.location()).await?;
+        Ok((base, Some(placed)))
     }
 
     /// Removes a view.
@@ -253,19 +260,15 @@ impl RelationService {
                 relations.0.locations.check_apart(context, location, "").await?;
             }
             homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
-            let written = WrittenDocument { doc, document, location: metadata_location };
-            let new = written.new_relation(ident, LogAction::RegisterView);
+            let placed = PlacedDocument { doc, document, location: metadata_location };
+            let new = placed.new_relation(ident, LogAction::RegisterView);
             let made =
                 relations.0.relation_store.insert_relation(context, warehouse.id(), new).await;
             if made.is_err() {
                 relations.0.entries.forget(warehouse, ident);
             }
-            Ok(relations.0.entries.publish_written(
-                warehouse,
-                ident,
-                made.map_err(certain)?,
-                written,
-            ))
+            let made = made.map_err(certain)?;
+            Ok(relations.0.entries.publish(warehouse, ident, made, placed))
         };
         self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }

@@ -65,6 +65,20 @@ pub(super) fn require(
     find(it, warehouse, ident)?.ok_or_else(|| SqlStoreError::refuse(no_such_namespace(ident)))
 }
 
+/// Returns what [`NamespaceStore::properties_up`] answers.
+pub(super) fn properties_up(
+    it: &mut dyn StoreTransaction,
+    warehouse: &str,
+    ident: &NamespaceIdent,
+) -> Stored<Vec<(NamespaceIdent, Properties)>> {
+    let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
+    while let Some(ident) = next {
+        next = ident.parent();
+        all.extend(find(it, warehouse, &ident)?.map(|found| (ident, found)));
+    }
+    Ok(all)
+}
+
 fn require_warehouse(it: &mut dyn StoreTransaction, warehouse: &str) -> Stored<()> {
     let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
     match it.query_one(sql, &[warehouse.into()])? {
@@ -112,14 +126,8 @@ impl NamespaceStore {
         ident: &NamespaceIdent,
     ) -> Result<Vec<(NamespaceIdent, Properties)>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
-        let read = self.0.read("catalog.properties_up", move |it| {
-            let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
-            while let Some(ident) = next {
-                next = ident.parent();
-                all.extend(find(it, &warehouse, &ident)?.map(|found| (ident, found)));
-            }
-            Ok(all)
-        });
+        let read =
+            self.0.read("catalog.properties_up", move |it| properties_up(it, &warehouse, &ident));
         read.await
     }
 

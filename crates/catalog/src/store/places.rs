@@ -6,6 +6,8 @@ use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::ChangeContext;
+use super::namespaces::{self, Properties};
+use super::relations::{self, MetadataPointer};
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::TableLocation;
@@ -26,7 +28,43 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 #[derive(Clone, Debug)]
 pub(crate) struct LocationStore(pub(super) CatalogDatabase);
 
+/// State that a new relation has to fit, as of one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct NewRelationSite {
+    /// Location that it is to have.
+    pub(crate) location: String,
+    /// Relation that has its name.
+    pub(crate) found: Option<MetadataPointer>,
+    /// True if files of another relation are at the location or in it, or it is in such a place.
+    pub(crate) is_shared: bool,
+}
+
 impl LocationStore {
+    /// Reads what a new relation has to fit. `locate` gives it a location, by its namespace and all
+    /// that this is in, the innermost first. Nothing when there is no such namespace.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn site_of_new(
+        &self,
+        warehouse: &str,
+        ident: &TableIdent,
+        locate: impl Fn(&[(NamespaceIdent, Properties)]) -> String + Send + 'static,
+    ) -> Result<Option<NewRelationSite>> {
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.0.read("catalog.site_of_new", move |it| {
+            let chain = namespaces::properties_up(it, &warehouse, &ident.namespace)?;
+            if chain.first().is_none_or(|(first, _)| *first != ident.namespace) {
+                return Ok(None);
+            }
+            let location = locate(&chain);
+            let found = relations::find(it, &warehouse, &ident)?;
+            let is_shared = shared(it, &place_of(&location), "")?;
+            Ok(Some(NewRelationSite { location, found, is_shared }))
+        });
+        read.await
+    }
+
     /// Returns whether a place is one that a relation has or had files in, or in such a one.
     ///
     /// # Errors

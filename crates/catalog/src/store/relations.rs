@@ -12,7 +12,7 @@ use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::places::{self, place_of};
 use super::queries::{ms, page_all};
 use super::{namespaces, rights};
-use crate::database::CatalogDatabase;
+use crate::database::{CatalogDatabase, DiskWork, TransactionFailure};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
@@ -270,9 +270,24 @@ impl RelationStore {
         warehouse: &str,
         new: NewRelation,
     ) -> Result<MetadataPointer> {
+        Ok(self.insert_relation_after(None, context, warehouse, new).await?)
+    }
+
+    /// Keeps a new table or view, once `before` has written its file if that is
+    /// still to be done.
+    ///
+    /// # Errors
+    /// That of `before`, or those of [`RelationStore::insert_relation`].
+    pub(crate) async fn insert_relation_after(
+        &self,
+        before: Option<DiskWork>,
+        context: &ChangeContext,
+        warehouse: &str,
+        new: NewRelation,
+    ) -> std::result::Result<MetadataPointer, TransactionFailure> {
         let (context, warehouse, id) =
             (context.clone(), warehouse.to_owned(), self.ids.next("tb_"));
-        let written = self.database.transact("catalog.insert_relation", move |it| {
+        let written = self.database.transact_after("catalog.insert_relation", before, move |it| {
             let made = insert(it, &context, &warehouse, &new, &id)?;
             log::remember(it, &context, None)?;
             Ok(made)
@@ -292,9 +307,25 @@ impl RelationStore {
         swaps: Vec<PointerSwap>,
         new: Vec<NewRelation>,
     ) -> Result<SwapOutcome> {
+        Ok(self.swap_after(None, context, warehouse, swaps, new).await?)
+    }
+
+    /// Moves pointers of several relations, and makes others, once `before` has written those
+    /// of their files that are still to be written: all or none.
+    ///
+    /// # Errors
+    /// That of `before`, or those of [`RelationStore::swap`].
+    pub(crate) async fn swap_after(
+        &self,
+        before: Option<DiskWork>,
+        context: &ChangeContext,
+        warehouse: &str,
+        swaps: Vec<PointerSwap>,
+        new: Vec<NewRelation>,
+    ) -> std::result::Result<SwapOutcome, TransactionFailure> {
         let (context, warehouse) = (context.clone(), warehouse.to_owned());
         let ids: Vec<_> = new.iter().map(|_| self.ids.next("tb_")).collect();
-        let written = self.database.transact("catalog.swap", move |it| {
+        let written = self.database.transact_after("catalog.swap", before, move |it| {
             let swapped = swaps.iter().map(|one| swap(it, &context, &warehouse, one));
             let swapped = swapped.collect::<Stored<Vec<_>>>()?;
             let made =

@@ -8,7 +8,7 @@
 //! - <https://man7.org/linux/man-pages/man2/rename.2.html>
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -217,20 +217,30 @@ impl WarehouseFiles {
     /// `AlreadyExists` when there is one, which stays as it is; `Forbidden` as for reading;
     /// `Internal` and `ServiceUnavailable` when it cannot be written.
     pub async fn write_new(&self, location: &str, bytes: Bytes, flush: FlushMode) -> Result<()> {
-        if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
-            return Err(too_large(location));
-        }
+        check_length(location, &bytes)?;
         match self.find(location)? {
             (FileBackend::Directory(root), parts) => {
-                let write = move |root: PathBuf, parts: Vec<Box<str>>| {
-                    local::write_new(&root, &parts, &bytes, flush)
-                };
-                on_disk(location, root, parts, write).await
+                let file = NewLocalFile::new(location, root, parts);
+                let written = node::task::blocking(move || file.write(&bytes, flush)).await;
+                written.map_err(CatalogError::internal)?
             }
             (FileBackend::Objects(objects), parts) => {
                 write_object(location, objects, &parts.join("/"), bytes).await
             }
         }
+    }
+
+    /// Returns where a file that is not there yet goes in a directory of this machine; none of one
+    /// in a bucket. Writes nothing.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is outside of the roots.
+    pub(crate) fn new_local(&self, location: &str) -> Result<Option<NewLocalFile>> {
+        let (back, parts) = self.find(location)?;
+        Ok(match back {
+            FileBackend::Directory(root) => Some(NewLocalFile::new(location, root, parts)),
+            FileBackend::Objects(_) => None,
+        })
     }
 
     /// Removes a file. That there is none is as good.
@@ -346,6 +356,42 @@ impl WarehouseFiles {
     }
 }
 
+/// Place of a file that is not there yet, in a directory of this machine.
+#[derive(Debug)]
+pub(crate) struct NewLocalFile {
+    location: String,
+    root: PathBuf,
+    parts: Vec<Box<str>>,
+}
+
+impl NewLocalFile {
+    fn new(location: &str, root: &Path, parts: Vec<Box<str>>) -> NewLocalFile {
+        NewLocalFile { location: location.to_owned(), root: root.to_owned(), parts }
+    }
+
+    /// Returns its location.
+    pub(crate) fn into_location(self) -> String {
+        self.location
+    }
+
+    /// Writes the file as [`WarehouseFiles::write_new`] does. Waits for the disk.
+    ///
+    /// # Errors
+    /// As of [`WarehouseFiles::write_new`].
+    pub(crate) fn write(&self, bytes: &[u8], flush: FlushMode) -> Result<()> {
+        check_length(&self.location, bytes)?;
+        let written = local::write_new(&self.root, &self.parts, bytes, flush);
+        written.map_err(|error| of_disk(&self.location, error))
+    }
+}
+
+fn check_length(location: &str, bytes: &[u8]) -> Result<()> {
+    match u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
+        true => Err(too_large(location)),
+        false => Ok(()),
+    }
+}
+
 /// Writes an object where there is none, which the store itself sees to.
 async fn write_object(
     location: &str,
@@ -374,7 +420,7 @@ async fn write_object(
 /// Does something to a file on a thread that may wait for the disk.
 async fn on_disk<T: Send + 'static>(
     location: &str,
-    root: &std::path::Path,
+    root: &Path,
     parts: Vec<Box<str>>,
     act: impl FnOnce(PathBuf, Vec<Box<str>>) -> io::Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -5,12 +5,12 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use iceberg::ident::Uuid;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::files::{FlushMode, LocalFileVersion};
@@ -38,10 +38,24 @@ fn refused(error: Errno) -> io::Error {
     }
 }
 
+/// Opens a directory below the root by one call, without following a symbolic link. None when it
+/// cannot: it is missing, there is a link, or the kernel does not know the call; who walks part by
+/// part finds out.
+fn jump(root: &OwnedFd, parts: &[Box<str>]) -> Option<OwnedFd> {
+    if parts.is_empty() {
+        return None;
+    }
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(root, parts.join("/"), walking(), Mode::empty(), resolve).ok()
+}
+
 /// Opens the directory that the last part is in.
 fn parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &'a str)> {
     let (name, above) = parts.split_last().ok_or(io::ErrorKind::InvalidInput)?;
     let mut directory = root(path)?;
+    if let Some(directory) = jump(&directory, above) {
+        return Ok((directory, name));
+    }
     for part in above {
         directory = step(&directory, part)?;
     }
@@ -64,8 +78,16 @@ fn is_link(directory: &OwnedFd, part: &str) -> bool {
 /// Opens the directory that the last part is in, and makes those that are missing.
 fn make_parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &'a str)> {
     let (name, above) = parts.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-    std::fs::create_dir_all(path)?;
-    let mut directory = root(path)?;
+    let mut directory = match root(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(path)?;
+            root(path)?
+        }
+        opened => opened?,
+    };
+    if let Some(directory) = jump(&directory, above) {
+        return Ok((directory, name));
+    }
     for part in above {
         let mut races = 0;
         directory = loop {
@@ -132,7 +154,7 @@ pub(super) fn read(path: &Path, parts: &[Box<str>], bytes_max: u64) -> io::Resul
     Ok(content)
 }
 
-/// Writes a file beside its place and moves it there, where no file may be yet.
+/// Writes a file and gives it its name when it is whole, where no file may be yet.
 pub(super) fn write_new(
     path: &Path,
     parts: &[Box<str>],
@@ -140,22 +162,70 @@ pub(super) fn write_new(
     flush: FlushMode,
 ) -> io::Result<()> {
     let (directory, name) = make_parent(path, parts)?;
+    match flush {
+        FlushMode::No => match write_unnamed(&directory, name, content)? {
+            UnnamedOutcome::Named => Ok(()),
+            UnnamedOutcome::Unsupported => write_beside(&directory, name, content, flush),
+        },
+        FlushMode::Yes => write_beside(&directory, name, content, flush),
+    }
+}
+
+/// Result of [`write_unnamed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnnamedOutcome {
+    /// The file is there.
+    Named,
+    /// Nothing is there: the file system has no files without a name, or `/proc` is missing.
+    Unsupported,
+}
+
+/// Writes a file that has no name until it is whole
+/// (<https://man7.org/linux/man-pages/man2/open.2.html>, `O_TMPFILE`): one entry of the directory
+/// is written where a file beside takes three, and a crash leaves nothing.
+fn write_unnamed(directory: &OwnedFd, name: &str, content: &[u8]) -> io::Result<UnnamedOutcome> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    let file = match rustix::fs::openat(directory, ".", flags, mode) {
+        // What file systems without it say, and kernels that take it for a directory to be opened.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+            return Ok(UnnamedOutcome::Unsupported);
+        }
+        opened => File::from(opened?),
+    };
+    (&file).write_all(content)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match rustix::fs::linkat(CWD, unnamed, directory, name, AtFlags::SYMLINK_FOLLOW) {
+        Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::PERM | Errno::XDEV) => {
+            Ok(UnnamedOutcome::Unsupported)
+        }
+        linked => Ok(linked.map(|()| UnnamedOutcome::Named)?),
+    }
+}
+
+/// Writes a file beside its place and moves it there.
+fn write_beside(
+    directory: &OwnedFd,
+    name: &str,
+    content: &[u8],
+    flush: FlushMode,
+) -> io::Result<()> {
     let random = Uuid::v4().map_err(io::Error::other)?;
     let beside = format!(".{random}.new");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o666);
-    let file = rustix::fs::openat(&directory, &*beside, flags, mode).map_err(refused)?;
+    let file = rustix::fs::openat(directory, &*beside, flags, mode).map_err(refused)?;
     let written =
-        fill(File::from(file), content, flush).and_then(|()| settle(&directory, &beside, name));
+        fill(File::from(file), content, flush).and_then(|()| settle(directory, &beside, name));
     if written.is_err() {
         // What failed is told; a file that stays beside is never read.
-        let _ = rustix::fs::unlinkat(&directory, &*beside, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(directory, &*beside, AtFlags::empty());
     }
     written?;
     if flush == FlushMode::Yes {
         // A path cannot be flushed, only a directory that is open for reading.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let readable = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
+        let readable = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
         rustix::fs::fsync(&readable)?;
     }
     Ok(())
@@ -285,4 +355,40 @@ fn remove(directory: &OwnedFd, name: &str, depth: usize) -> io::Result<()> {
         }
     }
     Ok(rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn with_or_without_a_name_a_file_is_whole_and_replaces_none() {
+        let scratch = Scratch::new();
+        let (directory, parts) = (root(scratch.path()).unwrap(), [Box::from("a"), "b".into()]);
+        let inner = {
+            std::fs::create_dir(scratch.path().join("a")).unwrap();
+            jump(&directory, &parts[..1]).unwrap()
+        };
+        // A file system that has no unnamed files takes the other way.
+        let by_name = |name: &str, content: &[u8]| match write_unnamed(&inner, name, content)? {
+            UnnamedOutcome::Named => Ok(()),
+            UnnamedOutcome::Unsupported => write_beside(&inner, name, content, FlushMode::No),
+        };
+        by_name("b", b"unnamed").unwrap();
+        write_beside(&inner, "c", b"beside", FlushMode::No).unwrap();
+        for (name, content) in [("b", "unnamed"), ("c", "beside")] {
+            let again = [by_name(name, b"x"), write_beside(&inner, name, b"x", FlushMode::No)];
+            for refused in again {
+                assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists, "{name}");
+            }
+            let path = scratch.path().join("a").join(name);
+            assert_eq!(std::fs::read_to_string(path).unwrap(), content);
+        }
+        assert_eq!(list(scratch.path(), &[Box::from("a")], 9).unwrap().unwrap().len(), 2);
+        assert!(jump(&directory, &[Box::from("none")]).is_none());
+        std::os::unix::fs::symlink("a", scratch.path().join("link")).unwrap();
+        assert!(jump(&directory, &[Box::from("link")]).is_none(), "no link is followed");
+    }
 }

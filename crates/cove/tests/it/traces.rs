@@ -379,8 +379,9 @@ fn check_commit(collector: &Receiver, client: &Client) {
         found.ok_or_else(|| format!("{:?}", spans.0))
     });
     assert_eq!(request["parentSpanId"], "00000000000000aa");
-    for (inner, outer) in [("apply", "commit"), ("write metadata", "apply"), ("store", "commit")] {
-        assert_eq!(spans.one(inner)["parentSpanId"], spans.one(outer)["spanId"], "{inner}");
+    for inner in ["apply", "write metadata", "store"] {
+        let commit = &spans.one("commit")["spanId"];
+        assert_eq!(&spans.one(inner)["parentSpanId"], commit, "{inner}");
     }
     for inner in ["validate", "commit"] {
         assert_eq!(spans.one(inner)["parentSpanId"], request["spanId"], "{inner}");

@@ -159,6 +159,37 @@ async fn a_transaction_changes_all_tables_or_none() {
 }
 
 #[tokio::test]
+async fn a_file_that_cannot_be_written_takes_back_the_others_and_nothing_is_tried_again() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let (one, two) = (ident(&["a"], "one"), ident(&["a"], "two"));
+        let directory =
+            |entry: &Arc<CachedVersion>| stage.path(location(entry)).parent().unwrap().to_owned();
+        let first = directory(&stage.table(&one).await);
+        let second = directory(&stage.table(&two).await);
+        // No link is followed: no file can be written there.
+        let aside = second.with_extension("aside");
+        fs::rename(&second, &aside).unwrap();
+        std::os::unix::fs::symlink(&aside, &second).unwrap();
+        let changes = vec![change("one", json!([]), "k"), change("two", json!([]), "k")];
+        let body = RawJson::of(&json!({"table-changes": changes})).unwrap();
+        let relations = stage.catalog.relations();
+        let commit =
+            async || relations.commit_transaction(&stage.call(), &stage.warehouse, &body).await;
+        assert_eq!(refusal(commit().await).0, ErrorReason::Forbidden);
+        assert_eq!(relations.commits_and_conflicts(), (2, 0), "it did not lose against another");
+        let files = |directory: &Path| fs::read_dir(directory).unwrap().count();
+        assert_eq!((files(&first), files(&aside)), (1, 1), "what was written first is gone");
+        fs::remove_file(&second).unwrap();
+        fs::rename(&aside, &second).unwrap();
+        commit().await.unwrap();
+        assert_eq!((files(&first), files(&second)), (2, 2));
+        assert_eq!(version(&stage.load(&one).await.unwrap()), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn old_metadata_files_go_when_the_table_says_so() {
     let stage = sqlite().await;
     stage.namespace(&["a"]).await;

@@ -79,7 +79,7 @@ async fn who_waited_for_another_reader_sees_what_was_done_before_he_asked() {
         _ = &mut load => panic!("it does not wait"),
         () = std::future::ready(()) => {}
     }
-    other.catalog.0.entries.publish(&other.warehouse, &t, old);
+    other.catalog.0.entries.publish_entry(&other.warehouse, &t, old);
     drop(lock);
     assert_eq!(version(&load.await.unwrap()), 2);
     other.store.close().await;
