@@ -242,9 +242,7 @@ const CASES: &[Case] = &[
         "import os; print(os.environ, os.environb, os.getenv('LANG')); import posix; print(posix.environ)",
     ),
     case("import site; print({k: v for k, v in vars(site).items() if k.isupper()})"),
-    case(
-        "import gc; print(gc.isenabled(), gc.get_threshold(), gc.garbage, gc.callbacks)",
-    ),
+    case("import gc; print(gc.isenabled(), gc.get_threshold(), gc.garbage, gc.callbacks)"),
     case(
         "import gc\nclass A: pass\nx = A(); print(any(r is globals() for r in gc.get_referrers(x)), sum(isinstance(o, A) for o in gc.get_objects()))",
     ),
