@@ -93,8 +93,6 @@ def of_executions(run):
     yield line("no-op, p50", one)
     yield line("no-op, CPU of the machine", one, "cpu_ms_per_job", goal="≤ 1.4 ms",
                met=lambda c: c <= 1.4)  # fmt: skip
-    calls = run.get("scenarios", {}).get("calls", {}).get("calls", {})
-    yield row("no-op, system calls of Cove", "", calls.get("all"))
     yield line("no-op, 10 clients", ten, "jobs_per_second", "/s", upward=True, names=(GO_JUDGE,),
                goal="≥ 2.5 × go-judge", met=lambda c, r: c >= 2.5 * r)  # fmt: skip
     yield line("`/bin/true`, p50", ("true", 1), goal="≤ 1.8 ms", met=lambda c: c <= 1.8)
