@@ -205,7 +205,7 @@ def beside_a_flood(server, endpoint, way, seconds, scratch):
         row[f"{flood}_us"] = found["b"]["latencies_us"]
         row[f"{flood}_flood_per_second"] = found["per_second"]
     if endpoint.name == COVE:
-        # What the database and the processors give B whatever the pooler does.
+        # B past the pooler: what is left of its delay is the database's and the processors'.
         row["past_quiet_us"] = b(server)["latencies_us"]
         row["past_us"] = beside(["-S"], lambda: b(server))["b"]["latencies_us"]
     return row

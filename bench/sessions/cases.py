@@ -163,6 +163,19 @@ def warm_resume(server, samples, n, agent=None):
         server.end(session)
 
 
+def recalled(server, session, text):
+    """The message that asks the agent what it was told; that and the file must be `text`."""
+    message = server.message(session, "recall")
+    if server.knows_agent_time:
+        if server.said(message).strip() != text:
+            raise Refused(f"{session} remembers {server.said(message)!r}, not {text}")
+    else:
+        server.turn(message, "recall")
+    if server.exec(session, "cat kept.txt").strip() != text:
+        raise Refused(f"{session} has lost its file")
+    return message
+
+
 def cold_resume(server, samples, n, agent=None):
     """Sessions that were paused, resumed after the server was stopped and started.
 
@@ -183,15 +196,7 @@ def cold_resume(server, samples, n, agent=None):
         for session, text in sessions:
             with samples.operation():
                 resumed = server.resume(session)
-                message = server.message(session, "recall")
-                if server.knows_agent_time:
-                    if server.said(message).strip() != text:
-                        raise Refused(f"{session} remembers {server.said(message)!r}, not {text}")
-                else:
-                    server.turn(message, "recall")
-                if server.exec(session, "cat kept.txt").strip() != text:
-                    raise Refused(f"{session} has lost its file")
-                first = message.arrived(server.first_marker)
+                first = recalled(server, session, text).arrived(server.first_marker)
                 samples.add(resumed.microseconds, first_message=first)
                 server.end(session)
 
@@ -208,10 +213,7 @@ def stop(server, samples, n, agent=None):
                     server.exec(session, f"echo {text} > kept.txt")
                     stopped = server.stop_session(session)
                     resumed = server.resume(session)
-                    if server.said(server.message(session, "recall")).strip() != text:
-                        raise Refused(f"{session} remembers something else than {text}")
-                    if server.exec(session, "cat kept.txt").strip() != text:
-                        raise Refused(f"{session} has lost its file")
+                    recalled(server, session, text)
                     samples.add(stopped.microseconds, resumed=resumed.microseconds)
                 finally:
                     server.end(session)

@@ -83,7 +83,7 @@ pub fn commit_property(operations: u64) {
     }
 }
 
-/// The same of a table that has been committed to so often that its log of metadata files is full.
+/// Commit of a property to a table whose log of metadata files is full.
 pub fn commit_logged(operations: u64) {
     let mut base = read(small());
     for number in 0..LOGGED {

@@ -49,7 +49,7 @@ impl CatalogDatabase {
     /// [`SqlStore::transact_after`].
     ///
     /// # Errors
-    /// Which of the two failed, and why.
+    /// [`TransactionFailure`] says which of the two failed, and why.
     pub(crate) async fn transact_after<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -170,7 +170,7 @@ fn without_slash(location: &str) -> &str {
     kept
 }
 
-/// What a member that is to be a string says, if it is there.
+/// Text of a member that is to be a string, if it is there.
 pub(crate) fn text(name: &str, value: Option<RawJson>) -> Result<Option<String>> {
     let Some(value) = value else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;

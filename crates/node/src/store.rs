@@ -399,7 +399,7 @@ impl SqlStore {
     /// answer, the transaction does not begin.
     ///
     /// # Errors
-    /// Those of `before`, of the closure and of the database; see [`SqlStoreError`].
+    /// Errors of `before`, of the closure and of the database; see [`SqlStoreError`].
     pub fn transact_after<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -183,7 +183,7 @@ impl UnwrittenFile {
     /// Writes the file and returns its location. Waits for the disk.
     ///
     /// # Errors
-    /// Those of [`crate::warehouse::WarehouseFiles::write_new`].
+    /// Errors of [`crate::warehouse::WarehouseFiles::write_new`].
     fn write(self) -> Result<String> {
         let flush = flush_of(&self.document);
         match self.is_gzip {

@@ -377,7 +377,7 @@ impl NewLocalFile {
     /// Writes the file as [`WarehouseFiles::write_new`] does. Waits for the disk.
     ///
     /// # Errors
-    /// As of [`WarehouseFiles::write_new`].
+    /// Errors of [`WarehouseFiles::write_new`].
     pub(crate) fn write(&self, bytes: &[u8], flush: FlushMode) -> Result<()> {
         check_length(&self.location, bytes)?;
         let written = local::write_new(&self.root, &self.parts, bytes, flush);

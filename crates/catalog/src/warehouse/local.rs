@@ -176,7 +176,7 @@ pub(super) fn write_new(
 enum UnnamedOutcome {
     /// The file is there.
     Named,
-    /// Nothing is there: the file system has no files without a name, or `/proc` is missing.
+    /// No file was made: the file system has none without a name, or `/proc` is missing.
     Unsupported,
 }
 

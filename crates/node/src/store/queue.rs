@@ -45,7 +45,7 @@ pub(super) type PrecedingWork = Box<dyn FnOnce() -> Result<(), SqlStoreError> + 
 pub(super) struct TransactionAnswer {
     /// When it was handed over; none of one that was not, because the work before it failed.
     pub(super) handed_over: Option<Instant>,
-    /// Whether it was committed.
+    /// Success if it was committed.
     pub(super) result: Result<(), SqlStoreError>,
 }
 
