@@ -74,16 +74,16 @@ const NAME_BYTES_MAX: usize = 255;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookUpError {
     /// The tenant has no `auth_query`.
-    #[error("the tenant looks nobody up")]
+    #[error("`auth_query` is not configured for the tenant")]
     NotThere,
     /// The user is the one who looks others up (CVE-2015-6817).
-    #[error("nobody logs in as the role that looks users up")]
+    #[error("clients cannot log in as the role of `auth_query`")]
     Looker,
     /// The server did not say.
-    #[error("ask the server for a user: {0}")]
+    #[error("run `auth_query` at the server: {0}")]
     Server(String),
     /// The answer is not a name and a secret.
-    #[error("the query gives no row with a name and a secret")]
+    #[error("`auth_query` must return a row with a name and a secret")]
     Shape,
 }
 

@@ -1,4 +1,4 @@
-//! The `[bouncer]` table: where it listens, what it may hold, and the tenants of `cove.toml`.
+//! The `[bouncer]` table: listeners, limits, and the tenants of `cove.toml`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

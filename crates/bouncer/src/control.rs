@@ -1,7 +1,7 @@
-//! A connection to a server for questions of our own: who is this user, are you alive.
+//! Connections for the bouncer's own queries to a server: `auth_query` and health checks.
 //!
-//! Asynchronous and slow, for the control plane; no client's bytes ever pass here. Whoever waits
-//! for it puts a deadline around it: dropping it closes the connection.
+//! Asynchronous and slow, for the control plane; no client's bytes ever pass here. Callers set a
+//! deadline: dropping the future closes the connection.
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) const ROWS_MAX: usize = 100;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The server cannot be reached, or the connection broke.
+    /// The server cannot be reached, or the connection was lost.
     #[error("reach the server")]
     Io(#[from] io::Error),
     /// There is no TLS as it was asked for.
@@ -56,7 +56,7 @@ pub enum ControlError {
         message: String,
     },
     /// The answer is none, or too long.
-    #[error("the server does not keep to the protocol: {0}")]
+    #[error("the server violates the protocol: {0}")]
     Protocol(&'static str),
 }
 

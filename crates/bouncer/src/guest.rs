@@ -1,10 +1,10 @@
-//! Guests: clients who prove nothing, because where they come in says who they are.
+//! Guests: unauthenticated sandbox clients; the listening socket identifies them.
 //!
-//! Whoever serves the sockets inside sandboxes accepts their connections and hands them over with a
-//! [`GuestSpec`], which says what they may have: a tenant, a role there, reading only or not,
-//! limits. They are clients of their tenant like all others, with its pools and its bounds; but
-//! they are counted and limited for themselves, everything that they do is told to a
-//! [`SandboxObserver`], and what was given can be taken back ([`SandboxListener`]).
+//! The service that listens inside sandboxes accepts their connections and passes them here with a
+//! [`GuestSpec`], which specifies their access: a tenant, a role there, read-only or not, limits.
+//! They are clients of their tenant like all others, with its pools and limits; in addition they
+//! are counted and limited per grant, everything that they do is reported to a
+//! [`SandboxObserver`], and their access can be revoked ([`SandboxListener`]).
 
 pub(crate) mod client;
 mod former;
@@ -120,7 +120,7 @@ impl Drop for SandboxListener {
 }
 
 impl Bouncer {
-    /// Returns what a guest would get, by what holds now.
+    /// Returns the access that a guest would get at present.
     ///
     /// # Errors
     /// When it cannot be.

@@ -1,7 +1,7 @@
-//! Asks a tenant's server for a sign of life, by a connection of its own.
+//! Health checks of a tenant's server, on a connection of their own.
 //!
-//! It logs in as clients would be logged in and asks `SELECT 1`, of MySQL by `COM_PING`. Where only
-//! clients have what it takes to log in, a server that asks for it is alive.
+//! A check logs in as clients are logged in and sends `SELECT 1`, to MySQL `COM_PING`. If only
+//! clients have the credentials to log in, a server that requests them counts as healthy.
 
 use node::telemetry::error_chain;
 use pooler_core::link::FailureStage;

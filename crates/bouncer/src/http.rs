@@ -1,8 +1,8 @@
 //! The native HTTP face: parse, call, reply.
 //!
-//! Tenants concern everybody who uses the server, and whoever defines one makes the server connect
-//! somewhere. So the scope alone is not enough: the token has to be an operator's.
+//! Without a bouncer every operation says why there is none.
 
+use api::operations::tenants as table;
 use api::{
     BouncerClientList, BouncerReloaded, BouncerServerList, TenantHealthReport, TenantList,
     TenantSpec, TenantStats, TenantStatsList, TenantView,
@@ -14,54 +14,52 @@ use axum::http::header::LOCATION;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
-use node::auth::TokenPrincipal;
-use node::http::{self, JsonBody, query};
-use node::http::{RouteTable, delete, get, post};
+use axum::response::IntoResponse;
+use node::http::{self, JsonBody, OperationRoutes, query};
 use serde::Deserialize;
 
 use crate::error::BouncerError;
 use crate::service::{Bouncer, TenantOrder};
 
-/// Paths, by their beginnings, that need the scope `tenants`.
-pub const PATHS: [&str; 2] = ["/v1/tenants", "/v1/bouncer"];
-
-/// Routes below these paths, for [`node::http::HttpShell`] to wrap. Without a bouncer every one
+/// Returns the routes of tenants, for [`node::http::HttpShell`] to wrap. Without a bouncer each
 /// says why there is none.
 pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
-    let routes = Router::new()
-        .at("/v1/tenants", post(create).get(list))
-        // A tenant of this name is in the list, and can be changed and removed as all others.
-        .at("/v1/tenants/stats", get(all_stats).put(replace_stats).delete(remove_stats))
-        .at("/v1/tenants/{name}", get(fetch).put(replace).delete(remove))
-        .at("/v1/tenants/{name}/stats", get(stats))
-        .at("/v1/tenants/{name}/health", get(health))
-        .at("/v1/tenants/{name}/clients", get(clients))
-        .at("/v1/tenants/{name}/clients/{pid}", delete(kill_client))
-        .at("/v1/tenants/{name}/servers", get(servers))
-        .at("/v1/tenants/{name}/pins", get(pins))
-        .at("/v1/tenants/{name}/pause", post(pause))
-        .at("/v1/tenants/{name}/resume", post(resume))
-        .at("/v1/tenants/{name}/drain", post(drain))
-        .at("/v1/tenants/{name}/reconnect", post(reconnect))
-        .at("/v1/tenants/{name}/kill", post(kill))
-        .at("/v1/bouncer/reload", post(reload));
     match bouncer {
-        Ok(bouncer) => routes.layer(middleware::from_fn(for_operators)).with_state(Some(bouncer)),
+        Ok(bouncer) => handlers().with_state(Some(bouncer)),
         Err(why) => {
             let refuse =
                 move || async move { http::HttpError::from(BouncerError::NotHere(why.to_owned())) };
-            routes.layer(middleware::from_fn(move |_: Request, _: Next| refuse())).with_state(None)
+            handlers()
+                .layer(middleware::from_fn(move |_: Request, _: Next| refuse()))
+                .with_state(None)
         }
     }
 }
 
-/// Refuses whoever is no operator, before anything is looked at.
-async fn for_operators(who: TokenPrincipal, request: Request, next: Next) -> Response {
-    match who.operator {
-        true => next.run(request).await,
-        false => http::HttpError::from(BouncerError::Forbidden).into_response(),
-    }
+fn handlers() -> Router<Option<Bouncer>> {
+    OperationRoutes::of(table::TENANTS)
+        .serve(&table::CREATE_TENANT, create)
+        .serve(&table::LIST_TENANTS, list)
+        .serve(&table::ALL_TENANT_STATS, all_stats)
+        // A tenant of this name is in the list, and can be changed and removed as all others.
+        .serve_at(table::ALL_TENANT_STATS.path, &table::REPLACE_TENANT, replace_stats)
+        .serve_at(table::ALL_TENANT_STATS.path, &table::DELETE_TENANT, remove_stats)
+        .serve(&table::GET_TENANT, fetch)
+        .serve(&table::REPLACE_TENANT, replace)
+        .serve(&table::DELETE_TENANT, remove)
+        .serve(&table::TENANT_STATS, stats)
+        .serve(&table::TENANT_HEALTH, health)
+        .serve(&table::TENANT_CLIENTS, clients)
+        .serve(&table::KILL_TENANT_CLIENT, kill_client)
+        .serve(&table::TENANT_SERVERS, servers)
+        .serve(&table::TENANT_PINS, pins)
+        .serve(&table::PAUSE_TENANT, pause)
+        .serve(&table::RESUME_TENANT, resume)
+        .serve(&table::DRAIN_TENANT, drain)
+        .serve(&table::RECONNECT_TENANT, reconnect)
+        .serve(&table::KILL_TENANT, kill)
+        .serve(&table::RELOAD_BOUNCER, reload)
+        .routes()
 }
 
 /// The bouncer of a request.
@@ -250,4 +248,14 @@ async fn reload(
     RequestState(bouncer): RequestState,
 ) -> Result<axum::Json<BouncerReloaded>, http::HttpError> {
     Ok(axum::Json(bouncer.reload().await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
+    }
 }

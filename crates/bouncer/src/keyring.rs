@@ -80,9 +80,9 @@ impl<V> PreparedSecrets<V> {
 pub(crate) enum PasswordMethod<'a> {
     /// By nothing more: his connection says it.
     Nothing,
-    /// By this secret of his; by one that nobody has if there is none.
+    /// By this secret of the user; without one, by a secret that no client can have.
     Secret(Option<&'a str>),
-    /// By what the tenant's `auth_query` finds.
+    /// By the result of the tenant's `auth_query`.
     Query,
 }
 

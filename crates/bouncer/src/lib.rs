@@ -1,18 +1,18 @@
-//! A multi-tenant pooler for PostgreSQL.
+//! A multi-tenant pooler for PostgreSQL, MySQL and MariaDB.
 //!
-//! It never parses a byte that `wire` could parse, and what the protocols mean for a pooler is in
+//! It never parses a byte that `wire` could parse, and the pooling rules of the protocols are in
 //! `pooler-core`, without sockets.
 //!
 //! # Files
 //! | file | what |
 //! |---|---|
-//! | `auth.rs` | what clients have to prove and what is proved to servers, for each protocol |
+//! | `auth.rs` | authentication of clients and at servers, for each protocol |
 //! | `relay.rs` | the threads with sockets, timers and pools; its front page lists its files |
 //! | `tenants.rs` | definitions of tenants, immutable snapshots, routing |
-//! | `service.rs`, `store.rs` | the control plane: changes of tenants, and where they are kept |
+//! | `service.rs`, `store.rs` | the control plane: changes of tenants, and their storage |
 //! | `http.rs`, `faces.rs`, `pgbouncer.rs` | the native interface, DBBouncer's, and PgBouncer's console and configuration files |
-//! | `auth_query.rs`, `control.rs`, `health.rs` | questions of the pooler's own to a server: secrets of users, signs of life |
-//! | `guest.rs` | clients of sandboxes, which prove nothing: what they may do, and what the audit says of them |
+//! | `auth_query.rs`, `control.rs`, `health.rs` | the pooler's own queries to a server: user secrets, health checks |
+//! | `guest.rs` | unauthenticated sandbox clients: their access and their audit records |
 //! | `keyring.rs`, `secrets.rs`, `tls.rs` | secrets of users and certificates, on both sides |
 //! | `rate.rs`, `metrics.rs`, `config.rs`, `error.rs` | rate limits, figures, the `[bouncer]` table, failures |
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
-//! Metrics for Prometheus: DBBouncer's figures under our prefix, percentiles of each tenant, and
-//! what the relay does as a whole.
+//! Metrics for Prometheus: DBBouncer's metrics under Cove's prefix, percentiles of each tenant, and
+//! totals of the relay.
 //!
-//! Everything is read when it is asked for. Series of a tenant end with it.
+//! Everything is read at the scrape. The series of a tenant end with it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -151,9 +151,11 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, rows: &[TenantCounters]) -> Resul
             row.tenant.limits.server_connections_max.into()
         }),
         ("clients", "Clients that are connected", |row| row.sum(|it| it.clients.load())),
-        ("clients_passed", "Clients that came to this node and are served by another one", |row| {
-            row.sum(|it| it.clients_passed.load())
-        }),
+        (
+            "clients_passed",
+            "Clients that connected to this node and are served by another one",
+            |row| row.sum(|it| it.clients_passed.load()),
+        ),
         ("tenant_health", "1 while the tenant's server answers or was not asked", |row| {
             u64::from(!row.tenant.state.health().is_bad())
         }),

@@ -1,8 +1,8 @@
 //! PgBouncer's dialect: its configuration files and its console, so that its users, exporters and
 //! test suite can be pointed here.
 //!
-//! Everything below is pure: text in, values or errors out. What a setting means for Cove is in
-//! one place ([`settings`]); what has no counterpart is said, never silently dropped. Source:
+//! Everything below is pure: text in, values or errors out. The meaning of each setting is in
+//! one place ([`settings`]); one without a counterpart is reported, never silently dropped. Source:
 //! PgBouncer's documentation, `config` and `usage`.
 //!
 //! # References

@@ -1,40 +1,47 @@
 //! The relay: threads that own the sockets of clients and servers and carry bytes between them.
 //!
 //! There is no async runtime here. Each thread has an epoll, its clients and its server
-//! connections; a query touches one thread, takes no lock and allocates nothing. What threads
-//! share is touched when clients log in and when server connections are opened, given away or
-//! wanted. The control plane talks to them by [`orders`], and reads [`stats`].
+//! connections; a query touches one thread, takes no lock and allocates nothing. Shared state is
+//! accessed only when clients log in and when server connections are opened, moved or
+//! waited for. The control plane sends [`orders`] to the threads and reads [`stats`].
+//!
+//! Each thread is a [`worker`], which owns all else by layers: a layer knows what is below it, and
+//! tells what is above by what its calls return and by events that its owner asks for. All borrow
+//! the thread's [`context`] for an event.
 //!
 //! | file | what |
 //! |---|---|
-//! | `worker.rs` | the loop of a thread, and what it owns |
-//! | `client.rs`, `login.rs`, `leave.rs` | the life of a client |
-//! | `server.rs`, `opening.rs` | the life of a server connection |
-//! | `leases.rs`, `pools.rs` | who gets which server connection |
-//! | `cancel.rs`, `cancel_connections.rs`, `kill.rs`, `keys.rs` | cancel requests, and `KILL` |
-//! | `listen.rs`, `notifier.rs`, `holders.rs` | clients that listen without a server connection of their own |
-//! | `takeover.rs`, `succession.rs` | how another process takes over |
+//! | `worker.rs` | the loop of a thread, commands, and clients that are in no session: logins, the console, clients of other nodes, the handover between processes |
+//! | `ready.rs` | whose event is next: tenants take turns |
+//! | `sessions.rs` | the sessions: leases, traffic, departures, cancel requests, `KILL` |
+//! | `clients.rs`, `client.rs` | the clients and their phases |
+//! | `login.rs`, `entry.rs`, `prover.rs`, `handshake.rs`, `guests.rs`, `console.rs` | phases before or beside a session |
+//! | `servers.rs`, `server.rs` | the server connections: opening, roles, life, cancel requests |
+//! | `pools.rs` | which client gets which server connection |
+//! | `listen.rs`, `notifier.rs`, `subscriber.rs`, `holders.rs` | clients that listen without a server connection of their own |
+//! | `listeners.rs`, `accept.rs` | who accepts |
 //! | `passing.rs` | clients that another node serves, and those of other nodes that are served here |
-//! | `guests.rs` | guests: clients who come from sandboxes |
-//! | `deadlines.rs`, `timers.rs` | what happens when time is up |
-//! | `commands.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
-//! | `conn.rs`, `socket.rs`, `handshake.rs`, `buffers.rs`, `slots.rs` | sockets, TLS, memory |
-//! | `accept.rs`, `resolve.rs`, `common.rs`, `stats.rs` | what is there once |
+//! | `takeover.rs`, `succession.rs`, `handover_keeper.rs` | how another process takes over |
+//! | `deadlines.rs`, `timers.rs`, `departure.rs` | what happens when time is up, and why clients leave |
+//! | `orders.rs`, `threads.rs`, `snapshot.rs`, `views.rs` | what a thread is told and tells |
+//! | `context.rs`, `conn.rs`, `socket.rs`, `buffers.rs`, `slots.rs` | what a thread lends, sockets, memory |
+//! | `cancel.rs`, `keys.rs`, `resolve.rs`, `common.rs`, `stats.rs` | what there is once |
 
 mod accept;
 mod buffers;
 mod cancel;
-mod cancel_connections;
 mod client;
 pub mod client_count;
+mod clients;
 mod closing;
-mod commands;
 mod common;
 mod config;
 mod conn;
 mod console;
 pub(crate) mod console_backend;
+mod context;
 mod deadlines;
+mod departure;
 pub(crate) mod dialect;
 mod entry;
 mod guests;
@@ -43,20 +50,19 @@ mod handshake;
 mod holders;
 mod journal;
 mod keys;
-mod kill;
-mod leases;
-mod leave;
 mod listen;
+mod listeners;
 mod login;
 mod notifier;
-mod opening;
 pub mod orders;
 mod passing;
 pub mod pools;
 mod prover;
+mod ready;
 mod resolve;
 mod server;
-mod server_life;
+mod servers;
+mod sessions;
 mod slots;
 pub mod snapshot;
 mod socket;
@@ -64,11 +70,11 @@ pub mod stats;
 mod subscriber;
 mod succession;
 mod takeover;
+pub(crate) mod threads;
 mod timers;
+mod views;
 mod worker;
 
-use std::fmt;
-use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
@@ -78,11 +84,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 
 use ::pool::shares::ThreadWake;
 use api::TenantEngine;
 use mio::Poll;
 use node::cluster::LimitGrant;
+use node::telemetry::error_chain;
 use parking_lot::Mutex;
 use pooler_core::link::ProtocolLinks;
 use pooler_core::pg::statements::HashKey;
@@ -98,15 +106,14 @@ use self::prover::ProofThread;
 use self::resolve::ResolverThread;
 use self::snapshot::ThreadSnapshot;
 use self::stats::{ThreadCounters, ThreadTenantStats};
+use self::threads::RelayThreads;
 use self::worker::{RelayWorker, WorkerParts};
-use node::telemetry::error_chain;
-
 use crate::auth::ProtocolKeyrings;
 use crate::config::{BouncerConfig, TlsTable};
 use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::rate::{CANCELS, FAILED_LOGINS, LoginLimiter};
-use crate::service::RelayThreads;
-use crate::tenants::{CurrentRouting, TenantId};
+use crate::relay::passing::ArrivingClient;
+use crate::tenants::{CurrentRouting, TenantId, TenantRoute};
 use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
@@ -251,7 +258,7 @@ impl Relay {
                 Ok(listener) => listeners.push(listener),
                 Err(error) if spec.is_optional => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "the bouncer leaves out an address that is taken");
+                    tracing::warn!(error, "the bouncer skips an address that is in use");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -405,6 +412,66 @@ impl Relay {
             }
         }
     }
+
+    /// Takes a client that another node has passed. Returns a socket whose bytes are to be carried
+    /// from and to that node.
+    ///
+    /// # Errors
+    /// When the other node is to serve it.
+    pub fn take_passed(&self, login: PassedLogin) -> Result<UnixStream, PassRefusal> {
+        let common = &self.common;
+        let loads = common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
+        let is_full = loads.sum::<usize>() >= common.connections_max();
+        let is_full = is_full || common.population.is_full(common.live.clients_max());
+        if is_full || !common.takes_passed.load(Ordering::Acquire) {
+            return Err(PassRefusal::Full);
+        }
+        let routing = common.current.load();
+        let tenant = routing.named(&login.tenant).ok_or(PassRefusal::Unfit)?;
+        let user = tenant.user(&login.user);
+        let limit = TenantLimit::of(tenant, &user);
+        if common.passer.get().is_some_and(|passer| !passer.is_home(&limit)) {
+            return Err(PassRefusal::NoHome);
+        }
+        // Of two with the same number one could be killed for the other.
+        if login.mysql_numbers().is_some_and(|(pid, _)| common.keys.is_taken(pid)) {
+            return Err(PassRefusal::Unfit);
+        }
+        let route = TenantRoute { tenant: Arc::clone(tenant), user };
+        let arrived = login.clone().arrive(route, &common.keyrings).map_err(|error| {
+            tracing::warn!(%error, tenant = login.tenant, "a client of another node is not taken");
+            PassRefusal::Unfit
+        })?;
+        let pair = UnixStream::pair().and_then(|(one, other)| {
+            one.set_nonblocking(true)?;
+            other.set_nonblocking(true)?;
+            Ok((one, other))
+        });
+        let (socket, other) = pair.map_err(|error| {
+            tracing::warn!(%error, "a client of another node is not taken");
+            PassRefusal::Full
+        })?;
+        let fewest = common.peers.iter().min_by_key(|peer| peer.load.load(Ordering::Relaxed));
+        let Some(peer) = fewest else { return Err(PassRefusal::Full) };
+        peer.load.fetch_add(1, Ordering::Relaxed);
+        let arriving = ArrivingClient { socket, login, arrived };
+        peer.inbox.push(ThreadMessageKind::Arriving(Box::new(arriving)));
+        Ok(other)
+    }
+
+    /// Sees clients off between their transactions that other nodes have passed: those stop.
+    pub fn see_off_arrived(&self, ids: &Arc<[u64]>) {
+        for peer in &self.common.peers {
+            peer.inbox.push(ThreadMessageKind::SeeOff(Arc::clone(ids)));
+        }
+    }
+
+    /// Ends clients that other nodes have passed, and that are gone there.
+    pub fn end_arrived(&self, ids: &Arc<[u64]>) {
+        for peer in &self.common.peers {
+            peer.inbox.push(ThreadMessageKind::EndArrived(Arc::clone(ids)));
+        }
+    }
 }
 
 impl RelayThreads for Relay {
@@ -437,7 +504,10 @@ impl RelayThreads for Relay {
         if let Err(error) = self.common.client_tls.replace(ClientTls { mode, cert, key, client_ca })
         {
             let error = &error as &dyn std::error::Error;
-            tracing::error!("TLS setup failed: {}; what held before holds", error_chain(error));
+            tracing::error!(
+                "TLS setup failed: {}; the previous configuration stays in effect",
+                error_chain(error)
+            );
         }
     }
 

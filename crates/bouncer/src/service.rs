@@ -10,12 +10,11 @@ mod everywhere;
 mod health;
 mod limits;
 mod orders;
+mod peers;
 mod views;
 
-use node::task::Boxed;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::TcpStream;
 use std::sync::{Arc, OnceLock};
 
 use api::{
@@ -23,22 +22,20 @@ use api::{
     TenantStats as Figures, TenantView,
 };
 use node::clock;
-use node::cluster::{LimitGrant, LimitShares, PeerForwarder};
+use node::cluster::LimitShares;
 use node::sealed::Sealer;
 use node::store::SqlStore;
+use node::task::Boxed;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use self::health::HealthCheckResults;
+use self::peers::BouncerPeers;
 use crate::auth::ProtocolKeyrings;
 use crate::config::BouncerConfig;
 use crate::error::BouncerError;
-use crate::guest::client::{LoginPlace, SandboxClient};
-use crate::relay::client_count::{ClientUsage, SharedClientLimit};
 use crate::relay::orders::ThreadCommand;
-use crate::relay::pools::{ConnectionBounds, ConnectionUsage};
 use crate::relay::snapshot::ThreadSnapshot;
-use crate::relay::stats::ThreadTenantStats;
 use crate::secrets::Resolve;
 use crate::store::{StoredDefinitions, TenantStore};
 use crate::tenants::{
@@ -53,46 +50,7 @@ pub(crate) use self::health::{HealthCheckTotals, TOOK_BUCKETS};
 pub use self::orders::TenantOrder;
 pub(crate) use self::orders::TenantOrders;
 pub(crate) use self::views::{REDACTED, distributions, errors, pins};
-
-/// Interface of the relay for the control plane.
-pub trait RelayThreads: fmt::Debug + Send + Sync {
-    /// Gives an order to every thread.
-    fn order(&self, make: &dyn Fn() -> ThreadCommand);
-    /// Asks every thread what is there.
-    fn snapshots(&self) -> Vec<oneshot::Receiver<ThreadSnapshot>>;
-    /// Takes over what of the configuration holds for clients of all tenants, from the next one
-    /// on.
-    fn configured(&self, _config: &BouncerConfig) {}
-    /// Takes a connection of a guest.
-    fn admit(&self, stream: TcpStream, guest: Arc<SandboxClient>, place: LoginPlace);
-    /// Returns what every thread counted for a tenant.
-    fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>>;
-    /// Returns when the certificate that clients see expires, in seconds since 1970.
-    fn certificate_expiry_s(&self) -> Option<u64> {
-        None
-    }
-    /// Returns the server connections that there are and may be now.
-    fn connection_usage(&self) -> ConnectionUsage {
-        ConnectionUsage::default()
-    }
-    /// Bounds them, where all nodes share their limits.
-    fn bound_connections(&self, _bounds: ConnectionBounds) {}
-    /// Returns who is told when a client of a tenant waits for one of which none did.
-    fn demand(&self) -> Arc<Notify> {
-        Arc::default()
-    }
-    /// Returns the clients that there are, wait, and may be now, where all nodes share their
-    /// limits.
-    fn client_usage(&self) -> ClientUsage {
-        ClientUsage::default()
-    }
-    /// Takes this node's parts of limits on clients.
-    fn bound_clients(&self, _parts: &[(SharedClientLimit, LimitGrant)]) {}
-    /// Returns who is told when a client waits for this node's part of a limit.
-    fn client_demand(&self) -> Arc<Notify> {
-        Arc::default()
-    }
-}
+pub use crate::relay::threads::RelayThreads;
 
 /// Finds what `env:NAME` and `file:PATH` stand for; see [`crate::secrets::Resolve`].
 pub type Resolver = dyn Fn(&str, &str) -> Result<String, String> + Send + Sync;
@@ -165,8 +123,7 @@ struct BouncerInner {
     config: Mutex<Arc<BouncerConfig>>,
     checks: HealthCheckResults,
     keyrings: ProtocolKeyrings,
-    /// Other servers, where they are reached.
-    nodes: OnceLock<PeerForwarder>,
+    peers: BouncerPeers,
     /// Its part of limits that hold over all nodes, where they do.
     limits: OnceLock<LimitShares>,
     /// Tenants that begin to drain, for whoever ends that.
@@ -236,7 +193,7 @@ impl InitialTenants {
             config: Mutex::new(self.config),
             checks: HealthCheckResults::new(probe),
             keyrings,
-            nodes: OnceLock::new(),
+            peers: BouncerPeers::default(),
             limits: OnceLock::new(),
             drains,
             drained: Mutex::new(Some(drained)),
@@ -244,7 +201,7 @@ impl InitialTenants {
         for (name, order) in orders.iter().filter(|(_, it)| it.admission != WorkAdmission::Open) {
             // It may be of a file that this server does not have.
             if bouncer.admit(name, order.admission).is_err() {
-                tracing::debug!(tenant = name, "what was ordered is for no tenant of this one");
+                tracing::debug!(tenant = name, "the order is for an unknown tenant");
             }
         }
         bouncer.prepare_secrets();
@@ -281,6 +238,18 @@ impl TenantWriter {
 }
 
 impl Bouncer {
+    /// Has limits on server connections and clients hold over all nodes. For a relay that was
+    /// started so.
+    pub fn share_limits(&self, shares: LimitShares) {
+        // There is one cluster.
+        drop(self.0.limits.set(shares));
+    }
+
+    /// Returns the other nodes.
+    pub fn peers(&self) -> &BouncerPeers {
+        &self.0.peers
+    }
+
     /// All tenants, by name.
     pub async fn list(&self) -> Vec<TenantView> {
         let changing = self.0.changing.lock().await;
@@ -444,7 +413,7 @@ impl Bouncer {
         let tenant = self.admit(name, WorkAdmission::Draining)?;
         if self.0.drains.send(tenant.id).is_err() {
             // Then everything ends.
-            tracing::debug!(tenant = name, "nobody ends drains any more");
+            tracing::debug!(tenant = name, "no task ends drains any more");
         }
         Ok(())
     }
@@ -501,7 +470,7 @@ impl Bouncer {
         let snapshots = self.snapshots().await;
         let clients = snapshots.iter().flat_map(|it| &it.clients);
         let own = clients.filter(|it| it.tenant.as_ref().is_some_and(|(id, _)| *id == tenant.id));
-        let node = self.node();
+        let node = self.0.peers.own_id();
         Ok(own.map(|it| views::client(it, node.clone())).collect())
     }
 
@@ -514,7 +483,7 @@ impl Bouncer {
         let snapshots = self.snapshots().await;
         let servers = snapshots.iter().flat_map(|it| &it.servers);
         let own = servers.filter(|it| it.tenant.0 == tenant.id);
-        let node = self.node();
+        let node = self.0.peers.own_id();
         Ok(own.map(|it| views::server(it, &tenant, node.clone())).collect())
     }
 

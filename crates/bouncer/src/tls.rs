@@ -50,10 +50,10 @@ pub enum TlsError {
     #[error(transparent)]
     File(#[from] CertificateFileError),
     /// A certificate without its key or the other way round, or none where there must be.
-    #[error("a mode that demands TLS needs a certificate and a key")]
+    #[error("a mode that requires TLS needs a certificate and a key")]
     NoCertificate,
     /// Clients' certificates cannot be checked without authorities.
-    #[error("a mode that checks clients' certificates needs their authorities")]
+    #[error("a mode that verifies client certificates needs `client_ca`")]
     NoAuthorities,
     /// The machine trusts nobody.
     #[error(transparent)]

@@ -4,6 +4,9 @@
 //! counts and queues, and leaves behind what others have to do: [`LedgerDecision`]s for the driver
 //! and wakers for [`PoolInner::with_ledger`](crate::pool::PoolInner::with_ledger) to wake once the
 //! lock is free. Nothing here waits, reads a clock, or drops a resource.
+//!
+//! Keys that starve take turns in a row of their own and not by [`TurnOrder`](crate::TurnOrder): a
+//! key that was promised a resource goes first, and keys have numbers here.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};

@@ -2,7 +2,8 @@
 //!
 //! One pool serves server connections (a key per tenant), sandboxes prepared ahead (leased once,
 //! then discarded) and agent slots. It decides; a *driver*, written by its user, opens and closes
-//! resources and tells it the time.
+//! resources and tells it the time. Beside it are the tables and orders that others decide by:
+//! [`residents`], [`shares`] and, for keys that just take turns, [`RoundRobin`].
 //!
 //! This crate never reads a clock, never does I/O, never logs, starts no task and knows no async
 //! runtime. It does not know what a resource is.
@@ -81,6 +82,7 @@
 //! | `lease.rs`, `permit.rs` | the permits |
 //! | `residents.rs` | [`residents`]: who of those that keep their state is there, and who goes when there is no room |
 //! | `shares.rs` | [`shares`]: who may have how many connections to a server that tenants share |
+//! | `turns.rs` | [`RoundRobin`], [`TurnOrder`]: whose turn it is among keys that share something |
 //! | `sync.rs` | locks and atomics: the real ones or the model checker's |
 #![forbid(unsafe_code)]
 
@@ -97,6 +99,7 @@ pub mod residents;
 pub mod shares;
 mod stats;
 mod sync;
+mod turns;
 mod waiters;
 
 pub use acquire::Acquire;
@@ -106,3 +109,4 @@ pub use lease::Lease;
 pub use permit::{RetiredResource, Ticket};
 pub use pool::{DriverEffect, KeyHandle, NextEffect, Pool};
 pub use stats::{KeyCounters, KeyStats, PoolStats};
+pub use turns::{RoundRobin, TurnEntry, TurnOrder};

@@ -6,6 +6,9 @@
 //! [`SlotPermit`] is one slot of a server. It does no I/O, reads no clock and starts nothing; what
 //! another thread is to hear of is put into its letter box, and [`ThreadWake`] is called.
 //!
+//! Turns of one slot each ([`RoundRobin`](crate::RoundRobin)) would not be fair here, because a
+//! slot is held for as long as its user likes.
+//!
 //! # Terms
 //! | term | meaning |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! From tenants and their users to proofs and credentials, for MySQL: what a client has to show,
-//! and what is shown to the server in its place.
+//! Authentication of MySQL: resolves a tenant's users to the proofs that clients must give and the
+//! credentials that are used at the server.
 //!
 //! Like [`auth::pg`](crate::auth::pg), with other secrets: passwords, and what MySQL and
 //! MariaDB have in `authentication_string`.

@@ -1,5 +1,5 @@
-//! From tenants and their users to proofs and credentials: what a client has to show, and what is
-//! shown to the server in its place.
+//! Authentication of PostgreSQL: resolves a tenant's users to the proofs that clients must give and
+//! the credentials that are used at the server.
 //!
 //! Secrets are prepared once and found again by a keyed hash of their text, so that a login costs
 //! some hashes and not thousands, and a change of the tenant changes nothing here.

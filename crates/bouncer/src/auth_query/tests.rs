@@ -75,7 +75,7 @@ async fn the_query_that_comes_with_us_finds_who_may_log_in() {
     ] {
         assert_eq!(found(&queries, &tenant, user).await, Ok(expected), "{user}");
     }
-    let looker = "nobody logs in as the role that looks users up";
+    let looker = "clients cannot log in as the role of `auth_query`";
     assert_eq!(found(&queries, &tenant, "postgres").await, Err(looker.to_owned()));
 }
 
@@ -155,17 +155,18 @@ async fn what_is_no_answer_is_said() {
     let postgres = Postgres::start();
     let with = |query: &str| AuthQuerySpec { query: Some(query.to_owned()), ..by("postgres") };
     for (spec, expected) in [
-        (with("SELECT $1::text"), Err("the query gives no row with a name and a secret")),
+        (with("SELECT $1::text"), Err("`auth_query` must return a row with a name and a secret")),
         (with("SELECT $1::text || 'x', 'y'"), Ok("nobody")),
         (with("SELECT NULL, 'y' WHERE $1 = 'a'"), Ok("y")),
         (with("SELECT $1::text, ''"), Ok("")),
         (
             with("SELECT 1 / 0, $1::text"),
-            Err("ask the server for a user: division by zero (22012)"),
+            Err("run `auth_query` at the server: division by zero (22012)"),
         ),
         (
             by("missing"),
-            Err("ask the server for a user: log in to the server: role \"missing\" does not exist"),
+            Err("run `auth_query` at the server: log in to the server: role \"missing\" \
+                 does not exist"),
         ),
     ] {
         let tenant = tenant(&postgres, spec);

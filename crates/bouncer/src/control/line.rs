@@ -1,4 +1,4 @@
-//! A connection of our own to a server, encrypted or not, and what was read from it.
+//! Stream of a control connection, encrypted or not, with its read buffer.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};

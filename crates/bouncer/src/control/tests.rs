@@ -90,9 +90,9 @@ async fn every_way_to_prove_who_we_are() {
     assert_eq!(ask(&tcp, "alice", password("Secret")).await, fails("28P01"));
     assert_eq!(ask(&tcp, "alice", keys("secret")).await, known);
     assert_eq!(ask(&tcp, "alice", keys("Secret")).await, fails("28P01"));
-    let error = "the server has another SCRAM secret for this role than the client proved to know";
+    let error = "the server has another SCRAM secret for this role than the client";
     assert_eq!(ask(&tcp, "alice", other).await, fails(error));
-    let error = "the server asks for a password, and there is none for this role";
+    let error = "the server requires a password, but none is configured for this role";
     assert_eq!(ask(&tcp, "alice", PgCredentials::None).await, fails(error));
     postgres.require("password");
     assert_eq!(ask(&unix, "alice", password("secret")).await, known);
@@ -202,7 +202,7 @@ async fn questions_with_values_and_answers_that_are_errors() {
     assert_eq!(error.to_string(), "division by zero (22012)");
     assert_eq!(control.ask("SELECT 'still here'", &[]).await.expect("rows").len(), 1);
     let error = control.ask("SELECT repeat('x', 2000000)", &[]).await.expect_err("too long");
-    assert_eq!(error.to_string(), "the server does not keep to the protocol: too long an answer");
+    assert_eq!(error.to_string(), "the server violates the protocol: too long an answer");
 }
 
 /// A connection that is made by hand, to see how it greets.

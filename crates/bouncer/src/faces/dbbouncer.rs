@@ -1,8 +1,8 @@
 //! DBBouncer's REST interface: `/tenants`, `/health`, `/ready`.
 //!
-//! A tenant of DBBouncer is a database with one user. Here that user has to prove who it is, with
-//! the password that DBBouncer only used itself. Its key is a token of ours, an operator's with the
-//! scope `tenants`; what it answers has the names and units that Go's encoder gives DBBouncer's
+//! A tenant of DBBouncer is a database with one user. Here clients authenticate as that user, with
+//! the password that DBBouncer used only at the server. The API key is an operator's token with the
+//! scope `tenants`; responses have the names and units that Go's encoder produces for DBBouncer's
 //! types. MySQL is refused.
 
 mod duration;

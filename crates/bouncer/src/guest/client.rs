@@ -1,5 +1,4 @@
-//! A client that comes in without authentication: what it may have, what it is reported to do, and
-//! where it is led.
+//! A sandbox client, which needs no authentication: its access, its audit reports and its route.
 
 use std::any::Any;
 use std::fmt;
@@ -19,7 +18,7 @@ use crate::tenants::{
     UserTimes,
 };
 
-/// Bytes of a statement in a record; what is longer is cut.
+/// Maximum bytes of a statement in a record; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// Detail of statements in records.
@@ -30,7 +29,7 @@ pub enum StatementDetail {
     /// Text without the values in it.
     #[default]
     Masked,
-    /// They are as they were sent, and errors as the server told them.
+    /// Statements as they were sent, and errors as the server reported them.
     Full,
 }
 
@@ -65,7 +64,7 @@ pub struct GuestSpec {
     pub witness: Arc<dyn SandboxObserver>,
     /// Lets nothing reach a database after the server's lease.
     pub fence: EffectFence,
-    /// Session of the sandbox; none where nobody takes it over.
+    /// Session of the sandbox; `None` if it cannot be taken over.
     pub session: Option<SessionEpoch>,
 }
 
@@ -94,7 +93,7 @@ pub enum SandboxAction<'a> {
         rows: u64,
         /// Bytes of its answer.
         bytes: u64,
-        /// Error: a code, with a sentence where everything is told.
+        /// Error: a code, with the message if statements are recorded in full.
         error: Option<&'a str>,
     },
     /// Disconnected.
@@ -108,7 +107,7 @@ pub enum SandboxAction<'a> {
     },
 }
 
-/// Is told what guests do, on the relay's threads: it must not wait.
+/// Receives the audit events of guests, on the relay's threads: it must not block.
 pub trait SandboxObserver: fmt::Debug + Send + Sync {
     /// A guest did something.
     fn saw(&self, deed: SandboxAction<'_>);
@@ -134,13 +133,16 @@ pub enum SandboxClientError {
     #[error("the tenant has no user \"{0}\"")]
     NoSuchRole(Arc<str>),
     /// No role is named, and there is more than one, or none.
-    #[error("the tenant has no `server_user` and not exactly one user: a `role` has to be named")]
+    #[error("the tenant has neither a `server_user` nor exactly one user: specify `role`")]
     NoRole,
     /// The role authenticates at the server with what clients send, and guests send nothing.
-    #[error("there is no password of \"{0}\" for the server: it would be the client's own")]
+    #[error(
+        "no password of \"{0}\" is configured for the server: set the user's `password`, or the \
+         tenant's `server_user`"
+    )]
     NoSecret(Arc<str>),
     /// Revoked.
-    #[error("the grant was taken back")]
+    #[error("the grant was revoked")]
     Revoked,
     /// The server's lease has ended.
     #[error(transparent)]
@@ -171,7 +173,7 @@ impl SandboxClient {
         SandboxClient { id, spec, is_revoked, turns: Arc::default(), mark }
     }
 
-    /// Returns what it may have.
+    /// Returns its access.
     pub(crate) fn spec(&self) -> &GuestSpec {
         &self.spec
     }
@@ -240,7 +242,7 @@ impl TenantSnapshot {
     /// `server_user`, or its only user.
     ///
     /// # Errors
-    /// When there is none, or none of whom we have what the server asks for.
+    /// If there is none, or none with the credentials that the server requires.
     pub fn role_of_guest(
         &self,
         named: Option<&str>,

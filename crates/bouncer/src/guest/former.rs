@@ -1,10 +1,10 @@
-//! End of what a session's former owners have running at a database.
+//! Termination of statements that a session's former owners still run at a database.
 //!
 //! A server that has lost a session sends nothing more for it, but a statement that it has sent may
 //! still run, or hold locks in an open transaction. The next owner ends it before its own first
-//! statement. It finds it in PostgreSQL by the name that clients have by [`SessionEpoch`], in MySQL
-//! and `MariaDB` by a lock that the server connection holds while it works for the session
-//! (`mysql/mark.rs`). All of them let a user end what the same user has running.
+//! statement. In PostgreSQL it finds the connection by its `application_name`, which has the
+//! [`SessionEpoch`], in MySQL and `MariaDB` by a user lock that the server connection holds while
+//! it works for the session (`mysql/mark.rs`). Both let a user end statements of the same user.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-SIGNAL>
@@ -24,7 +24,7 @@ use crate::tenants::{TenantSnapshot, TenantUser};
 /// waits for it.
 pub const END_FORMER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Pause before it is looked again whether they have ended: a backend that was told ends by itself.
+/// Pause between checks whether they have ended: a signalled backend exits by itself.
 pub(crate) const END_FORMER_PAUSE: Duration = Duration::from_millis(20);
 
 /// Ends what the same role has running under names that begin with `$1` and go on with a number
@@ -61,12 +61,12 @@ impl SandboxListener {
     }
 }
 
-impl Bouncer {
-    /// Ends what former owners of a session have running. What fails, or takes too long, is logged:
+impl FormerStatements {
+    /// Ends them. What fails, or takes too long, is logged:
     /// it keeps the session waiting for no more than [`END_FORMER_TIME_MAX`].
-    pub async fn end_former(&self, former: FormerStatements) {
-        let (session, tenant) = (former.session.session.clone(), Arc::clone(&former.tenant.name));
-        match timeout(END_FORMER_TIME_MAX, self.probe().end_former(former)).await {
+    pub async fn end(self, bouncer: &Bouncer) {
+        let (session, tenant) = (self.session.session.clone(), Arc::clone(&self.tenant.name));
+        match timeout(END_FORMER_TIME_MAX, bouncer.probe().end_former(self)).await {
             Ok(Ok(0)) => {}
             Ok(Ok(count)) => {
                 tracing::info!(%session, %tenant, count, "ended statements of a former owner");

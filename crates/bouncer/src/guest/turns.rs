@@ -3,7 +3,8 @@
 //! Guests of one role share the pools of their tenant, in which who came first is served first.
 //! A guest with twenty clients, each with a long statement, would have all of them; so what a guest
 //! may have in use or in the pools' queues together is bounded by its [`share`]. Its other
-//! clients wait for one another, and for nobody else: in a queue of the guest's own.
+//! clients wait for one another, and for nobody else: in a queue of the guest's own. So no keys
+//! take turns here, and [`pool::RoundRobin`] would have nothing to order.
 
 use std::collections::VecDeque;
 use std::fmt;

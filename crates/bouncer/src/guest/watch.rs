@@ -36,7 +36,7 @@ pub(crate) enum GuestViolation {
     #[error("the statement returned more than {0} bytes, which is the limit of the grant")]
     Bytes(u64),
     /// The answers could not be followed, so that no limit holds.
-    #[error("the answer of the server could not be followed")]
+    #[error("the server's reply could not be parsed")]
     Blind,
 }
 
@@ -83,7 +83,7 @@ struct ActionReporter {
     ledger: TextLedger,
     begun_us: u64,
     now_us: u64,
-    /// Time in the queue for a server connection that no statement was told with.
+    /// Time in the queue for a server connection, not yet recorded with a statement.
     waited_us: Cell<u64>,
     sent: u64,
     received: u64,
@@ -148,7 +148,7 @@ impl ActionReporter {
         });
     }
 
-    /// An error as it is told: its sentence may have values in it.
+    /// An error as it is recorded: its message may contain values.
     fn error(&self, code: &str, sentence: &str) -> String {
         match self.guest.spec().texts {
             StatementDetail::Full => format!("{code}: {sentence}"),
@@ -160,13 +160,13 @@ impl ActionReporter {
 /// Action on bytes for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyAction {
-    /// Sent as it is.
+    /// Sent unchanged.
     Good,
     /// A violation: the rest of it is the last that it gets.
     Violation,
 }
 
-/// Reads along with one connection of a guest, and tells its witness.
+/// Observes one connection of a guest, and reports its events to the observer.
 #[derive(Debug)]
 pub(crate) struct ConnectionObserver {
     reporter: ActionReporter,
@@ -276,7 +276,7 @@ impl ConnectionObserver {
         ReplyAction::Violation
     }
 
-    /// Lets what the client has sent pass while the server's lease holds.
+    /// Forwards the client's bytes while the server's lease holds.
     ///
     /// # Errors
     /// When the lease has ended, and another server may have the sandbox's session.
@@ -289,7 +289,7 @@ impl ConnectionObserver {
         self.violation.as_ref()
     }
 
-    /// Tells that it is sent away.
+    /// Reports that it is disconnected.
     pub(crate) fn refused(&self, reason: &str) {
         self.reporter.guest.spec().witness.saw(SandboxAction::Refused(reason));
     }

@@ -1,4 +1,4 @@
-//! Access to PgBouncer's console: who may use it, and the exchange between relay threads and the
+//! Access to PgBouncer's console: permitted users, and the exchange between relay threads and the
 //! console.
 
 use std::fmt;
@@ -110,7 +110,7 @@ fn guest(
         UserAuth::Password if is_reference(&found.password) => {
             let text = resolve("bouncer.console", &found.password).map_err(|cause| {
                 let refusal =
-                    PgLoginRefusal::new("28000", "the password of this user is not to be had");
+                    PgLoginRefusal::new("28000", "the password of this user is not available");
                 PgLoginRefusal { cause: Some(cause), ..refusal }
             })?;
             ClientAuth::Secret(ClientSecret::new(text))

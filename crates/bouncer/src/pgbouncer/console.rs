@@ -1,8 +1,8 @@
-//! The console: carries out its commands in the control plane.
+//! The console: executes its commands in the control plane.
 //!
-//! A relay thread keeps the connection and sends what was typed here; the answer, complete with
-//! its `ReadyForQuery`, goes back to it. So no command ever holds up a relay thread, and one that
-//! waits, such as `PAUSE`, makes its own client wait only.
+//! A relay thread keeps the connection and forwards the commands; the reply, complete with its
+//! `ReadyForQuery`, goes back to it. So no command delays a relay thread, and one that waits, such
+//! as `PAUSE`, blocks only its own client.
 //!
 //! # References
 //! - <https://www.pgbouncer.org/usage.html#admin-console>
@@ -28,6 +28,8 @@ use crate::relay::stats::ThreadTenantStats;
 use crate::service::{Bouncer, TenantOrder, distributions};
 use crate::tenants::{TenantId, TenantSnapshot, WorkAdmission};
 
+pub use crate::relay::console_backend::ConsoleRights;
+
 /// Interval at which a command that waits looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -40,15 +42,6 @@ const REFUSED: &str = "08P01";
 /// `config_file_error`, and when it is the answer.
 const CONFIG_FILE_ERROR: &str = "F0000";
 const RELOAD_FAILED: &str = "RELOAD failed, see logs for additional details";
-
-/// Rights of a console user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConsoleRights {
-    /// All commands.
-    Admin,
-    /// Look.
-    Stats,
-}
 
 /// Operations of the process that the console is part of.
 pub trait ConsoleHost: Send + Sync {
@@ -249,7 +242,7 @@ impl AdminConsole {
             None => ClientSelector::Number(id.parse().map_err(invalid)?),
         };
         let snapshots = self.0.bouncer.snapshots().await;
-        let first_number = self.0.bouncer.first_number();
+        let first_number = self.0.bouncer.peers().first_number();
         let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
         let found = clients.find(|client| match named {
             ClientSelector::Pointer(pid) => client.pid == pid,
@@ -331,7 +324,7 @@ impl AdminConsole {
                 earlier: &earlier.1,
                 period: now.saturating_duration_since(earlier.0).max(PERIOD_MIN),
                 state: self.state(&routing),
-                first_number: bouncer.first_number(),
+                first_number: bouncer.peers().first_number(),
                 now_ms: clock::wall_ms(),
             },
         );

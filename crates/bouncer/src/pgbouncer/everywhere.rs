@@ -1,5 +1,5 @@
-//! Tables of the console over nodes: each is asked for its own, and rows about the same thing
-//! become one. So whoever comes through a balancer sees the same at every node.
+//! Tables of the console over all nodes: each node returns its own, and rows about the same object
+//! are merged. So a client that connects through a load balancer sees the same at every node.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -170,7 +170,7 @@ impl AdminConsole {
     async fn rows_of_others(&self, topic: ShowTopic) -> Vec<Option<Vec<TableRow>>> {
         let name = TOPICS.iter().find(|(_, of)| *of == topic).map_or("", |(name, _)| *name);
         let path = format!("{CONSOLE}/show/{name}");
-        let answers = self.bouncer().ask_nodes(&Method::GET, &path).await;
+        let answers = self.bouncer().peers().ask_all(&Method::GET, &path).await;
         let rows = |answer: PeerAnswer| match answer.answer? {
             // It is of a version that has no such table.
             (StatusCode::NOT_FOUND, _) => Some(Vec::new()),
@@ -211,7 +211,7 @@ impl AdminConsole {
             return false;
         }
         let path = format!("{CONSOLE}/kill/{id}");
-        let answers = self.bouncer().ask_nodes(&Method::POST, &path).await;
+        let answers = self.bouncer().peers().ask_all(&Method::POST, &path).await;
         answers.into_iter().any(|answer| answer.success().is_some())
     }
 

@@ -1,6 +1,6 @@
 //! The configuration file: sections of `key = value`, comments, `%include`.
 //!
-//! Never opens a file: the caller reads what an include names and how deep it goes is bounded here.
+//! Never opens a file: the caller reads included files, and their depth is bounded here.
 //!
 //! # References
 //! - <https://www.pgbouncer.org/config.html>

@@ -1,4 +1,4 @@
-//! The settings of `[pgbouncer]`: their names, defaults, and what each of them is to Cove.
+//! The settings of `[pgbouncer]`: their names, defaults, and their meaning for Cove.
 
 use super::ini::{IniEntry, IniError};
 
@@ -281,7 +281,7 @@ fn canonical(kind: SettingKind, value: &str) -> Option<String> {
 fn expected(kind: SettingKind) -> String {
     match kind {
         SettingKind::Flag => "0 or 1".to_owned(),
-        SettingKind::Count => "a number that is not negative".to_owned(),
+        SettingKind::Count => "a non-negative number".to_owned(),
         SettingKind::Seconds => "seconds".to_owned(),
         SettingKind::Word(words) => format!("one of {}", words.join(", ")),
         SettingKind::Text => "a text".to_owned(),

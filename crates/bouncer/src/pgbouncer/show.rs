@@ -1,7 +1,7 @@
 //! The tables of `SHOW`, with PgBouncer's columns: exporters read them by name.
 //!
-//! Pure: everything comes in a [`ShowView`]. Columns that mean nothing here hold what PgBouncer
-//! shows when there is nothing, so that whoever parses them goes on.
+//! Pure: everything comes in a [`ShowView`]. Columns without a meaning here have PgBouncer's empty
+//! value, so that programs can still parse them.
 //!
 //! # References
 //! - <https://www.pgbouncer.org/usage.html#show-commands>

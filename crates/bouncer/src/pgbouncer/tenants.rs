@@ -1,7 +1,7 @@
-//! From PgBouncer's files to the bouncer's own configuration.
+//! Conversion of PgBouncer's files to the bouncer's own configuration.
 //!
-//! One tenant for each line of `[databases]`. What a file asks for and cannot be had is refused
-//! when going without it would let somebody in or lose data, and else said in a [`IgnoredSetting`].
+//! Each line of `[databases]` becomes one tenant. An unsupported setting is rejected if ignoring it
+//! would weaken access control or lose data, and is otherwise reported as an [`IgnoredSetting`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -31,13 +31,13 @@ const LONG_S: f64 = 86_400.0;
 /// Settings of `[pgbouncer]` without effect here, beside those that say so themselves.
 const UNUSED: &[(&str, &str)] = &[
     ("application_name_add_host", "addresses are in SHOW CLIENTS"),
-    ("autodb_idle_timeout", "there are no databases but those that are listed"),
+    ("autodb_idle_timeout", "only listed databases exist"),
     ("disable_pqexec", "simple queries are always taken"),
     ("ignore_startup_parameters", "every parameter is kept for its client"),
     ("log_stats", "figures are in the metrics"),
-    ("login_notify_message", "clients are told nothing when they log in"),
+    ("login_notify_message", "clients get no notice at login"),
     ("pool_idle_timeout", "empty pools cost nothing"),
-    ("query_wait_notify", "clients that wait are told nothing"),
+    ("query_wait_notify", "waiting clients get no notice"),
     ("scram_iterations", "secrets keep the iterations that they were made with"),
     ("server_check_delay", "a broken connection is noticed when it breaks"),
     ("server_check_query", "a broken connection is noticed when it breaks"),
@@ -131,7 +131,7 @@ impl FileTranslator<'_> {
             self.ini.databases.iter().map(|entry| (&*entry.key, entry)).collect();
         for entry in databases.values() {
             if entry.key == "*" {
-                let why = "there are no databases but those that are listed".to_owned();
+                let why = "only listed databases exist".to_owned();
                 self.notes.push(IgnoredSetting { what: "[databases] *".into(), why });
                 continue;
             }

@@ -19,8 +19,8 @@ use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
 /// Connections that the kernel holds until they are accepted; it lowers this to `somaxconn`.
 const PENDING_MAX: i32 = 4096;
 
-/// Most that are accepted in one turn, so that those who are connected get theirs.
-pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Connections accepted in one turn, so that connected clients are served, too.
+pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 16;
 
 /// Time that nothing is accepted after the process ran out of descriptors or memory, in
 /// microseconds: trying again at once would only burn the processor.
@@ -31,7 +31,7 @@ pub(crate) const ACCEPT_PAUSE_US: u64 = 100_000;
 pub enum ListenAddress {
     /// A TCP address; port 0 for any.
     Tcp(SocketAddr),
-    /// A socket file and its mode. One that nobody listens on any more is replaced.
+    /// A socket file and its mode. A stale one without a listener is replaced.
     Unix {
         /// The file.
         path: PathBuf,
@@ -47,9 +47,9 @@ pub struct ListenerSpec {
     pub address: ListenAddress,
     /// Protocol.
     pub engine: TenantEngine,
-    /// True if it may be left out when somebody else listens there.
+    /// True if it may be skipped when another process listens there.
     pub is_optional: bool,
-    /// The tenant that whoever connects here belongs to, whatever else they say.
+    /// The tenant of all clients of this listener, whatever else they specify.
     pub tenant: Option<Arc<str>>,
 }
 
@@ -103,7 +103,7 @@ impl Drop for SocketFile {
         if self.0.as_os_str().is_empty() {
             return;
         }
-        // Somebody may have removed it; nobody can be told.
+        // It may have been removed already; the error cannot be reported.
         drop(fs::remove_file(&self.0));
     }
 }
@@ -168,7 +168,7 @@ impl RelayListener {
         }
     }
 
-    /// Has the thread told of connections.
+    /// Registers the listener for events of new connections.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match &mut self.kind {
             ListenerKind::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
@@ -239,7 +239,7 @@ pub(super) fn bind_file(path: &Path, mode: u32) -> io::Result<(RawSocket, Socket
     Ok((socket, file))
 }
 
-/// Returns whether `path` is a socket that nobody listens on.
+/// Returns whether `path` is a socket without a listener.
 fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     let refused = || {

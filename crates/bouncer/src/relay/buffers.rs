@@ -1,7 +1,7 @@
-//! Memory of connections: a connection that has nothing under way owns none.
+//! Buffers of connections: a connection without a message in progress owns none.
 //!
-//! A thread reads into one scratch and writes from one scratch. Only what a socket does not take
-//! at once, or what is not a whole message yet, is copied to a [`UnsentBytes`], whose memory comes
+//! A thread reads into one scratch buffer and writes from one. Only bytes that a socket does not
+//! accept at once, and incomplete messages, are copied to an [`UnsentBytes`], whose memory comes
 //! from the thread's freelist and goes back there.
 
 /// Most bytes that are read at once, and so the size of the thread's scratch.

@@ -1,35 +1,29 @@
 //! The life of a client: it logs in, is idle, waits for a server connection, holds one, leaves.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use pooler_core::link::{ClientLink, ClientNext, LinkOutputs, ProtocolLinks, ServerLink};
+use pooler_core::link::{ClientLink, LinkOutputs, ProtocolLinks, ServerLink};
 
-use super::accept::AcceptedConnection;
 use super::client_count::CountedClient;
-use super::conn::{EventSource, RelayConnection, SocketReadiness};
+use super::conn::RelayConnection;
 use super::console::ConsoleClient;
-use super::guests::{ClientOrigin, ListenerBinding};
-use super::leave::ClientDeparture;
-use super::login::{GreetingWait, LoginFlow, LoginPhase};
+use super::guests::ListenerBinding;
+use super::login::{GreetingWait, LoginPhase};
 use super::passing::PassedClient;
-use super::pools::{LeaseOutcome, PoolRef, QueueTicket};
-use super::server::RelayServer;
-use super::socket::{ReadOutcome, RelaySocket};
+use super::pools::{PoolRef, QueueTicket};
+use super::server::LinkProgress;
 use super::stats::ThreadTenantStats;
-use super::subscriber::{ChannelSubscriber, SubscriptionState};
-use super::worker::{PendingWork, READS_PER_TURN_MAX, RelayWorker, TimerKey};
+use super::subscriber::ChannelSubscriber;
 use crate::guest::turns::LeaseQuotaPermit;
 use crate::guest::watch::ConnectionObserver;
-use crate::tenants::TenantRoute;
+use crate::tenants::{TenantId, TenantRoute};
 
 /// A client connection.
 #[derive(Debug)]
 pub(super) struct RelayClient {
     pub(super) conn: RelayConnection,
     pub(super) phase: ClientPhase,
-    /// Tells it from others that had this place.
+    /// Distinguishes it from earlier clients of this slot.
     pub(super) serial: u64,
     /// Number among all connections of the process.
     pub(super) number: u64,
@@ -37,12 +31,12 @@ pub(super) struct RelayClient {
     pub(super) begun_us: u64,
     /// When its phase, or its place within the session, began.
     pub(super) since_us: u64,
-    /// Since when it has not taken what it was sent.
+    /// Since when it has not read its pending output.
     pub(super) clogged_us: Option<u64>,
     /// True if the node that it came to stops, and it is served here.
     pub(super) is_seen_off: bool,
     /// True if it is on the list of work.
-    queued: bool,
+    pub(super) queued: bool,
 }
 
 /// Phase of a client's life.
@@ -76,14 +70,14 @@ pub(super) struct ClientLogin {
     pub(super) is_stalled: bool,
     /// True if it waits for other nodes to say whether they have the client that it wants killed.
     pub(super) asks_elsewhere: bool,
-    /// True if it has to take what it was answered before it may ask more.
-    is_full: bool,
+    /// True if it has to read its replies before it may send more.
+    pub(super) is_full: bool,
     /// Channels that it listens to; none if it never did.
     pub(super) subscriber: Option<Box<ChannelSubscriber>>,
     /// True if its tenant limits the times of clients, or of this user's.
     pub(super) is_timed: bool,
     /// Bytes of input without which there is no progress.
-    want: usize,
+    pub(super) want: usize,
     /// The server connection that it had last.
     pub(super) last_server: Option<u32>,
     /// When it got its place in the queue.
@@ -118,7 +112,7 @@ pub(super) struct ClientLogin {
 pub(super) enum ServerAttachment {
     /// Needs none.
     Idle,
-    /// Guest whose other clients use its share: waits for its turn.
+    /// Guest that waits because other clients of its grant use the share.
     Parked,
     /// In the queue for one.
     Waiting(QueueTicket),
@@ -180,7 +174,7 @@ impl ClientLogin {
         }
     }
 
-    /// Adds what a client of MySQL needs to log in anew.
+    /// Adds the state with which a MySQL client can log in again.
     pub(super) fn of_mysql(self, collation: u16, bound: ListenerBinding) -> ClientLogin {
         ClientLogin { collation, bound, ..self }
     }
@@ -188,7 +182,7 @@ impl ClientLogin {
     /// Tells the link of a server connection that is new, and takes the time of what begins: with
     /// the first of its bytes, unless a reply is awaited yet.
     #[inline]
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         links: &mut ProtocolLinks,
         server: &mut Option<&mut ServerLink>,
@@ -216,7 +210,26 @@ impl ClientLogin {
         }
     }
 
-    /// Returns whether the client was last told that it is in a transaction.
+    /// Takes the times of what has ended at its server connection, which counts in `stats`. Returns
+    /// whether what it does next has a limit of its own.
+    #[inline]
+    pub(super) fn account(
+        &mut self,
+        progress: LinkProgress,
+        stats: &ThreadTenantStats,
+        now_us: u64,
+    ) -> bool {
+        stats.times().query.record(now_us.saturating_sub(self.request_us));
+        self.request_us = now_us;
+        self.ready_us = now_us;
+        if progress.ends_transaction {
+            let begun_us = std::mem::replace(&mut self.transaction_us, now_us);
+            stats.times().transaction.record(now_us.saturating_sub(begun_us));
+        }
+        self.is_timed
+    }
+
+    /// Returns whether the last status sent to the client was "in a transaction".
     pub(super) fn is_in_transaction(&self) -> bool {
         self.link.is_in_transaction()
     }
@@ -244,6 +257,16 @@ impl RelayClient {
         }
     }
 
+    /// Returns its tenant, once it has logged in.
+    pub(super) fn tenant_id(&self) -> Option<TenantId> {
+        match &self.phase {
+            ClientPhase::Session(session) => Some(session.route.tenant.id),
+            ClientPhase::Greeting(greeting) => Some(greeting.route.tenant.id),
+            ClientPhase::Passed(passed) => Some(passed.tenant_id),
+            ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => None,
+        }
+    }
+
     /// The session, of a client that is logged in.
     pub(super) fn session(&mut self) -> Option<&mut ClientLogin> {
         match &mut self.phase {
@@ -257,7 +280,7 @@ impl RelayClient {
     }
 
     /// The server connection that it holds.
-    fn server(&self) -> Option<u32> {
+    pub(super) fn server(&self) -> Option<u32> {
         match &self.phase {
             ClientPhase::Session(session) => match session.place {
                 ServerAttachment::Attached(server) => Some(server),
@@ -273,16 +296,28 @@ impl RelayClient {
         }
     }
 
+    /// Virtual process id of its session.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match &self.phase {
+            ClientPhase::Session(session) => Some(session.pid),
+            ClientPhase::Login(_)
+            | ClientPhase::Greeting(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Passed(_)
+            | ClientPhase::Closing => None,
+        }
+    }
+
     /// Returns whether it has yet to take what it was answered. If not, it is not full any more.
-    fn is_still_full(&mut self) -> bool {
+    pub(super) fn is_still_full(&mut self) -> bool {
         let is_clogged = self.conn.is_clogged();
         let Some(session) = self.session() else { return false };
         session.is_full &= is_clogged;
         session.is_full
     }
 
-    /// Returns whether what it sends has to wait until something else has happened.
-    fn is_held_up(&self) -> bool {
+    /// Returns whether its input has to wait for another event.
+    pub(super) fn is_held_up(&self) -> bool {
         match &self.phase {
             ClientPhase::Session(session) => {
                 session.place.is_waiting() || session.is_stalled || session.asks_elsewhere
@@ -291,438 +326,6 @@ impl RelayClient {
             ClientPhase::Login(login) => login.is_waiting(),
             ClientPhase::Console(console_client) => console_client.is_waiting(),
             ClientPhase::Passed(_) | ClientPhase::Closing => false,
-        }
-    }
-}
-
-impl RelayWorker {
-    /// Takes a connection that was accepted.
-    pub(super) fn accept_client(&mut self, accepted: AcceptedConnection, by: ClientOrigin) {
-        self.serial += 1;
-        self.counters.stats.accepted.add(1);
-        let loads = self.common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
-        if loads.sum::<usize>() > self.common.connections_max() {
-            // Too many to be told one by one: descriptors are needed for those who are in.
-            self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        if let Err(error) = self.begin_client(accepted, by) {
-            // It left before it was looked at, or epoll is full: its descriptor is closed by now.
-            tracing::debug!(error = &error as &dyn std::error::Error, "take a client");
-            self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    fn begin_client(&mut self, accepted: AcceptedConnection, by: ClientOrigin) -> io::Result<()> {
-        let socket = match accepted {
-            AcceptedConnection::Tcp(stream) => RelaySocket::tcp(stream, self.common.config.tcp)?,
-            AcceptedConnection::Unix(stream) => RelaySocket::unix(stream),
-        };
-        let place = self.clients.reserve();
-        let begun = self.new_login(&socket, place, by).and_then(|login| {
-            let source = EventSource::Client(place);
-            match RelayConnection::new(socket, source, false, &self.context.registry) {
-                Ok(conn) => Ok((login, conn)),
-                Err(error) => {
-                    login.pid().inspect(|pid| self.common.keys.remove(*pid));
-                    Err(error)
-                }
-            }
-        });
-        let (login, conn) = match begun {
-            Ok(begun) => begun,
-            Err(error) => {
-                self.outbox.to_client.clear();
-                self.clients.give_up(place);
-                return Err(error);
-            }
-        };
-        let phase = ClientPhase::Login(Box::new(login));
-        let (now_us, number) = (self.context.now_us, self.common.next_number());
-        self.clients.occupy(place, RelayClient::new(conn, phase, self.serial, number, now_us));
-        self.counters.stats.clients.add(1);
-        self.counters.stats.logins.add(1);
-        let login_us = self.common.live.login_us();
-        self.context.timers.arm(TimerKey::Client(place).id(), now_us + login_us);
-        // Of MySQL: there the server speaks first.
-        self.send_outbox(Some(place), None);
-        Ok(())
-    }
-
-    /// Epoll says something of a client.
-    pub(super) fn client_ready(&mut self, place: u32, readiness: SocketReadiness) {
-        let Some(client) = self.clients.get_mut(place) else { return };
-        client.conn.note(readiness);
-        if readiness.writable {
-            self.flush_client(place);
-        }
-        if readiness.readable || readiness.closed {
-            self.read_client(place);
-        }
-    }
-
-    /// Sends what waits for a client, and reads its server again once that is done.
-    fn flush_client(&mut self, place: u32) {
-        let Some(client) = self.clients.get_mut(place) else { return };
-        let context = &mut self.context;
-        if let Err(error) = client.conn.flush(&mut context.freelist, &context.registry) {
-            return self.client_gone(place, &ClientDeparture::Lost(error));
-        }
-        if client.conn.is_clogged() {
-            return;
-        }
-        client.clogged_us = None;
-        if matches!(client.phase, ClientPhase::Passed(_)) {
-            return self.queue_client(place);
-        }
-        if let Some(server) = client.server() {
-            context.work.push_back(PendingWork::Server(server));
-        }
-        let is_full = client.session().is_some_and(|session| session.is_full);
-        if is_full || client.conn.is_readable() {
-            self.queue_client(place);
-        }
-        self.update_channels(place);
-        self.finish_closing(place);
-    }
-
-    /// Reads a client until it has nothing more, or others should have their turn.
-    fn read_client(&mut self, place: u32) {
-        let phase = self.clients.get(place).map(|client| &client.phase);
-        if matches!(phase, Some(ClientPhase::Passed(_))) {
-            return self.carry(place);
-        }
-        for _ in 0..READS_PER_TURN_MAX {
-            let Some(client) = self.clients.get_mut(place) else { return };
-            if !client.conn.is_readable() || !self.may_read_client(place) {
-                return;
-            }
-            let Some(client) = self.clients.get_mut(place) else { return };
-            match client.conn.read(&mut self.scratch) {
-                Ok(ReadOutcome::Data { count, .. }) => self.client_sent(place, count),
-                Ok(ReadOutcome::Nothing) => return,
-                Ok(ReadOutcome::End) => return self.client_ended(place),
-                Err(error) => return self.client_gone(place, &ClientDeparture::Lost(error)),
-            }
-        }
-        self.queue_client(place);
-    }
-
-    /// Returns whether what a client sends can be taken now. If not, it stays in the kernel, and
-    /// the client is stopped by that in time.
-    fn may_read_client(&mut self, place: u32) -> bool {
-        let Some(client) = self.clients.get_mut(place) else { return false };
-        let server = client.server().and_then(|server| self.servers.get(server));
-        let is_held_up = client.is_held_up();
-        let is_full = client.session().is_some_and(|session| session.is_full);
-        // It asks and does not take the answers, or its server does not take what it says. A server
-        // without us would not read it either.
-        let is_stopped = is_full
-            || client.conn.is_clogged()
-            || server.is_some_and(|server| server.conn.is_clogged());
-        if !is_held_up && !is_stopped {
-            return true;
-        }
-        // Its end cannot be found by reading now.
-        let is_queued = client.server().is_none();
-        if client.conn.is_gone() || (client.conn.is_closed() && client.conn.socket.is_tls()) {
-            self.client_gone(place, &ClientDeparture::End);
-        } else if client.conn.is_closed()
-            && is_held_up
-            && (is_queued || server.is_some_and(RelayServer::owes_reply))
-        {
-            self.client_ended(place);
-        }
-        false
-    }
-
-    /// A client will say nothing more. Like a server without us, we answer what it has asked, if it
-    /// is still there: of one that is not, the statement is cancelled.
-    fn client_ended(&mut self, place: u32) {
-        let RelayWorker { clients, servers, outbox, .. } = self;
-        let Some(client) = clients.get_mut(place) else { return };
-        let may_listen = client.session().is_none_or(|session| session.link.listens_on());
-        let is_there = may_listen && !client.conn.is_gone() && !client.conn.socket.is_tls();
-        let session = client.session().filter(|_| is_there);
-        let server = session.as_ref().and_then(|session| match session.place {
-            ServerAttachment::Attached(server) => servers.get(server),
-            ServerAttachment::Idle | ServerAttachment::Parked | ServerAttachment::Waiting(_) => {
-                None
-            }
-        });
-        let asked = session.filter(|session| match session.place {
-            ServerAttachment::Idle => false,
-            ServerAttachment::Parked | ServerAttachment::Waiting(_) => true,
-            // Of a message that will never be complete there is no answer.
-            ServerAttachment::Attached(_) => {
-                !session.link.is_in_message() && server.is_some_and(RelayServer::owes_reply)
-            }
-        });
-        let Some(session) = asked else { return self.client_gone(place, &ClientDeparture::End) };
-        if std::mem::replace(&mut session.is_ending, true) {
-            return;
-        }
-        // Whether it listens is found out by telling it something that it knows already: a closed
-        // socket answers with a reset. In the middle of a message more is to come, which does too.
-        let between = server.is_none_or(RelayServer::is_between_messages);
-        if between {
-            session.link.probe(&mut outbox.to_client);
-            self.send_outbox(Some(place), None);
-        }
-    }
-
-    /// A client that ended its side while it waited for a server connection, with half a message
-    /// for it, would hold that for ever.
-    fn leave_if_over(&mut self, place: u32) {
-        let session = self.clients.get_mut(place).and_then(RelayClient::session);
-        let Some(session) = session.filter(|session| session.is_ending) else { return };
-        let ServerAttachment::Attached(server) = session.place else { return };
-        let is_in_message = session.link.is_in_message();
-        if is_in_message || !self.servers.get(server).is_some_and(RelayServer::owes_reply) {
-            self.client_gone(place, &ClientDeparture::End);
-        }
-    }
-
-    /// Puts a client on the list of work, once.
-    pub(super) fn queue_client(&mut self, place: u32) {
-        if let Some(client) = self.clients.get_mut(place)
-            && !client.queued
-        {
-            client.queued = true;
-            self.context.work.push_back(PendingWork::Client(place));
-        }
-    }
-
-    /// Goes on with a client: input that was not consumed first, then what its socket has.
-    pub(super) fn go_on_with_client(&mut self, place: u32) {
-        let Some(client) = self.clients.get_mut(place) else { return };
-        client.queued = false;
-        if self.disconnect_violator(place) {
-            return;
-        }
-        let Some(client) = self.clients.get_mut(place) else { return };
-        if let ClientPhase::Greeting(greeting) = &client.phase {
-            match greeting.place {
-                ServerAttachment::Attached(server) => self.welcome_by_server(place, server),
-                // The connection that was to greet it broke before its turn came.
-                ServerAttachment::Idle => self.greet_client(place),
-                ServerAttachment::Parked | ServerAttachment::Waiting(_) => {}
-            }
-        }
-        if let Some(client) = self.clients.get_mut(place)
-            && !client.is_still_full()
-            && !client.conn.input.is_empty()
-            && !client.is_held_up()
-        {
-            self.feed_backlog(place);
-        }
-        self.read_client(place);
-        self.leave_if_over(place);
-    }
-
-    /// Handles what a client sent: `count` bytes in the scratch.
-    fn client_sent(&mut self, place: u32, count: usize) {
-        let Some(client) = self.clients.get_mut(place) else { return };
-        if let ClientPhase::Session(session) = &client.phase {
-            session.stats.received_bytes.add(count as u64);
-        }
-        if client.conn.input.is_empty() {
-            let scratch = std::mem::take(&mut self.scratch);
-            let used = self.feed_client(place, &scratch[..count]);
-            if let Some(client) = self.clients.get_mut(place) {
-                client.conn.input.push(&scratch[used..count], &mut self.context.freelist);
-            }
-            self.scratch = scratch;
-        } else {
-            client.conn.input.push(&self.scratch[..count], &mut self.context.freelist);
-            self.feed_backlog(place);
-        }
-    }
-
-    /// Handles what a client sent earlier, when there is enough of it.
-    fn feed_backlog(&mut self, place: u32) {
-        let Some(client) = self.clients.get_mut(place) else { return };
-        let want = client.session().map_or(0, |session| session.want);
-        if client.conn.input.len() < want {
-            return;
-        }
-        let mut input = std::mem::take(&mut client.conn.input);
-        let used = self.feed_client(place, input.front());
-        let freelist = &mut self.context.freelist;
-        match self.clients.get_mut(place) {
-            Some(client) => {
-                input.consume(used, freelist);
-                client.conn.input = input;
-            }
-            None => input.clear(freelist),
-        }
-    }
-
-    /// Gives bytes to whatever the client's phase makes of them; says how many were used.
-    pub(super) fn feed_client(&mut self, place: u32, bytes: &[u8]) -> usize {
-        match self.clients.get_mut(place).map(|client| &client.phase) {
-            Some(ClientPhase::Login(_)) => self.feed_login(place, bytes),
-            Some(ClientPhase::Session(_)) => self.feed_session(place, bytes),
-            Some(ClientPhase::Console(_)) => self.feed_console(place, bytes),
-            // What comes after the login is carried by who reads next.
-            Some(ClientPhase::Greeting(_) | ClientPhase::Passed(_)) => 0,
-            Some(ClientPhase::Closing) | None => bytes.len(),
-        }
-    }
-
-    /// Gives bytes to a session's link, with a server connection as soon as it needs one.
-    fn feed_session(&mut self, place: u32, bytes: &[u8]) -> usize {
-        if self.disconnect_fenced(place) {
-            return bytes.len();
-        }
-        let mut used = 0;
-        loop {
-            let RelayWorker { clients, servers, outbox, link, context, .. } = self;
-            let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else {
-                return bytes.len();
-            };
-            if session.asks_elsewhere {
-                return used;
-            }
-            let server_place = match session.place {
-                ServerAttachment::Idle => None,
-                ServerAttachment::Parked | ServerAttachment::Waiting(_) => return used,
-                ServerAttachment::Attached(server) => Some(server),
-            };
-            // What was cancelled has ended, and the server may yet be signalled once more.
-            if server_place.and_then(|it| servers.get(it)).is_some_and(RelayServer::awaits_signal) {
-                session.is_stalled = true;
-                return used;
-            }
-            let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
-            let mut outputs = outbox.both();
-            session.begin(link, &mut server, context.now_us, used == 0, &mut outputs);
-            let rest = &bytes[used..];
-            let result = link.from_client(&mut session.link, server, rest, &mut outputs);
-            used += result.consumed;
-            if let Some(watch) = &mut session.watch {
-                let sent = rest.get(..result.consumed).unwrap_or_default();
-                watch.sent(sent, context.now_us);
-            }
-            session.want = result.want;
-            session.is_stalled = result.next == ClientNext::Wait;
-            match result.next {
-                ClientNext::Read | ClientNext::Wait => {
-                    self.send_outbox(Some(place), server_place);
-                    self.watch_client(place);
-                    return used;
-                }
-                ClientNext::Drain => {
-                    self.send_outbox(Some(place), server_place);
-                    self.watch_client(place);
-                    self.fill(place);
-                    return used;
-                }
-                ClientNext::NeedServer => match self.lease(place) {
-                    LeaseOutcome::Yes => {}
-                    LeaseOutcome::Waits => {
-                        self.send_outbox(Some(place), None);
-                        return used;
-                    }
-                    LeaseOutcome::No => return bytes.len(),
-                },
-                ClientNext::ChangeUser => {
-                    self.send_outbox(Some(place), server_place);
-                    self.change_user(place, &bytes[used..]);
-                    // It is somebody else by now, or nobody yet.
-                    return used + self.feed_client(place, &bytes[used..]);
-                }
-                next => match self.follow_client(place, server_place, next) {
-                    LoginFlow::Again => {}
-                    LoginFlow::Stop => return used,
-                    LoginFlow::Took => return bytes.len(),
-                },
-            }
-        }
-    }
-
-    /// Does what a link asks for that is not asked for often.
-    fn follow_client(&mut self, place: u32, server: Option<u32>, next: ClientNext) -> LoginFlow {
-        if next == ClientNext::Refuse {
-            // What is for the client goes with its dismissal.
-            self.send_request(server);
-            self.close_when_sent(place);
-            return LoginFlow::Took;
-        }
-        self.send_outbox(Some(place), server);
-        match next {
-            ClientNext::NeedListener => match self.subscribe(place) {
-                SubscriptionState::Yes => LoginFlow::Again,
-                SubscriptionState::Waits => LoginFlow::Stop,
-                SubscriptionState::No => LoginFlow::Took,
-            },
-            ClientNext::Kill { id, connection } => {
-                if self.kill_asked(place, id, connection) {
-                    self.again(place)
-                } else {
-                    LoginFlow::Took
-                }
-            }
-            ClientNext::Released => {
-                if let Some(server) = server {
-                    self.detach(place, server);
-                    self.rest(server);
-                }
-                self.again(place)
-            }
-            ClientNext::Terminate => {
-                self.client_gone(place, &ClientDeparture::Terminate);
-                LoginFlow::Took
-            }
-            ClientNext::Read
-            | ClientNext::Wait
-            | ClientNext::Drain
-            | ClientNext::NeedServer
-            | ClientNext::ChangeUser
-            | ClientNext::Refuse => LoginFlow::Stop,
-        }
-    }
-
-    /// Goes on with a client after its turn, once it has taken what it was answered.
-    fn fill(&mut self, place: u32) {
-        let Some(client) = self.clients.get_mut(place) else { return };
-        let is_clogged = client.conn.is_clogged();
-        if let Some(session) = client.session() {
-            session.is_full = true;
-        }
-        // Otherwise it is queued when there is room.
-        if !is_clogged {
-            self.queue_client(place);
-        }
-    }
-
-    /// Goes on with a client at once, unless it has to take first what it was answered.
-    fn again(&mut self, place: u32) -> LoginFlow {
-        if self.clients.get(place).is_none_or(|client| !client.conn.is_clogged()) {
-            return LoginFlow::Again;
-        }
-        self.fill(place);
-        LoginFlow::Stop
-    }
-
-    /// The server has said something: a client whose link waited for that may go on, and one that
-    /// has said its last may have got all its answers.
-    pub(super) fn unstall(&mut self, place: u32) {
-        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
-            return;
-        };
-        let is_ending = session.is_ending;
-        if std::mem::take(&mut session.is_stalled) || is_ending {
-            self.queue_client(place);
-        }
-    }
-
-    /// Goes on with a client whose server connection went back, if it has sent more.
-    pub(super) fn queue_client_with_input(&mut self, place: u32) {
-        if let Some(client) = self.clients.get(place)
-            && (!client.conn.input.is_empty() || client.conn.is_readable())
-        {
-            self.queue_client(place);
         }
     }
 }

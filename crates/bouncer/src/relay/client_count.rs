@@ -78,7 +78,7 @@ pub(super) enum ClientLimit {
 #[derive(Debug, Default)]
 pub(super) struct ClientCount {
     counts: Mutex<ClientCounts>,
-    /// Told when a client waits.
+    /// Notified when a client waits.
     demand: Arc<Notify>,
 }
 
@@ -195,7 +195,7 @@ impl ClientCounts {
         of_tenant.into_iter().chain(of_user)
     }
 
-    /// Returns for what a client would have to wait.
+    /// Returns the limit that a client would have to wait for.
     ///
     /// # Errors
     /// When it is one too many, whatever other nodes use; or was found to be.
@@ -261,7 +261,7 @@ impl ClientCount {
         ClientCount { counts: Mutex::new(counts), demand: Arc::default() }
     }
 
-    /// Returns who is told when a client waits.
+    /// Returns the receiver of notifications about waiting clients.
     pub(super) fn demand(&self) -> &Arc<Notify> {
         &self.demand
     }
@@ -421,7 +421,7 @@ impl ClientPart {
             self.asked.clear();
             return;
         }
-        // Without the store nobody was asked.
+        // Without the store, no other node was asked.
         if grant.round == 0 {
             return;
         }

@@ -1,8 +1,8 @@
-//! Server connections that are closed here, and that their servers still count.
+//! Server connections that are closed on this side, but still counted by their servers.
 //!
-//! A server ends the process or thread of a connection in its own time. A slot that was free before
-//! that would let another connection be opened beside it, beyond the tenant's limit, or what the
-//! server takes. So the slot is kept until the server has closed its side, too.
+//! A server ends the process or thread of a connection in its own time. If the slot were released
+//! earlier, another connection could be opened beyond the tenant's limit or the server's. So the
+//! slot is kept until the server has closed its side, too.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-TERMINATION>

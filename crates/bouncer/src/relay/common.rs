@@ -38,7 +38,7 @@ use crate::tls::{ClientSide, ServerSide};
 /// has said who it is.
 const LOGINS_BEYOND_MAX: usize = 1000;
 
-/// Passes on what is asked of a client that is not here. It must not block.
+/// Forwards a cancel request for a client of another node. It must not block.
 pub trait CancelForwarder: std::fmt::Debug + Send + Sync {
     /// Passes a cancel request on, or drops it where there are too many.
     fn pass_on(&self, pid: u32, key: &[u8]);
@@ -52,9 +52,9 @@ pub trait CancelForwarder: std::fmt::Debug + Send + Sync {
 pub struct ForwardedKill {
     /// Tenant of the client that asks.
     pub tenant: String,
-    /// User of the client that asks, who may kill its own connections alone.
+    /// User of the requesting client, which may kill only its own connections.
     pub user: String,
-    /// Number that the client that is meant was told.
+    /// Connection number of the target client.
     pub id: u32,
     /// True if the connection is meant, and not only its statement.
     pub connection: bool,
@@ -121,7 +121,7 @@ pub(super) struct RelayShared {
     pub(super) pools: Arc<PoolRegistry>,
     pub(super) greetings: ServerGreetings,
     pub(super) holders: Arc<ServerHolders>,
-    /// The threads are told to end.
+    /// The threads are being stopped.
     pub(super) is_stopping: AtomicBool,
     /// Number of connections that there have been, of clients and to servers.
     pub(super) numbers: AtomicU64,
@@ -182,7 +182,7 @@ pub(super) struct PeerThread {
     pub(super) inbox: Arc<ThreadInbox>,
     /// Counters of the thread.
     pub(super) counters: Arc<ThreadCounters>,
-    /// Connections that it has or was dealt; who has fewest gets the next one.
+    /// Its connections, including assigned ones; the thread with the fewest gets the next one.
     pub(super) load: AtomicUsize,
 }
 
@@ -191,14 +191,14 @@ pub(super) struct PeerThread {
 pub(super) struct ServerGreetings(RwLock<HashMap<PoolId, (u32, Parameters)>>);
 
 impl ServerGreetings {
-    /// The parameters of the pool's server, if one has told them in this epoch.
+    /// The parameters of the pool's server, if one has reported them in this epoch.
     pub(super) fn get(&self, pool: PoolId, epoch: u32) -> Option<Parameters> {
         let known = self.0.read();
         let (of, parameters) = known.get(&pool)?;
         (*of == epoch).then(|| Arc::clone(parameters))
     }
 
-    /// Remembers what a server said.
+    /// Stores the parameters that a server reported.
     pub(super) fn put(&self, pool: PoolId, epoch: u32, parameters: Parameters) {
         let known = self.0.read().get(&pool).map(|(of, known)| (*of, Arc::clone(known)));
         if known.is_none_or(|(of, known)| of != epoch || known != parameters) {
@@ -249,12 +249,12 @@ impl<S> ForcedSettings<S> {
     }
 }
 
-/// Returns what a tenant of PostgreSQL demands.
+/// Returns the settings that a PostgreSQL tenant enforces.
 pub(super) fn forced(tenant: &TenantSnapshot) -> PgSettings {
     PgSettings::of(tenant.settings.iter().map(|(name, value)| (&**name, &**value)))
 }
 
-/// Returns what a tenant of MySQL demands.
+/// Returns the settings that a MySQL tenant enforces.
 pub(super) fn mysql_forced(tenant: &TenantSnapshot) -> mysql::settings::MysqlSettings {
     let pairs = tenant.settings.iter();
     mysql::settings::MysqlSettings::of(pairs.map(|(name, value)| (&**name, &**value)))

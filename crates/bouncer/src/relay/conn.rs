@@ -1,4 +1,4 @@
-//! A socket with what waits on either side of it.
+//! A socket with its read and write buffers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -77,6 +77,22 @@ pub(super) struct SocketReadiness {
     pub(super) gone: bool,
 }
 
+impl SocketReadiness {
+    /// There may be bytes, of which nobody but the thread itself tells.
+    pub(super) const READABLE: SocketReadiness =
+        SocketReadiness { readable: true, writable: false, closed: false, gone: false };
+
+    /// Returns what either of two says.
+    fn or(self, other: SocketReadiness) -> SocketReadiness {
+        SocketReadiness {
+            readable: self.readable || other.readable,
+            writable: self.writable || other.writable,
+            closed: self.closed || other.closed,
+            gone: self.gone || other.gone,
+        }
+    }
+}
+
 impl From<&Event> for SocketReadiness {
     fn from(event: &Event) -> SocketReadiness {
         SocketReadiness {
@@ -98,12 +114,14 @@ pub(super) struct RelayConnection {
     pub(super) input: UnsentBytes,
     /// Bytes that the socket has not taken yet.
     output: UnsentBytes,
-    /// True if the socket may have bytes. Epoll tells only once.
+    /// True if the socket may have bytes. Epoll reports that only once.
     readable: bool,
     /// True if the peer said its last, though perhaps not everything was read.
     closed: bool,
     /// True if nothing can be said to the peer any more.
     gone: bool,
+    /// Readiness that waits for the tenant's turn; see [`super::ready`].
+    waiting: Option<SocketReadiness>,
 }
 
 impl RelayConnection {
@@ -142,6 +160,7 @@ impl RelayConnection {
             readable: false,
             closed: false,
             gone: false,
+            waiting: None,
         })
     }
 
@@ -150,6 +169,7 @@ impl RelayConnection {
         self.token = source.token();
         // What came on the way here is found by reading.
         self.readable = true;
+        self.waiting = None;
         self.socket.register(registry, self.token, !self.is_flushed())
     }
 
@@ -169,11 +189,24 @@ impl RelayConnection {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// Takes note that writing failed: what is left to be read says why.
+    /// Records that writing failed: the remaining input may contain the reason.
     pub(super) fn mark_closed(&mut self) {
         self.readable = true;
         self.closed = true;
         self.gone = true;
+    }
+
+    /// Keeps what epoll says until it is the tenant's turn. Returns true unless something waits for
+    /// that already.
+    pub(super) fn defer(&mut self, readiness: SocketReadiness) -> bool {
+        let before = self.waiting;
+        self.waiting = Some(before.map_or(readiness, |before| before.or(readiness)));
+        before.is_none()
+    }
+
+    /// Takes what was kept.
+    pub(super) fn take_deferred(&mut self) -> Option<SocketReadiness> {
+        self.waiting.take()
     }
 
     /// Takes note of what epoll says.
@@ -188,7 +221,7 @@ impl RelayConnection {
         self.readable
     }
 
-    /// Returns whether the peer will send nothing beyond what it has sent.
+    /// Returns whether the peer has closed its sending side.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -251,7 +284,7 @@ impl RelayConnection {
         self.output.len() > BACKLOG_BYTES_HIGH
     }
 
-    /// Gives the memory back and says goodbye.
+    /// Releases the buffers and closes the connection.
     pub(super) fn close(mut self, freelist: &mut BufferFreelist) {
         self.input.clear(freelist);
         self.output.clear(freelist);
@@ -278,5 +311,25 @@ mod tests {
             assert_eq!(EventSource::of(source.token()), Some(source));
         }
         assert_eq!(EventSource::of(Token(7)), None);
+    }
+
+    #[test]
+    fn a_connection_waits_once_with_all_that_was_told() {
+        let (poll, other) = (mio::Poll::new().unwrap(), mio::Poll::new().unwrap());
+        let (ours, _theirs) = mio::net::UnixStream::pair().unwrap();
+        let (socket, source) = (RelaySocket::unix(ours), EventSource::Client(3));
+        let mut conn = RelayConnection::new(socket, source, false, poll.registry()).unwrap();
+        let room = SocketReadiness { readable: false, writable: true, closed: false, gone: false };
+        assert!(conn.defer(SocketReadiness::READABLE));
+        assert!(!conn.defer(room));
+        let told = conn.take_deferred().unwrap();
+        assert!(told.readable && told.writable && !told.closed && !told.gone);
+        assert!(conn.take_deferred().is_none());
+
+        // What waits at one thread is no business of another.
+        assert!(conn.defer(room));
+        conn.deregister(poll.registry()).unwrap();
+        conn.register(source, other.registry()).unwrap();
+        assert!(conn.defer(room));
     }
 }

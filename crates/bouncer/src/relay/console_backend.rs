@@ -8,8 +8,16 @@ use tokio::sync::oneshot;
 
 use super::dialect::ErrorDialect;
 use super::orders::{ThreadInbox, ThreadMessageKind};
-use crate::pgbouncer::console::ConsoleRights;
 use crate::tenants::TenantUser;
+
+/// Rights of a console user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsoleRights {
+    /// All commands.
+    Admin,
+    /// Look.
+    Stats,
+}
 
 /// The console, as the relay knows it.
 pub trait ConsoleBackend: fmt::Debug + Send + Sync {

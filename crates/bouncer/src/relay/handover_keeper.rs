@@ -1,9 +1,9 @@
-//! Keeper of what a process hands over, until the next one can take it.
+//! Holder of a process's handover until the next process can receive it.
 //!
-//! A whole server can start only when the one before has ended, because both have one data
-//! directory. So the next one begins by starting a process of its own that asks the former one for
-//! its listeners and clients, and keeps them. It is a process and not a thread, because the server
-//! is about to fork its spawners: these must have copies of no client's socket.
+//! A whole server can start only when the one before has exited, because both have one data
+//! directory. So the next server first starts a helper process, which requests the listeners and
+//! clients of the former one and holds them. It is a process and not a thread, because the server
+//! is about to fork its spawners, and these must not inherit any client's socket.
 //!
 //! The keeper speaks to the server by a socket pair. It first sends the process id of the former
 //! server, or zeros where nobody is there. What comes then are the messages of a handover, as the

@@ -1,5 +1,5 @@
-//! Log lines about connections in the words of PgBouncer: for those who read its log or match on
-//! its messages. Nothing here costs anything when nobody asked for that.
+//! Log lines about connections in PgBouncer's wording, for tools that match on its messages.
+//! Costs nothing while they are disabled.
 
 use std::net::SocketAddr;
 
@@ -8,11 +8,10 @@ use tracing::Level;
 
 use super::client::{ClientPhase, RelayClient};
 use super::client_count::ClientLimit;
+use super::departure::ClientDeparture;
 use super::dialect::{DATABASE, ErrorDialect};
-use super::leave::ClientDeparture;
 use super::pools::{CloseReason, LeaseRefusal};
 use super::server::{RelayServer, ServerCloseReason};
-use super::worker::RelayWorker;
 use crate::tenants::RouteError;
 
 /// Target of these log lines.
@@ -69,21 +68,15 @@ fn address(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| "unix".to_owned(), |it| it.to_string())
 }
 
-impl RelayWorker {
-    /// The words in which clients are told what goes wrong.
-    pub(super) fn words(&self) -> ErrorDialect {
-        self.common.console.get().map_or(ErrorDialect::Own, |backend| backend.words())
-    }
-
-    /// A client wants to log in.
+impl RelayClient {
+    /// Logs that it wants to log in.
     pub(super) fn journal_login(&self, place: u32) {
         if is_read()
-            && let Some(client) = self.clients.get(place)
-            && let ClientPhase::Login(phase) = &client.phase
+            && let ClientPhase::Login(phase) = &self.phase
             && let Some(requested) = phase.requested()
         {
             let (database, user) = (requested.database_or_user(), &requested.user);
-            let from = address(client.conn.socket.peer());
+            let from = address(self.conn.socket.peer());
             let tls = if requested.tls.is_some() { "TLS" } else { "no" };
             let replication = match requested.replication {
                 ReplicationMode::None => "no",
@@ -98,53 +91,49 @@ impl RelayWorker {
         }
     }
 
-    /// A client leaves, for this reason.
-    pub(super) fn journal_client(&self, place: u32, reason: &str) {
-        if is_read()
-            && let Some(client) = self.clients.get(place)
-        {
-            let name = who(client);
-            let age = self.context.now_us.saturating_sub(client.begun_us) / 1_000_000;
+    /// Logs that it leaves, for this reason.
+    pub(super) fn journal_closing(&self, place: u32, reason: &str, now_us: u64) {
+        if is_read() {
+            let name = who(self);
+            let age = now_us.saturating_sub(self.begun_us) / 1_000_000;
             tracing::debug!(target: JOURNAL, "C-{place:#x}: {name} closing because: {reason} (age={age}s)");
         }
     }
 
-    /// A client leaves by itself.
-    pub(super) fn journal_leaving(&self, place: u32, leaving: &ClientDeparture) {
+    /// Logs that it leaves by itself.
+    pub(super) fn journal_leaving(&self, place: u32, leaving: &ClientDeparture, now_us: u64) {
         let reason = match leaving {
             ClientDeparture::Terminate => "client close request",
             ClientDeparture::End | ClientDeparture::Lost(_) => "client unexpected eof",
             ClientDeparture::Dismissed => return,
         };
-        self.journal_client(place, reason);
+        self.journal_closing(place, reason, now_us);
     }
+}
 
-    /// A server connection was made.
+impl RelayServer {
+    /// Logs that its socket was connected.
     pub(super) fn journal_connected(&self, place: u32) {
-        if is_read()
-            && let Some(server) = self.servers.get(place)
-        {
-            let name = whose(server);
-            let from = address(server.conn.socket.local());
+        if is_read() {
+            let name = whose(self);
+            let from = address(self.conn.socket.local());
             tracing::debug!(target: JOURNAL, "S-{place:#x}: {name} new connection to server (from {from})");
         }
     }
 
-    /// A server does not let us in.
+    /// Logs that the server does not let us in.
     pub(super) fn journal_refused(&self, place: u32, message: &str) {
-        if is_read()
-            && let Some(server) = self.servers.get(place)
-        {
-            let name = whose(server);
+        if is_read() {
+            let name = whose(self);
             tracing::debug!(target: JOURNAL, "S-{place:#x}: {name} server login failed: FATAL {message}");
         }
     }
 
-    /// A server connection is closed, or could not be made, for this reason.
-    pub(super) fn journal_server(&self, place: u32, server: &RelayServer, reason: &str) {
+    /// Logs that it is closed, or could not be made, for this reason.
+    pub(super) fn journal_closing(&self, place: u32, reason: &str, now_us: u64) {
         if is_read() {
-            let name = whose(server);
-            let age = self.context.now_us.saturating_sub(server.begun_us) / 1_000_000;
+            let name = whose(self);
+            let age = now_us.saturating_sub(self.begun_us) / 1_000_000;
             tracing::debug!(target: JOURNAL, "S-{place:#x}: {name} closing because: {reason} (age={age}s)");
         }
     }

@@ -1,4 +1,4 @@
-//! Virtual process ids and keys: what clients are told, so that they can cancel what they do.
+//! Virtual process ids and keys, which clients use to cancel their statements.
 
 use std::collections::HashMap;
 use std::fmt;

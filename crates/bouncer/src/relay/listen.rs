@@ -21,23 +21,86 @@ use pooler_core::pg::client::PgClientSession;
 use wire::pg::frame::put_header;
 use wire::pg::message::{ErrorFields, NoticeSeverity, backend};
 
-use super::client::{ClientLogin, RelayClient, ServerAttachment};
+use super::client::{ClientLogin, ServerAttachment};
+use super::clients::ClientConnections;
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
-use super::notifier::NotificationEvent;
+use super::context::ThreadContext;
+use super::notifier::{NotificationConnections, NotificationEvent};
 use super::server::RelayServer;
-use super::slots::SlotMap;
+use super::servers::ServerConnections;
 use super::subscriber::{ChannelEvent, ChannelNotification, ChannelSubscriber, SubscriptionState};
-use super::worker::{ConnectionIo, RelayWorker};
-use crate::tenants::TenantSnapshot;
+use crate::tenants::{PoolId, TenantId, TenantSnapshot};
 
 /// Bytes of notifications that are held for one client.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;
 
-impl RelayWorker {
+/// Client that is to be disconnected, with the reason.
+#[derive(Debug)]
+pub(super) struct FailedSubscriber {
+    /// Place of the client.
+    pub(super) client: u32,
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) hint: Option<&'static str>,
+}
+
+/// Connections of the thread that subscriptions act on.
+#[derive(Debug)]
+pub(super) struct SubscriberIo<'a> {
+    pub(super) clients: &'a mut ClientConnections,
+    pub(super) servers: &'a ServerConnections,
+    pub(super) context: &'a mut ThreadContext,
+}
+
+/// The subscriptions of a thread's clients.
+#[derive(Debug)]
+pub(super) struct ChannelSubscriptions {
+    notifications: NotificationConnections,
+    /// Clients that the thread has yet to disconnect.
+    failed: VecDeque<FailedSubscriber>,
+}
+
+impl ChannelSubscriptions {
+    /// None yet.
+    pub(super) fn new() -> ChannelSubscriptions {
+        let (notifications, failed) = (NotificationConnections::new(), VecDeque::new());
+        ChannelSubscriptions { notifications, failed }
+    }
+
+    /// Returns the first client that is to be disconnected.
+    #[inline]
+    pub(super) fn next_failed(&mut self) -> Option<FailedSubscriber> {
+        self.failed.pop_front()
+    }
+
+    /// Lets places be used again, at the end of a turn.
+    pub(super) fn turn(&mut self) {
+        self.notifications.turn();
+    }
+
+    /// Looks at a notification connection.
+    pub(super) fn check_deadline(&mut self, place: u32, io: &mut SubscriberIo<'_>) {
+        self.notifications.check_deadline(place, io.context);
+        self.apply_events(io);
+    }
+
+    /// Brings the notification connection of a pool up to date with its tenant.
+    pub(super) fn refresh(&mut self, pool: PoolId, io: &mut SubscriberIo<'_>) {
+        self.notifications.refresh(pool, io.context);
+        self.apply_events(io);
+    }
+
+    /// Closes the notification connections of a tenant that nobody needs any more, or all at the
+    /// end of the thread.
+    pub(super) fn remove_unused(&mut self, of: Option<TenantId>, context: &mut ThreadContext) {
+        self.notifications.remove_unused(of, context);
+    }
+
     /// Subscribes the pool's notification connection to the channels that a client begins to listen
     /// to.
-    pub(super) fn subscribe(&mut self, place: u32) -> SubscriptionState {
-        let RelayWorker { clients, servers, notifications, context, .. } = self;
+    pub(super) fn subscribe(&mut self, place: u32, io: &mut SubscriberIo<'_>) -> SubscriptionState {
+        let SubscriberIo { clients, servers, context } = io;
+        let notifications = &mut self.notifications;
         let Some(client) = clients.get_mut(place) else { return SubscriptionState::No };
         let serial = client.serial;
         let Some(session) = client.session() else { return SubscriptionState::No };
@@ -67,14 +130,16 @@ impl RelayWorker {
         }
         session.is_stalled = true;
         notifications.await_channels(connection, (place, serial), &unknown, context);
-        self.apply_notification_events();
+        self.apply_events(io);
         SubscriptionState::Waits
     }
 
     /// Handles a possible change of a client's channels, or of whether it can take notifications.
-    pub(super) fn update_channels(&mut self, place: u32) {
-        let RelayWorker { clients, notifications, context, .. } = self;
-        let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else { return };
+    #[inline]
+    pub(super) fn update(&mut self, place: u32, io: &mut SubscriberIo<'_>) {
+        let SubscriberIo { clients, context, .. } = io;
+        let notifications = &mut self.notifications;
+        let Some(session) = clients.session(place) else { return };
         let Some(subscriber) = &mut session.subscriber else { return };
         let Some(link) = session.link.pg() else { return };
         let version = link.channels_version();
@@ -90,35 +155,44 @@ impl RelayWorker {
             if notifications.unsubscribe(connection, place, left.iter(), context) {
                 subscriber.channels = kept;
             }
-            self.apply_notification_events();
+            self.apply_events(io);
         }
-        self.send_events(place);
+        ChannelSubscriptions::send_events(place, io);
     }
 
     /// Removes the subscriptions of a session that has ended.
-    pub(super) fn unsubscribe(&mut self, subscriber: &ChannelSubscriber) {
-        let RelayWorker { notifications, context, .. } = self;
+    pub(super) fn unsubscribe(
+        &mut self,
+        subscriber: &ChannelSubscriber,
+        io: &mut SubscriberIo<'_>,
+    ) {
         let channels = subscriber.channels.iter();
         let client = subscriber.client;
-        let _is_there = notifications.unsubscribe(subscriber.notifier, client, channels, context);
-        self.apply_notification_events();
+        let _is_there =
+            self.notifications.unsubscribe(subscriber.notifier, client, channels, io.context);
+        self.apply_events(io);
     }
 
     /// Handles an event of epoll for a notification connection.
-    pub(super) fn notifier_ready(&mut self, place: u32, readiness: SocketReadiness) {
-        let RelayWorker { notifications, context, common, scratch, .. } = self;
-        notifications.ready(place, readiness, &mut ConnectionIo { context, common, scratch });
-        loop {
-            self.apply_notification_events();
-            let RelayWorker { notifications, context, common, scratch, .. } = self;
-            if !notifications.read(place, &mut ConnectionIo { context, common, scratch }) {
-                return self.apply_notification_events();
-            }
-        }
+    pub(super) fn ready(
+        &mut self,
+        place: u32,
+        readiness: SocketReadiness,
+        io: &mut SubscriberIo<'_>,
+    ) {
+        self.notifications.ready(place, readiness, io.context);
+        self.apply_events(io);
+    }
+
+    /// Reads a notification connection once. Returns whether there may be more.
+    pub(super) fn read(&mut self, place: u32, io: &mut SubscriberIo<'_>) -> bool {
+        let is_read = self.notifications.read(place, io.context);
+        self.apply_events(io);
+        is_read
     }
 
     /// Acts on what happened at notification connections.
-    pub(super) fn apply_notification_events(&mut self) {
+    fn apply_events(&mut self, io: &mut SubscriberIo<'_>) {
         // A client that is ended by an event leaves its channels: what comes of that has its turn
         // behind the events that are there, of which other clients have yet to be sent this one.
         if !self.notifications.begin_events() {
@@ -126,32 +200,37 @@ impl RelayWorker {
         }
         while let Some(event) = self.notifications.next_event() {
             match event {
-                NotificationEvent::Open(place) => self.open_notifier(place),
-                NotificationEvent::Confirmed { client } => self.unstall(client),
+                NotificationEvent::Open(place) => self.open(place, io),
+                NotificationEvent::Confirmed { client } => io.clients.unstall(client, io.context),
                 NotificationEvent::Failed { client, serial, message } => {
-                    self.fail_subscription(client, serial, &message);
+                    self.fail(client, serial, message, io);
                 }
                 NotificationEvent::ChannelFailed { clients, message } => {
                     for client in clients {
                         // It is the connection that listens for it which failed: drivers log in
                         // again.
-                        self.disconnect(client, &ErrorFields::fatal("08006", &message));
+                        self.failed.push_back(FailedSubscriber {
+                            client,
+                            code: "08006",
+                            message: message.clone(),
+                            hint: None,
+                        });
                     }
                 }
                 NotificationEvent::Notified { pool, channel, clients, pid, rest } => {
-                    let sender = self.common.holders.sender(pool, pid, self.context.now_us);
+                    let sender = io.context.common.holders.sender(pool, pid, io.context.now_us);
                     let notification = Arc::new(ChannelNotification { channel, sender, rest });
                     let event = ChannelEvent::Notification(notification);
                     for client in clients {
-                        self.queue_event(client, &event);
+                        self.queue_event(client, &event, io);
                     }
                 }
                 NotificationEvent::Gap { clients } => {
                     for client in clients {
-                        let session = self.clients.get_mut(client).and_then(RelayClient::session);
+                        let session = io.clients.session(client);
                         let link = session.and_then(|session| session.link.pg());
                         if link.is_some_and(|link| !link.channels().is_empty()) {
-                            self.queue_event(client, &ChannelEvent::Gap);
+                            self.queue_event(client, &ChannelEvent::Gap, io);
                         }
                     }
                 }
@@ -160,32 +239,32 @@ impl RelayWorker {
     }
 
     /// Opens a notification connection that is lost or new.
-    fn open_notifier(&mut self, place: u32) {
+    fn open(&mut self, place: u32, io: &mut SubscriberIo<'_>) {
         let Some(pool) = self.notifications.pool(place) else { return };
         // Names may mean another address by now; who was opened last knows.
-        let newest = self.servers.iter().filter(|(_, it)| it.slot.pool() == pool);
+        let newest = io.servers.iter().filter(|(_, it)| it.slot.pool() == pool);
         let newest = newest.max_by_key(|(_, it)| it.begun_us).map(|(_, it)| it.target.clone());
-        let now = |tenant: &Arc<TenantSnapshot>| self.routing.now(tenant).cloned();
+        let now = |tenant: &Arc<TenantSnapshot>| io.context.routing.now(tenant).cloned();
         let Some(target) = self.notifications.begin_opening(place, now, newest) else { return };
-        let begun = self.new_pg_dial(pool, &target).and_then(|dial| {
-            let socket = target.connect(self.common.config.tcp)?;
+        let begun = io.servers.pg_dial(pool, &target).and_then(|dial| {
+            let socket = target.connect(io.context.common.config.tcp)?;
             let source = EventSource::Notifier(place);
-            let conn = RelayConnection::new(socket, source, true, &self.context.registry)?;
+            let conn = RelayConnection::new(socket, source, true, &io.context.registry)?;
             Ok((dial, conn))
         });
-        let RelayWorker { notifications, context, .. } = self;
+        let notifications = &mut self.notifications;
         match begun {
-            Ok((dial, conn)) => notifications.opening(place, conn, dial, context),
-            Err(error) => notifications.lost(place, &error.to_string(), context),
+            Ok((dial, conn)) => notifications.opening(place, conn, dial, io.context),
+            Err(error) => notifications.lost(place, &error.to_string(), io.context),
         }
     }
 
     /// Queues an event for a client, and sends it if that is possible now.
-    fn queue_event(&mut self, place: u32, event: &ChannelEvent) {
-        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+    fn queue_event(&mut self, place: u32, event: &ChannelEvent, io: &mut SubscriberIo<'_>) {
+        let Some(session) = io.clients.session(place) else {
             return;
         };
-        let is_busy = session.is_busy(&self.servers);
+        let is_busy = session.is_busy(io.servers);
         let ClientLogin { subscriber, link, .. } = session;
         let (Some(subscriber), Some(link)) = (subscriber, link.pg()) else { return };
         if let ChannelEvent::Notification(it) = event
@@ -198,8 +277,8 @@ impl RelayWorker {
         }
         subscriber.held.push_back(event.clone());
         subscriber.held_bytes += event.bytes();
-        self.send_events(place);
-        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
+        ChannelSubscriptions::send_events(place, io);
+        let Some(session) = io.clients.session(place) else {
             return;
         };
         let held = session.subscriber.as_ref().map_or(0, |subscriber| subscriber.held_bytes);
@@ -207,17 +286,20 @@ impl RelayWorker {
             let message = format!(
                 "more than {NOTIFICATION_BYTES_MAX} bytes of notifications wait for this client"
             );
-            let fields = ErrorFields::fatal("53400", &message).with_hint(
-                "Read what comes on the connection, and end transactions sooner on one that \
-                 listens.",
-            );
-            self.disconnect(place, &fields);
+            let hint = "Read what comes on the connection, and end transactions sooner on one that \
+                        listens.";
+            self.failed.push_back(FailedSubscriber {
+                client: place,
+                code: "53400",
+                message,
+                hint: Some(hint),
+            });
         }
     }
 
     /// Sends a client its queued events, unless it is in a transaction or a reply is under way.
-    fn send_events(&mut self, place: u32) {
-        let RelayWorker { clients, servers, outbox, .. } = self;
+    fn send_events(place: u32, io: &mut SubscriberIo<'_>) {
+        let SubscriberIo { clients, servers, context } = io;
         let Some(client) = clients.get_mut(place) else { return };
         let is_clogged = client.conn.is_clogged();
         let Some(session) = client.session() else { return };
@@ -239,7 +321,7 @@ impl RelayWorker {
                 ChannelEvent::Gap => true,
             };
             match (is_for_it, may_tell) {
-                (true, true) => event.write(*pid, &mut outbox.to_client),
+                (true, true) => event.write(*pid, &mut context.outbox.to_client),
                 (true, false) => {
                     subscriber.held.push_back(event);
                     continue;
@@ -248,17 +330,20 @@ impl RelayWorker {
             }
             subscriber.held_bytes -= event.bytes();
         }
-        self.send_outbox(Some(place), None);
+        if !context.outbox.to_client.is_empty() {
+            clients.send(Some(place), servers, context);
+        }
     }
 
     /// Disconnects a client that waits for channels which cannot be subscribed to.
-    pub(super) fn fail_subscription(&mut self, place: u32, serial: u64, message: &str) {
-        let Some(client) = self.clients.get_mut(place) else { return };
+    fn fail(&mut self, place: u32, serial: u64, message: String, io: &mut SubscriberIo<'_>) {
+        let Some(client) = io.clients.get_mut(place) else { return };
         let is_it = client.serial == serial;
         let link = client.session().and_then(|session| session.link.pg());
         let waits = link.is_some_and(|link| !link.wanted_channels().is_empty());
         if is_it && waits {
-            self.disconnect(place, &ErrorFields::fatal("08006", message));
+            let failed = FailedSubscriber { client: place, code: "08006", message, hint: None };
+            self.failed.push_back(failed);
         }
     }
 }
@@ -280,7 +365,7 @@ impl ChannelSubscriber {
 
 impl ClientLogin {
     /// Returns whether a reply is on its way to it, into which no notification may be put.
-    fn is_busy(&self, servers: &SlotMap<RelayServer>) -> bool {
+    fn is_busy(&self, servers: &ServerConnections) -> bool {
         match self.place {
             ServerAttachment::Attached(server) if !self.is_fresh => {
                 servers.get(server).is_some_and(RelayServer::is_in_request)

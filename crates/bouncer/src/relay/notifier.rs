@@ -21,11 +21,11 @@ use wire::pg::notice::ServerNotice;
 use wire::pg::sql::quote_identifier;
 
 use super::conn::{RelayConnection, SocketReadiness};
+use super::context::{ThreadContext, TimerKey};
 use super::server::ConnectTarget;
 use super::slots::SlotMap;
 use super::socket::ReadOutcome;
 use super::timers::micros;
-use super::worker::{ConnectionIo, EventContext, TimerKey};
 use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};
 use crate::tls;
 
@@ -201,7 +201,7 @@ impl NotificationConnection {
     }
 
     /// Closes the connection. None of its channels is confirmed any more.
-    fn close(&mut self, retry_us: Option<u64>, context: &mut EventContext) {
+    fn close(&mut self, retry_us: Option<u64>, context: &mut ThreadContext) {
         self.asked.clear();
         for channel in self.channels.values_mut() {
             self.missed |= std::mem::take(&mut channel.is_confirmed);
@@ -324,7 +324,7 @@ impl NotificationConnections {
         place: u32,
         client: (u32, u64),
         unknown: &[Arc<str>],
-        context: &mut EventContext,
+        context: &mut ThreadContext,
     ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         if !connection.waiting.contains(&client) {
@@ -352,7 +352,7 @@ impl NotificationConnections {
         place: u32,
         client: u32,
         channels: impl Iterator<Item = &'c Arc<str>>,
-        context: &mut EventContext,
+        context: &mut ThreadContext,
     ) -> bool {
         let Some(connection) = self.connections.get_mut(place) else { return false };
         for name in channels {
@@ -399,7 +399,7 @@ impl NotificationConnections {
         place: u32,
         conn: RelayConnection,
         dial: PgDial,
-        context: &mut EventContext,
+        context: &mut ThreadContext,
     ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let since_us = context.now_us;
@@ -415,7 +415,7 @@ impl NotificationConnections {
         &mut self,
         place: u32,
         readiness: SocketReadiness,
-        io: &mut ConnectionIo<'_>,
+        context: &mut ThreadContext,
     ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let Some(conn) = connection.conn() else { return };
@@ -426,26 +426,26 @@ impl NotificationConnections {
         {
             let failed = opening.conn.socket.connect_error().unwrap_or_else(Some);
             if let Some(error) = failed {
-                return self.lost(place, &error.to_string(), io.context);
+                return self.lost(place, &error.to_string(), context);
             }
             if !opening.conn.socket.is_connected() {
                 return;
             }
             opening.connects = false;
             let next = opening.dial.start(&mut self.to_server);
-            return self.follow_dial(place, next, io);
+            return self.follow_dial(place, next, context);
         }
         if readiness.writable
             && let Some(conn) = connection.conn()
-            && let Err(error) = conn.flush(&mut io.context.freelist, &io.context.registry)
+            && let Err(error) = conn.flush(&mut context.freelist, &context.registry)
         {
-            self.lost(place, &error.to_string(), io.context);
+            self.lost(place, &error.to_string(), context);
         }
     }
 
     /// Reads once; returns whether there may be more. Events are to be acted on between two reads,
     /// so that no more of them wait than were read at once.
-    pub(super) fn read(&mut self, place: u32, io: &mut ConnectionIo<'_>) -> bool {
+    pub(super) fn read(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let Some(connection) = self.connections.get_mut(place) else { return false };
         if let NotificationState::Opening(opening) = &connection.state
             && opening.connects
@@ -454,23 +454,23 @@ impl NotificationConnections {
         }
         let conn = connection.conn().filter(|conn| conn.is_readable());
         let Some(conn) = conn else { return false };
-        match conn.read(io.scratch) {
+        match conn.read(&mut context.scratch) {
             Ok(ReadOutcome::Data { count, .. }) => {
-                conn.input.push(&io.scratch[..count], &mut io.context.freelist);
-                self.feed(place, io);
+                conn.input.push(&context.scratch[..count], &mut context.freelist);
+                self.feed(place, context);
                 return true;
             }
-            Ok(ReadOutcome::Nothing) => self.tls_started(place, io),
+            Ok(ReadOutcome::Nothing) => self.tls_started(place, context),
             Ok(ReadOutcome::End) => {
-                self.lost(place, "the server closed the connection", io.context);
+                self.lost(place, "the server closed the connection", context);
             }
-            Err(error) => self.lost(place, &error.to_string(), io.context),
+            Err(error) => self.lost(place, &error.to_string(), context),
         }
         false
     }
 
     /// Handles what a connection has received.
-    fn feed(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
+    fn feed(&mut self, place: u32, context: &mut ThreadContext) {
         loop {
             let Some(connection) = self.connections.get_mut(place) else { return };
             match &mut connection.state {
@@ -480,9 +480,9 @@ impl NotificationConnections {
                         return;
                     }
                     let step = dial.input(conn.input.front(), &mut self.to_server);
-                    conn.input.consume(step.consumed, &mut io.context.freelist);
+                    conn.input.consume(step.consumed, &mut context.freelist);
                     let is_more = matches!(step.next, PgDialNext::More);
-                    self.follow_dial(place, step.next, io);
+                    self.follow_dial(place, step.next, context);
                     if is_more {
                         return;
                     }
@@ -491,14 +491,14 @@ impl NotificationConnections {
                     let input = conn.input.front();
                     let header = match PgHeader::parse(input) {
                         Ok(Some(header)) if header.total > MESSAGE_BYTES_MAX => {
-                            return self.lost(place, "a message is too long", io.context);
+                            return self.lost(place, "a message is too long", context);
                         }
                         Ok(Some(header)) if header.total <= input.len() => header,
                         Ok(_) => return,
-                        Err(error) => return self.lost(place, &error.to_string(), io.context),
+                        Err(error) => return self.lost(place, &error.to_string(), context),
                     };
                     let message = input[..header.total].to_vec();
-                    conn.input.consume(header.total, &mut io.context.freelist);
+                    conn.input.consume(header.total, &mut context.freelist);
                     self.received(place, header.tag, &message);
                 }
                 NotificationState::Lost(_) => return,
@@ -507,38 +507,38 @@ impl NotificationConnections {
     }
 
     /// Does what a step of a login asks for.
-    fn follow_dial(&mut self, place: u32, next: PgDialNext, io: &mut ConnectionIo<'_>) {
+    fn follow_dial(&mut self, place: u32, next: PgDialNext, context: &mut ThreadContext) {
         if !matches!(next, PgDialNext::Fail(_)) {
-            self.send(place, io.context);
+            self.send(place, context);
         }
         match next {
             PgDialNext::More | PgDialNext::Cancelled => {}
-            PgDialNext::StartTls => self.start_tls(place, io),
-            PgDialNext::Ready(_) => self.opened(place, io.context),
+            PgDialNext::StartTls => self.start_tls(place, context),
+            PgDialNext::Ready(_) => self.opened(place, context),
             PgDialNext::Fail(error) => {
                 self.to_server.clear();
-                self.lost(place, &error.to_string(), io.context);
+                self.lost(place, &error.to_string(), context);
             }
         }
     }
 
-    fn start_tls(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
+    fn start_tls(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let NotificationState::Opening(opening) = &mut connection.state else { return };
         let address = &connection.tenant.server;
-        let begun = io.common.server_tls.connection(&address.tls, &address.address);
+        let begun = context.common.server_tls.connection(&address.tls, &address.address);
         let begun = begun.map_err(io::Error::other).and_then(|tls| {
             opening.is_in_handshake = true;
             opening.conn.socket.start_tls(tls);
-            opening.conn.flush(&mut io.context.freelist, &io.context.registry)
+            opening.conn.flush(&mut context.freelist, &context.registry)
         });
         if let Err(error) = begun {
-            self.lost(place, &error.to_string(), io.context);
+            self.lost(place, &error.to_string(), context);
         }
     }
 
     /// Goes on with a login once the handshake of TLS is done.
-    fn tls_started(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
+    fn tls_started(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let NotificationState::Opening(opening) = &mut connection.state else { return };
         if !opening.is_in_handshake || opening.conn.socket.is_in_handshake() {
@@ -550,11 +550,11 @@ impl NotificationConnections {
             Some(Connection::Server(_)) | None => None,
         };
         let next = opening.dial.tls_started(end_point, &mut self.to_server);
-        self.follow_dial(place, next, io);
+        self.follow_dial(place, next, context);
     }
 
     /// Subscribes a connection that has logged in to all of its channels.
-    fn opened(&mut self, place: u32, context: &mut EventContext) {
+    fn opened(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         match std::mem::replace(&mut connection.state, NotificationState::Lost(None)) {
             NotificationState::Opening(opening) => {
@@ -582,7 +582,7 @@ impl NotificationConnections {
                 // An error that answers nothing announces the end of the connection.
                 if let Some(ListenRequest::Listen(names)) = connection.asked.front_mut() {
                     let names = std::mem::take(names);
-                    let message = format!("the channel cannot be listened to: {said}");
+                    let message = format!("failed to subscribe to the channel: {said}");
                     for name in names {
                         let Some(channel) = connection.channels.remove(&name) else { continue };
                         let (clients, message) = (channel.clients, message.clone());
@@ -614,7 +614,7 @@ impl NotificationConnections {
     }
 
     /// Sends what was assembled for a server.
-    fn send(&mut self, place: u32, context: &mut EventContext) {
+    fn send(&mut self, place: u32, context: &mut ThreadContext) {
         let connection = self.connections.get_mut(place);
         let Some(conn) = connection.and_then(NotificationConnection::conn) else {
             return self.to_server.clear();
@@ -627,7 +627,7 @@ impl NotificationConnections {
     }
 
     /// Handles the loss of a connection, or that it could not be opened.
-    pub(super) fn lost(&mut self, place: u32, why: &str, context: &mut EventContext) {
+    pub(super) fn lost(&mut self, place: u32, why: &str, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let shift = connection.attempts.min(16);
         let longest_us = micros(connection.tenant.limits.server_retry);
@@ -645,7 +645,7 @@ impl NotificationConnections {
     }
 
     /// Arms the timer that closes a connection without subscribers.
-    pub(super) fn close_later(&mut self, place: u32, context: &mut EventContext) {
+    pub(super) fn close_later(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.channels.is_empty() && connection.quiet_us.is_none() {
             connection.quiet_us = Some(context.now_us);
@@ -654,7 +654,7 @@ impl NotificationConnections {
     }
 
     /// Checks a connection whose deadline may have passed.
-    pub(super) fn check_deadline(&mut self, place: u32, context: &mut EventContext) {
+    pub(super) fn check_deadline(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get(place) else { return };
         let connect_us = micros(connection.tenant.limits.connect);
         let due_us = match (&connection.state, connection.quiet_us) {
@@ -683,7 +683,7 @@ impl NotificationConnections {
     }
 
     /// Removes a connection.
-    fn remove(&mut self, place: u32, context: &mut EventContext) {
+    fn remove(&mut self, place: u32, context: &mut ThreadContext) {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.close(None, context);
         }
@@ -693,7 +693,7 @@ impl NotificationConnections {
 
     /// Brings the connection of a pool up to date with its tenant: closed while that is held,
     /// opened anew when connections from before are unfit.
-    pub(super) fn refresh(&mut self, pool: PoolId, context: &mut EventContext) {
+    pub(super) fn refresh(&mut self, pool: PoolId, context: &mut ThreadContext) {
         let Some(place) = self.of_pool(pool) else { return };
         let Some(connection) = self.connections.get_mut(place) else { return };
         let state = Arc::clone(&connection.tenant.state);
@@ -712,7 +712,7 @@ impl NotificationConnections {
     }
 
     /// Closes those of a tenant that nobody needs any more, or all at the end of the thread.
-    pub(super) fn remove_unused(&mut self, of: Option<TenantId>, context: &mut EventContext) {
+    pub(super) fn remove_unused(&mut self, of: Option<TenantId>, context: &mut ThreadContext) {
         for place in self.connections.keys() {
             let is_meant = self.connections.get(place).is_some_and(|it| {
                 of.is_none_or(|tenant| it.tenant.id == tenant && it.channels.is_empty())

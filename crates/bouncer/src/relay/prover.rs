@@ -1,5 +1,5 @@
-//! Proofs that take long to check, away from the relay threads: one thread has them all, so that
-//! whoever sends wrong passwords takes from others who log in and never from those who are in.
+//! Expensive authentication proofs, checked by one thread apart from the relay threads, so that
+//! wrong passwords delay only other logins and never connected clients.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -8,11 +8,8 @@ use std::time::Instant;
 use pooler_core::mysql::login::{PasswordCheck, PasswordCheckResult};
 use pooler_core::pg::login::PgLoginRefusal;
 
-use super::client::ClientPhase;
 use super::common::RelayShared;
-use super::login::LoginFlow;
 use super::orders::{ThreadInbox, ThreadMessageKind};
-use super::worker::RelayWorker;
 use crate::auth::AuthRequirement;
 use crate::rate::{LoginLimiter, LoginSource};
 
@@ -73,46 +70,6 @@ fn run(proofs: &Receiver<ProofJob>, failed: &LoginLimiter<LoginSource>) {
     }
 }
 
-impl RelayWorker {
-    /// A wrong password counts.
-    pub(super) fn count_failure(&self, place: u32, refusal: &PgLoginRefusal) {
-        if let Some(ClientPhase::Login(phase)) = self.clients.get(place).map(|client| &client.phase)
-            && let Some(origin) = phase.origin
-            && refusal.code == "28P01"
-            && !phase.is_counted
-        {
-            self.common.failed_logins.count(origin, self.context.now);
-        }
-    }
-
-    /// Has a proof checked by the thread that is there for it.
-    pub(super) fn prove(&mut self, place: u32, check: Box<PasswordCheck>) -> LoginFlow {
-        let Some(client) = self.clients.get_mut(place) else { return LoginFlow::Took };
-        let (serial, inbox) = (client.serial, Arc::clone(&self.inbox));
-        let ClientPhase::Login(phase) = &mut client.phase else { return LoginFlow::Stop };
-        let Some(origin) = phase.origin else { return LoginFlow::Stop };
-        phase.is_looked_up = true;
-        if !self.common.prover.ask(ProofJob { check, origin, inbox, client: place, serial }) {
-            self.checked(place, serial, PasswordCheckResult::Refused(too_many_proofs()));
-            return LoginFlow::Took;
-        }
-        LoginFlow::Stop
-    }
-
-    /// A proof was checked.
-    pub(super) fn checked(&mut self, place: u32, serial: u64, checked: PasswordCheckResult) {
-        let RelayWorker { clients, outbox, .. } = self;
-        let Some(client) = clients.get_mut(place).filter(|it| it.serial == serial) else { return };
-        let ClientPhase::Login(phase) = &mut client.phase else { return };
-        phase.is_looked_up = false;
-        phase.is_counted = true;
-        let Some(step) = phase.login.checked(checked, &mut outbox.to_client) else { return };
-        self.follow_login(place, step.next, &[]);
-        // It may have sent more meanwhile.
-        self.queue_client(place);
-    }
-}
-
 /// Returns what a client has to show, unless that is a password and too many from there were wrong.
 pub(super) fn restrained(
     common: &RelayShared,
@@ -139,7 +96,7 @@ fn too_many_failures() -> PgLoginRefusal {
 }
 
 /// Returns what a client is told while too many others log in.
-fn too_many_proofs() -> PgLoginRefusal {
+pub(super) fn too_many_proofs() -> PgLoginRefusal {
     PgLoginRefusal::new("53300", "too many clients log in at this time")
 }
 

@@ -1,17 +1,21 @@
-//! A server connection: what it is for, and what is known of it.
+//! A server connection: its purpose and its known state.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use mio::net::{TcpStream, UnixStream};
 use pooler_core::link::{ServerDialer, ServerLink};
+use pooler_core::pg::dial::ServerAssurance;
 
 use super::conn::RelayConnection;
 use super::holders::HolderEntry;
-use super::pools::{self, CloseReason, PoolRef};
+use super::pools::{self, CloseReason, PoolFailure, PoolRef};
+use super::socket::{RelaySocket, TcpPolicy};
 use super::stats::ThreadTenantStats;
-use crate::tenants::TenantSnapshot;
+use crate::tenants::{ServerTls, TenantSnapshot};
+use crate::tls;
 
 /// Parameters that a server reports: names in its own spelling, and values.
 pub(super) type Parameters = Arc<[(String, String)]>;
@@ -93,6 +97,13 @@ pub(super) struct ServerPurpose {
     pub(super) target: ConnectTarget,
 }
 
+/// Queries that have ended at a server connection since the last look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkProgress {
+    /// True if a transaction has ended with them.
+    pub(super) ends_transaction: bool,
+}
+
 /// Phase of a server connection's life.
 #[derive(Debug)]
 pub(super) enum ServerPhase {
@@ -121,11 +132,33 @@ pub(super) enum ServerCloseReason {
     #[error("the client could not be served")]
     Failed,
     /// Could not be brought to rest after its client.
-    #[error("it did not come to rest after its client left")]
+    #[error("it did not become idle after its client disconnected")]
     Unclean,
     /// Closed on command.
-    #[error("closed by an administrator")]
+    #[error("closed by an operator")]
     Ordered,
+}
+
+impl ConnectTarget {
+    /// Begins to connect.
+    pub(super) fn connect(&self, policy: TcpPolicy) -> io::Result<RelaySocket> {
+        match self {
+            ConnectTarget::Tcp(address) => RelaySocket::tcp(TcpStream::connect(*address)?, policy),
+            ConnectTarget::Unix(path) => Ok(RelaySocket::unix(UnixStream::connect(path)?)),
+        }
+    }
+
+    /// Returns who may see a password there.
+    pub(super) fn assurance(&self, tls: &ServerTls) -> ServerAssurance {
+        tls::assurance(tls, matches!(self, ConnectTarget::Unix(_)))
+    }
+}
+
+impl ServerCloseReason {
+    /// Returns the error for clients that wait for the connection.
+    pub(super) fn failure(&self) -> PoolFailure {
+        PoolFailure::unreached("08006", self.to_string())
+    }
 }
 
 impl RelayServer {
@@ -175,6 +208,11 @@ impl RelayServer {
         }
     }
 
+    /// Returns whether it has logged in.
+    pub(super) fn is_live(&self) -> bool {
+        self.live().is_some()
+    }
+
     /// Counts it among the idle ones, or no more.
     pub(super) fn count_idle(&mut self, is_idle: bool) {
         match (std::mem::replace(&mut self.is_idle, is_idle), is_idle) {
@@ -182,6 +220,25 @@ impl RelayServer {
             (true, false) => self.stats.servers_idle.sub(1),
             (true, true) | (false, false) => {}
         }
+    }
+
+    /// Counts what its link has counted since the last look. Returns that, if there is any.
+    #[inline]
+    pub(super) fn account(&mut self) -> Option<LinkProgress> {
+        let link = self.link()?;
+        let (counts, errors) = (link.counts(), link.take_errors());
+        if let Some(errors) = errors {
+            self.stats.failed(&errors);
+        }
+        if counts == self.counted {
+            return None;
+        }
+        let (queries, transactions) = self.counted;
+        self.counted = counts;
+        self.count_pins();
+        self.stats.queries.add(counts.0.wrapping_sub(queries));
+        self.stats.transactions.add(counts.1.wrapping_sub(transactions));
+        Some(LinkProgress { ends_transaction: counts.1 != transactions })
     }
 
     /// Counts reasons to stay with its client that were not there before.

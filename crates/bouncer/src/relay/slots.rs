@@ -1,8 +1,8 @@
-//! Numbered places for what one thread owns: clients, server connections, cancel connections.
+//! Numbered slots of one thread: clients, server connections, cancel connections.
 //!
-//! The number of a place is its token in epoll and its key everywhere else. A place that was given
-//! up is not used again before the end of the turn, because an event for its former owner may be
-//! in the same batch.
+//! The number of a slot is its token in epoll and its key everywhere else. A released slot is not
+//! reused before the end of the turn, because an event for its former owner may be in the same
+//! batch.
 
 /// Places, some of them taken. Grows to the highest number that was ever needed at once.
 #[derive(Debug)]

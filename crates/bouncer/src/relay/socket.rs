@@ -1,8 +1,8 @@
 //! A connection: TCP or Unix, plain or TLS, never blocking.
 //!
-//! A socket is registered with epoll once, edge-triggered and for reading only: being told of
-//! every byte that the peer took would wake the thread for nothing, which Unix sockets do with
-//! each read of the peer. Room for writing is asked for only while there is a backlog.
+//! A socket is registered with epoll once, edge-triggered and for reading only: notifications about
+//! every byte that the peer has read would wake the thread for nothing, which happens on Unix
+//! sockets at each read of the peer. Write readiness is requested only while there is a backlog.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/socket.7.html>
@@ -19,7 +19,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio_rustls::rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::buffers::BACKLOG_BYTES_HIGH;
-use super::passing::PassedSource;
+use super::passing::login::PassedSource;
 
 /// Keepalive and timeouts of TCP.
 #[derive(Clone, Copy, Debug)]

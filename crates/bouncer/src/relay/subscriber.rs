@@ -1,4 +1,4 @@
-//! A client that listens to channels of its database, and what is held for it.
+//! A client that listens to channels of its database, with its pending notifications.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,170 +1,60 @@
-//! A relay thread: its loop, and everything it owns.
+//! A relay thread: its loop, and everything it owns. Clients in no session are driven here.
 //!
-//! A turn of the loop is one `epoll_wait`, one look at the clock, and then every event in turn: a
-//! read from one side, the link's decision, a write to the other. Nothing in a turn blocks. What
+//! A turn of the loop is one `epoll_wait`, one look at the clock, and then some events, of each
+//! tenant in turn: a read from one side, the link's decision, a write to the other. Nothing in a
+//! turn blocks. What
 //! one event makes possible elsewhere, as a server connection that came back does for a client that
 //! waits, is put on a list and done before the thread sleeps again; so nothing recurses.
 
-use std::collections::{HashMap, VecDeque};
+mod clients;
+mod handover;
+mod logins;
+mod passed;
+
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use ::pool::shares::ThreadHandle;
-use mio::{Events, Poll, Registry};
-use pooler_core::link::{LinkOutputs, ProtocolLinks};
+use mio::{Events, Poll};
+use pooler_core::link::ProtocolLinks;
 use pooler_core::pg::settings::{PgSettings, ReportedParameters as Reported};
+use wire::pg::message::ErrorFields;
 
-use super::accept::{ACCEPT_PAUSE_US, ACCEPTS_PER_TURN_MAX, AcceptedConnection, RelayListener};
-use super::buffers::{BufferFreelist, READ_BYTES_MAX};
-use super::cancel_connections::CancelConnections;
-use super::client::RelayClient;
+use super::accept::{ACCEPTS_PER_TURN_MAX, RelayListener};
 use super::common::RelayShared;
 use super::conn::{EventSource, SocketReadiness};
+use super::context::{PendingWork, ThreadContext, ThreadShutdown, TimerKey};
 use super::guests::ClientOrigin;
-use super::notifier::NotificationConnections;
-use super::opening::{PendingResolve, ServerRole};
-use super::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
-use super::pools::{self, ThreadPools};
-use super::server::RelayServer;
-use super::slots::SlotMap;
-use super::stats::ThreadCounters;
+use super::listeners::{AcceptOutcome, ThreadListeners};
+use super::orders::{ThreadCommand, ThreadMessage, ThreadMessageKind};
+use super::pools::PoolRegistry;
+use super::ready::EVENTS_PER_TURN_MAX;
+use super::servers::ServerConnections;
+use super::sessions::{GuestDismissal, SessionRelay};
 use super::takeover::HandoverMessage;
-use super::timers::TimerWheel;
 use super::timers::micros;
-use crate::tenants::{PoolId, TenantRouting};
+use crate::tenants::TenantId;
 
 /// Events that one `epoll_wait` can bring.
 const EVENTS_MAX: usize = 1024;
 
-/// Reads of one connection before others get their turn.
-pub(super) const READS_PER_TURN_MAX: usize = 4;
-
-/// Kinds of what a timer can be for; see [`TimerKey`].
-const TIMER_KINDS: u32 = 4;
-
-/// Subject of a timer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum TimerKey {
-    /// A client.
-    Client(u32),
-    /// A server connection.
-    Server(u32),
-    /// A connection that carries a cancel request.
-    Cancel(u32),
-    /// A connection that listens.
-    Notifier(u32),
-}
-
-impl TimerKey {
-    pub(super) fn id(self) -> u32 {
-        match self {
-            TimerKey::Client(place) => place * TIMER_KINDS,
-            TimerKey::Server(place) => place * TIMER_KINDS + 1,
-            TimerKey::Cancel(place) => place * TIMER_KINDS + 2,
-            TimerKey::Notifier(place) => place * TIMER_KINDS + 3,
-        }
-    }
-
-    fn of(id: u32) -> TimerKey {
-        match id % TIMER_KINDS {
-            0 => TimerKey::Client(id / TIMER_KINDS),
-            1 => TimerKey::Server(id / TIMER_KINDS),
-            2 => TimerKey::Cancel(id / TIMER_KINDS),
-            _ => TimerKey::Notifier(id / TIMER_KINDS),
-        }
-    }
-}
-
-/// Work to go on with before the thread sleeps.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum PendingWork {
-    /// A client has input that was not looked at, or may have.
-    Client(u32),
-    /// A server connection, the same.
-    Server(u32),
-    /// Connections may wait at a listener.
-    Accept(u32),
-}
-
-/// State that a thread borrows for every event.
-#[derive(Debug)]
-pub(super) struct EventContext {
-    /// To register sockets.
-    pub(super) registry: Registry,
-    /// Memory for backlogs.
-    pub(super) freelist: BufferFreelist,
-    /// Deadlines.
-    pub(super) timers: TimerWheel,
-    /// Work to go on with.
-    pub(super) work: VecDeque<PendingWork>,
-    /// The time, read once in a turn.
-    pub(super) now: Instant,
-    /// Time in microseconds since the relay started.
-    pub(super) now_us: u64,
-}
-
-/// State of a thread that owners of connections borrow for an event.
-#[derive(Debug)]
-pub(super) struct ConnectionIo<'a> {
-    pub(super) context: &'a mut EventContext,
-    pub(super) common: &'a RelayShared,
-    /// Memory to read into.
-    pub(super) scratch: &'a mut [u8],
-}
-
-/// Buffers in which output is assembled: once for each event, sent at its end.
-#[derive(Debug, Default)]
-pub(super) struct EventOutbox {
-    pub(super) to_client: Vec<u8>,
-    pub(super) to_server: Vec<u8>,
-}
-
-impl EventOutbox {
-    /// For a link.
-    pub(super) fn both(&mut self) -> LinkOutputs<'_> {
-        LinkOutputs { to_client: &mut self.to_client, to_server: &mut self.to_server }
-    }
-}
-
 /// A relay thread.
 #[derive(Debug)]
 pub(super) struct RelayWorker {
-    pub(super) index: usize,
     poll: Poll,
-    pub(super) context: EventContext,
-    pub(super) outbox: EventOutbox,
-    pub(super) scratch: Box<[u8]>,
-    pub(super) clients: SlotMap<RelayClient>,
-    pub(super) servers: SlotMap<RelayServer>,
-    pub(super) cancels: CancelConnections,
-    pub(super) notifications: NotificationConnections,
-    pub(super) link: ProtocolLinks,
-    /// Server connections and clients are known to the pools by their places.
-    pub(super) pools: ThreadPools<u32, u32>,
-    /// Roles with which pools log in.
-    pub(super) roles: HashMap<PoolId, ServerRole>,
-    /// Server connections whose names are being looked up, by the number of the question.
-    pub(super) resolving: HashMap<u64, PendingResolve>,
-    pub(super) common: Arc<RelayShared>,
-    pub(super) routing: Arc<TenantRouting>,
+    context: ThreadContext,
+    sessions: SessionRelay,
     /// Parameters that clients were told lately.
-    pub(super) seen: VecDeque<Arc<Reported>>,
+    seen: VecDeque<Arc<Reported>>,
     /// Settings that clients started with lately.
-    pub(super) startups: VecDeque<Arc<PgSettings>>,
-    pub(super) inbox: Arc<ThreadInbox>,
-    pub(super) counters: Arc<ThreadCounters>,
+    startups: VecDeque<Arc<PgSettings>>,
     /// Listeners, of the first thread only.
-    listeners: Vec<RelayListener>,
-    /// When to accept again after the process ran out of something.
-    accept_again_us: Option<u64>,
-    /// Counts connections, to tell those in the same place apart.
-    pub(super) serial: u64,
-    pub(super) ending: WorkerShutdown,
+    listeners: ThreadListeners,
     /// Gets the clients, while another process takes over.
-    pub(super) successor: Option<Sender<HandoverMessage>>,
+    successor: Option<Sender<HandoverMessage>>,
 }
 
 /// Dependencies of a thread.
@@ -173,19 +63,8 @@ pub(super) struct WorkerParts {
     pub(super) poll: Poll,
     pub(super) listeners: Vec<RelayListener>,
     pub(super) handle: ThreadHandle,
-    pub(super) registry: Arc<pools::PoolRegistry>,
+    pub(super) registry: Arc<PoolRegistry>,
     pub(super) link: ProtocolLinks,
-}
-
-/// Progress of a thread's shutdown.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum WorkerShutdown {
-    /// Not shutting down.
-    No,
-    /// No client is accepted, and clients leave after their transactions.
-    Draining,
-    /// Close all connections now.
-    Now,
 }
 
 impl RelayWorker {
@@ -195,46 +74,19 @@ impl RelayWorker {
         parts: WorkerParts,
         common: &Arc<RelayShared>,
     ) -> io::Result<RelayWorker> {
-        let WorkerParts { poll, mut listeners, handle, registry, link } = parts;
-        let epoll = poll.registry().try_clone()?;
-        for (place, listener) in (0..).zip(&mut listeners) {
-            listener.register(&epoll, EventSource::Listener(place).token())?;
-        }
-        let peer = &common.peers[index];
+        let WorkerParts { poll, listeners, handle, registry, link } = parts;
+        let context = ThreadContext::new(index, poll.registry().try_clone()?, common);
+        let listeners = ThreadListeners::register(listeners, &context.registry)?;
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)?;
-        let pools = ThreadPools::new(registry, handle, u64::from_ne_bytes(seed));
+        let servers = ServerConnections::new(registry, handle, u64::from_ne_bytes(seed));
         Ok(RelayWorker {
-            index,
             poll,
-            context: EventContext {
-                registry: epoll,
-                freelist: BufferFreelist::default(),
-                timers: TimerWheel::new(0),
-                work: VecDeque::new(),
-                now: common.started,
-                now_us: 0,
-            },
-            outbox: EventOutbox::default(),
-            scratch: vec![0; READ_BYTES_MAX].into_boxed_slice(),
-            clients: SlotMap::new(),
-            servers: SlotMap::new(),
-            cancels: CancelConnections::new(),
-            notifications: NotificationConnections::new(),
-            link,
-            pools,
-            roles: HashMap::new(),
-            resolving: HashMap::new(),
-            routing: common.current.load(),
+            context,
+            sessions: SessionRelay::new(servers, link),
             seen: VecDeque::new(),
             startups: VecDeque::new(),
-            inbox: Arc::clone(&peer.inbox),
-            counters: Arc::clone(&peer.counters),
-            common: Arc::clone(common),
             listeners,
-            accept_again_us: None,
-            serial: 0,
-            ending: WorkerShutdown::No,
             successor: None,
         })
     }
@@ -244,8 +96,9 @@ impl RelayWorker {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut orders = Vec::new();
         let mut due = Vec::new();
-        while self.ending != WorkerShutdown::Now {
-            let sleep = self.sleep();
+        let mut pools_due = None;
+        while self.context.ending != ThreadShutdown::Now {
+            let sleep = self.sleep(pools_due);
             match self.poll.poll(&mut events, sleep) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -255,44 +108,44 @@ impl RelayWorker {
                     break;
                 }
             }
-            self.read_clock();
-            self.counters.stats.turns.add(1);
+            self.context.read_clock();
+            self.context.counters.stats.turns.add(1);
             for event in &events {
-                self.counters.stats.events.add(1);
+                self.context.counters.stats.events.add(1);
                 let Some(source) = EventSource::of(event.token()) else { continue };
-                self.dispatch(source, SocketReadiness::from(event), &mut orders);
+                let readiness = SocketReadiness::from(event);
+                if !self.context.ready.add(source, readiness, &mut self.sessions) {
+                    self.dispatch(source, readiness, &mut orders);
+                }
+            }
+            for _ in 0..EVENTS_PER_TURN_MAX {
+                let next = self.context.ready.next(&mut self.sessions);
+                let Some((source, readiness)) = next else { break };
+                self.dispatch(source, readiness, &mut orders);
             }
             self.finish_work();
             self.context.timers.advance(self.context.now_us, &mut due);
             for id in due.drain(..) {
                 self.check_deadline(TimerKey::of(id));
             }
-            self.accept_again();
+            self.listeners.accept_again(&mut self.context);
             self.finish_work();
-            while self.apply_pool_effects() {
+            while self.sessions.apply_pool_effects(&mut self.context) {
                 self.finish_work();
             }
             self.hand_over_clients();
-            self.clients.turn();
-            self.servers.turn();
-            self.cancels.turn();
-            self.notifications.turn();
+            pools_due = self.sessions.turn();
         }
-        self.close_everything();
+        self.sessions.close_everything(&mut self.context);
     }
 
-    fn read_clock(&mut self) {
-        self.context.now = node::clock::now();
-        self.context.now_us = micros(self.context.now - self.common.started);
-    }
-
-    /// Returns how long to sleep at most.
-    fn sleep(&self) -> Option<Duration> {
-        if !self.context.work.is_empty() {
+    /// Returns how long to sleep at most; `pools_due` is when the pools have something to do.
+    fn sleep(&self, pools_due: Option<Instant>) -> Option<Duration> {
+        if !self.context.work.is_empty() || !self.context.ready.is_empty() {
             return Some(Duration::ZERO);
         }
-        let pools_us = self.pools.next_due().map(|due| micros(due - self.common.started));
-        let deadlines = [self.context.timers.next_us(), self.accept_again_us, pools_us];
+        let pools_us = pools_due.map(|due| micros(due - self.context.common.started));
+        let deadlines = [self.context.timers.next_us(), self.listeners.again_us(), pools_us];
         let next_us = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_micros(next_us.saturating_sub(self.context.now_us)))
     }
@@ -305,17 +158,28 @@ impl RelayWorker {
     ) {
         match source {
             EventSource::Inbox => {
-                self.inbox.take(orders);
+                self.context.inbox.take(orders);
                 for order in orders.drain(..) {
                     self.handle_command(order);
                 }
-                self.pools.mail(self.context.now);
+                self.sessions
+                    .served(|servers, context| servers.mail(context.now), &mut self.context);
             }
             EventSource::Listener(place) => self.accept(place),
             EventSource::Client(place) => self.client_ready(place, readiness),
-            EventSource::Server(place) => self.server_ready(place, readiness),
-            EventSource::Cancel(place) => self.cancel_ready(place, readiness),
-            EventSource::Notifier(place) => self.notifier_ready(place, readiness),
+            EventSource::Server(place) => {
+                self.sessions.server_ready(place, readiness, &mut self.context)
+            }
+            EventSource::Cancel(place) => self.sessions.served(
+                |servers, context| servers.cancel_ready(place, readiness, context),
+                &mut self.context,
+            ),
+            EventSource::Notifier(place) => {
+                let RelayWorker { sessions, context, .. } = self;
+                sessions.subscribed(|it, io| it.ready(place, readiness, io), context);
+                // Who has too much to be told is disconnected before there is more of it.
+                while sessions.subscribed(|it, io| it.read(place, io), context) {}
+            }
             EventSource::Passed(place) => self.leg_ready(place, readiness),
         }
     }
@@ -327,7 +191,7 @@ impl RelayWorker {
             let Some(work) = self.context.work.pop_front() else { break };
             match work {
                 PendingWork::Client(place) => self.go_on_with_client(place),
-                PendingWork::Server(place) => self.read_server(place),
+                PendingWork::Server(place) => self.sessions.read_server(place, &mut self.context),
                 PendingWork::Accept(place) => self.accept(place),
             }
         }
@@ -336,69 +200,141 @@ impl RelayWorker {
     fn check_deadline(&mut self, timer: TimerKey) {
         match timer {
             TimerKey::Client(place) => self.check_client_deadline(place),
-            TimerKey::Server(place) => self.check_server_deadline(place),
-            TimerKey::Cancel(place) => {
-                self.cancels.check_deadline(place, &mut self.context);
-                self.apply_ended_cancels();
-            }
-            TimerKey::Notifier(place) => {
-                self.notifications.check_deadline(place, &mut self.context);
-                self.apply_notification_events();
-            }
+            TimerKey::Server(place) => self.sessions.served(
+                |servers, context| servers.check_deadline(place, context),
+                &mut self.context,
+            ),
+            TimerKey::Cancel(place) => self.sessions.served(
+                |servers, context| servers.check_cancel_deadline(place, context),
+                &mut self.context,
+            ),
+            TimerKey::Notifier(place) => self.sessions.subscribed(
+                |subscriptions, io| subscriptions.check_deadline(place, io),
+                &mut self.context,
+            ),
         }
     }
 
     /// Accepts what waits at a listener, and deals it out.
     fn accept(&mut self, place: u32) {
-        let number = place as usize;
         for _ in 0..ACCEPTS_PER_TURN_MAX {
-            if self.ending != WorkerShutdown::No || self.accept_again_us.is_some() {
-                return;
-            }
-            let Some(listener) = self.listeners.get(number) else { return };
-            match listener.accept() {
-                Ok(Some(accepted)) => self.deal(accepted, number),
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "accept a client");
-                    self.accept_again_us = Some(self.context.now_us + ACCEPT_PAUSE_US);
-                    return;
+            match self.listeners.accept(place, &self.context) {
+                AcceptOutcome::Own(accepted) => {
+                    self.accept_client(accepted, ClientOrigin::Listener(place as usize));
                 }
+                AcceptOutcome::Dealt => {}
+                AcceptOutcome::Nothing => return,
             }
         }
         self.context.work.push_back(PendingWork::Accept(place));
     }
 
-    /// Accepts again after a pause, from every listener: epoll told of them only once.
-    fn accept_again(&mut self) {
-        if self.accept_again_us.is_some_and(|at| at <= self.context.now_us) {
-            self.accept_again_us = None;
-            for place in (0..).take(self.listeners.len()) {
-                self.context.work.push_back(PendingWork::Accept(place));
+    /// Handles a command of the control plane.
+    fn handle_command(&mut self, order: ThreadCommand) {
+        match order {
+            ThreadCommand::Routing => self.sessions.apply_routing(&mut self.context),
+            ThreadCommand::Admission(tenant) => {
+                self.sessions.change_admission(tenant, &mut self.context);
             }
+            ThreadCommand::Reconnect(tenant) => {
+                self.sessions.renew_terms(tenant, &mut self.context)
+            }
+            ThreadCommand::GiveUpSurplus => {
+                self.sessions.served(|servers, _| servers.give_up_surplus(), &mut self.context);
+            }
+            ThreadCommand::GiveUpIdle(tenants, before) => {
+                let give_up = |tenant: &TenantId| {
+                    let act = |servers: &mut ServerConnections, _: &mut _| {
+                        servers.give_up_idle(*tenant, before);
+                    };
+                    self.sessions.served(act, &mut self.context);
+                };
+                tenants.iter().for_each(give_up);
+            }
+            ThreadCommand::RetryEntries => self.retry_entries(),
+            ThreadCommand::Kill(tenant) => {
+                self.sessions.kill_tenant(
+                    tenant,
+                    "terminating connection due to administrator command",
+                    &mut self.context,
+                );
+            }
+            ThreadCommand::KillClient(pid) => {
+                if let Some(place) = self.sessions.clients().of_pid(pid) {
+                    let message = "terminating connection due to administrator command";
+                    let fields = ErrorFields::fatal("57P01", message);
+                    self.sessions.disconnect(place, &fields, &mut self.context);
+                }
+            }
+            ThreadCommand::RevokeGuest(guest) => {
+                self.sessions.dismiss_guest(guest, GuestDismissal::Revoked, &mut self.context)
+            }
+            ThreadCommand::ReleaseIdleOfGuest(guest) => {
+                self.sessions.dismiss_guest(guest, GuestDismissal::Resting, &mut self.context)
+            }
+            ThreadCommand::Snapshot(reply) => {
+                // Whoever asked may have given up waiting.
+                drop(reply.send(self.sessions.snapshot(&self.context)));
+            }
+            ThreadCommand::Drain => {
+                self.context.ending = self.context.ending.max(ThreadShutdown::Draining);
+                self.listeners.close();
+                self.sessions.drain_clients(None, &mut self.context);
+                self.see_off_passed();
+            }
+            ThreadCommand::StopListening => self.listeners.close(),
+            ThreadCommand::Stop => self.context.ending = ThreadShutdown::Now,
+            ThreadCommand::Internal(ThreadMessage(inner)) => self.handle_message(inner),
         }
     }
 
-    /// The listeners, for another process.
-    pub(super) fn take_listeners(&mut self) -> Vec<RelayListener> {
-        std::mem::take(&mut self.listeners)
-    }
-
-    /// Closes the listeners: whoever comes now is refused by the system.
-    pub(super) fn stop_listening(&mut self) {
-        self.listeners.clear();
-    }
-
-    /// Gives a connection to the thread with the fewest clients.
-    fn deal(&mut self, accepted: AcceptedConnection, listener: usize) {
-        let peers = self.common.peers.iter().enumerate();
-        let fewest = peers.min_by_key(|(_, peer)| peer.load.load(Ordering::Relaxed));
-        let (index, peer) = fewest.unwrap_or((self.index, &self.common.peers[self.index]));
-        peer.load.fetch_add(1, Ordering::Relaxed);
-        if index == self.index {
-            self.accept_client(accepted, ClientOrigin::Listener(listener));
-        } else {
-            peer.inbox.push(ThreadMessageKind::Accepted(accepted, listener));
+    fn handle_message(&mut self, inner: ThreadMessageKind) {
+        match inner {
+            ThreadMessageKind::Accepted(accepted, listener) => {
+                self.accept_client(accepted, ClientOrigin::Listener(listener));
+            }
+            ThreadMessageKind::Guest(stream, guest, place) => {
+                self.accept_guest(stream, guest, place)
+            }
+            ThreadMessageKind::Turn { client, pid, turn } => {
+                self.sessions.turn_granted(client, pid, turn, &mut self.context)
+            }
+            ThreadMessageKind::Cancel { client, pid } => {
+                self.sessions.cancel_client(client, pid, &mut self.context)
+            }
+            ThreadMessageKind::KillClient { client, pid } => {
+                self.sessions.kill_one(client, pid, &mut self.context)
+            }
+            ThreadMessageKind::Resolved { serial, addresses } => {
+                self.sessions.served(
+                    |servers, context| servers.resolved(serial, addresses, context),
+                    &mut self.context,
+                );
+            }
+            ThreadMessageKind::Secret { client, serial, secret } => {
+                self.looked_up(client, serial, &secret)
+            }
+            ThreadMessageKind::Checked { client, serial, checked } => {
+                self.checked(client, serial, checked)
+            }
+            ThreadMessageKind::Killed { client, serial, is_found } => {
+                self.sessions.killed_elsewhere(client, serial, is_found, &mut self.context)
+            }
+            ThreadMessageKind::ConsoleAnswer { client, serial, answer } => {
+                self.answered(client, serial, &answer)
+            }
+            ThreadMessageKind::Passed { client, serial, stream } => {
+                self.passed(client, serial, stream)
+            }
+            ThreadMessageKind::HomeLost { client, serial } => self.home_lost(client, serial),
+            ThreadMessageKind::Arriving(arriving) => self.take_arriving(*arriving),
+            ThreadMessageKind::EndArrived(ids) => self.end_arrived(&ids),
+            ThreadMessageKind::SeeOff(ids) => self.see_off_arrived(&ids),
+            ThreadMessageKind::HandOver(successor) => self.hand_over(successor),
+            ThreadMessageKind::Adopted(adopted) => self.adopt(adopted),
+            ThreadMessageKind::Moved(moved) => self
+                .sessions
+                .served(|servers, context| servers.receive(moved, context), &mut self.context),
         }
     }
 }

@@ -8,7 +8,7 @@ use node::drain::DrainHandle;
 use node::store::COUNTER_AGE_MAX;
 use node::task::Boxed;
 
-use super::{Bouncer, by_name};
+use super::{Bouncer, by_name, limits};
 use crate::error::BouncerError;
 use crate::relay::orders::ThreadCommand;
 use crate::store::TenantStore;
@@ -27,7 +27,7 @@ impl Bouncer {
                 () = self.0.checks.run(&self.0) => {}
                 () = self.end_drains(patience) => {}
                 () = self.follow_store() => {}
-                () = self.follow_limits() => {}
+                () = limits::follow(self) => {}
             }
         })
     }

@@ -5,37 +5,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{BouncerClientList, BouncerServerList, TenantStats as Figures, TenantStatsList};
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
-use node::cluster::{PeerAnswer, PeerForwarder};
 use node::http::{RouteTable as _, get, post};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
+use super::peers::PeerAnswers;
 use super::{Bouncer, views};
 use crate::error::BouncerError;
 use crate::relay::stats::DurationDistribution;
 use crate::tenants::TenantSnapshot;
 
-/// Role of nodes that have tenants.
-const ROLE: &str = "bouncer";
 /// Path, for nodes alone, at which a node is told that another one has changed a tenant.
 const CHANGED: &str = "/peer/tenants";
 /// Path, for nodes alone, at which a node tells the figures of all its tenants. No tenant is meant:
 /// it has one part less than those of a tenant.
 const ALL_STATS: &str = "/peer/tenant-stats";
-/// Bytes of a node's answer: some hundreds for each client.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
-
-/// Bits of a connection's number that count, and the greatest number of a node above them: all of
-/// it is a positive `int8`.
-const NUMBER_BITS: u32 = 40;
-const NODE_MAX: u64 = (1 << 22) - 1;
-
 /// Figures of one node, with what percentiles are made of.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NodeTenantFigures {
@@ -45,26 +32,14 @@ pub(super) struct NodeTenantFigures {
     wait: DurationDistribution,
 }
 
-/// Answers of the other nodes, and the names of those that gave none.
-struct AnswersOfOthers<T> {
-    answers: Vec<T>,
-    missing: Vec<String>,
-}
-
 impl Bouncer {
-    /// Has figures of all nodes shown, and changes seen to there.
-    pub fn join(&self, nodes: PeerForwarder) {
-        // There is one cluster.
-        drop(self.0.nodes.set(nodes));
-    }
-
     /// Returns the figures of a tenant, of all nodes together.
     ///
     /// # Errors
     /// `NotFound`.
     pub async fn stats_everywhere(&self, name: &str) -> Result<Figures, BouncerError> {
         let mut sum = self.node_figures(name)?;
-        let AnswersOfOthers { answers, missing } = self.ask_others(name, "stats").await;
+        let PeerAnswers { answers, missing } = self.peers().ask_of_tenant(name, "stats").await;
         let nodes = answers.len() + 1;
         answers.into_iter().for_each(|of_node| sum.add(of_node));
         let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
@@ -78,8 +53,8 @@ impl Bouncer {
         for of_tenant in self.all_node_figures() {
             sums.insert(of_tenant.stats.name.clone(), (of_tenant, 1));
         }
-        let AnswersOfOthers { answers, missing } =
-            self.ask_others_at::<Vec<NodeTenantFigures>>(ALL_STATS).await;
+        let PeerAnswers { answers, missing } =
+            self.peers().ask_at::<Vec<NodeTenantFigures>>(ALL_STATS).await;
         for of_tenant in answers.into_iter().flatten() {
             if let Some((sum, nodes)) = sums.get_mut(&of_tenant.stats.name) {
                 sum.add(of_tenant);
@@ -97,7 +72,7 @@ impl Bouncer {
     /// `NotFound`.
     pub async fn clients_everywhere(&self, name: &str) -> Result<BouncerClientList, BouncerError> {
         let clients = self.clients(name).await?;
-        let others = self.ask_others::<BouncerClientList>(name, "clients").await;
+        let others = self.peers().ask_of_tenant::<BouncerClientList>(name, "clients").await;
         let of_others = others.answers.into_iter().flat_map(|list| list.clients);
         let clients = clients.into_iter().chain(of_others).collect();
         Ok(BouncerClientList { clients, missing: others.missing })
@@ -109,38 +84,16 @@ impl Bouncer {
     /// `NotFound`.
     pub async fn servers_everywhere(&self, name: &str) -> Result<BouncerServerList, BouncerError> {
         let servers = self.servers(name).await?;
-        let others = self.ask_others::<BouncerServerList>(name, "servers").await;
+        let others = self.peers().ask_of_tenant::<BouncerServerList>(name, "servers").await;
         let of_others = others.answers.into_iter().flat_map(|list| list.servers);
         let servers = servers.into_iter().chain(of_others).collect();
         Ok(BouncerServerList { servers, missing: others.missing })
     }
 
-    /// Returns the name of this node, where there are others.
-    pub(super) fn node(&self) -> Option<String> {
-        self.0.nodes.get().map(PeerForwarder::own_id)
-    }
-
-    /// Returns what is added to the numbers of this node's connections, so that no other node has
-    /// the same ones.
-    pub(crate) fn first_number(&self) -> u64 {
-        let Some(node) = self.node() else { return 0 };
-        let hash = Sha256::digest(node.as_bytes());
-        let hash = hash.iter().take(4).fold(0, |hash, byte| hash << 8 | u64::from(*byte));
-        (hash & NODE_MAX) << NUMBER_BITS
-    }
-
-    /// Asks all other nodes.
-    pub(crate) async fn ask_nodes(&self, method: &Method, path: &str) -> Vec<PeerAnswer> {
-        match self.0.nodes.get() {
-            Some(nodes) => nodes.ask_all(ROLE, method, path, Bytes::new(), ANSWER_BYTES_MAX).await,
-            None => Vec::new(),
-        }
-    }
-
     /// Has all other nodes read what was changed in the store. One that is not reached reads it
     /// within two seconds.
     pub(super) async fn tell_others(&self) {
-        self.ask_nodes(&Method::POST, CHANGED).await;
+        self.peers().ask_all(&Method::POST, CHANGED).await;
     }
 
     /// Closes a client of a tenant, at whichever node it is.
@@ -153,7 +106,7 @@ impl Bouncer {
             return here;
         }
         let path = format!("/peer/tenants/{name}/clients/{pid}/kill");
-        let answers = self.ask_nodes(&Method::POST, &path).await;
+        let answers = self.peers().ask_all(&Method::POST, &path).await;
         if answers.into_iter().any(|it| it.success().is_some()) { Ok(()) } else { here }
     }
 
@@ -169,29 +122,6 @@ impl Bouncer {
         let stats = self.0.threads.stats(tenant.id);
         let [query, transaction, wait] = views::distributions(&stats);
         NodeTenantFigures { stats: views::figures(tenant, &stats), query, transaction, wait }
-    }
-
-    async fn ask_others<T: DeserializeOwned>(&self, name: &str, what: &str) -> AnswersOfOthers<T> {
-        self.ask_others_at(&format!("/peer/tenants/{name}/{what}")).await
-    }
-
-    async fn ask_others_at<T: DeserializeOwned>(&self, path: &str) -> AnswersOfOthers<T> {
-        let mut others = AnswersOfOthers { answers: Vec::new(), missing: Vec::new() };
-        for PeerAnswer { node, answer } in self.ask_nodes(&Method::GET, path).await {
-            match answer {
-                // It has not heard of the tenant yet, or its file has none of this name.
-                Some((StatusCode::NOT_FOUND, _)) => {}
-                Some((StatusCode::OK, body)) => match serde_json::from_slice(&body) {
-                    Ok(answer) => others.answers.push(answer),
-                    Err(error) => {
-                        tracing::warn!(node, %error, "a node's figures cannot be understood");
-                        others.missing.push(node);
-                    }
-                },
-                Some(_) | None => others.missing.push(node),
-            }
-        }
-        others
     }
 }
 

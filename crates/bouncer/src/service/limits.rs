@@ -12,9 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
-use node::cluster::{
-    LimitGrant, LimitShares, LimitUse, SharedLimitUser, SharedLimitUses, follow_shared_limits,
-};
+use node::cluster::{LimitGrant, LimitUse, SharedLimitUser, SharedLimitUses, follow_shared_limits};
 
 use super::Bouncer;
 use crate::relay::client_count::{ClientGroup, ClientUsage, SharedClientLimit};
@@ -40,25 +38,16 @@ struct ServerConnectionLimits<'a>(&'a Bouncer);
 /// The limits on clients of a bouncer.
 struct BouncerClientLimits<'a>(&'a Bouncer);
 
-impl Bouncer {
-    /// Has limits on server connections and clients hold over all nodes. For a relay that was
-    /// started so.
-    pub fn share_limits(&self, shares: LimitShares) {
-        // There is one cluster.
-        drop(self.0.limits.set(shares));
-    }
-
-    /// Keeps this node's parts of limits. Never ends.
-    pub(super) async fn follow_limits(&self) {
-        let Some(shares) = self.0.limits.get() else { return std::future::pending().await };
-        let threads = &self.0.threads;
-        let (connections, clients) = (ServerConnectionLimits(self), BouncerClientLimits(self));
-        let (for_connections, for_clients) = (threads.demand(), threads.client_demand());
-        tokio::join!(
-            follow_shared_limits(shares, &connections, &for_connections),
-            follow_shared_limits(shares, &clients, &for_clients),
-        );
-    }
+/// Keeps this node's parts of a bouncer's limits. Never ends.
+pub(super) async fn follow(bouncer: &Bouncer) {
+    let Some(shares) = bouncer.0.limits.get() else { return std::future::pending().await };
+    let threads = &bouncer.0.threads;
+    let (connections, clients) = (ServerConnectionLimits(bouncer), BouncerClientLimits(bouncer));
+    let (for_connections, for_clients) = (threads.demand(), threads.client_demand());
+    tokio::join!(
+        follow_shared_limits(shares, &connections, &for_connections),
+        follow_shared_limits(shares, &clients, &for_clients),
+    );
 }
 
 impl SharedLimitUser for ServerConnectionLimits<'_> {

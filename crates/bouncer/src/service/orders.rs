@@ -115,7 +115,7 @@ impl Bouncer {
             for (_, order) in orders.into_iter().filter(|(is_new, _)| *is_new) {
                 // Of a tenant that only another server's file has.
                 if self.obey(name, order).is_err() {
-                    tracing::debug!(tenant = name, ?order, "an order is for no tenant of this one");
+                    tracing::debug!(tenant = name, ?order, "an order is for an unknown tenant");
                 }
             }
         }

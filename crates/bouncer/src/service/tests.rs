@@ -10,8 +10,16 @@ use node::telemetry::Registry;
 use testkit::Scratch;
 
 use super::health::{ProbeFailure, ProbeOutcome};
+use std::net::TcpStream;
+
+use tokio::sync::oneshot;
+
 use super::*;
 use crate::config::HealthTable;
+use crate::guest::client::{LoginPlace, SandboxClient};
+use crate::relay::orders::ThreadCommand;
+use crate::relay::snapshot::ThreadSnapshot;
+use crate::relay::stats::ThreadTenantStats;
 
 /// Threads that note what they were told.
 #[derive(Debug, Default)]

@@ -62,10 +62,7 @@ pub(super) fn complete(
         }
         let kept = before.and_then(|before| password_at(before, &place, &names));
         *text = kept.ok_or_else(|| {
-            DefinitionError::new(
-                place,
-                "`***` stands for a password that is kept, and there is none",
-            )
+            DefinitionError::new(place, "`***` keeps a stored password, but none is stored")
         })?;
     }
     Ok(spec)

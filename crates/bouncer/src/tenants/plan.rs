@@ -563,8 +563,7 @@ fn forced_settings(
             return Err(DefinitionError::new(field, "cannot be set this way"));
         }
         if value.len() > SETTING_BYTES_MAX || value.contains('\0') {
-            let message =
-                format!("must have at most {SETTING_BYTES_MAX} bytes, and none that is 0");
+            let message = format!("must have at most {SETTING_BYTES_MAX} bytes without NUL");
             return Err(DefinitionError::new(field, message));
         }
     }
@@ -681,7 +680,7 @@ fn check_server_names(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
         for name in &draft.server_names {
             let other = seen.insert(name, &draft.name).filter(|other| **other != *draft.name);
             if let Some(other) = other {
-                let message = format!("`{name}` leads to the tenant `{other}` already");
+                let message = format!("`{name}` already refers to the tenant `{other}`");
                 return Err(DefinitionError::new(format!("{}.server_names", draft.name), message));
             }
         }
@@ -697,7 +696,7 @@ fn check_servers(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
         let other = seen.insert(key, draft.connections_max);
         if let Some(other) = other.filter(|other| *other != draft.connections_max) {
             let message = format!(
-                "`{}` is said to take {other} connections and {}",
+                "`{}` has two values for its connections: {other} and {}",
                 draft.address, draft.connections_max
             );
             return Err(DefinitionError::new(format!("{}.server", draft.name), message));
@@ -726,7 +725,7 @@ fn check_identifier(engine: TenantEngine, field: &str, text: &str) -> Result<(),
         TenantEngine::Mysql => MYSQL_IDENTIFIER_BYTES_MAX,
     };
     if text.is_empty() || text.len() > bytes_max || text.contains('\0') {
-        let message = format!("must have 1 to {bytes_max} bytes, and none that is 0");
+        let message = format!("must have 1 to {bytes_max} bytes without NUL");
         return Err(DefinitionError::new(field, message));
     }
     Ok(())
@@ -734,7 +733,7 @@ fn check_identifier(engine: TenantEngine, field: &str, text: &str) -> Result<(),
 
 fn check_password(field: &str, text: &str) -> Result<ClientSecret, DefinitionError> {
     if text.is_empty() || text.len() > PASSWORD_BYTES_MAX || text.contains('\0') {
-        let message = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes, and none that is 0");
+        let message = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes without NUL");
         return Err(DefinitionError::new(field, message));
     }
     Ok(ClientSecret::new(text))

@@ -92,10 +92,10 @@ pub enum RouteError {
     #[error("the server of tenant \"{0}\" does not answer")]
     Unhealthy(Arc<str>),
     /// It does not take clients that come this way.
-    #[error("tenant \"{0}\" does not take connections of this kind")]
+    #[error("tenant \"{0}\" does not accept this transport: see its `transports`")]
     Transport(Arc<str>),
     /// Its server speaks something else.
-    #[error("tenant \"{tenant}\" is a database of {}, which has another port", called(*.engine))]
+    #[error("tenant \"{tenant}\" is a {} database, which has another port", called(*.engine))]
     Engine {
         /// The tenant.
         tenant: Arc<str>,

@@ -77,11 +77,11 @@ fn modes_towards_clients() {
         (TlsMode::Allow, true, Ok(TlsPolicy::Offered)),
         (TlsMode::Prefer, true, Ok(TlsPolicy::Offered)),
         (TlsMode::Require, true, Ok(TlsPolicy::Required)),
-        (TlsMode::Require, false, Err("a mode that demands TLS needs a certificate and a key")),
+        (TlsMode::Require, false, Err("a mode that requires TLS needs a certificate and a key")),
         (
             TlsMode::VerifyFull,
             true,
-            Err("a mode that checks clients' certificates needs their authorities"),
+            Err("a mode that verifies client certificates needs `client_ca`"),
         ),
     ] {
         let settings = clients(mode, has_certificate.then_some(&own), None);

@@ -541,7 +541,7 @@ fn nobody_is_a_guest_who_cannot_be_held() {
     for (change, expected) in [
         ("tenant", "no tenant named \"nothing\""),
         ("role", "the tenant has no user \"nobody\""),
-        ("engine", "tenant \"shop\" is a database of PostgreSQL, which has another port"),
+        ("engine", "tenant \"shop\" is a PostgreSQL database, which has another port"),
     ] {
         let failed = open(&pooler, |spec| match change {
             "tenant" => spec.tenant = "nothing".into(),

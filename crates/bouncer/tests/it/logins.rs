@@ -247,7 +247,7 @@ fn older_ways_are_there_for_who_asks_for_them() {
     clear.check("dbname=shop user=alice password=secret sslmode=require", Ok("alice"));
     clear.check("dbname=shop user=alice password=Secret sslmode=require", WRONG);
     clear.check("dbname=pass user=bob password=secret sslmode=require", Ok("bob"));
-    let refused = Err("over TLS or a Unix socket only");
+    let refused = Err("requires TLS or a Unix socket");
     clear.check("dbname=shop user=alice password=secret sslmode=disable", refused);
     clear.check("host=SOCKET port=6432 dbname=shop user=alice password=secret", Ok("alice"));
 }

@@ -14,3 +14,5 @@ mod sim;
 mod support;
 #[cfg(not(feature = "model"))]
 mod table;
+#[cfg(not(feature = "model"))]
+mod turns;

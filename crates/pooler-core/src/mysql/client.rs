@@ -83,7 +83,7 @@ impl CommandRefusal {
 
     /// Returns what a tenant that may only read must not do.
     pub(crate) fn read_only() -> CommandRefusal {
-        let message = "the tenant is read-only: what may ask for more is refused";
+        let message = "the tenant is read-only: a statement that could permit writes is refused";
         CommandRefusal::new(1290, b"HY000", message)
     }
 }

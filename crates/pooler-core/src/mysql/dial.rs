@@ -120,13 +120,13 @@ pub enum MysqlDialError {
     #[error("the server does not offer TLS")]
     NoTls,
     /// Another protocol, or somebody in between.
-    #[error("the server does not keep to the protocol: {0}")]
+    #[error("the server violates the protocol: {0}")]
     Protocol(&'static str),
     /// Too old or too new.
     #[error("read the server's greeting")]
     Greeting(#[from] HandshakeError),
     /// A request of the server that cannot be met.
-    #[error("the server asks for {0}, which is not possible here")]
+    #[error("the server asks for {0}, which Cove does not support")]
     Unsupported(String),
     /// There is nothing to answer with.
     #[error(transparent)]

@@ -472,7 +472,7 @@ impl MysqlLogin {
             MysqlPasswordMethod::Best => self.policy.plugin,
             MysqlPasswordMethod::Cleartext if self.is_protected() => AuthPlugin::Clear,
             MysqlPasswordMethod::Cleartext => {
-                let message = "a password is asked for over TLS or a Unix socket only";
+                let message = "password authentication requires TLS or a Unix socket";
                 return self.fail(0, PgLoginRefusal::new("28000", message), out);
             }
         };
@@ -565,7 +565,7 @@ impl MysqlLogin {
             }
             // Who asks again and again, and reads nothing, would have us keep all the answers.
             ([auth::PUBLIC_KEY], Some(_)) => {
-                let refusal = PgLoginRefusal::new("08P01", "the public key was given already");
+                let refusal = PgLoginRefusal::new("08P01", "the public key was sent already");
                 self.fail(consumed, refusal, out)
             }
             ([auth::PUBLIC_KEY], None) => match expected.key.current() {

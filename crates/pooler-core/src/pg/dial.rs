@@ -204,13 +204,13 @@ pub enum PgDialError {
     #[error("the server does not offer TLS")]
     NoTls,
     /// It speaks something else, or somebody is in between.
-    #[error("the server does not keep to the protocol: {0}")]
+    #[error("the server violates the protocol: {0}")]
     Protocol(&'static str),
     /// The proof of the password fails; the server may not be who it says.
     #[error("log in by SCRAM")]
     Scram(#[from] ScramError),
     /// It asks for something that we cannot or will not give.
-    #[error("the server asks for {0}, which is not possible here")]
+    #[error("the server asks for {0}, which Cove does not support")]
     Unsupported(&'static str),
     /// There is nothing to answer with.
     #[error(transparent)]
@@ -219,7 +219,7 @@ pub enum PgDialError {
     #[error(transparent)]
     Unverified(#[from] UnverifiedPeer),
     /// A proof is asked for that the operator does not let the server have.
-    #[error("the server asks for `{0}`, which `require_auth` of its table does not have")]
+    #[error("the server asks for `{0}`, which `require_auth` of its table does not permit")]
     Method(ServerAuth),
     /// The proof that it asks for is guessed fast, and nobody knows who asks.
     #[error(

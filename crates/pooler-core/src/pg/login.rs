@@ -485,7 +485,7 @@ impl PgLogin {
             PgPasswordMethod::Md5 => Ok(ScramExchange::Md5),
             PgPasswordMethod::Cleartext if is_protected => Ok(ScramExchange::Cleartext),
             PgPasswordMethod::Cleartext => {
-                let message = "a password is asked for over TLS or a Unix socket only";
+                let message = "password authentication requires TLS or a Unix socket";
                 Err(PgLoginRefusal::new("28000", message))
             }
         }

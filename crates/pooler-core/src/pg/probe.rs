@@ -259,7 +259,7 @@ pub(crate) struct ProbeFindings {
 /// Why an answer cannot be believed. The server connection is of no use then.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum ProbeError {
-    #[error("a row of the answer is not one that was asked for")]
+    #[error("unexpected row in the reply")]
     Malformed,
     #[error("the answer has more than {ANSWER_ROWS_MAX} rows")]
     TooLong,

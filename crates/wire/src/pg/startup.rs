@@ -42,7 +42,7 @@ pub enum StartupError {
     #[error("unsupported frontend protocol {0}: server supports 3.0 to 3.2")]
     Version(ProtocolVersion),
     /// A name or value that is no UTF-8.
-    #[error("a startup parameter is no UTF-8")]
+    #[error("a startup parameter is not UTF-8")]
     NotUtf8,
 }
 

@@ -92,8 +92,8 @@ async fn every_way_to_prove_who_we_are() {
         ask(&tcp, "alice", MysqlCredentials::Native(NativeKey::of("Secret"))).await,
         fails("1045")
     );
-    let error = "the server asks by mysql_native_password, and there is only a key for \
-                 caching_sha2_password, which does for servers that saw the password";
+    let error = "the server requires mysql_native_password, but Cove has only a key for \
+                 caching_sha2_password, which suffices at servers that have seen the password";
     let sha2 = MysqlCredentials::Sha2(Sha2Key::of("secret"));
     assert_eq!(ask(&tcp, "alice", sha2).await, fails(error));
     assert_eq!(ask(&tcp, "alice", password("Secret")).await, fails("1045"));
@@ -161,7 +161,7 @@ async fn questions_and_answers_that_are_errors() {
     assert_eq!(rows, [[Some("1".to_owned())]]);
     assert!(control.ask("DO 1").await.expect("no rows").is_empty());
     let error = control.ask("SELECT REPEAT('x', 2000000)").await.expect_err("too long");
-    assert_eq!(error.to_string(), "the server does not keep to the protocol: too long an answer");
+    assert_eq!(error.to_string(), "the server violates the protocol: too long an answer");
 }
 
 /// A login that is made by hand, to see what the server says of the session.
@@ -379,7 +379,7 @@ async fn users_are_looked_up() {
         let answer = found(&queries, &of_ours, user).await;
         assert_eq!(answer, Ok(expected.to_owned()), "{user}");
     }
-    let looker = "nobody logs in as the role that looks users up";
+    let looker = "clients cannot log in as the role of `auth_query`";
     assert_eq!(found(&queries, &of_ours, "looker").await, Err(looker.to_owned()));
     let own = AuthQuerySpec {
         query: Some("SELECT name, secret FROM mysql.names WHERE name = ?".to_owned()),

@@ -56,7 +56,7 @@ pub(super) struct ObservedFrame<'a, const HEAD: usize> {
 /// Place at which a forbidden stream was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamStop {
-    /// So many bytes of those that were given belong to what came before.
+    /// So many of the input's bytes belong to the previous message.
     pub(super) taken: usize,
     /// True if that is a whole message, so that another one can follow.
     pub(super) is_between: bool,

@@ -1,6 +1,6 @@
-//! Reading along with MySQL's protocol (its source documentation, page "Command Phase").
+//! Observation of MySQL's protocol for the audit (its source documentation, page "Command Phase").
 //!
-//! As with PostgreSQL, what a number means changes when the server has answered.
+//! As with PostgreSQL, the meaning of a statement number changes when the server has replied.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -133,7 +133,7 @@ impl MyWatch {
         self.follower.seq.wrapping_add(1)
     }
 
-    /// No more answers come: tells what waits for one.
+    /// No more replies come: reports the statements that wait for one.
     pub(super) fn abandon(&mut self, reporter: &ActionReporter, reason: &str) {
         while let Some(awaited) = self.follower.awaited.pop_front() {
             let mut answer = self.follower.answer.take().unwrap_or_default();
@@ -143,7 +143,7 @@ impl MyWatch {
     }
 }
 
-/// Takes what the client sends.
+/// Observes bytes from the client.
 struct MysqlRequestFrames<'a> {
     follower: &'a mut MysqlFollower,
     reporter: &'a mut ActionReporter,
@@ -180,7 +180,7 @@ impl FrameHandler<HEAD> for MysqlRequestFrames<'_> {
     }
 }
 
-/// Takes what the client gets.
+/// Observes bytes to the client.
 struct MysqlReplyFrames<'a> {
     follower: &'a mut MysqlFollower,
     reporter: &'a ActionReporter,
@@ -268,7 +268,7 @@ impl MysqlFollower {
             }
             _ if command.is_without_reply() => {}
             _ => {
-                // What is another protocol is refused.
+                // Other protocols are refused.
                 let kind = command.reply();
                 let kind = if kind == ReplyKind::Foreign { ReplyKind::Simple } else { kind };
                 self.await_reply(kind, MysqlObservedRequest::Nothing);
@@ -375,7 +375,7 @@ impl MysqlFollower {
     ) {
         match note {
             MysqlObservedRequest::Nothing => {}
-            // What cannot be prepared is told as a statement that failed.
+            // A statement that cannot be prepared is recorded as failed.
             MysqlObservedRequest::Run { text, begun_us }
             | MysqlObservedRequest::Prepare { text, begun_us } => {
                 reporter.ended(&text, begun_us, answer);

@@ -1,8 +1,9 @@
-//! Reading along with PostgreSQL's protocol (version 3.0, chapter "Frontend/Backend Protocol").
+//! Observation of PostgreSQL's protocol for the audit (version 3.0, chapter "Frontend/Backend
+//! Protocol").
 //!
-//! What a name means changes when the server says that it does, and not when the client asks for
-//! it: what was asked for waits with its request until the answer comes. So a request that fails,
-//! or is passed over, changes nothing.
+//! The meaning of a name changes when the server confirms it, not when the client requests it: a
+//! change stays with its request until the reply arrives. So a request that fails or is skipped
+//! changes nothing.
 
 use std::collections::HashMap;
 
@@ -95,7 +96,7 @@ impl PgWatch {
         self.follower.statements.contains_key(name)
     }
 
-    /// No more answers come: tells what waits for one, as if it had gone well up to there.
+    /// No more replies come: reports the waiting statements, as if they had succeeded so far.
     pub(super) fn abandon(&mut self, reporter: &ActionReporter, reason: &str) {
         let follower = &mut self.follower;
         let mut is_skipped = false;
@@ -119,7 +120,7 @@ impl PgWatch {
     }
 }
 
-/// Takes what the client sends.
+/// Observes bytes from the client.
 struct PgRequestFrames<'a> {
     follower: &'a mut PgFollower,
     reporter: &'a mut ActionReporter,
@@ -188,7 +189,7 @@ impl FrameHandler<HEADER_BYTES> for PgRequestFrames<'_> {
     }
 }
 
-/// Takes what the client gets.
+/// Observes bytes to the client.
 struct PgReplyFrames<'a> {
     follower: &'a mut PgFollower,
     reporter: &'a ActionReporter,
@@ -204,7 +205,7 @@ impl FrameHandler<HEADER_BYTES> for PgReplyFrames<'_> {
     /// bytes.
     fn begins(&mut self, head: &[u8; HEADER_BYTES], len: usize, _: Option<u8>) -> Option<usize> {
         let tag = head[0];
-        // Whoever notifies is somebody else.
+        // The notification comes from another client.
         let is_own = !matches!(tag, backend::NOTIFICATION | backend::PARAMETER_STATUS);
         if is_own && let Some(answer) = self.follower.answer() {
             let is_row = matches!(tag, backend::DATA_ROW | backend::COPY_DATA);
@@ -387,7 +388,7 @@ impl PgFollower {
         }
     }
 
-    /// A request of the extended protocol failed. What cannot be parsed is told, too.
+    /// A request of the extended protocol failed. Texts that cannot be parsed are recorded, too.
     fn failed(&mut self, note: &PgObservedRequest, answer: &OpenReply, reporter: &ActionReporter) {
         match note {
             PgObservedRequest::Run { text, begun_us }
@@ -410,7 +411,7 @@ impl PgFollower {
         reporter: &ActionReporter,
     ) {
         let Some(name) = name else {
-            // Nobody knows which one it took the place of.
+            // It is not known which one it replaced.
             self.forget_statements(reporter);
             return reporter.forget(&text);
         };

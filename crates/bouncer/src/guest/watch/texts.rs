@@ -43,7 +43,7 @@ pub(super) struct CountedBytes {
     trace: Option<TraceContext>,
 }
 
-/// The text of a statement, as it is told.
+/// The recorded text of a statement.
 #[derive(Clone, Debug)]
 pub(super) enum ReportedText {
     Kept(Arc<CountedBytes>),
@@ -141,7 +141,7 @@ impl ReportedText {
     }
 }
 
-/// Reads a text in pieces and writes down what is told of it.
+/// Reads a text in pieces and builds its recorded form.
 #[derive(Debug)]
 pub(super) struct TextRecorder {
     texts: StatementDetail,

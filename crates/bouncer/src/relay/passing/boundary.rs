@@ -14,7 +14,7 @@ const PG_LENGTH_BYTES: u64 = 4;
 
 /// Both directions of the stream of a client.
 #[derive(Debug)]
-pub(super) struct StreamBoundary {
+pub(crate) struct StreamBoundary {
     engine: TenantEngine,
     to_client: MessageCursor,
     of_client: MessageCursor,
@@ -38,7 +38,7 @@ struct MessageCursor {
 impl StreamBoundary {
     /// Begins between two messages; `number` is that of the packet that a client of MySQL waits
     /// for.
-    pub(super) fn new(engine: TenantEngine, number: u8) -> StreamBoundary {
+    pub(crate) fn new(engine: TenantEngine, number: u8) -> StreamBoundary {
         let cursor = |number| MessageCursor {
             head: [0; PG_HEAD_BYTES],
             have: 0,
@@ -51,7 +51,7 @@ impl StreamBoundary {
     }
 
     /// Takes note of what the client sends.
-    pub(super) fn sent(&mut self, bytes: &[u8]) {
+    pub(crate) fn sent(&mut self, bytes: &[u8]) {
         self.is_asked = true;
         // Numbers count, of MySQL alone.
         if self.engine == TenantEngine::Mysql {
@@ -60,13 +60,13 @@ impl StreamBoundary {
     }
 
     /// Takes note of what the client gets.
-    pub(super) fn received(&mut self, bytes: &[u8]) {
+    pub(crate) fn received(&mut self, bytes: &[u8]) {
         self.is_asked = false;
         self.to_client.advance(self.engine, bytes);
     }
 
     /// Appends a fatal error for the client, if that can take one where it is.
-    pub(super) fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         if !self.to_client.is_between() {
             return;
         }

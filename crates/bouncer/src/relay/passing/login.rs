@@ -47,35 +47,44 @@ pub struct PassedLogin {
     /// User of the tenant.
     pub user: String,
     /// Tenant that its listener is bound to.
-    pub(super) bound: Option<String>,
+    pub(crate) bound: Option<String>,
     /// Origin.
-    pub(super) origin: PassedOrigin,
+    pub(crate) origin: PassedOrigin,
     /// Schema or database that it has named.
-    pub(super) database: Option<String>,
+    pub(crate) database: Option<String>,
     /// Secret with which its pool logs in, where its tenant's definition does not say it.
-    pub(super) secret: Option<PassedSecret>,
+    pub(crate) secret: Option<PassedSecret>,
     /// Part of its protocol.
-    pub(super) greeting: PassedGreeting,
+    pub(crate) greeting: PassedGreeting,
 }
 
 /// Origin of a client that another node has accepted.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::relay) struct PassedOrigin {
+pub(crate) struct PassedOrigin {
     /// True if it came by a Unix socket.
     is_unix: bool,
     /// Address, of one that did not.
-    pub(in crate::relay) peer: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
     /// User id of the process at the other end of a Unix socket.
-    pub(super) uid: Option<u32>,
+    pub(crate) uid: Option<u32>,
     /// Facts of its TLS handshake; none without TLS.
-    pub(super) tls: Option<PassedTls>,
+    pub(crate) tls: Option<PassedTls>,
+}
+
+/// Client of another node, behind a socket that is carried there.
+#[derive(Debug)]
+pub(crate) struct PassedSource {
+    /// Number by which the nodes speak of it.
+    pub(crate) id: u64,
+    /// Origin.
+    pub(crate) origin: PassedOrigin,
 }
 
 /// Facts of a TLS handshake that another node has made.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::relay) struct PassedTls {
+pub(crate) struct PassedTls {
     server_name: Option<String>,
     client_name: Option<String>,
 }
@@ -83,7 +92,7 @@ pub(in crate::relay) struct PassedTls {
 /// Secret with which a pool logs in. It has no way to be printed.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(super) enum PassedSecret {
+pub(crate) enum PassedSecret {
     /// None: the server trusts us.
     Nothing,
     /// A password, or the MD5 hash of one.
@@ -105,7 +114,7 @@ impl fmt::Debug for PassedSecret {
 /// Beginning of a session, as its client has asked for it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(super) enum PassedGreeting {
+pub(crate) enum PassedGreeting {
     /// PostgreSQL.
     Pg {
         /// Minor version of protocol 3.
@@ -128,7 +137,7 @@ pub(super) enum PassedGreeting {
 
 /// Why a login that another node has sent cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PassedLoginError {
+pub(crate) enum PassedLoginError {
     /// A text is too long, or there are too many.
     #[error("a login of another node is too long")]
     TooLong,
@@ -142,14 +151,14 @@ pub(super) enum PassedLoginError {
 
 /// A client that another node has passed, with the route to its tenant here.
 #[derive(Debug)]
-pub(super) struct ArrivedLogin {
-    pub(super) proved: LoggedInClient,
-    pub(super) route: TenantRoute,
+pub(crate) struct ArrivedLogin {
+    pub(crate) proved: LoggedInClient,
+    pub(crate) route: TenantRoute,
 }
 
 impl PassedOrigin {
     /// Returns the transport by which the client came.
-    pub(in crate::relay) fn transport(&self) -> ClientTransport {
+    pub(crate) fn transport(&self) -> ClientTransport {
         match self.is_unix {
             true => ClientTransport::Unix { uid: self.uid },
             false => ClientTransport::Tcp,
@@ -157,7 +166,7 @@ impl PassedOrigin {
     }
 
     /// Returns what is known of its TLS handshake.
-    pub(in crate::relay) fn tls_facts(&self) -> Option<TlsFacts> {
+    pub(crate) fn tls_facts(&self) -> Option<TlsFacts> {
         self.tls.as_ref().map(|tls| TlsFacts {
             server_name: tls.server_name.clone(),
             client_name: tls.client_name.clone(),
@@ -166,7 +175,7 @@ impl PassedOrigin {
     }
 
     /// Returns whether the client's connection is encrypted.
-    pub(in crate::relay) fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 }
@@ -174,7 +183,7 @@ impl PassedOrigin {
 impl PassedLogin {
     /// Returns what another node has to know of a client; none of one that cannot be passed: who
     /// replicates has a connection to the server of its own.
-    pub(super) fn of(
+    pub(crate) fn of(
         id: u64,
         proved: &LoggedInClient,
         route: &TenantRoute,
@@ -228,7 +237,7 @@ impl PassedLogin {
     }
 
     /// The number that a client of MySQL was told, and that of the packet that it waits for.
-    pub(super) fn mysql_numbers(&self) -> Option<(u32, u8)> {
+    pub(crate) fn mysql_numbers(&self) -> Option<(u32, u8)> {
         match self.greeting {
             PassedGreeting::Pg { .. } => None,
             PassedGreeting::My { pid, number, .. } => Some((pid, number)),
@@ -236,7 +245,7 @@ impl PassedLogin {
     }
 
     /// Refuses what no client could have said.
-    pub(super) fn check(&self) -> Result<(), PassedLoginError> {
+    pub(crate) fn check(&self) -> Result<(), PassedLoginError> {
         let texts = [Some(&self.tenant), Some(&self.user), self.bound.as_ref()];
         let of_tls = self.origin.tls.as_ref();
         let of_tls = of_tls.map(|tls| [tls.server_name.as_ref(), tls.client_name.as_ref()]);
@@ -268,7 +277,7 @@ impl PassedLogin {
     }
 
     /// Returns the client as if it had proved here who it is. `route` leads to its tenant.
-    pub(super) fn arrive(
+    pub(crate) fn arrive(
         self,
         route: TenantRoute,
         keyrings: &ProtocolKeyrings,

@@ -1,4 +1,4 @@
-//! A pool of one thread: what there is, without the steps that need the others.
+//! A pool of one thread: its state, without the steps that involve other pools.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use super::{borrowed, pairs};
 use crate::tenants::TenantRoute;
 
 /// Returns what is carried of a session, if all of it can be.
-pub(super) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Option<CarriedMysql> {
+pub(crate) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Option<CarriedMysql> {
     let state = link.state()?;
     let statements = state.statements.into_iter().map(|it| CarriedMysqlStatement {
         number: it.number,
@@ -41,7 +41,7 @@ pub(super) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Optio
 }
 
 /// The session, in this process.
-pub(super) fn restored(
+pub(crate) fn restored(
     it: &CarriedMysql,
     pid: u32,
     route: &TenantRoute,

@@ -116,12 +116,12 @@ fn who_is_led_nowhere_learns_why() {
         RouteRequest { server_name: Some("shop.example"), tenant_id: Some("blue"), ..NOTHING };
     check(named, only);
     let safe = RouteRequest { database: Some("safe"), ..NOTHING };
-    check(safe, "28000 tenant \"safe\" does not take connections of this kind");
+    check(safe, "28000 tenant \"safe\" does not accept this transport: see its `transports`");
     assert!(led(&routing, &RouteRequest { transport: ClientTransportMode::Tls, ..safe }).is_ok());
     let of_mysql = RouteRequest { engine: TenantEngine::Mysql, ..NOTHING };
-    let other = "28000 tenant \"shop\" is a database of PostgreSQL, which has another port";
+    let other = "28000 tenant \"shop\" is a PostgreSQL database, which has another port";
     check(RouteRequest { database: Some("shop"), ..of_mysql }, other);
-    let other = "28000 tenant \"maria\" is a database of MySQL, which has another port";
+    let other = "28000 tenant \"maria\" is a MySQL database, which has another port";
     check(RouteRequest { database: Some("maria"), ..NOTHING }, other);
     assert!(led(&routing, &RouteRequest { database: Some("maria"), ..of_mysql }).is_ok());
 }

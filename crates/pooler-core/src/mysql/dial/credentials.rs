@@ -7,10 +7,10 @@ use wire::pg::secret::PlainPassword;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MysqlCredentialsError {
     /// There is no secret at all.
-    #[error("the server asks for a password, and there is none for this user")]
+    #[error("the server requires a password, but none is configured for this user")]
     None,
     /// There is one that does not do.
-    #[error("the server asks by {0}, and there is only {1}")]
+    #[error("the server requires {0}, but Cove has only {1}")]
     OnlyHave(&'static str, &'static str),
 }
 
@@ -78,7 +78,8 @@ impl MysqlCredentials {
             }
             MysqlCredentials::Sha2(_) => MysqlCredentialsError::OnlyHave(
                 plugin.name(),
-                "a key for caching_sha2_password, which does for servers that saw the password",
+                "a key for caching_sha2_password, which suffices at servers that have \
+                 seen the password",
             ),
         }
     }

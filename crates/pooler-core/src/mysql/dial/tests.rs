@@ -124,7 +124,7 @@ fn a_server_that_lets_us_in_is_set_up_before_anybody_has_it() {
     let said = [native.clone(), ok(2, auto), ok(1, auto), err(1, 1193, *b"HY000")];
     check(params(), &said, "08006: no (1193)");
     let said = [native.clone(), ok(2, auto), ok(1, auto), ok(1, auto)];
-    check(params(), &said, "08001: the server does not keep to the protocol: no SQL mode");
+    check(params(), &said, "08001: the server violates the protocol: no SQL mode");
     let statements = vec!["SET a=1".to_owned(), "SET b=2".to_owned()];
     let set = MysqlDialParams { statements, ..params() };
     let said = [native.clone(), ok(2, auto), [asked.clone(), ok(1, auto), ok(1, auto)].concat()];
@@ -132,7 +132,7 @@ fn a_server_that_lets_us_in_is_set_up_before_anybody_has_it() {
     let said = [native.clone(), ok(2, auto), asked.clone(), err(1, 1231, *b"42000")];
     check(set.clone(), &said, "08006: no (1231)");
     let said = [native, ok(2, auto), asked, ok(1, auto), packet(1, b"\x01")];
-    check(set, &said, "08001: the server does not keep to the protocol: no OK to a statement");
+    check(set, &said, "08001: the server violates the protocol: no OK to a statement");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn methods_that_are_not_possible_are_named() {
     let unverified = UnverifiedPeer("`tls = \"verify-full\"`");
     let unverified = format!("28000: {unverified}");
     let cannot =
-        |what: &str| format!("28000: the server asks for {what}, which is not possible here");
+        |what: &str| format!("28000: the server asks for {what}, which Cove does not support");
     for (packet, wanted) in [
         (switch(2, "client_ed25519", &NONCE), cannot("client_ed25519")),
         (switch(2, "parsec", &NONCE), cannot("parsec")),
@@ -181,23 +181,20 @@ fn methods_that_are_not_possible_are_named() {
         (packet(2, b"\xfe"), cannot("mysql_old_password")),
         (
             switch(2, "mysql_native_password", b"short"),
-            "08001: the server does not keep to the protocol: a nonce".to_owned(),
+            "08001: the server violates the protocol: a nonce".to_owned(),
         ),
         (
             packet(2, b"\x01\x04"),
-            "08001: the server does not keep to the protocol: more than its method has".to_owned(),
+            "08001: the server violates the protocol: more than its method has".to_owned(),
         ),
-        (
-            packet(2, b"\x05"),
-            "08001: the server does not keep to the protocol: no verdict".to_owned(),
-        ),
+        (packet(2, b"\x05"), "08001: the server violates the protocol: no verdict".to_owned()),
     ] {
         check(params(), &[native.clone(), packet], &wanted);
     }
     let key = MysqlCredentials::Native(wire::mysql::auth::NativeKey::of("secret"));
     let of_key = MysqlDialParams { credentials: Arc::new(key), ..params() };
     let said = [native, switch(2, "caching_sha2_password", &NONCE)];
-    let wanted = "28000: the server asks by caching_sha2_password, and there is only a key for \
+    let wanted = "28000: the server requires caching_sha2_password, but Cove has only a key for \
                   mysql_native_password";
     check(of_key, &said, wanted);
 }
@@ -222,7 +219,7 @@ fn nothing_said_before_encryption_makes_us_do_without() {
     check(must.clone(), &no_tls, "08001: the server does not offer TLS");
     let mut more = hello(offered(), "mysql_native_password");
     more.extend(ok(2, StatusFlags::AUTOCOMMIT));
-    let wanted = "08001: the server does not keep to the protocol: data follows its greeting";
+    let wanted = "08001: the server violates the protocol: data follows its greeting";
     check(must.clone(), &[more], wanted);
     // The name is told behind encryption only.
     let mut dial = MysqlDial::new(must);
@@ -242,13 +239,13 @@ fn a_server_that_goes_on_asking_is_left() {
     for seq in 1..=CHALLENGES_MAX + 1 {
         said.push(switch(seq * 2, "mysql_native_password", &NONCE));
     }
-    let wanted = "08001: the server does not keep to the protocol: too many questions";
+    let wanted = "08001: the server violates the protocol: too many questions";
     check(params(), &said, wanted);
     let mut long = 70_000_u32.to_le_bytes().to_vec();
     long[3] = 0;
-    let wanted = "08001: the server does not keep to the protocol: a packet that is too long";
+    let wanted = "08001: the server violates the protocol: a packet that is too long";
     check(params(), &[long], wanted);
-    let wanted = "08001: the server does not keep to the protocol: packets out of order";
+    let wanted = "08001: the server violates the protocol: packets out of order";
     check(params(), &[packet(1, b"\x0a")], wanted);
 }
 

@@ -323,7 +323,7 @@ impl MysqlReplyHandler<'_, '_> {
                 self.server.dirty = true;
                 if let Some(client) = &mut self.client {
                     let said = String::from_utf8_lossy(error.message);
-                    let sentence = format!("the session cannot be made what it was: {said}");
+                    let sentence = format!("the session state cannot be restored: {said}");
                     client.seq = client.seq.max(1);
                     let state = &error.state;
                     client.put_error(error.code, state, &sentence, self.out.to_client);

@@ -43,7 +43,7 @@ pub(super) fn clean(
 ) -> Option<ServerNext> {
     debug_assert!(server.is_quiet(), "{server:?}");
     if server.closing || server.pins.outlasts_reset() {
-        let message = "there is no way back from what its client did".into();
+        let message = "the session state of its client cannot be reset".into();
         return Some(ServerNext::Broken(ServerFailure::Reset { message }));
     }
     let is_dirty = server.dirty

@@ -60,7 +60,7 @@ mod errors {
 }
 
 fn unknown_statement() -> CommandRefusal {
-    let message = "there is no prepared statement of this number";
+    let message = "unknown prepared statement";
     CommandRefusal::new(errors::UNKNOWN_STATEMENT, b"HY000", message)
 }
 

@@ -13,13 +13,13 @@ const SALTS_MAX: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PgCredentialsError {
     /// There is no secret at all.
-    #[error("the server asks for a password, and there is none for this role")]
+    #[error("the server requires a password, but none is configured for this role")]
     None,
     /// There is one that does not do.
-    #[error("the server asks for a password, and there is only {0}")]
+    #[error("the server requires a password, but Cove has only {0}")]
     OnlyHave(&'static str),
     /// The keys that the client's proof gave away are of another salt.
-    #[error("the server has another SCRAM secret for this role than the client proved to know")]
+    #[error("the server has another SCRAM secret for this role than the client")]
     OtherSecret,
 }
 

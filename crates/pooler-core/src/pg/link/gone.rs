@@ -102,7 +102,7 @@ pub(super) fn clean(server: &mut PgServerSession, out: &mut LinkOutputs<'_>) -> 
         }
         PgCleanup::Draining | PgCleanup::RollingBack => match server.dirt.leave() {
             DepartureCleanup::Close => {
-                return Some(cannot("there is no way back from what its client did"));
+                return Some(cannot("the session state of its client cannot be reset"));
             }
             DepartureCleanup::Nothing if !server.dirty => {}
             DepartureCleanup::Nothing | DepartureCleanup::Discard => {

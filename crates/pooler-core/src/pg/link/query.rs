@@ -39,7 +39,7 @@ pub(super) enum ChannelCommand {
 pub(super) const AFTER_END: Refusal = (
     "25006",
     Cow::Borrowed(
-        "the tenant is read-only: what follows the end of a transaction has to be sent after its answer",
+        "the tenant is read-only: send statements after the end of a transaction in a new request",
     ),
 );
 

@@ -48,7 +48,7 @@ fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (MysqlEffects, TextPr
 const UNREADABLE: &str = "a text that cannot be read";
 
 /// A text that comes out of a computation.
-const COMPUTED: &str = "preparing a text that is no literal";
+const COMPUTED: &str = "preparing a text that is not a literal";
 
 fn pass(
     text: &[u8],
@@ -445,7 +445,7 @@ impl<'a> MysqlScan<'a> {
         };
         let target = set::target(token, &self.lexer, self.position == 1);
         if target.effects.intersects(MysqlEffects::GLOBAL) {
-            self.prohibitions.deny_readers(Some("SET of what is not the session's"));
+            self.prohibitions.deny_readers(Some("SET of a variable that is not the session's"));
         }
         if keywords::word(token.text(self.text)) == Word::Password {
             self.prohibitions.deny_sandboxes(Some("SET PASSWORD"));

@@ -229,8 +229,8 @@ fn both_sides_agree_on_a_method() {
             AuthPlugin::CachingSha2,
             sha2_key(),
             some_native,
-            "the server asks by mysql_native_password, and there is only a key for \
-             caching_sha2_password, which does for servers that saw the password",
+            "the server requires mysql_native_password, but Cove has only a key for \
+             caching_sha2_password, which suffices at servers that have seen the password",
         ),
     ] {
         for tls in [TlsRequest::Never, TlsRequest::IfOffered, TlsRequest::Must] {

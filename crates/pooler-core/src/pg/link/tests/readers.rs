@@ -37,8 +37,8 @@ fn a_tenant_that_may_only_read_cannot_ask_for_more() {
          a> Q[COMMIT; DELETE FROM t]
          s< DS[cove: refused] S
          s> E[ERROR|26000|no such statement] ZE
-         a< E[ERROR|25006|the tenant is read-only: what follows the end of a transaction has to be \
-         sent after its answer] ZE",
+         a< E[ERROR|25006|the tenant is read-only: send statements after the end of a \
+         transaction in a new request] ZE",
     );
     play(
         &setup,

@@ -1,7 +1,7 @@
-//! Connections to servers that carry nothing but a cancel request.
+//! Connections to servers that carry only a cancel request.
 //!
-//! They know a server connection but by its place: that a request has ended is told by
-//! [`CancelConnections::next_ended`].
+//! They refer to server connections only by their slot: [`CancelConnections::next_ended`] reports
+//! the end of a request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use pooler_core::link::{ServerDialNext, ServerDialer};
 
-use super::common::RelayShared;
-use super::conn::{EventSource, RelayConnection, SocketReadiness};
-use super::server::ConnectTarget;
-use super::slots::SlotMap;
-use super::socket::ReadOutcome;
-use super::worker::{ConnectionIo, EventContext, TimerKey};
+use crate::relay::conn::{EventSource, RelayConnection, SocketReadiness};
+use crate::relay::context::{ThreadContext, TimerKey};
+use crate::relay::server::ConnectTarget;
+use crate::relay::slots::SlotMap;
+use crate::relay::socket::ReadOutcome;
 use crate::tenants::TenantSnapshot;
 
 /// Time that a cancel request may take to be accepted by the server, in microseconds.
@@ -80,10 +79,9 @@ impl CancelConnections {
         target: &ConnectTarget,
         server: CancelledServer,
         tenant: Arc<TenantSnapshot>,
-        common: &RelayShared,
-        context: &mut EventContext,
+        context: &mut ThreadContext,
     ) -> io::Result<()> {
-        let socket = target.connect(common.config.tcp)?;
+        let socket = target.connect(context.common.config.tcp)?;
         let place = self.connections.reserve();
         let source = EventSource::Cancel(place);
         let conn = match RelayConnection::new(socket, source, true, &context.registry) {
@@ -113,7 +111,7 @@ impl CancelConnections {
         &mut self,
         place: u32,
         readiness: SocketReadiness,
-        io: &mut ConnectionIo<'_>,
+        context: &mut ThreadContext,
     ) {
         let Some(it) = self.connections.get_mut(place) else { return };
         it.conn.note(readiness);
@@ -123,86 +121,84 @@ impl CancelConnections {
             {
                 it.connects = false;
                 let next = it.dial.start(&mut self.to_server);
-                return self.follow(place, next, io);
+                return self.follow(place, next, context);
             }
-            return self.end(place, io.context);
+            return self.end(place, context);
         }
-        if readiness.writable
-            && it.conn.flush(&mut io.context.freelist, &io.context.registry).is_err()
-        {
-            return self.end(place, io.context);
+        if readiness.writable && it.conn.flush(&mut context.freelist, &context.registry).is_err() {
+            return self.end(place, context);
         }
-        self.read(place, io);
+        self.read(place, context);
     }
 
-    fn read(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
+    fn read(&mut self, place: u32, context: &mut ThreadContext) {
         loop {
             let Some(it) = self.connections.get_mut(place) else { return };
             if !it.conn.is_readable() {
                 return;
             }
-            let count = match it.conn.read(io.scratch) {
+            let count = match it.conn.read(&mut context.scratch) {
                 Ok(ReadOutcome::Data { count, .. }) => count,
-                Ok(ReadOutcome::Nothing) => return self.tls_started(place, io),
+                Ok(ReadOutcome::Nothing) => return self.tls_started(place, context),
                 // The signal was sent, or never will be.
-                Ok(ReadOutcome::End) | Err(_) => return self.end(place, io.context),
+                Ok(ReadOutcome::End) | Err(_) => return self.end(place, context),
             };
-            it.conn.input.push(&io.scratch[..count], &mut io.context.freelist);
+            it.conn.input.push(&context.scratch[..count], &mut context.freelist);
             let (used, next) = it.dial.input(it.conn.input.front(), &mut self.to_server);
-            it.conn.input.consume(used, &mut io.context.freelist);
-            self.follow(place, next, io);
+            it.conn.input.consume(used, &mut context.freelist);
+            self.follow(place, next, context);
         }
     }
 
     /// Does what a step of the dial asks for.
-    fn follow(&mut self, place: u32, next: ServerDialNext, io: &mut ConnectionIo<'_>) {
+    fn follow(&mut self, place: u32, next: ServerDialNext, context: &mut ThreadContext) {
         let Some(it) = self.connections.get_mut(place) else { return };
-        let sent = it.conn.send(&self.to_server, &mut io.context.freelist, &io.context.registry);
+        let sent = it.conn.send(&self.to_server, &mut context.freelist, &context.registry);
         self.to_server.clear();
         match next {
-            _ if sent.is_err() => self.end(place, io.context),
+            _ if sent.is_err() => self.end(place, context),
             ServerDialNext::More => {}
             // PostgreSQL's closes the connection once the signal was sent, and MySQL's has said so.
             ServerDialNext::Cancelled => {
                 if matches!(it.dial, ServerDialer::My(_)) {
-                    self.end(place, io.context);
+                    self.end(place, context);
                 }
             }
-            ServerDialNext::StartTls => self.start_tls(place, io),
-            ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end(place, io.context),
+            ServerDialNext::StartTls => self.start_tls(place, context),
+            ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end(place, context),
         }
     }
 
     /// Shakes hands with a server to which a cancel request is to be sent.
-    fn start_tls(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
+    fn start_tls(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(it) = self.connections.get_mut(place) else { return };
         let address = &it.tenant.server;
-        let Ok(tls) = io.common.server_tls.connection(&address.tls, &address.address) else {
-            return self.end(place, io.context);
+        let Ok(tls) = context.common.server_tls.connection(&address.tls, &address.address) else {
+            return self.end(place, context);
         };
         it.is_in_handshake = true;
         it.conn.socket.start_tls(tls);
-        if it.conn.flush(&mut io.context.freelist, &io.context.registry).is_err() {
-            self.end(place, io.context);
+        if it.conn.flush(&mut context.freelist, &context.registry).is_err() {
+            self.end(place, context);
         }
     }
 
     /// Goes on once the handshake is done.
-    fn tls_started(&mut self, place: u32, io: &mut ConnectionIo<'_>) {
+    fn tls_started(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(it) = self.connections.get_mut(place) else { return };
         if it.is_in_handshake && !it.conn.socket.is_in_handshake() {
             it.is_in_handshake = false;
             let next = it.dial.tls_started(None, &mut self.to_server);
-            self.follow(place, next, io);
+            self.follow(place, next, context);
         }
     }
 
     /// Closes a connection.
-    fn end(&mut self, place: u32, context: &mut EventContext) {
+    fn end(&mut self, place: u32, context: &mut ThreadContext) {
         self.remove(place, false, context);
     }
 
-    fn remove(&mut self, place: u32, is_late: bool, context: &mut EventContext) {
+    fn remove(&mut self, place: u32, is_late: bool, context: &mut ThreadContext) {
         let Some(connection) = self.connections.remove(place) else { return };
         context.timers.disarm(TimerKey::Cancel(place).id());
         connection.conn.close(&mut context.freelist);
@@ -210,14 +206,14 @@ impl CancelConnections {
     }
 
     /// Closes all, at the end of the thread.
-    pub(super) fn end_all(&mut self, context: &mut EventContext) {
+    pub(super) fn end_all(&mut self, context: &mut ThreadContext) {
         for place in self.connections.keys() {
             self.end(place, context);
         }
     }
 
     /// Ends a request that may have taken too long.
-    pub(super) fn check_deadline(&mut self, place: u32, context: &mut EventContext) {
+    pub(super) fn check_deadline(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get(place) else { return };
         let due_us = connection.begun_us + CANCEL_US;
         if due_us > context.now_us {
