@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use catalog::cache::{CachedVersion, ParsedDocument, SnapshotSelection};
+use catalog::cache::{AnswerText, CachedVersion, ParsedDocument, SnapshotSelection};
 use iceberg::doc::TableDoc;
 use iceberg::json::RawJson;
 use iceberg::update;
@@ -35,12 +35,12 @@ pub fn rows() -> Vec<(Row, bool)> {
 
 /// What a load answers with: the bytes of the document, which all answers share.
 fn serve(name: &'static str, value: &Value) -> Row {
-    let text = Bytes::from(value.to_string());
-    let doc = TableDoc::parse(text.clone()).expect("a document");
-    let entry =
-        Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), text.clone()));
+    let text = AnswerText::of_read(None, Bytes::from(value.to_string()));
+    let (document, doc) = (text.document().clone(), TableDoc::parse(text.document().clone()));
+    let doc = ParsedDocument::Table(Arc::new(doc.expect("a document")));
+    let entry = Arc::new(CachedVersion::new(None, doc, text));
     let length: usize = entry.frames(SnapshotSelection::All, None).iter().map(Bytes::len).sum();
-    assert!(length > text.len(), "an answer is a document and more");
+    assert!(length > document.len(), "an answer is a document and more");
     measure(name, 2_000, |ops| {
         (0..ops).all(|_| {
             let frames = black_box(&entry).frames(SnapshotSelection::All, None);

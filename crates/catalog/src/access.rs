@@ -376,10 +376,7 @@ impl AccessControl {
                     && !was_failing
                 {
                     let error = error as &dyn std::error::Error;
-                    tracing::error!(
-                        error,
-                        "failed to read or keep what the catalog knows of principals"
-                    );
+                    tracing::error!(error, "failed to read or write the catalog's principals");
                 }
             }
         })

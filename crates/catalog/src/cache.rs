@@ -1,6 +1,7 @@
 //! Documents that answers are made of, kept in memory up to a number of bytes.
 //!
-//! A name leads to a [`CachedVersion`], which holds the bytes of the answers. What is kept is
+//! A name leads to a [`CachedVersion`], which holds the bytes of the answers, and counts with what
+//! the allocator has set aside for it, also where that grows later. What is kept is
 //! never older than what was committed: who commits puts the new entry in place before the commit
 //! is answered, and what somebody was reading from the store meanwhile is not kept.
 //!
@@ -10,6 +11,7 @@
 
 mod entry;
 mod gzip;
+mod text;
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -18,9 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use iceberg::ident::TableIdent;
+use iceberg::memory;
 use parking_lot::RwLock;
 
-pub use self::entry::{CachedVersion, Frames, ParsedDocument, SnapshotSelection, WHOLE_BYTES_MAX};
+pub use self::entry::{CachedVersion, ParsedDocument, SnapshotSelection};
+pub use self::text::{AnswerText, COPIED_BYTES_MAX, Frames};
 
 /// Parts with a lock of their own.
 const SHARDS: usize = 16;
@@ -45,6 +49,18 @@ pub struct CacheKey {
     pub warehouse: Arc<str>,
     /// Name of the table or view.
     pub ident: TableIdent,
+}
+
+impl CacheKey {
+    /// Bytes that an entry of this name takes beside itself: in the table and in the queue, both of
+    /// which have some room, and of names.
+    fn weight(&self) -> usize {
+        let (slot, queued) = (size_of::<(CacheKey, CacheSlot)>(), size_of::<CacheKey>());
+        let levels = self.ident.namespace.levels();
+        let namespace = memory::of_block((1 + levels.len()) * size_of::<Box<str>>())
+            + levels.iter().map(|level| memory::of_block(level.len())).sum::<usize>();
+        slot * 3 / 2 + queued * 3 / 2 + 2 * memory::of_block(self.ident.name.len()) + namespace
+    }
 }
 
 /// Parts of a [`CacheKey`], so that one can be looked for without being made.
@@ -104,8 +120,8 @@ pub struct EntryCache {
     shards: Vec<RwLock<CacheShard>>,
     hasher: RandomState,
     bytes_max: usize,
-    /// Bytes that all parts hold.
-    bytes: AtomicUsize,
+    /// Bytes that all parts hold. Entries that grow add to it.
+    bytes: Arc<AtomicUsize>,
     /// In which part room is looked for next.
     hand: AtomicUsize,
 }
@@ -119,7 +135,7 @@ pub struct CacheFigures {
     pub misses: u64,
     /// Entries that made room for others.
     pub evictions: u64,
-    /// Bytes that all entries take, roughly.
+    /// Bytes that all entries take, as the allocator sets them aside.
     pub bytes: usize,
     /// Entries that are kept.
     pub entries: usize,
@@ -141,6 +157,7 @@ struct CacheShard {
 #[derive(Debug)]
 struct CacheSlot {
     entry: Arc<CachedVersion>,
+    /// Bytes that it took when it was put here.
     bytes: usize,
     /// Set by readers, taken away by who looks for room.
     used: AtomicBool,
@@ -161,7 +178,7 @@ impl EntryCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             hasher: RandomState::new(),
             bytes_max,
-            bytes: AtomicUsize::new(0),
+            bytes: Arc::default(),
             hand: AtomicUsize::new(0),
         }
     }
@@ -169,6 +186,10 @@ impl EntryCache {
     /// The entry of this name in the warehouse with this id, if it is kept.
     #[must_use]
     pub fn get(&self, warehouse: &str, ident: &TableIdent) -> Option<Arc<CachedVersion>> {
+        // Entries grow while they are read.
+        if self.bytes.load(Ordering::Relaxed) > self.bytes_max {
+            self.make_room();
+        }
         let key: &dyn CacheKeyParts = &(warehouse, ident);
         let shard = self.shard(key).read();
         let Some(slot) = shard.slots.get(key) else {
@@ -232,17 +253,18 @@ impl EntryCache {
 
     /// Keeps an entry in place of an older one.
     fn insert(&self, shard: &mut CacheShard, key: CacheKey, entry: Arc<CachedVersion>) {
-        let bytes = entry.weight();
+        let bytes = entry.weight() + key.weight();
         if bytes > self.bytes_max / LARGEST_PART {
             self.bytes.fetch_sub(shard.remove(&key), Ordering::Relaxed);
             return;
         }
         // Added first: another thread may be taking them away as soon as it is there.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        entry.enter(&self.bytes);
         let used = shard.slots.get(&key).is_some_and(|old| old.used.load(Ordering::Relaxed));
         let slot = CacheSlot { entry, bytes, used: AtomicBool::new(used) };
         match shard.slots.insert(key.clone(), slot) {
-            Some(old) => drop(self.bytes.fetch_sub(old.bytes, Ordering::Relaxed)),
+            Some(old) => drop(self.bytes.fetch_sub(old.release(), Ordering::Relaxed)),
             None => shard.queue.push_back(key),
         }
     }
@@ -290,6 +312,15 @@ impl Drop for CacheFill<'_> {
     }
 }
 
+impl CacheSlot {
+    /// Gives the entry up. Answers how many bytes it took when it was put here; what it has come to
+    /// hold since is taken from the account here.
+    fn release(self) -> usize {
+        self.entry.leave();
+        self.bytes
+    }
+}
+
 impl CacheShard {
     /// Marks what is being read of this name as outdated.
     fn touch(&mut self, key: &CacheKey) {
@@ -300,7 +331,7 @@ impl CacheShard {
 
     /// Forgets a name. Answers how many bytes that gives back.
     fn remove(&mut self, key: &CacheKey) -> usize {
-        let bytes = self.slots.remove(key).map_or(0, |old| old.bytes);
+        let bytes = self.slots.remove(key).map_or(0, CacheSlot::release);
         if self.queue.len() > QUEUE_FACTOR * self.slots.len() + QUEUE_MIN {
             let mut seen = HashSet::new();
             let slots = &self.slots;
@@ -321,7 +352,7 @@ impl CacheShard {
             }
             Some(_) => {
                 self.evictions += 1;
-                self.slots.remove(&key).map_or(0, |old| old.bytes)
+                self.slots.remove(&key).map_or(0, CacheSlot::release)
             }
         }
     }

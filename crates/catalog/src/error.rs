@@ -11,7 +11,7 @@ pub(crate) fn database_failure(error: SqlStoreError) -> CatalogError {
     match error.refusal::<CatalogError>() {
         Ok(reason) => reason,
         Err(error @ SqlStoreError::OutcomeUnknown(_)) => {
-            let message = "the connection to the store was lost: the outcome is not known";
+            let message = "the connection to the store was lost: the outcome is unknown";
             CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
         }
         Err(error @ SqlStoreError::Full(_)) => {

@@ -139,10 +139,10 @@ pub fn routes(
             Box::pin(answer(&context, operation, request)).await
         };
         let path = format!("{PREFIX}{}", operation.path);
-        router = router.route(&path, on(operation.method.filter(), handler));
+        router = router.route(&path, on(http::method_filter(operation.method), handler));
         if operation.path.starts_with(ICEBERG) {
             let path = format!("{PREFIX}{POLARIS}{}", operation.path);
-            router = router.route(&path, on(operation.method.filter(), handler));
+            router = router.route(&path, on(http::method_filter(operation.method), handler));
         }
     }
     // `Upload` has bounds of its own.
@@ -230,7 +230,7 @@ async fn perform_once(
     let (owner, name) = (owner.to_owned(), key.key.to_string());
     let work = async move { keys.answer_once(&owner, &name, key.hash, act).await };
     let done = node::task::to_the_end(work).await.map_err(|error| {
-        let message = "the request was broken off: its outcome is not known";
+        let message = "the request was aborted: its outcome is unknown";
         CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
     })?;
     let mut response = done.map_err(|refused| match refused.status().as_u16() {
@@ -285,7 +285,7 @@ async fn carry_out_rarer(op: CatalogOperation, input: &CatalogRequest<'_>) -> Re
         | CatalogOperation::LoadNamespace => Err(CatalogError::internal("it is done elsewhere")),
         CatalogOperation::Config => config(input),
         CatalogOperation::Token | CatalogOperation::RevokeToken => {
-            Err(CatalogError::internal("tokens are not asked for here"))
+            Err(CatalogError::internal("this endpoint issues no tokens"))
         }
         CatalogOperation::ListNamespaces => namespaces::list(input).await,
         CatalogOperation::CreateNamespace => namespaces::create(input).await,

@@ -29,14 +29,10 @@ impl Collector for PublishedMetrics {
             let written = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             metric.encode(written)
         };
-        counter(
-            "cove_catalog_cache_hits",
-            "Tables and views that were in memory when somebody asked for them",
-            cache.hits,
-        )?;
+        counter("cove_catalog_cache_hits", "Tables and views found in the cache", cache.hits)?;
         counter(
             "cove_catalog_cache_misses",
-            "Tables and views that were not in memory, or are none",
+            "Tables and views not found in the cache, or nonexistent",
             cache.misses,
         )?;
         counter(
@@ -45,7 +41,7 @@ impl Collector for PublishedMetrics {
             cache.evictions,
         )?;
         counter("cove_catalog_list_hits", "Lists of names that were ready", lists.hits)?;
-        counter("cove_catalog_list_misses", "Lists of names that were made", lists.misses)?;
+        counter("cove_catalog_list_misses", "Lists of names that were built", lists.misses)?;
         let mut gauge = |name: &str, help: &str, value: usize| {
             let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             let written = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

@@ -38,8 +38,9 @@ impl PageRequest {
         if token.is_empty() {
             return Ok((None, Some(limit)));
         }
-        let refuse =
-            || CatalogError::new(ErrorReason::BadRequest, "`pageToken` is none of this catalog's");
+        let refuse = || {
+            CatalogError::new(ErrorReason::BadRequest, "`pageToken` was not issued by this catalog")
+        };
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| refuse())?;
         Ok((Some(String::from_utf8(bytes).map_err(|_| refuse())?), Some(limit)))
     }

@@ -20,7 +20,8 @@ use crate::ident::Uuid;
 use crate::json::cursor::JsonCursor;
 use crate::json::{JsonKind, RawJson};
 use crate::schema::{
-    bind_order, bind_spec, check_schema, fresh_ids, fresh_order, fresh_spec, with_id,
+    RenumberedSchema, bind_order, bind_spec, check_columns, fresh_ids, fresh_order, fresh_spec,
+    with_id,
 };
 
 /// Compression of Parquet files of new tables. It is kept with a table, so that what a later
@@ -85,9 +86,10 @@ impl CreateTable {
     /// `Validation` or `IllegalArgument` when there can be no such table.
     pub fn document(&self, uuid: Uuid, location: &str, now_ms: i64) -> Result<TableDoc> {
         let version = self.format_version()?;
-        let (schema, last_column_id, ids) = fresh_ids(&self.schema, COLUMN_ID_FIRST)?;
-        let schema = with_id(&schema, "schema-id", 0);
-        check_schema(&schema, version)?;
+        let RenumberedSchema { raw, columns, last_column_id, ids } =
+            fresh_ids(&self.schema, COLUMN_ID_FIRST)?;
+        let schema = with_id(&raw, "schema-id", 0);
+        check_columns(&schema, Some(&columns), version)?;
         let location = without_slash(location);
         let mut doc = TableDoc::empty(version, &uuid.to_string(), location, now_ms);
         let unpartitioned = RawJson::written(b"{\"fields\":[]}".to_vec());

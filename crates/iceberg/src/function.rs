@@ -147,7 +147,8 @@ impl FunctionDoc {
             return Err(CatalogError::new(ErrorReason::TooLarge, message));
         }
         let read: FunctionMetadata = text.decode()?;
-        let uuid = read.function_uuid.parse().map_err(|_| illegal("`function-uuid` is none"))?;
+        let uuid =
+            read.function_uuid.parse().map_err(|_| illegal("`function-uuid` is not a UUID"))?;
         if read.format_version != FORMAT_VERSION {
             return Err(illegal(format!("`format-version` is {FORMAT_VERSION}")));
         }
@@ -156,12 +157,12 @@ impl FunctionDoc {
         for definition in &read.definitions {
             let id = &definition.definition_id;
             if !ids.insert(id) {
-                return Err(illegal(format!("`definition-id` is there twice: {id:.100}")));
+                return Err(illegal(format!("`definition-id` occurs twice: {id:.100}")));
             }
             if let Some(name) = &definition.specific_name
                 && !names.insert(name)
             {
-                return Err(illegal(format!("`specific-name` is there twice: {name:.100}")));
+                return Err(illegal(format!("`specific-name` occurs twice: {name:.100}")));
             }
             definition.check()?;
         }
@@ -183,7 +184,7 @@ impl FunctionDefinition {
         for parameter in &self.parameters {
             if parameter.name.is_empty() || !names.insert(&parameter.name) {
                 let name = &parameter.name;
-                return Err(about(format!("the parameter `{name:.100}` has no name of its own")));
+                return Err(about(format!("parameter name `{name:.100}` is empty or not unique")));
             }
             check_type(&parameter.kind).map_err(about)?;
         }
@@ -204,7 +205,7 @@ impl FunctionDefinition {
         for version in &self.versions {
             let number = version.version_id;
             if !ids.insert(number) {
-                return Err(about(format!("`version-id` is there twice: {number}")));
+                return Err(about(format!("`version-id` occurs twice: {number}")));
             }
             require_count("representations", &version.representations)?;
             let mut dialects = HashSet::new();
@@ -217,13 +218,13 @@ impl FunctionDefinition {
                 }
                 if !dialects.insert(it.dialect.to_lowercase()) {
                     let dialect = &it.dialect;
-                    return Err(about(format!("`dialect` is there twice: {dialect:.100}")));
+                    return Err(about(format!("`dialect` occurs twice: {dialect:.100}")));
                 }
             }
         }
         match ids.contains(&self.current_version_id) {
             true => Ok(()),
-            false => Err(about("there is no version `current-version-id`".to_owned())),
+            false => Err(about("no version has the id `current-version-id`".to_owned())),
         }
     }
 }
@@ -234,7 +235,7 @@ fn check_type(kind: &serde_json::Value) -> std::result::Result<(), String> {
         let is_word = !word.contains([' ', '"', '\'']);
         return match ColumnType::parse(word) {
             Ok(known) if is_word && !matches!(known, ColumnType::Other(_)) => Ok(()),
-            _ => Err(format!("`{word:.100}` is no type")),
+            _ => Err(format!("`{word:.100}` is not a type")),
         };
     }
     match kind["type"].as_str() {
@@ -304,9 +305,9 @@ mod tests {
         check("/definition-log/0/timestamp-ms", json!("x"), "expected a whole number");
         for (at, value, expected) in [
             ("/definition-id", json!("long"), "definition-id"),
-            ("/parameters/0/name", json!(""), "has no name"),
-            ("/parameters/0/type", json!("in t"), "no type"),
-            ("/parameters/0/type", json!({"type": "list", "element": "nope"}), "no type"),
+            ("/parameters/0/name", json!(""), "is empty or not unique"),
+            ("/parameters/0/type", json!("in t"), "is not a type"),
+            ("/parameters/0/type", json!({"type": "list", "element": "nope"}), "is not a type"),
             ("/return-type", json!({"type": "struct", "fields": [{"type": "int"}]}), "no `name`"),
             ("/return-type", json!(5), "a type is none"),
             ("/function-type", json!("udtf"), "is a struct"),

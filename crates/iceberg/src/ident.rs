@@ -262,7 +262,7 @@ impl FromStr for Uuid {
     fn from_str(text: &str) -> Result<Uuid> {
         let refuse = || {
             let excerpt: String = text.chars().take(40).collect();
-            CatalogError::new(ErrorReason::BadRequest, format!("`{excerpt}` is no UUID"))
+            CatalogError::new(ErrorReason::BadRequest, format!("`{excerpt}` is not a UUID"))
         };
         let (mut bytes, mut digits) = ([0_u8; 16], 0);
         for (index, byte) in text.bytes().enumerate() {

@@ -11,7 +11,6 @@ mod tests;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -215,19 +214,22 @@ impl RawJson {
     /// in. What enters a document for good is copied: a small value must not keep a large request.
     #[must_use]
     pub fn compact(&self) -> RawJson {
-        let mut copy = Vec::with_capacity(self.0.len());
-        let (mut in_string, mut is_escaped) = (false, false);
-        for &byte in self.as_bytes() {
-            if in_string {
-                in_string = is_escaped || byte != b'"';
-                is_escaped = !is_escaped && byte == b'\\';
-            } else if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
-                continue;
-            } else {
-                in_string = byte == b'"';
+        let bytes = self.as_bytes();
+        let mut copy = Vec::with_capacity(bytes.len());
+        // What lies between white space is copied at once.
+        let (mut start, mut at) = (0, 0);
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'"' => at = cursor::string_end(bytes, at),
+                b' ' | b'\n' | b'\r' | b'\t' => {
+                    copy.extend_from_slice(bytes.get(start..at).unwrap_or_default());
+                    at += 1;
+                    start = at;
+                }
+                _ => at += 1,
             }
-            copy.push(byte);
         }
+        copy.extend_from_slice(bytes.get(start..).unwrap_or_default());
         RawJson(copy.into())
     }
 
@@ -482,13 +484,13 @@ fn move_to(part: &mut Bytes, whole: &Bytes, start: usize) -> Option<()> {
 
 /// Appends a string with its quotation marks.
 pub fn put_string(out: &mut Vec<u8>, value: &str) {
+    let bytes = value.as_bytes();
     out.push(b'"');
     let mut plain = 0;
-    for (at, &byte) in value.as_bytes().iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(value.as_bytes().get(plain..at).unwrap_or_default());
+    loop {
+        let at = cursor::next_special(bytes, plain);
+        out.extend_from_slice(bytes.get(plain..at).unwrap_or_default());
+        let Some(&byte) = bytes.get(at) else { break };
         plain = at + 1;
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
@@ -503,14 +505,28 @@ pub fn put_string(out: &mut Vec<u8>, value: &str) {
             }
         }
     }
-    out.extend_from_slice(value.as_bytes().get(plain..).unwrap_or_default());
     out.push(b'"');
 }
 
+/// Digits of the longest number of 64 bits.
+const INTEGER_DIGITS_MAX: usize = 20;
+
 /// Appends a whole number. Nothing is allocated beyond the buffer.
 pub fn put_integer(out: &mut Vec<u8>, number: i64) {
-    // A `Vec` takes whatever is written to it.
-    let _always_ok = write!(out, "{number}");
+    let mut digits = [b'0'; INTEGER_DIGITS_MAX];
+    let (mut rest, mut written) = (number.unsigned_abs(), 0);
+    for digit in digits.iter_mut().rev() {
+        *digit += u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+        written += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(digits.get(INTEGER_DIGITS_MAX - written..).unwrap_or_default());
 }
 
 /// Appends a comma unless this is the first of an object or an array.

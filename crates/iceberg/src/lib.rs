@@ -15,7 +15,7 @@
 //! | `create.rs` | a new table's first document, and whether a registered one is acceptable |
 //! | `view.rs`, `function.rs` | documents of views and functions |
 //! | `plan.rs` | scan planning: filter expressions, Avro manifests, pruning, delete files |
-//! | `ident.rs`, `error.rs` | names and UUIDs; failures, by the names that clients know |
+//! | `ident.rs`, `error.rs`, `memory.rs` | names and UUIDs; failures, by the names that clients know; the size of blocks in memory |
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/>
@@ -29,6 +29,7 @@ pub mod error;
 pub mod function;
 pub mod ident;
 pub mod json;
+pub mod memory;
 pub mod plan;
 pub mod schema;
 pub mod update;

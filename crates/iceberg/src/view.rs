@@ -14,9 +14,9 @@ mod update;
 
 use bytes::Bytes;
 
-use crate::Result;
 use crate::doc::{MetadataPart, TableProperties, part};
 use crate::json::{RawJson, RawString, put_comma, put_integer, put_name, put_string};
+use crate::{Result, memory};
 
 pub use create::CreateView;
 pub use update::{
@@ -199,8 +199,33 @@ impl ViewDoc {
     /// # Errors
     /// When it is none that may be kept.
     pub fn settle(&self) -> Result<(ViewDoc, Bytes)> {
-        let written = self.to_bytes();
-        Ok((ViewDoc::parse(written.clone())?, written))
+        self.settle_within(&[], &[])
+    }
+
+    /// As [`ViewDoc::settle`], with other bytes before and after the document in the same buffer.
+    ///
+    /// # Errors
+    /// Those of [`ViewDoc::settle`].
+    pub fn settle_within(&self, before: &[u8], after: &[u8]) -> Result<(ViewDoc, Bytes)> {
+        let mut out = Vec::with_capacity(before.len() + self.size_hint() + after.len());
+        out.extend_from_slice(before);
+        self.put(&mut out);
+        let end = out.len();
+        out.extend_from_slice(after);
+        let written = memory::frozen(out);
+        Ok((ViewDoc::parse(written.slice(before.len()..end))?, written))
+    }
+
+    /// Bytes that the allocator has set aside for it, but for the text that its parts lie in.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        memory::of_text(&self.uuid)
+            + memory::of_text(&self.location)
+            + memory::of_items(&self.versions)
+            + memory::of_items(&self.version_log)
+            + memory::of_items(&self.schemas)
+            + memory::of_items(&self.properties.0)
+            + memory::of_items(&self.layout)
     }
 
     /// About as many bytes as it takes.

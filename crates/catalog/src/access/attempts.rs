@@ -61,7 +61,7 @@ impl WrongSecrets {
         let source = SecretSource { client: client.map(Box::from), network: network(address) };
         let now = clock::now();
         if !self.is_allowed(&source, now) {
-            let message = "too many wrong secrets came from this address: try again in a second";
+            let message = "too many wrong secrets from this address: try again in a second";
             return Err(CatalogError::new(ErrorReason::TooManyRequests, message));
         }
         check().inspect_err(|_| self.count(source, now))

@@ -162,7 +162,7 @@ impl ApiKeyRegistry<'_> {
         let key = loaded.keys.by_hash.get(hash).filter(|it| it.is_good(hash, now_ms));
         let found = key.and_then(|key| Some((key, loaded.clients.get(&key.client)?)));
         let (key, client) = found.ok_or_else(|| {
-            CatalogError::new(ErrorReason::NotAuthorized, "the API key is not known, or has ended")
+            CatalogError::new(ErrorReason::NotAuthorized, "the API key is unknown or has expired")
         })?;
         key.used_ms.fetch_max(now_ms, Ordering::Relaxed);
         let claims = TokenClaims { key: Some(key.id.clone()), ..TokenClaims::default() };

@@ -48,7 +48,7 @@ fn principal(bearer: &VerifiedBearer) -> Result<CatalogPrincipal> {
         claims.groups.iter().map(|it| format!("group:{issuer}:{}", word(it))).collect();
     for principal in std::iter::once(&id).chain(&groups) {
         let known = check_principal(principal, PRINCIPALS);
-        let why = "it names somebody, or a group, by too long a name";
+        let why = "the name of its principal or of a group is too long";
         known.map_err(|_| catalog_error(IssuerError::Refused(why.to_owned())))?;
     }
     let mut who = CatalogPrincipal::new(&id, &claims.principal);

@@ -195,7 +195,7 @@ impl NewPolicy {
         let mut column_projections: Vec<ColumnProjection> = Vec::new();
         for NewProjection { column, field_id, action } in &self.column_projections {
             let Some(known) = MaskAction::of(action) else {
-                return refuse(format!("`column-projections`: `{action:.40}` is no action"));
+                return refuse(format!("`column-projections`: `{action:.40}` is not an action"));
             };
             let reference = match (column, field_id) {
                 (Some(name), None) => Value::from(name.as_str()),
@@ -479,7 +479,7 @@ mod tests {
                 projected(json!([{"column": "mail", "field-id": 7, "action": "show-last-4"}])),
                 "`column` or a `field-id`",
             ),
-            (projected(json!([{"column": "mail", "action": "hide"}])), "`hide` is no action"),
+            (projected(json!([{"column": "mail", "action": "hide"}])), "`hide` is not an action"),
             (
                 projected(json!([{"column": "mail", "action": "show-last-4"},
                     {"field-id": 7, "action": "show-first-4"}])),

@@ -38,7 +38,7 @@ pub struct AccessToken {
 }
 
 fn unknown() -> CatalogError {
-    CatalogError::new(ErrorReason::NotAuthorized, "the access token is not known")
+    CatalogError::new(ErrorReason::NotAuthorized, "the access token is unknown")
 }
 
 /// A client that showed a valid secret.
@@ -107,10 +107,7 @@ impl AccessTokens<'_> {
         }
         self.0.0.wrong_secrets.limited(known(), address, || {
             found.ok_or_else(|| {
-                CatalogError::new(
-                    ErrorReason::NotAuthorized,
-                    "the client is not known, or its secret is another",
-                )
+                CatalogError::new(ErrorReason::NotAuthorized, "unknown client, or wrong secret")
             })
         })
     }
@@ -140,7 +137,7 @@ impl AccessTokens<'_> {
             (Some(own), None) => Some(own),
             (Some(own), Some(wanted)) if own == wanted => Some(own),
             (Some(_), Some(_)) => {
-                let message = "the token that is exchanged is for another role";
+                let message = "the exchanged token is for another role";
                 return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }
         };
@@ -166,7 +163,10 @@ impl AccessTokens<'_> {
         role: Option<&str>,
     ) -> Result<AccessToken> {
         let client = clients::of(who).ok_or_else(|| {
-            CatalogError::new(ErrorReason::NotAuthorized, "access tokens are given to clients only")
+            CatalogError::new(
+                ErrorReason::NotAuthorized,
+                "access tokens are issued to clients only",
+            )
         })?;
         if let Some(role) = role {
             self.0.roles().require_role(who, role)?;

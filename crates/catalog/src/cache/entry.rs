@@ -1,30 +1,23 @@
-//! A document with the bytes of the answers that show it.
-//!
-//! An answer is `{"metadata-location":…,"metadata":` then the document then an end, which is `}` or
-//! whatever a principal gets to see besides. The document is written once, in bytes that all
-//! answers share; of a short one the whole answer is kept in one piece as well, because that is
-//! cheaper to send.
+//! A version of a table or view: its document, and the bytes of the answers that show it.
 
 use std::fmt;
-use std::mem;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use iceberg::doc::{TableDoc, TableSnapshot};
-use iceberg::json::{put_name, put_string};
+use iceberg::doc::TableDoc;
+use iceberg::memory;
 use iceberg::view::ViewDoc;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
 use super::gzip::{self, CompressedPrefix};
+use super::text::{AnswerText, END, Frames};
 use crate::error::{CatalogError, Result};
 use crate::store::MetadataPointer;
-
-/// Longest document whose answers are kept in one piece, in bytes.
-pub const WHOLE_BYTES_MAX: usize = 64 << 10;
 
 /// Longest document that is compressed by the thread that answers, in bytes; a longer one by a
 /// thread that may take its time.
@@ -34,11 +27,11 @@ const INLINE_BYTES_MAX: usize = 64 << 10;
 const LEVEL_SHORT: u32 = 6;
 const LEVEL_LONG: u32 = 1;
 
-/// Size of an entry beside its document, in bytes, roughly.
-const OVERHEAD_BYTES: usize = 2048;
+/// Hexadecimal digits of an entity tag: 128 bits, so that no two versions have the same by chance.
+const ETAG_DIGITS: usize = 32;
 
-/// End of an answer that shows nothing but the document.
-const END: &[u8] = b"}";
+/// Counters of an `Arc`, before what it points to.
+const ARC_BYTES: usize = 2 * size_of::<usize>();
 
 /// Snapshots of a table that an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,36 +51,37 @@ pub enum ParsedDocument {
     View(Arc<ViewDoc>),
 }
 
-/// Pieces of an answer, one after the other; some may be empty.
-pub type Frames = [Bytes; 3];
-
 /// A version of a table or view.
 pub struct CachedVersion {
     /// Version and location; none of what was only staged.
     pub pointer: Option<MetadataPointer>,
-    /// The document.
+    /// The document, whose parts are slices of the text of the answer.
     pub doc: ParsedDocument,
-    /// The document as it is in its file.
-    document: Bytes,
-    /// Bytes before it in an answer.
-    head: Bytes,
-    etag: [Box<str>; 2],
-    /// Entity tag, as a header has it.
-    weak_etag: [Bytes; 2],
+    /// Entity tags as headers have them.
+    weak_etags: [Bytes; 2],
     /// File on this machine, once somebody has looked; none of one that is elsewhere.
     file: OnceLock<Option<PathBuf>>,
     /// When the store said last that this is the newest version; never where nobody asks.
     checked: Mutex<Option<Instant>>,
     all: DocumentForm,
-    refs: DocumentForm,
+    /// How it is shown with some snapshots only; none where those are all.
+    refs: OnceLock<Option<Box<DocumentForm>>>,
+    growth: Mutex<EntryGrowth>,
 }
 
 /// A way to show the document.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct DocumentForm {
-    document: OnceLock<Bytes>,
-    whole: OnceLock<Bytes>,
+    text: AnswerText,
     gzip: OnceCell<CompressedPrefix>,
+}
+
+/// Bytes that an entry has come to hold since it was made, and the account of the cache that it is
+/// in, on which they are.
+#[derive(Debug, Default)]
+struct EntryGrowth {
+    bytes: usize,
+    account: Option<Arc<AtomicUsize>>,
 }
 
 impl fmt::Debug for CachedVersion {
@@ -96,44 +90,33 @@ impl fmt::Debug for CachedVersion {
     }
 }
 
+impl DocumentForm {
+    fn new(text: AnswerText) -> DocumentForm {
+        DocumentForm { text, gzip: OnceCell::new() }
+    }
+
+    fn compress(&self, level: u32) -> Result<CompressedPrefix> {
+        gzip::begin(&[self.text.head(), self.text.document()], level)
+    }
+}
+
 impl CachedVersion {
-    /// An entry for a document and the bytes it was read from or written to.
+    /// An entry for a document whose parts are slices of this text.
     #[must_use]
     pub fn new(
         pointer: Option<MetadataPointer>,
         doc: ParsedDocument,
-        document: Bytes,
+        text: AnswerText,
     ) -> CachedVersion {
-        let mut head = vec![b'{'];
-        if let Some(pointer) = &pointer {
-            put_name(&mut head, "metadata-location");
-            put_string(&mut head, &pointer.location);
-        }
-        put_name(&mut head, "metadata");
-        let etag = |mode: &[u8]| {
-            let mut hash = Sha256::new();
-            if let Some(pointer) = &pointer {
-                hash.update(pointer.id.as_bytes());
-                hash.update(pointer.version.to_be_bytes());
-                hash.update(pointer.location.as_bytes());
-            }
-            hash.update(mode);
-            // 128 bits: no two versions have the same by chance.
-            let digest = hash.finalize();
-            node::hex::encode(&digest[..16]).into_boxed_str()
-        };
-        let etag = [etag(b"all"), etag(b"refs")];
-        let weak_etag = [0, 1].map(|index: usize| format!("W/\"{}\"", etag[index]).into());
+        let weak_etags = weak_etags(pointer.as_ref());
         CachedVersion {
             doc,
-            document,
-            head: head.into(),
-            etag,
-            weak_etag,
+            weak_etags,
             file: OnceLock::new(),
             checked: Mutex::default(),
-            all: DocumentForm::default(),
-            refs: DocumentForm::default(),
+            all: DocumentForm::new(text),
+            refs: OnceLock::new(),
+            growth: Mutex::default(),
             pointer,
         }
     }
@@ -165,7 +148,11 @@ impl CachedVersion {
     /// Returns whether its metadata file is there. `find` says where that is on this machine; one
     /// that is elsewhere is taken to be there. One system call.
     pub(crate) fn has_file(&self, find: impl FnOnce(&str) -> Option<PathBuf>) -> bool {
-        let file = self.file.get_or_init(|| self.location().and_then(find));
+        let file = self.file.get_or_init(|| {
+            let file = self.location().and_then(find);
+            self.grow(file.as_ref().map_or(0, |path| memory::of_block(path.capacity())));
+            file
+        });
         let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|it| it.is_file());
         file.as_ref().is_none_or(is_file)
     }
@@ -183,24 +170,22 @@ impl CachedVersion {
     /// The document as it is in its file, all snapshots of it.
     #[must_use]
     pub fn document(&self) -> &Bytes {
-        &self.document
+        self.all.text.document()
     }
 
     /// Returns what is the same for the same version and the same snapshots of it, and for nothing
     /// else: 32 hexadecimal digits, without quotes.
     #[must_use]
     pub fn etag(&self, snapshots: SnapshotSelection) -> &str {
-        match snapshots {
-            SnapshotSelection::All => &self.etag[0],
-            SnapshotSelection::Refs => &self.etag[1],
-        }
+        let tag = self.weak_etag(snapshots).get(WEAK.len()..WEAK.len() + ETAG_DIGITS);
+        tag.and_then(|digits| str::from_utf8(digits).ok()).unwrap_or_default()
     }
 
     /// Returns the entity tag as a header has it, with the mark of weakness and quotes.
     pub(crate) fn weak_etag(&self, snapshots: SnapshotSelection) -> &Bytes {
         match snapshots {
-            SnapshotSelection::All => &self.weak_etag[0],
-            SnapshotSelection::Refs => &self.weak_etag[1],
+            SnapshotSelection::All => &self.weak_etags[0],
+            SnapshotSelection::Refs => &self.weak_etags[1],
         }
     }
 
@@ -208,19 +193,7 @@ impl CachedVersion {
     /// more: `,"config":{…}}`.
     #[must_use]
     pub fn frames(&self, snapshots: SnapshotSelection, end: Option<Bytes>) -> Frames {
-        let document = self.selected(snapshots);
-        if document.len() > WHOLE_BYTES_MAX {
-            let end = end.unwrap_or(Bytes::from_static(END));
-            return [self.head.clone(), document.clone(), end];
-        }
-        let whole = self.form(snapshots).whole.get_or_init(|| {
-            let whole = [&self.head, document, END].concat();
-            whole.into()
-        });
-        match end {
-            None => [whole.clone(), Bytes::new(), Bytes::new()],
-            Some(end) => [whole.slice(..whole.len() - END.len()), end, Bytes::new()],
-        }
+        self.form(snapshots).text.frames(end)
     }
 
     /// Returns the answer as one gzip member. The document is compressed once.
@@ -232,13 +205,17 @@ impl CachedVersion {
         snapshots: SnapshotSelection,
         end: Option<&[u8]>,
     ) -> Result<[Bytes; 2]> {
-        let beginning = self.form(snapshots).gzip.get_or_try_init(async || {
-            if self.selected(snapshots).len() <= INLINE_BYTES_MAX {
-                return self.compress(snapshots, LEVEL_SHORT);
-            }
-            let entry = Arc::clone(self);
-            let compress = move || entry.compress(snapshots, LEVEL_LONG);
-            node::task::blocking(compress).await.map_err(CatalogError::internal)?
+        let form = self.form(snapshots);
+        let beginning = form.gzip.get_or_try_init(async || {
+            let compressed = if form.text.document().len() <= INLINE_BYTES_MAX {
+                form.compress(LEVEL_SHORT)?
+            } else {
+                let entry = Arc::clone(self);
+                let compress = move || entry.form(snapshots).compress(LEVEL_LONG);
+                node::task::blocking(compress).await.map_err(CatalogError::internal)??
+            };
+            self.grow(memory::of_shared(compressed.bytes.len()));
+            Ok::<_, CatalogError>(compressed)
         });
         packed(beginning.await?, end)
     }
@@ -253,47 +230,109 @@ impl CachedVersion {
         packed(self.form(snapshots).gzip.get()?, end).ok()
     }
 
-    /// About how many bytes it takes, once it was asked for in every way.
+    /// Bytes that it held when it was made, as the allocator sets them aside. What it comes to hold
+    /// later is on the account of its cache.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let length = self.document.len();
-        let pieces = if length > WHOLE_BYTES_MAX { 1 } else { 2 };
-        let snapshots = match &self.doc {
-            ParsedDocument::Table(doc) => doc.snapshots.len() * 2 * mem::size_of::<TableSnapshot>(),
-            ParsedDocument::View(_) => 0,
+        let doc = match &self.doc {
+            ParsedDocument::Table(doc) => {
+                memory::of_block(ARC_BYTES + size_of::<TableDoc>()) + doc.heap_bytes()
+            }
+            ParsedDocument::View(doc) => {
+                memory::of_block(ARC_BYTES + size_of::<ViewDoc>()) + doc.heap_bytes()
+            }
         };
-        OVERHEAD_BYTES + self.head.len() + pieces * length + length / 4 + snapshots
+        let pointer = self.pointer.as_ref().map_or(
+            0,
+            |MetadataPointer { id, uuid, base, location, .. }| {
+                [id, uuid, base, location].into_iter().map(memory::of_text).sum()
+            },
+        );
+        let etags = memory::of_shared(2 * self.weak_etags[0].len());
+        memory::of_block(ARC_BYTES + size_of::<CachedVersion>())
+            + doc
+            + pointer
+            + etags
+            + self.all.text.heap_bytes()
     }
 
-    fn form(&self, snapshots: SnapshotSelection) -> &DocumentForm {
-        match snapshots {
-            SnapshotSelection::All => &self.all,
-            SnapshotSelection::Refs => &self.refs,
+    /// Puts what it has come to hold, and will, on the account of a cache. One cache at a time.
+    pub(super) fn enter(&self, account: &Arc<AtomicUsize>) {
+        let mut growth = self.growth.lock();
+        if growth.account.is_none() {
+            account.fetch_add(growth.bytes, Ordering::Relaxed);
+            growth.account = Some(Arc::clone(account));
         }
     }
 
-    fn selected(&self, snapshots: SnapshotSelection) -> &Bytes {
+    /// Takes what it has come to hold from the account of the cache that it leaves.
+    pub(super) fn leave(&self) {
+        let mut growth = self.growth.lock();
+        if let Some(account) = growth.account.take() {
+            account.fetch_sub(growth.bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn grow(&self, bytes: usize) {
+        let mut growth = self.growth.lock();
+        growth.bytes += bytes;
+        if let Some(account) = &growth.account {
+            account.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn form(&self, snapshots: SnapshotSelection) -> &DocumentForm {
         match (snapshots, &self.doc) {
-            (SnapshotSelection::All, _) | (_, ParsedDocument::View(_)) => &self.document,
+            (SnapshotSelection::All, _) | (_, ParsedDocument::View(_)) => &self.all,
             (SnapshotSelection::Refs, ParsedDocument::Table(doc)) => {
-                self.refs.document.get_or_init(|| {
-                    let named = |id: i64| doc.refs.iter().any(|it| it.snapshot_id == id);
-                    if doc.snapshots.len() <= doc.refs.len()
-                        && doc.snapshots.iter().all(|snapshot| named(snapshot.id))
-                    {
-                        return self.document.clone();
-                    }
-                    let mut out = Vec::new();
-                    doc.put_refs(&mut out);
-                    out.into()
-                })
+                let form = self.refs.get_or_init(|| {
+                    let form = self.form_of_refs(doc)?;
+                    let box_bytes = memory::of_block(size_of::<DocumentForm>());
+                    self.grow(box_bytes + form.text.heap_bytes());
+                    Some(Box::new(form))
+                });
+                form.as_deref().unwrap_or(&self.all)
             }
         }
     }
 
-    fn compress(&self, snapshots: SnapshotSelection, level: u32) -> Result<CompressedPrefix> {
-        gzip::begin(&[&self.head, self.selected(snapshots)], level)
+    /// How a table is shown with the snapshots of branches and tags; none if those are all.
+    fn form_of_refs(&self, doc: &TableDoc) -> Option<DocumentForm> {
+        let named = |id: i64| doc.refs.iter().any(|it| it.snapshot_id == id);
+        if doc.snapshots.len() <= doc.refs.len()
+            && doc.snapshots.iter().all(|snapshot| named(snapshot.id))
+        {
+            return None;
+        }
+        let head = self.all.text.head();
+        let mut whole = head.to_vec();
+        doc.put_refs(&mut whole);
+        whole.extend_from_slice(END);
+        Some(DocumentForm::new(AnswerText::of_whole(memory::frozen(whole), head.len())))
     }
+}
+
+/// Beginning of a weak entity tag (RFC 9110, section 8.8.3).
+const WEAK: &str = "W/\"";
+
+/// Entity tags of the version that this leads to: with all snapshots, and with some. They lie in
+/// one buffer.
+fn weak_etags(pointer: Option<&MetadataPointer>) -> [Bytes; 2] {
+    let etag = |mode: &[u8]| {
+        let mut hash = Sha256::new();
+        if let Some(pointer) = pointer {
+            hash.update(pointer.id.as_bytes());
+            hash.update(pointer.version.to_be_bytes());
+            hash.update(pointer.location.as_bytes());
+        }
+        hash.update(mode);
+        let digest = hash.finalize();
+        node::hex::encode(&digest[..ETAG_DIGITS / 2])
+    };
+    let both = format!("{WEAK}{}\"{WEAK}{}\"", etag(b"all"), etag(b"refs"));
+    let mut all = Bytes::from(both);
+    let refs = all.split_off(all.len() / 2);
+    [all, refs]
 }
 
 /// An answer of a compressed document and what follows it.

@@ -9,6 +9,7 @@
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+use iceberg::memory;
 
 use crate::error::{CatalogError, Result};
 
@@ -54,7 +55,7 @@ pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<CompressedPrefix> {
         }
     }
     // The length is kept modulo 2^32, as the format wants it.
-    Ok(CompressedPrefix { bytes: out.into(), crc: crc.sum(), length: crc.amount() })
+    Ok(CompressedPrefix { bytes: memory::frozen(out), crc: crc.sum(), length: crc.amount() })
 }
 
 /// The rest of the member whose text ends with `end`, of at most [`END_BYTES_MAX`].

@@ -34,9 +34,9 @@ fn entry(version: u64, document: &str) -> Arc<CachedVersion> {
         version,
         location: format!("file:///w/t/metadata/{version:05}.metadata.json"),
     };
-    let bytes = Bytes::from(document.to_owned());
-    let doc = TableDoc::parse(bytes.clone()).unwrap();
-    Arc::new(CachedVersion::new(Some(pointer), ParsedDocument::Table(Arc::new(doc)), bytes))
+    let text = AnswerText::of_read(Some(&pointer.location), Bytes::from(document.to_owned()));
+    let doc = TableDoc::parse(text.document().clone()).unwrap();
+    Arc::new(CachedVersion::new(Some(pointer), ParsedDocument::Table(Arc::new(doc)), text))
 }
 
 fn key(name: &str) -> CacheKey {
@@ -90,7 +90,7 @@ fn an_etag_tells_versions_and_modes_apart() {
 
 #[test]
 fn what_was_not_asked_for_gives_way() {
-    let weight = entry(1, &document(1)).weight();
+    let weight = entry(1, &document(1)).weight() + key("hot").weight();
     let cache = EntryCache::new(10 * weight + 100);
     let hot = key("hot");
     cache.publish(hot.clone(), entry(1, &document(1)));

@@ -48,7 +48,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// That the length of a file has to be said.
-const LENGTH_MISSING: &str = "a file comes with its length";
+const LENGTH_MISSING: &str = "a file needs `content-length`";
 
 /// That there is no whole answer.
 const BROKEN_OFF: &str = "the object store's answer broke off";
@@ -140,7 +140,7 @@ async fn relay(
     };
     let text = xml.as_ref().map(|it| String::from_utf8(it.bytes.to_vec())).transpose();
     let text =
-        text.map_err(|_| CatalogError::new(ErrorReason::BadRequest, "the body is no text"))?;
+        text.map_err(|_| CatalogError::new(ErrorReason::BadRequest, "the body is not UTF-8 text"))?;
     let head = (&parts.method, &parts.uri, &parts.headers);
     let store_request = store.relayed(head, text, is_cut)?;
     let (bucket, key) = store.subject(&store_request)?;
@@ -179,7 +179,7 @@ async fn watched(
             {
                 return Err(CatalogError::new(
                     ErrorReason::BadRequest,
-                    "the body is not what it says",
+                    "the body does not match its checksum",
                 ));
             }
             Ok(done) => return done,

@@ -110,7 +110,7 @@ pub(super) async fn read(
     }
     // Some clients name the operation.
     if !matches!(parts.uri.query(), None | Some("" | "x-id=GetObject" | "x-id=HeadObject")) {
-        let message = "a file of a warehouse in a directory is asked for without parameters";
+        let message = "requests for files of a warehouse in a directory take no parameters";
         return Err(CatalogError::new(ErrorReason::Forbidden, message));
     }
     let file = file_of(parts.uri.path())?;

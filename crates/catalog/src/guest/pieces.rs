@@ -8,7 +8,7 @@ use bytes::{Buf as _, Bytes};
 const LINE_BYTES_MAX: usize = 256;
 
 /// Error of a body that has no such form.
-pub(super) const MALFORMED: &str = "the body is not cut as it says";
+pub(super) const MALFORMED: &str = "the chunks of the body are malformed";
 
 #[derive(Debug)]
 enum ChunkState {

@@ -1,5 +1,6 @@
 //! The audit log: writing it, and reading it for operators.
 
+use api::operations::OperationMethod;
 use axum::extract::Request;
 use axum::http::Uri;
 use axum::response::Response;
@@ -7,7 +8,7 @@ use node::http::{ConnectionPeer, RequestId};
 
 use super::HttpContext;
 use super::answer;
-use super::operations::{CatalogOperation, OperationEntry, OperationMethod};
+use super::operations::{CatalogOperation, OperationEntry};
 use super::request::CatalogRequest;
 use crate::access::{CatalogAuditFilter, RequestOrigin};
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -104,7 +105,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let page = input.page()?;
     let before = page.token.as_deref().filter(|token| !token.is_empty()).map(str::parse::<i64>);
     let before = before.transpose().map_err(|_| {
-        CatalogError::new(ErrorReason::BadRequest, "`pageToken` is none of this catalog's")
+        CatalogError::new(ErrorReason::BadRequest, "`pageToken` was not issued by this catalog")
     })?;
     let filter = CatalogAuditFilter {
         principal: text("principal")?,

@@ -114,7 +114,10 @@ async fn after(input: &CatalogRequest<'_>) -> Result<Option<i64>> {
     let Some(text) = input.query("after")? else {
         let last = last_event_id(&input.parts.headers).map_err(|error| from_shell(&error))?;
         let refuse = |_| {
-            CatalogError::new(ErrorReason::BadRequest, "`Last-Event-ID` is no number of a change")
+            CatalogError::new(
+                ErrorReason::BadRequest,
+                "`Last-Event-ID` is not the number of a change",
+            )
         };
         return last.map(i64::try_from).transpose().map_err(refuse);
     };

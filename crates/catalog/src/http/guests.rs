@@ -11,6 +11,7 @@ use axum::routing::on;
 use axum::{Extension, Router};
 use bytes::Bytes;
 use iceberg::json::RawJson;
+use node::http;
 
 use super::audit::AuditTrace;
 use super::operations::{self, CatalogOperation, OperationEntry, operations};
@@ -40,7 +41,7 @@ pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -
             // Boxed: operations differ much in size, and every connection holds one.
             Box::pin(answer_guest(&context, operation, &session, request)).await
         };
-        router = router.route(operation.path, on(operation.method.filter(), handler));
+        router = router.route(operation.path, on(http::method_filter(operation.method), handler));
     }
     router.method_not_allowed_fallback(no_method).with_state(context)
 }
@@ -50,7 +51,7 @@ async fn no_method(
     request: Request,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    let message = "there is no such method at this path";
+    let message = "this path does not support the method";
     refused(&session, &parts, &CatalogError::new(ErrorReason::UnsupportedOperation, message))
 }
 

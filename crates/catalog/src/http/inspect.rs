@@ -39,7 +39,7 @@ pub(super) async fn stats(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let snapshot = match (snapshot_id(input)?, input.query("ref")?) {
         (Some(_), Some(_)) => {
-            let message = "`snapshot-id` and `ref` are not said together";
+            let message = "`snapshot-id` and `ref` cannot be combined";
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         (Some(id), None) => StatsSnapshot::Id(id),

@@ -21,7 +21,7 @@ pub(super) fn as_of(input: &CatalogRequest<'_>) -> Result<Option<TimelineMoment>
     let mut texts = texts.into_iter().flatten();
     let Some(text) = texts.next() else { return Ok(None) };
     if texts.next().is_some() {
-        let message = "the moment is said twice: by `as-of` and `X-Cove-As-Of`";
+        let message = "the time is specified twice: by `as-of` and `X-Cove-As-Of`";
         return Err(CatalogError::new(ErrorReason::BadRequest, message));
     }
     moment(text).map(Some)

@@ -227,7 +227,7 @@ async fn form(request: Request) -> Done<Vec<(String, String)>> {
     })?;
     let upload = UploadBody::from_request(request, &()).await.map_err(shell)?;
     let bytes = upload.all(FORM_BYTES_MAX).await.map_err(shell)?;
-    let malformed = || invalid("the body is no form (application/x-www-form-urlencoded)");
+    let malformed = || invalid("the body is not a form (application/x-www-form-urlencoded)");
     let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
     // A URI would end there.
     if text.contains('#') {
@@ -244,7 +244,7 @@ fn field<'a>(form: &'a [(String, String)], name: &str) -> Done<Option<&'a str>> 
     let first = found.next();
     match found.next() {
         None => Ok(first),
-        Some(_) => Err(invalid(&format!("`{name}` is given twice"))),
+        Some(_) => Err(invalid(&format!("`{name}` is specified twice"))),
     }
 }
 
@@ -254,7 +254,7 @@ fn credentials(headers: &HeaderMap, form: &[(String, String)]) -> Done<(String, 
     let basic = basic(headers)?;
     match (basic, id, secret) {
         (Some((id, secret)), same, None) if same.is_none_or(|same| same == id) => Ok((id, secret)),
-        (Some(_), ..) => Err(invalid("the client says who it is in two ways")),
+        (Some(_), ..) => Err(invalid("the client authenticates in two ways")),
         (None, Some(id), Some(secret)) => Ok((id.to_owned(), secret.to_owned())),
         (None, ..) => Err(OauthFailure {
             status: StatusCode::UNAUTHORIZED,
@@ -279,7 +279,7 @@ fn basic(headers: &HeaderMap) -> Done<Option<(String, String)>> {
         let pair = pair.as_deref().and_then(|it| it.split_once(':'));
         let (id, secret) = pair.ok_or_else(|| invalid("`Authorization: Basic` is malformed"))?;
         if found.replace((id.to_owned(), secret.to_owned())).is_some() {
-            return Err(invalid("`Authorization` is given twice"));
+            return Err(invalid("`Authorization` is specified twice"));
         }
     }
     Ok(found)

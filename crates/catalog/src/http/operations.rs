@@ -7,55 +7,12 @@
 
 use std::sync::LazyLock;
 
-use axum::routing::MethodFilter;
+use api::operations::OperationMethod;
 
 use super::polaris::{self, PolarisOp};
 
 /// Path of the catalog on a server.
 pub const PREFIX: &str = "/catalog";
-
-/// A method that some operation has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OperationMethod {
-    /// `GET`
-    Get,
-    /// `HEAD`
-    Head,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `PATCH`
-    Patch,
-    /// `DELETE`
-    Delete,
-}
-
-impl OperationMethod {
-    /// Returns the name in requests.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            OperationMethod::Get => "GET",
-            OperationMethod::Head => "HEAD",
-            OperationMethod::Post => "POST",
-            OperationMethod::Put => "PUT",
-            OperationMethod::Patch => "PATCH",
-            OperationMethod::Delete => "DELETE",
-        }
-    }
-
-    pub(super) const fn filter(self) -> MethodFilter {
-        match self {
-            OperationMethod::Get => MethodFilter::GET,
-            OperationMethod::Head => MethodFilter::HEAD,
-            OperationMethod::Post => MethodFilter::POST,
-            OperationMethod::Put => MethodFilter::PUT,
-            OperationMethod::Patch => MethodFilter::PATCH,
-            OperationMethod::Delete => MethodFilter::DELETE,
-        }
-    }
-}
 
 /// A thing that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

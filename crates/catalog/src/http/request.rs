@@ -91,9 +91,10 @@ impl<'a> CatalogRequest<'a> {
         let first = found.next().map(|(_, value)| value.as_str());
         match found.next() {
             None => Ok(first),
-            Some(_) => {
-                Err(CatalogError::new(ErrorReason::BadRequest, format!("`{name}` is given twice")))
-            }
+            Some(_) => Err(CatalogError::new(
+                ErrorReason::BadRequest,
+                format!("`{name}` is specified twice"),
+            )),
         }
     }
 

@@ -313,7 +313,7 @@ impl RelationService {
             }
             self.0.locations.check_apart(context, &doc.location, "").await?;
             homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
-            let (placed, file) = documents::place(warehouse, &doc, None).await?;
+            let (placed, file) = documents::place(warehouse, doc, None).await?;
             return Ok(CommitStep::New { placed, file });
         }
         let base = found?;
@@ -336,7 +336,7 @@ impl RelationService {
             Some(&doc.properties),
         )?;
         let (next, fallen) = update::logged(next, doc, &pointer.location);
-        let (placed, file) = documents::place(warehouse, &next, Some(&pointer.location)).await?;
+        let (placed, file) = documents::place(warehouse, next, Some(&pointer.location)).await?;
         Ok(CommitStep::Next { base, placed, file, fallen })
     }
 

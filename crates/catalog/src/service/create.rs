@@ -9,11 +9,18 @@ use iceberg::json::RawJson;
 
 use super::homes::{self, ChosenLocation, LocationScope};
 use super::relations::{RelationChange, RelationService};
-use crate::cache::{CachedVersion, ParsedDocument};
+use crate::cache::{AnswerText, CachedVersion, ParsedDocument};
 use crate::error::{CatalogError, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, NewRelationSite, RelationKind, not_apart};
 use crate::warehouse::Warehouse;
+
+/// Request for a new table, with the places that its caller may choose for it.
+#[derive(Clone, Copy)]
+struct WantedTable<'a> {
+    request: &'a CreateTable,
+    scope: &'a LocationScope,
+}
 
 impl RelationService {
     /// Makes a table, or says how it would be when it is only to be staged: then it has no metadata
@@ -40,13 +47,15 @@ impl RelationService {
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
         let scope = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         if request.is_staged {
-            return self.stage(call, warehouse, &ident, (&request, &scope)).await;
+            return self
+                .stage(call, warehouse, &ident, WantedTable { request: &request, scope: &scope })
+                .await;
         }
         let act = async move |it: RelationChange| {
             let RelationChange { relations, warehouse, ident, context } = &it;
-            let wanted = (&request, &scope);
+            let wanted = WantedTable { request: &request, scope: &scope };
             let doc = relations.drafted(warehouse, context, ident, wanted, context.now_ms).await?;
-            relations.make_apart(warehouse, context, ident, &doc, LogAction::CreateTable).await
+            relations.make_apart(warehouse, context, ident, doc, LogAction::CreateTable).await
         };
         self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }
@@ -56,15 +65,15 @@ impl RelationService {
         call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-        request: (&CreateTable, &LocationScope),
+        wanted: WantedTable<'_>,
     ) -> Result<Arc<CachedVersion>> {
         // Refused where it may not be, as when it is made: its files come before it.
         let context = call.context(self.0.clock.now_ms());
         let now_ms = node::clock::wall_ms();
-        let doc = self.drafted(warehouse, &context, ident, request, now_ms).await?;
+        let doc = self.drafted(warehouse, &context, ident, wanted, now_ms).await?;
         homes::check_paths(&context, warehouse, &doc.location, &doc.properties, None)?;
-        let (doc, document) = doc.settle()?;
-        Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), document)))
+        let (doc, text) = AnswerText::of_table(doc, None)?;
+        Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), text)))
     }
 
     /// The document of a new table whose name is free, and whose location is apart from those of
@@ -74,9 +83,10 @@ impl RelationService {
         warehouse: &Arc<Warehouse>,
         context: &ChangeContext,
         ident: &TableIdent,
-        (request, scope): (&CreateTable, &LocationScope),
+        wanted: WantedTable<'_>,
         now_ms: u64,
     ) -> Result<TableDoc> {
+        let WantedTable { request, scope } = wanted;
         let (uuid, locations) = (Uuid::v4()?, &self.0.locations);
         let chosen = request.location.as_deref();
         let NewRelationSite { location, found, is_shared } =

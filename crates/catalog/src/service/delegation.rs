@@ -245,7 +245,7 @@ impl FileAccess {
 }
 
 fn no_table_around() -> CatalogError {
-    let message = "no table whose files may be reached has this place";
+    let message = "no table with accessible files has this location";
     CatalogError::new(ErrorReason::Forbidden, message)
 }
 

@@ -14,7 +14,7 @@ use iceberg::json::TEXT_BYTES_MAX;
 use iceberg::view::ViewDoc;
 use parking_lot::Mutex;
 
-use crate::cache::ParsedDocument;
+use crate::cache::{AnswerText, ParsedDocument};
 use crate::database::DiskWork;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::PATHS;
@@ -52,8 +52,9 @@ pub(crate) trait RelationDocument: Sized {
     fn properties(&self) -> &TableProperties;
     /// Returns where its files go beside its location.
     fn places(&self) -> Vec<String>;
-    /// Returns the document in one piece, and its bytes.
-    fn settle(&self) -> Result<(Self, Bytes)>;
+    /// Writes the document, and the answer that shows it at this location or nowhere yet, in one
+    /// piece. The parts of the document that is returned are slices of that.
+    fn settle(self, location: Option<&str>) -> Result<(Self, AnswerText)>;
     fn into_doc(self) -> ParsedDocument;
 }
 
@@ -77,8 +78,8 @@ impl RelationDocument for TableDoc {
         paths.map(Cow::into_owned).collect()
     }
 
-    fn settle(&self) -> Result<(TableDoc, Bytes)> {
-        TableDoc::settle(self)
+    fn settle(self, location: Option<&str>) -> Result<(TableDoc, AnswerText)> {
+        AnswerText::of_table(self, location)
     }
 
     fn into_doc(self) -> ParsedDocument {
@@ -105,8 +106,8 @@ impl RelationDocument for ViewDoc {
         Vec::new()
     }
 
-    fn settle(&self) -> Result<(ViewDoc, Bytes)> {
-        ViewDoc::settle(self)
+    fn settle(self, location: Option<&str>) -> Result<(ViewDoc, AnswerText)> {
+        AnswerText::of_view(&self, location)
     }
 
     fn into_doc(self) -> ParsedDocument {
@@ -118,7 +119,7 @@ impl RelationDocument for ViewDoc {
 #[derive(Debug)]
 pub(crate) struct PlacedDocument<D> {
     pub(crate) doc: D,
-    pub(crate) document: Bytes,
+    pub(crate) text: AnswerText,
     pub(crate) location: String,
 }
 
@@ -132,7 +133,7 @@ impl<D: RelationDocument> PlacedDocument<D> {
             base: self.doc.location().to_owned(),
             places: self.doc.places(),
             location: self.location.clone(),
-            document: self.document.clone(),
+            document: self.text.document().clone(),
             act,
         }
     }
@@ -151,7 +152,7 @@ impl<D: RelationDocument> PlacedDocument<D> {
             base: self.doc.location().to_owned(),
             places: self.doc.places(),
             location: self.location.clone(),
-            document: self.document.clone(),
+            document: self.text.document().clone(),
             act,
         }
     }
@@ -201,24 +202,22 @@ impl UnwrittenFile {
 /// `Forbidden` when the document wants to be outside of the warehouse.
 pub(super) async fn place<D: RelationDocument>(
     warehouse: &Warehouse,
-    doc: &D,
+    doc: D,
     previous: Option<&str>,
 ) -> Result<(PlacedDocument<D>, Option<UnwrittenFile>)> {
-    let (doc, document) = doc.settle()?;
     let location = next_file(warehouse, doc.location(), doc.properties(), previous)?;
+    let (doc, text) = doc.settle(Some(&location))?;
+    let document = text.document().clone();
     let unwritten = match warehouse.files().new_local(&location)? {
-        Some(file) => {
-            let (document, is_gzip) = (document.clone(), is_gzip(&location));
-            Some(UnwrittenFile { file, document, is_gzip })
-        }
+        Some(file) => Some(UnwrittenFile { file, document, is_gzip: is_gzip(&location) }),
         None => {
             let span = node::traces::span("write metadata");
-            write_document(warehouse, &location, document.clone()).await?;
+            write_document(warehouse, &location, document).await?;
             span.end();
             None
         }
     };
-    Ok((PlacedDocument { doc, document, location }, unwritten))
+    Ok((PlacedDocument { doc, text, location }, unwritten))
 }
 
 /// Locations of files that were written for a transaction, should it not come to that.

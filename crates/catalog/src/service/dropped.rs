@@ -621,7 +621,7 @@ impl DroppedRelations {
                 && !failed
             {
                 let error = error as &dyn std::error::Error;
-                tracing::warn!(error, "what was dropped is not swept");
+                tracing::warn!(error, "dropped relations are not swept");
             }
             failed = result.is_err();
         }

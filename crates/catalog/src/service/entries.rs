@@ -13,7 +13,7 @@ use node::clock;
 
 use super::documents::{PlacedDocument, RelationDocument, read};
 use super::settings::CatalogSettings;
-use crate::cache::{CacheFigures, CacheKey, CachedVersion, EntryCache};
+use crate::cache::{AnswerText, CacheFigures, CacheKey, CachedVersion, EntryCache};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::locks::{KeyLockGuard, KeyLocks};
 use crate::store::{
@@ -167,7 +167,7 @@ impl RelationEntries {
         placed: PlacedDocument<D>,
     ) -> Arc<CachedVersion> {
         let doc = placed.doc.into_doc();
-        let entry = Arc::new(CachedVersion::new(Some(pointer), doc, placed.document));
+        let entry = Arc::new(CachedVersion::new(Some(pointer), doc, placed.text));
         self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
         entry
     }
@@ -327,10 +327,12 @@ async fn parsed(warehouse: &Warehouse, relation: StoredRelation) -> Result<Cache
         Some(document) => document,
         None => read(warehouse, &pointer.location).await?,
     };
+    let text = AnswerText::of_read(Some(&pointer.location), document);
+    let document = text.document().clone();
     // Nobody's request is at fault when what is kept cannot be read.
     let doc = match pointer.kind {
-        RelationKind::Table => TableDoc::parse(document.clone()).map(RelationDocument::into_doc),
-        RelationKind::View => ViewDoc::parse(document.clone()).map(RelationDocument::into_doc),
+        RelationKind::Table => TableDoc::parse(document).map(RelationDocument::into_doc),
+        RelationKind::View => ViewDoc::parse(document).map(RelationDocument::into_doc),
     };
-    Ok(CachedVersion::new(Some(pointer), doc.map_err(CatalogError::internal)?, document))
+    Ok(CachedVersion::new(Some(pointer), doc.map_err(CatalogError::internal)?, text))
 }

@@ -41,7 +41,7 @@ fn number(doc: &TableDoc, name: &str, default: i64) -> Result<i64> {
         let excerpt: String = text.chars().take(40).collect();
         CatalogError::new(
             ErrorReason::Validation,
-            format!("the property `{name}` is no number: `{excerpt}`"),
+            format!("the property `{name}` is not a number: `{excerpt}`"),
         )
     })
 }

@@ -171,6 +171,13 @@ pub struct RowsPage {
     pub snapshot: Option<i64>,
 }
 
+impl RowsPage {
+    /// Returns the number of rows that it may have.
+    fn limit(&self) -> usize {
+        self.size.unwrap_or(ROWS_DEFAULT).clamp(1, ROWS_MAX)
+    }
+}
+
 /// Rows, and what continues them.
 #[derive(Clone, Debug)]
 pub struct InspectRows {
@@ -184,7 +191,7 @@ pub struct InspectRows {
 fn place(token: Option<&str>, of: &str) -> Result<(usize, usize)> {
     let Some(token) = token.filter(|it| !it.is_empty()) else { return Ok((0, 0)) };
     let refuse =
-        || CatalogError::new(ErrorReason::BadRequest, "`pageToken` is none of this list's");
+        || CatalogError::new(ErrorReason::BadRequest, "`pageToken` was not issued for this list");
     let mut parts = token.split('.');
     let (was, mut number) = (parts.next().unwrap_or_default().to_owned(), || {
         parts.next().and_then(|it| it.parse::<usize>().ok())
@@ -231,17 +238,16 @@ impl Catalog {
             }
         };
         let doc = entry.table().ok_or_else(|| RelationKind::Table.no_such(ident))?;
-        let limit = page.size.unwrap_or(ROWS_DEFAULT).clamp(1, ROWS_MAX);
-        let token = page.token.as_deref();
         if aspect == InspectAspect::Files {
             let wanted = page.snapshot.or(doc.current_snapshot_id);
             let Some(id) = wanted else { return Ok(InspectRows { rows: Vec::new(), next: None }) };
             // Files are those of the table that is there, by the rights and policies on it.
             let today = today.ok_or_else(|| RelationKind::Table.no_such(ident))?;
-            return self.inspect_files(who, (warehouse, &today), (doc, id), (token, limit)).await;
+            return self.inspect_files(who, warehouse, &today, doc, id, page).await;
         }
         let of = &entry.etag(crate::cache::SnapshotSelection::All)[..16];
-        let (from, _) = place(token, of)?;
+        let (from, _) = place(page.token.as_deref(), of)?;
+        let limit = page.limit();
         let (rows, is_more) = match aspect {
             InspectAspect::Snapshots => part(doc.snapshots.iter(), from, limit, snapshot),
             InspectAspect::History => {
@@ -293,16 +299,18 @@ impl Catalog {
     async fn inspect_files(
         &self,
         who: &CatalogPrincipal,
-        (warehouse, ident): (&Arc<Warehouse>, &TableIdent),
-        (doc, id): (&Arc<TableDoc>, i64),
-        (token, limit): (Option<&str>, usize),
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        doc: &Arc<TableDoc>,
+        id: i64,
+        page: &RowsPage,
     ) -> Result<InspectRows> {
         let snapshot = doc.snapshot(id).ok_or_else(|| {
             CatalogError::new(ErrorReason::BadRequest, format!("the table has no snapshot {id}"))
         })?;
         // Digits alone: a sign would be no part of the token that everybody passes on whole.
         let of = format!("{:016x}", id.cast_unsigned());
-        let from = place(token, &of)?;
+        let from = place(page.token.as_deref(), &of)?;
         // Names of files tell values of partitions.
         self.0.rights.require_unrestricted(who, warehouse, ident)?;
         let target = self.0.plans.scan_target(who, warehouse, ident).await?;
@@ -310,7 +318,7 @@ impl Catalog {
         self.0.plans.check_own(who, &target, list.path().into_iter()).await?;
         let manifests = target.reader.manifests_of(list).await?;
         self.0.plans.check_own(who, &target, manifests.paths()).await?;
-        let (found, next) = target.reader.files(&manifests, from, limit).await?;
+        let (found, next) = target.reader.files(&manifests, from, page.limit()).await?;
         let row = |it: iceberg::plan::FileRow| {
             vec![
                 InspectCell::text(it.content),

@@ -126,7 +126,7 @@ impl ChangeRunner {
             Err(error)
         };
         node::task::to_the_end(work).await.map_err(|error| {
-            let message = "the change was broken off: its outcome is not known";
+            let message = "the change was aborted: its outcome is unknown";
             CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
         })?
     }

@@ -354,7 +354,7 @@ impl MaintenanceTask<'_> {
         updates.push(TableUpdate::RemoveSnapshots(expiry.snapshots.clone()));
         let Some(next) = update::apply(doc, &updates, now_ms)? else { return Ok(true) };
         let (next, fallen) = update::logged(next, doc, &pointer.location);
-        let (placed, file) = documents::place(warehouse, &next, Some(&pointer.location)).await?;
+        let (placed, file) = documents::place(warehouse, next, Some(&pointer.location)).await?;
         let steps = vec![CommitStep::Next { base: Arc::clone(base), placed, file, fallen }];
         let idents = std::slice::from_ref(*ident);
         let landed = service.0.relations.land(warehouse, &context, idents, steps).await;

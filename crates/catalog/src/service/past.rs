@@ -15,7 +15,7 @@ use super::documents;
 use super::documents::RelationDocument as _;
 use super::entries::RelationEntries;
 use super::rights::RightGuard;
-use crate::cache::CachedVersion;
+use crate::cache::{AnswerText, CachedVersion};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
@@ -214,20 +214,22 @@ impl CatalogHistory {
             document => document?,
         };
         let PastRelation { id, version, location } = past;
+        let text = AnswerText::of_read(Some(&location), document);
+        let document = text.document().clone();
         let (doc, uuid, base) = match kind {
             RelationKind::Table => {
-                let doc = TableDoc::parse(document.clone()).map_err(CatalogError::internal)?;
+                let doc = TableDoc::parse(document).map_err(CatalogError::internal)?;
                 let (uuid, base) = (doc.uuid().to_owned(), doc.location().to_owned());
                 (doc.into_doc(), uuid, base)
             }
             RelationKind::View => {
-                let doc = ViewDoc::parse(document.clone()).map_err(CatalogError::internal)?;
+                let doc = ViewDoc::parse(document).map_err(CatalogError::internal)?;
                 let (uuid, base) = (doc.uuid().to_owned(), doc.location().to_owned());
                 (doc.into_doc(), uuid, base)
             }
         };
         let version = version.unwrap_or_default();
         let pointer = MetadataPointer { id, kind, uuid, base, version, location };
-        Ok(Arc::new(CachedVersion::new(Some(pointer), doc, document)))
+        Ok(Arc::new(CachedVersion::new(Some(pointer), doc, text)))
     }
 }

@@ -248,7 +248,7 @@ impl RelationService {
         warehouse: &Warehouse,
         context: &ChangeContext,
         ident: &TableIdent,
-        doc: &D,
+        doc: D,
         act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
         self.0.locations.check_apart(context, doc.location(), "").await?;
@@ -261,7 +261,7 @@ impl RelationService {
         warehouse: &Warehouse,
         context: &ChangeContext,
         ident: &TableIdent,
-        doc: &D,
+        doc: D,
         act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
         homes::check_paths(context, warehouse, doc.location(), doc.properties(), None)?;
@@ -292,7 +292,7 @@ pub(super) fn certain(error: CatalogError) -> CatalogError {
     match error.kind {
         // The store ended, with whatever it was doing.
         ErrorReason::ServiceUnavailable if matches!(cause, Some(SqlStoreError::Closed)) => {
-            let message = "the server is stopping: the outcome is not known";
+            let message = "the server is stopping: the outcome is unknown";
             CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
         }
         ErrorReason::Internal | ErrorReason::ServiceUnavailable => {

@@ -138,7 +138,7 @@ impl RightGuard {
         match self.restrictions_for(who, warehouse, ident) {
             Some(restrictions) if !restrictions.is_trusted => {
                 let message = format!(
-                    "`{}` may read a part of {ident} only, and is given no way to its files",
+                    "`{}` may read only a part of {ident}, so it gets no access to its files",
                     who.name
                 );
                 Err(CatalogError::new(ErrorReason::Forbidden, message))

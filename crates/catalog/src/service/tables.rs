@@ -15,7 +15,7 @@ use super::dropped::kept_in;
 use super::homes::{self, ChosenLocation, LocationScope};
 use super::namespaces::properties_of;
 use super::relations::{RelationChange, RelationService};
-use crate::cache::CachedVersion;
+use crate::cache::{AnswerText, CachedVersion};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, RelationKind};
@@ -173,7 +173,8 @@ impl RelationService {
         let file = ChosenLocation { field: "metadata-location", location: &location, own };
         self.0.locations.check_scope(warehouse, scope, file).await?;
         let document = documents::read(warehouse, &location).await?;
-        let doc = TableDoc::parse(document.clone())?;
+        let text = AnswerText::of_read(Some(&location), document);
+        let doc = TableDoc::parse(text.document().clone())?;
         check_registered(&doc)?;
         let chosen = ChosenLocation { field: "location", location: &doc.location, own };
         self.0.locations.check_scope(warehouse, scope, chosen).await?;
@@ -183,7 +184,7 @@ impl RelationService {
         self.0.locations.check_apart(context, &doc.location, &own_id).await?;
         self.0.locations.check_apart(context, &location, &own_id).await?;
         homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
-        let placed = PlacedDocument { doc, document, location };
+        let placed = PlacedDocument { doc, text, location };
         let act = LogAction::RegisterTable;
         let pointer = match self.0.entries.entry(warehouse, RelationKind::Table, ident).await {
             // Another server has made one since its name was free.

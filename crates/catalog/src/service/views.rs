@@ -15,7 +15,7 @@ use super::managed_updates::view_touches_protection;
 use super::namespaces::properties_of;
 use super::relations::RelationChange;
 use super::relations::{RelationService, certain};
-use crate::cache::CachedVersion;
+use crate::cache::{AnswerText, CachedVersion};
 use crate::database::TransactionFailure;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
@@ -65,7 +65,7 @@ impl RelationService {
             let location = request.location.as_deref().unwrap_or(&location);
             let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
             let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
-            relations.make(warehouse, context, ident, &doc, LogAction::CreateView).await
+            relations.make(warehouse, context, ident, doc, LogAction::CreateView).await
         };
         self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }
@@ -174,7 +174,7 @@ impl RelationService {
         check_view(&request.requirements, doc)?;
         let now_ms = i64::try_from(context.now_ms).map_err(CatalogError::internal)?;
         let next = apply_view(doc, &request.updates, now_ms)?;
-        let Some(next) = &next else { return Ok((base, None)) };
+        let Some(next) = next else { return Ok((base, None)) };
         if let Some(pointer) = &base.pointer
             && next.location != doc.location
         {
@@ -253,14 +253,15 @@ impl RelationService {
             let file = ChosenLocation::anew("metadata-location", &metadata_location);
             relations.0.locations.check_scope(warehouse, &scope, file).await?;
             let document = documents::read(warehouse, &metadata_location).await?;
-            let doc = ViewDoc::parse(document.clone())?;
+            let text = AnswerText::of_read(Some(&metadata_location), document);
+            let doc = ViewDoc::parse(text.document().clone())?;
             let chosen = ChosenLocation::anew("location", &doc.location);
             relations.0.locations.check_scope(warehouse, &scope, chosen).await?;
             for location in [&doc.location, &metadata_location] {
                 relations.0.locations.check_apart(context, location, "").await?;
             }
             homes::check_paths(context, warehouse, &doc.location, &doc.properties, None)?;
-            let placed = PlacedDocument { doc, document, location: metadata_location };
+            let placed = PlacedDocument { doc, text, location: metadata_location };
             let new = placed.new_relation(ident, LogAction::RegisterView);
             let made =
                 relations.0.relation_store.insert_relation(context, warehouse.id(), new).await;

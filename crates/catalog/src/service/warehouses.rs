@@ -184,7 +184,7 @@ impl WarehouseDirectory {
         let loaded = self.0.loaded.read();
         let known = loaded.by_name.get(name).ok_or_else(|| no_such_warehouse(name))?;
         known.warehouse.clone().ok_or_else(|| {
-            let message = "the warehouse cannot be opened; the server's log says why";
+            let message = "the warehouse cannot be opened; see the server's log";
             CatalogError::new(ErrorReason::ServiceUnavailable, message)
         })
     }

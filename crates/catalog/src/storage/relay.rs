@@ -218,7 +218,7 @@ impl BucketStorage {
 }
 
 fn failed(error: ClientError) -> CatalogError {
-    let message = "the object store gives no answer";
+    let message = "the object store does not respond";
     CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
 }
 
@@ -229,9 +229,8 @@ fn address(place: &S3Location, uri: &Uri) -> Result<String> {
     match place.style {
         BucketStyle::Path => Ok(format!("{}{path}{query}", place.endpoint)),
         BucketStyle::Virtual => {
-            let wrong = || {
-                CatalogError::new(ErrorReason::BadRequest, "the path is no address of an object")
-            };
+            let wrong =
+                || CatalogError::new(ErrorReason::BadRequest, "the path is not that of an object");
             let rest = path.strip_prefix('/').ok_or_else(wrong)?;
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
             let (scheme, host) = place.endpoint.split_once("://").ok_or_else(wrong)?;

@@ -124,7 +124,7 @@ fn check(text: &str, place: &TableLocation) -> Result<()> {
         Err(CatalogError::new(ErrorReason::BadRequest, format!("the location `{excerpt}` {why}")))
     };
     let Some((_, key)) = place.bucket_and_key() else {
-        return refuse("is not in a bucket: there are no credentials and no signatures for it");
+        return refuse("is not in a bucket, so it has no credentials and no signatures");
     };
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.=+%@:,~/".contains(&byte);
     if key.is_empty() || !key.bytes().all(is_good) {

@@ -217,7 +217,7 @@ impl<'a> SignTarget<'a> {
         let (scheme, host, path, query) = read_uri(&request.uri, place)?;
         let (bucket, key) = locate(&host, &path, place)?;
         if headers.get("host").is_some_and(|it| !it.eq_ignore_ascii_case(&host)) {
-            return malformed("headers", "has a `host` that is not the address's");
+            return malformed("headers", "has a `host` that differs from the URL's");
         }
         let (method, body) = (&*request.method, request.body.as_deref());
         Ok(SignTarget { method, scheme, host, path, bucket, key, query, headers, body })
@@ -256,7 +256,7 @@ impl<'a> SignTarget<'a> {
     ) -> Result<ExaminedRequest> {
         let needed = self.permission(scope)?;
         if needed == FilePermission::Write && permission == FilePermission::Read {
-            return forbidden("there is no right to write to the table");
+            return forbidden("the principal may not write to the table");
         }
         let payload = self.payload()?;
         let pairs = self.query.iter();
@@ -286,7 +286,7 @@ impl<'a> SignTarget<'a> {
             (true, None) => scope.prefixes().any(|(own, _)| own == bucket),
         };
         if !in_scope {
-            return forbidden("the request names what is not the table's");
+            return forbidden("the request names an object outside the table");
         }
         let permission = match (self.method, self.key.is_empty(), &names[..]) {
             ("GET" | "HEAD", false, []) | ("GET", true, ["location"]) => FilePermission::Read,
@@ -318,10 +318,12 @@ impl<'a> SignTarget<'a> {
     /// Refuses a request to delete what is not the table's.
     fn check_deleted(&self, scope: &TableScope) -> Result<()> {
         let Some(body) = self.body else {
-            return malformed("body", "is needed of a request that deletes what it lists");
+            return malformed("body", "is required for a request that deletes several objects");
         };
         let list = XmlElement::parse(body).filter(|it| it.name == "Delete");
-        let Some(list) = list else { return malformed("body", "is no list of what to delete") };
+        let Some(list) = list else {
+            return malformed("body", "is not a list of objects to delete");
+        };
         let mut count = 0;
         for element in &list.elements {
             if element.name == "Quiet" && element.elements.is_empty() {
@@ -330,10 +332,10 @@ impl<'a> SignTarget<'a> {
             // Versions and conditions are for those who look after a bucket.
             let is_object = element.name == "Object" && element.elements.len() == 1;
             let Some(key) = element.text_of("Key").filter(|_| is_object) else {
-                return malformed("body", "has something else than keys of what to delete");
+                return malformed("body", "has elements other than keys of objects to delete");
             };
             if !scope.covers(&self.bucket, key) {
-                return forbidden("the request names what is not the table's");
+                return forbidden("the request names an object outside the table");
             }
             count += 1;
         }
@@ -360,7 +362,7 @@ impl<'a> SignTarget<'a> {
         if is_hash || UNSIGNED_KINDS.contains(&&**hash_header) {
             return Ok(hash_header.clone());
         }
-        malformed("headers", "has a body that is signed in pieces")
+        malformed("headers", "has a body with chunk signatures")
     }
 }
 
@@ -372,7 +374,7 @@ fn check_source(source: &str, scope: &TableScope) -> Result<()> {
     let found = text.as_deref().and_then(|text| text.split_once('/'));
     match found {
         Some((bucket, key)) if scope.covers(bucket, key) => Ok(()),
-        _ => forbidden("the request copies what is not the table's"),
+        _ => forbidden("the request copies an object from outside the table"),
     }
 }
 
@@ -414,7 +416,7 @@ type ReadUri = (&'static str, String, String, BTreeMap<String, String>);
 
 /// Scheme, host, path and query of an address, decoded once.
 fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
-    let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is no address of an object");
+    let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is not the URL of an object");
     let is_good = |byte: u8| byte.is_ascii_graphic() && !b"#\\\"<>^`{|}+".contains(&byte);
     if uri.len() > TEXT_BYTES_MAX || !uri.bytes().all(is_good) {
         return Err(wrong());
@@ -443,7 +445,7 @@ fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
 /// # Errors
 /// `BadRequest` when it is none, or has one twice.
 pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>> {
-    let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is no address of an object");
+    let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is not the URL of an object");
     let mut pairs = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -464,7 +466,7 @@ fn locate(host: &str, path: &str, place: &S3Location) -> Result<(String, String)
         hosts.push("s3.amazonaws.com".to_owned());
     }
     let rest = path.strip_prefix('/');
-    let Some(rest) = rest else { return malformed("uri", "is no address of an object") };
+    let Some(rest) = rest else { return malformed("uri", "is not the URL of an object") };
     for own in &hosts {
         if host == own {
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));

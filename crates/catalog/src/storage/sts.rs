@@ -150,7 +150,7 @@ impl StsClient {
 }
 
 fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CatalogError {
-    let message = "the token service of the warehouse gives no credentials at present";
+    let message = "the token service of the warehouse issues no credentials at present";
     CatalogError::caused(ErrorReason::ServiceUnavailable, message, cause)
 }
 

@@ -78,7 +78,7 @@ impl VendedCache {
         let now_ms = clock::wall_ms();
         let cached = self.entries.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
         Some(cached.found.ok_or_else(|| {
-            let message = "the token service of the warehouse gives no credentials at present";
+            let message = "the token service of the warehouse issues no credentials at present";
             CatalogError::new(ErrorReason::ServiceUnavailable, message)
         }))
     }

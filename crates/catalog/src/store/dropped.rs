@@ -400,7 +400,7 @@ impl DroppedStore {
             let sql = "DELETE FROM catalog_dropped WHERE id = $1 AND purging_ms = 0";
             if it.execute(sql, &[SqlValue::from(&dropped)])? == 0 {
                 let message = format!(
-                    "Cannot register {}: what was dropped is being purged or came back",
+                    "Cannot register {}: the dropped relation is being purged or was restored",
                     new.ident
                 );
                 return Err(SqlStoreError::refuse(CatalogError::new(

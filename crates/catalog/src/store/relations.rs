@@ -43,7 +43,7 @@ impl RelationKind {
             "table" => Ok(RelationKind::Table),
             "view" => Ok(RelationKind::View),
             other => Err(SqlStoreError::refuse(CatalogError::internal(format!(
-                "`{other}` is no kind of relation"
+                "`{other}` is not a kind of relation"
             )))),
         }
     }

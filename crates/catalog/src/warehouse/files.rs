@@ -436,7 +436,8 @@ fn of_disk(location: &str, error: io::Error) -> CatalogError {
         io::ErrorKind::AlreadyExists => location_taken(location),
         io::ErrorKind::FileTooLarge => too_large(location),
         io::ErrorKind::InvalidInput => {
-            let message = format!("the location `{excerpt}` is no file in the warehouse");
+            let message =
+                format!("the location `{excerpt}` is not that of a file in the warehouse");
             CatalogError::new(ErrorReason::Forbidden, message)
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -42,7 +42,7 @@ fn tables_begin_as_those_of_the_reference() {
         assert_eq!(table["table-uuid"], json!(UUID.to_string()));
         assert_eq!(table["last-updated-ms"], json!(NOW_MS));
         // It is a document, and one that commits can go on from.
-        let (read, _) = doc.settle().expect("settled");
+        let (read, _) = doc.clone().settle().expect("settled");
         let read = TableDoc::parse(read.to_bytes()).expect("a document");
         check_registered(&read).expect("a table");
         assert_eq!(written(&read), table);

@@ -4,12 +4,14 @@
 //! # References
 //! - <https://iceberg.apache.org/spec/#appendix-c-json-serialization>
 
+use std::slice;
+
 use bytes::Bytes;
 
-use super::layout::{DocumentKey, DocumentSlot};
+use super::layout::{DocumentKey, DocumentSlot, MemberForm};
 use super::{FORMAT_VERSION_ROW_IDS, MetadataPart, TableDoc};
 use crate::json::{RawJson, RawString, put_comma, put_integer, put_string};
-use crate::{CatalogError, Result};
+use crate::{CatalogError, Result, memory};
 
 /// Bytes that a document takes beside its parts, about.
 const FRAME_BYTES: usize = 1024;
@@ -52,6 +54,26 @@ impl DocumentOutput<'_> {
     }
 }
 
+/// A text, and where the parts in it begin that are still to be moved there.
+struct WrittenParts<'a> {
+    text: &'a Bytes,
+    starts: slice::Iter<'a, usize>,
+}
+
+impl WrittenParts<'_> {
+    fn value(&mut self, raw: &mut RawJson) -> Option<()> {
+        raw.move_to(self.text, *self.starts.next()?)
+    }
+
+    fn values<'b>(&mut self, mut raws: impl Iterator<Item = &'b mut RawJson>) -> Option<()> {
+        raws.try_for_each(|raw| self.value(raw))
+    }
+
+    fn string(&mut self, string: &mut RawString) -> Option<()> {
+        string.move_to(self.text, *self.starts.next()?)
+    }
+}
+
 impl TableDoc {
     /// Appends the document. What [`TableDoc::parse`] read is written byte for byte as it was, but
     /// for white space between its parts.
@@ -71,19 +93,66 @@ impl TableDoc {
     ///
     /// # Errors
     /// Never, unless this code is wrong.
-    pub fn settle(&self) -> Result<(TableDoc, Bytes)> {
-        let mut out = Vec::with_capacity(self.size_hint());
+    pub fn settle(self) -> Result<(TableDoc, Bytes)> {
+        self.settle_within(&[], &[])
+    }
+
+    /// As [`TableDoc::settle`], with other bytes before and after the document in the same buffer.
+    ///
+    /// # Errors
+    /// Those of [`TableDoc::settle`].
+    pub fn settle_within(mut self, before: &[u8], after: &[u8]) -> Result<(TableDoc, Bytes)> {
+        let mut out = Vec::with_capacity(before.len() + self.size_hint() + after.len());
         let mut starts = Vec::with_capacity(2 * self.snapshots.len() + FRAME_BYTES / 8);
+        out.extend_from_slice(before);
         self.write(&mut DocumentOutput { out: &mut out, starts: Some(&mut starts) }, None);
-        let written = Bytes::from(out);
-        let mut doc = self.clone();
-        let mut starts = starts.into_iter();
-        if doc.move_into(&written, &mut starts).is_none() || starts.next().is_some() {
+        out.extend_from_slice(after);
+        let written = memory::frozen(out);
+        let mut places = WrittenParts { text: &written, starts: starts.iter() };
+        if self.move_into(&mut places).is_none() || places.starts.next().is_some() {
             return Err(CatalogError::internal(
                 "the parts of a document are not where they were written",
             ));
         }
-        Ok((doc, written))
+        self.shrink();
+        Ok((self, written))
+    }
+
+    /// Bytes that the allocator has set aside for it, but for the text that its parts lie in.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let forms = self.layout.slots.iter().filter(|slot| slot.has_form()).count();
+        memory::of_text(&self.uuid)
+            + memory::of_text(&self.location)
+            + memory::of_items(&self.schemas)
+            + memory::of_items(&self.specs)
+            + memory::of_items(&self.sort_orders)
+            + memory::of_items(&self.properties.0)
+            + memory::of_items(&self.refs)
+            + memory::of_items(&self.snapshots)
+            + memory::of_items(&self.snapshot_log)
+            + memory::of_items(&self.metadata_log)
+            + memory::of_items(&self.statistics)
+            + memory::of_items(&self.partition_statistics)
+            + memory::of_items(&self.encryption_keys)
+            + memory::of_items(&self.layout.slots)
+            + forms * memory::of_block(size_of::<MemberForm>())
+    }
+
+    /// Gives back what its lists have room for beyond what is in them: a document lives long.
+    pub(super) fn shrink(&mut self) {
+        self.schemas.shrink_to_fit();
+        self.specs.shrink_to_fit();
+        self.sort_orders.shrink_to_fit();
+        self.properties.0.shrink_to_fit();
+        self.refs.shrink_to_fit();
+        self.snapshots.shrink_to_fit();
+        self.snapshot_log.shrink_to_fit();
+        self.metadata_log.shrink_to_fit();
+        self.statistics.shrink_to_fit();
+        self.partition_statistics.shrink_to_fit();
+        self.encryption_keys.shrink_to_fit();
+        self.layout.slots.shrink_to_fit();
     }
 
     /// About as many bytes as it takes; seldom fewer.
@@ -111,7 +180,7 @@ impl TableDoc {
         output.out.push(b'{');
         for slot in &self.layout.slots {
             put_comma(output.out);
-            match &slot.name {
+            match slot.name() {
                 Some(name) => {
                     output.part(name.raw());
                     output.out.push(b':');
@@ -129,7 +198,7 @@ impl TableDoc {
         slot: &DocumentSlot,
         only_snapshots: Option<&[i64]>,
     ) {
-        if let Some(raw) = slot.raw.as_ref().filter(|raw| self.still_says(slot.key, raw)) {
+        if let Some(raw) = slot.raw().filter(|raw| self.still_says(slot.key, raw)) {
             return output.part(raw.as_bytes());
         }
         let is_named = |id: i64| only_snapshots.is_none_or(|ids| ids.binary_search(&id).is_ok());
@@ -183,7 +252,7 @@ impl TableDoc {
             }
             DocumentKey::SnapshotLog => output.array(self.snapshot_log.iter().map(|it| &it.raw)),
             DocumentKey::MetadataLog => output.array(self.metadata_log.iter().map(|it| &it.raw)),
-            DocumentKey::Unknown => put_or_null(output.out, slot.raw.as_ref()),
+            DocumentKey::Unknown => put_or_null(output.out, slot.raw()),
         }
     }
 
@@ -228,84 +297,70 @@ impl TableDoc {
         }
     }
 
-    /// Makes every part a share in `written`. Walks as `write` does; `starts` says where each is.
-    fn move_into(
-        &mut self,
-        written: &Bytes,
-        starts: &mut impl Iterator<Item = usize>,
-    ) -> Option<()> {
+    /// Makes every part a share in the text of `places`. Walks as `write` does.
+    fn move_into(&mut self, places: &mut WrittenParts<'_>) -> Option<()> {
         let mut slots = std::mem::take(&mut self.layout.slots);
         for slot in &mut slots {
-            if let Some(name) = &mut slot.name {
-                name.move_to(written, starts.next()?)?;
+            let key = slot.key;
+            if let Some(form) = slot.form_mut() {
+                if let Some(name) = &mut form.name {
+                    places.string(name)?;
+                }
+                if let Some(raw) = &mut form.raw {
+                    if self.still_says(key, raw) {
+                        places.value(raw)?;
+                        continue;
+                    }
+                    // It says something else, or its elements are what counts.
+                    form.raw = None;
+                }
+                slot.trim();
             }
-            if let Some(raw) = &mut slot.raw {
-                if self.still_says(slot.key, raw) {
-                    raw.move_to(written, starts.next()?)?;
-                    continue;
-                }
-                // It says something else, or its elements are what counts.
-                slot.raw = None;
-            }
-            let mut raws: Vec<&mut RawJson> = match slot.key {
-                DocumentKey::Schemas => raws_mut(&mut self.schemas),
-                DocumentKey::PartitionSpecs => raws_mut(&mut self.specs),
-                DocumentKey::SortOrders => raws_mut(&mut self.sort_orders),
-                DocumentKey::Snapshots => self.snapshots.iter_mut().map(|it| &mut it.raw).collect(),
-                DocumentKey::Statistics => {
-                    self.statistics.iter_mut().map(|it| &mut it.raw).collect()
-                }
-                DocumentKey::PartitionStatistics => {
-                    self.partition_statistics.iter_mut().map(|it| &mut it.raw).collect()
-                }
-                DocumentKey::SnapshotLog => {
-                    self.snapshot_log.iter_mut().map(|it| &mut it.raw).collect()
-                }
-                _ => Vec::new(),
-            };
-            for raw in &mut raws {
-                raw.move_to(written, starts.next()?)?;
-            }
-            self.move_named(slot.key, written, starts)?;
+            self.move_elements(key, places)?;
         }
         self.layout.slots = slots;
         Some(())
     }
 
-    /// Moves parts that have strings beside what is written.
-    fn move_named(
-        &mut self,
-        key: DocumentKey,
-        written: &Bytes,
-        starts: &mut impl Iterator<Item = usize>,
-    ) -> Option<()> {
+    /// Moves the elements of a list or a map.
+    fn move_elements(&mut self, key: DocumentKey, places: &mut WrittenParts<'_>) -> Option<()> {
         match key {
-            DocumentKey::Properties => {
-                for (key, value) in &mut self.properties.0 {
-                    key.move_to(written, starts.next()?)?;
-                    value.move_to(written, starts.next()?)?;
-                }
+            DocumentKey::Schemas => places.values(self.schemas.iter_mut().map(|it| &mut it.raw)),
+            DocumentKey::PartitionSpecs => {
+                places.values(self.specs.iter_mut().map(|it| &mut it.raw))
             }
-            DocumentKey::Refs => {
-                for reference in &mut self.refs {
-                    reference.name.move_to(written, starts.next()?)?;
-                    reference.raw.move_to(written, starts.next()?)?;
-                }
+            DocumentKey::SortOrders => {
+                places.values(self.sort_orders.iter_mut().map(|it| &mut it.raw))
             }
-            DocumentKey::EncryptionKeys => {
-                for part in &mut self.encryption_keys {
-                    part.raw.move_to(written, starts.next()?)?;
-                    part.id = part.id.detached();
-                }
+            DocumentKey::Snapshots => {
+                places.values(self.snapshots.iter_mut().map(|it| &mut it.raw))
+            }
+            DocumentKey::Statistics => {
+                places.values(self.statistics.iter_mut().map(|it| &mut it.raw))
+            }
+            DocumentKey::PartitionStatistics => {
+                places.values(self.partition_statistics.iter_mut().map(|it| &mut it.raw))
+            }
+            DocumentKey::SnapshotLog => {
+                places.values(self.snapshot_log.iter_mut().map(|it| &mut it.raw))
             }
             DocumentKey::MetadataLog => {
-                for entry in &mut self.metadata_log {
-                    entry.raw.move_to(written, starts.next()?)?;
-                }
+                places.values(self.metadata_log.iter_mut().map(|it| &mut it.raw))
             }
-            _ => {}
+            DocumentKey::Properties => self.properties.0.iter_mut().try_for_each(|(key, value)| {
+                places.string(key)?;
+                places.string(value)
+            }),
+            DocumentKey::Refs => self.refs.iter_mut().try_for_each(|reference| {
+                places.string(&mut reference.name)?;
+                places.value(&mut reference.raw)
+            }),
+            DocumentKey::EncryptionKeys => self.encryption_keys.iter_mut().try_for_each(|part| {
+                part.id = part.id.detached();
+                places.value(&mut part.raw)
+            }),
+            _ => Some(()),
         }
-        Some(())
     }
 
     /// Gives the document every member that one of its version has; what it came without otherwise
@@ -317,10 +372,6 @@ impl TableDoc {
 
 fn raws(parts: &[MetadataPart]) -> impl Iterator<Item = &RawJson> {
     parts.iter().map(|it| &it.raw)
-}
-
-fn raws_mut(parts: &mut [MetadataPart]) -> Vec<&mut RawJson> {
-    parts.iter_mut().map(|it| &mut it.raw).collect()
 }
 
 fn put_or_null(out: &mut Vec<u8>, value: Option<&RawJson>) {

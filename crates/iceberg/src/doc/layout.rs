@@ -37,9 +37,12 @@ pub(super) enum DocumentKey {
     Unknown,
 }
 
+/// Number of members that are known here.
+pub(super) const KNOWN_MEMBERS: usize = 25;
+
 /// The known members as they are written, in the order in which new documents have them. That of
 /// [`DocumentKey`] is the same.
-const KNOWN: [(DocumentKey, &str); 25] = [
+const KNOWN: [(DocumentKey, &str); KNOWN_MEMBERS] = [
     (DocumentKey::FormatVersion, "\"format-version\":"),
     (DocumentKey::TableUuid, "\"table-uuid\":"),
     (DocumentKey::Location, "\"location\":"),
@@ -85,6 +88,20 @@ impl DocumentKey {
         written.get(1..written.len().saturating_sub(2)).unwrap_or_default()
     }
 
+    /// Returns whether a value is to be remembered as it came: it may be written in another way
+    /// than this code writes it, or is not looked into.
+    pub(super) fn has_own_form(self, raw: &str) -> bool {
+        match self {
+            DocumentKey::Unknown | DocumentKey::Schema | DocumentKey::PartitionSpec => true,
+            // What it means depends on the version, which may come after it.
+            DocumentKey::NextRowId => true,
+            // No number that is written here begins like `-0`, and null is written as nothing is.
+            _ if raw.starts_with(['-', 'n']) => true,
+            DocumentKey::TableUuid | DocumentKey::Location => raw == "\"\"" || raw.contains('\\'),
+            _ => false,
+        }
+    }
+
     /// Returns whether a complete document of this version has it.
     fn belongs(self, format_version: u8) -> bool {
         match self {
@@ -102,11 +119,58 @@ impl DocumentKey {
 #[derive(Clone, Debug)]
 pub(super) struct DocumentSlot {
     pub(super) key: DocumentKey,
+    /// Form of the member, where it is not the one that this code writes. Few members have one, and
+    /// a document in memory has all its slots.
+    form: Option<Box<MemberForm>>,
+}
+
+/// Form in which a member came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MemberForm {
     /// Name, where the key alone does not tell it: unknown, or written with escapes.
     pub(super) name: Option<RawString>,
     /// Bytes as they came. A value whose meaning has not changed since is written like this. `None`
-    /// for a member that was not there.
+    /// for a member that was not there, and for one that this code writes in the same way.
     pub(super) raw: Option<RawJson>,
+}
+
+impl DocumentSlot {
+    /// A member in the form that this code writes.
+    pub(super) const fn plain(key: DocumentKey) -> DocumentSlot {
+        DocumentSlot { key, form: None }
+    }
+
+    /// A member in the form in which it came.
+    pub(super) fn of_form(
+        key: DocumentKey,
+        name: Option<RawString>,
+        raw: Option<RawJson>,
+    ) -> DocumentSlot {
+        let has_form = name.is_some() || raw.is_some();
+        DocumentSlot { key, form: has_form.then(|| Box::new(MemberForm { name, raw })) }
+    }
+
+    pub(super) fn name(&self) -> Option<&RawString> {
+        self.form.as_ref()?.name.as_ref()
+    }
+
+    pub(super) fn raw(&self) -> Option<&RawJson> {
+        self.form.as_ref()?.raw.as_ref()
+    }
+
+    pub(super) fn form_mut(&mut self) -> Option<&mut MemberForm> {
+        self.form.as_deref_mut()
+    }
+
+    /// Forgets a form that says nothing.
+    pub(super) fn trim(&mut self) {
+        self.form = self.form.take().filter(|form| form.name.is_some() || form.raw.is_some());
+    }
+
+    /// Returns whether a form is kept for the slot.
+    pub(super) const fn has_form(&self) -> bool {
+        self.form.is_some()
+    }
 }
 
 /// The members in order.
@@ -122,8 +186,7 @@ impl DocumentLayout {
     /// Creates the layout of a new document.
     pub(super) fn of_version(format_version: u8) -> DocumentLayout {
         let known = KNOWN.iter().filter(|(key, _)| key.belongs(format_version));
-        let slots =
-            known.map(|(key, _)| DocumentSlot { key: *key, name: None, raw: None }).collect();
+        let slots = known.map(|(key, _)| DocumentSlot::plain(*key)).collect();
         DocumentLayout { slots, singular: (-1, -1) }
     }
 
@@ -142,13 +205,13 @@ impl DocumentLayout {
             let belongs = key.belongs(format_version)
                 || key == DocumentKey::EncryptionKeys && has_encryption_keys;
             if belongs && !self.has(key) {
-                self.slots.push(DocumentSlot { key, name: None, raw: None });
+                self.slots.push(DocumentSlot::plain(key));
             }
         }
     }
 
     pub(super) fn unknown(&self) -> impl Iterator<Item = (&RawString, &RawJson)> {
         let unknown = self.slots.iter().filter(|slot| slot.key == DocumentKey::Unknown);
-        unknown.filter_map(|slot| Some((slot.name.as_ref()?, slot.raw.as_ref()?)))
+        unknown.filter_map(|slot| Some((slot.name()?, slot.raw()?)))
     }
 }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::layout::{DocumentKey, DocumentLayout, DocumentSlot};
+use super::layout::{DocumentKey, DocumentLayout, DocumentSlot, KNOWN_MEMBERS};
 use super::{
     FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, KeyPart, LAST_PARTITION_ID_NONE, MetadataLogEntry,
     MetadataPart, PARTS_MAX, ReferenceKind, SnapshotLogEntry, SnapshotReference, StatisticsPart,
@@ -56,12 +56,14 @@ impl TableDoc {
     /// contradicts itself. Whoever reads a document of the catalog's own turns that into a failure
     /// of the server.
     pub fn parse(text: Bytes) -> Result<TableDoc> {
-        let mut draft = DocumentDraft::default();
+        let slots = Vec::with_capacity(KNOWN_MEMBERS);
+        let mut draft = DocumentDraft { slots, ..DocumentDraft::default() };
         let mut cursor = JsonCursor::new(&text)?;
         cursor.object(|cursor, name| draft.member(cursor, &text, name))?;
         cursor.end()?;
-        let doc = draft.finish()?;
+        let mut doc = draft.finish()?;
         check::check(&doc)?;
+        doc.shrink();
         Ok(doc)
     }
 }
@@ -80,7 +82,7 @@ impl DocumentDraft {
         self.unknown += usize::from(key == DocumentKey::Unknown);
         if self.unknown > UNKNOWN_MEMBERS_MAX {
             return Err(illegal(format!(
-                "the table metadata has more than {UNKNOWN_MEMBERS_MAX} members that are not known"
+                "the table metadata has more than {UNKNOWN_MEMBERS_MAX} unknown members"
             )));
         }
         let start = cursor.offset();
@@ -90,10 +92,11 @@ impl DocumentDraft {
         } else {
             self.known(key, cursor, whole)?;
         }
-        let raw = RawJson::within(whole, cursor.since(start));
+        let raw = cursor.since(start);
+        let raw = key.has_own_form(raw).then(|| RawJson::within(whole, raw));
         let is_named = key == DocumentKey::Unknown || name.is_escaped();
         let name = is_named.then(|| RawString::within(whole, name));
-        self.slots.push(DocumentSlot { key, name, raw: Some(raw) });
+        self.slots.push(DocumentSlot::of_form(key, name, raw));
         Ok(())
     }
 

@@ -37,7 +37,7 @@ pub const RESERVED: [&str; 9] = [
 
 /// Strings by strings, in order.
 #[derive(Clone, Debug, Default)]
-pub struct TableProperties(pub(super) Vec<(RawString, RawString)>);
+pub struct TableProperties(pub(crate) Vec<(RawString, RawString)>);
 
 impl TableProperties {
     /// Reads an object whose values are strings.

@@ -192,31 +192,11 @@ impl<'a> JsonCursor<'a> {
     pub(super) fn checked_value(&mut self) -> &'a str {
         self.space();
         let (bytes, start) = (self.text.as_bytes(), self.at);
-        let mut open = 0_usize;
-        while let Some(byte) = bytes.get(self.at) {
-            match byte {
-                b'"' => self.pass_checked_string(),
-                b'{' | b'[' => {
-                    open += 1;
-                    self.at += 1;
-                    continue;
-                }
-                b'}' | b']' if open > 0 => {
-                    open -= 1;
-                    self.at += 1;
-                }
-                // The end of a number, or of `true`, `false` or `null`.
-                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' if open == 0 => break,
-                // A part of those, or what is between values.
-                _ => {
-                    self.at += 1;
-                    continue;
-                }
-            }
-            if open == 0 {
-                break;
-            }
-        }
+        self.at = match bytes.get(start) {
+            Some(b'"') => string_end(bytes, start),
+            Some(b'{' | b'[') => container_end(bytes, start),
+            _ => scalar_end(bytes, start),
+        };
         self.text.get(start..self.at).unwrap_or_default()
     }
 
@@ -225,29 +205,12 @@ impl<'a> JsonCursor<'a> {
     pub(super) fn checked_name(&mut self) -> JsonText<'a> {
         self.space();
         let start = self.at;
-        self.pass_checked_string();
+        self.at = string_end(self.text.as_bytes(), start);
         let name = self.text.get(start..self.at).unwrap_or_default();
         self.space();
         self.at += 1;
         self.space();
         JsonText::checked(name)
-    }
-
-    fn pass_checked_string(&mut self) {
-        let bytes = self.text.as_bytes();
-        self.at += 1;
-        loop {
-            self.at = next_special(bytes, self.at);
-            match bytes.get(self.at) {
-                // What is escaped is one byte, or `u` and digits that mean nothing here.
-                Some(b'\\') => self.at += 2,
-                Some(_) => {
-                    self.at += 1;
-                    return;
-                }
-                None => return,
-            }
-        }
     }
 
     /// Passes an object. `member` is called after each name, and must pass the value.
@@ -498,9 +461,50 @@ fn unescape(inner: &str) -> String {
     unescaped
 }
 
+/// Offset behind the string that begins at `at` in a text that was checked before.
+pub(super) fn string_end(bytes: &[u8], mut at: usize) -> usize {
+    at += 1;
+    loop {
+        at = next_special(bytes, at);
+        match bytes.get(at) {
+            // What is escaped is one byte, or `u` and digits that mean nothing here.
+            Some(b'\\') => at += 2,
+            Some(_) => return at + 1,
+            None => return at,
+        }
+    }
+}
+
+/// Offset behind the object or array that begins at `at` in a text that was checked before.
+fn container_end(bytes: &[u8], mut at: usize) -> usize {
+    let mut open = 0_usize;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => {
+                at = string_end(bytes, at);
+                continue;
+            }
+            b'{' | b'[' => open += 1,
+            b'}' | b']' if open == 1 => return at + 1,
+            b'}' | b']' => open -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    at
+}
+
+/// Offset behind the number, `true`, `false` or `null` that begins at `at` in a text that was
+/// checked before.
+fn scalar_end(bytes: &[u8], at: usize) -> usize {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let is_behind = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+    at + rest.iter().position(is_behind).unwrap_or(rest.len())
+}
+
 /// Offset of the first byte from `at` on that a string may not simply contain: a quotation mark, a
 /// backslash, a control character. The length of `bytes` if there is none.
-fn next_special(bytes: &[u8], mut at: usize) -> usize {
+pub(super) fn next_special(bytes: &[u8], mut at: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     // Eight bytes at a time: subtracting borrows from a lane's highest bit if the lane is smaller

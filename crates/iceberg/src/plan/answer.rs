@@ -62,7 +62,7 @@ impl PlanPage {
         let no_spec = || {
             CatalogError::new(
                 ErrorReason::Validation,
-                "a data file is of a partition spec that is gone",
+                "a data file has a partition spec that no longer exists",
             )
         };
         let scan = Arc::clone(&self.scan);

@@ -185,7 +185,7 @@ impl<'a> AvroContainer<'a> {
         let codec = AvroCodec::named(entry("avro.codec"))?;
         let schema = entry("avro.schema").ok_or(AvroError("the header has no schema"))?;
         let schema = RawJson::parse(schema.to_vec().into())
-            .map_err(|_| AvroError("the schema is no JSON"))?;
+            .map_err(|_| AvroError("the schema is not JSON"))?;
         let schema = AvroSchema::read(&schema)?;
         Ok(AvroContainer { header, schema, codec, sync, blocks: cursor })
     }
@@ -209,7 +209,7 @@ impl<'a> AvroContainer<'a> {
         while !self.blocks.0.is_empty() {
             let (count, packed) = (self.blocks.length()?, self.blocks.bytes()?);
             if self.blocks.array::<SYNC_BYTES>()? != self.sync {
-                return Err(AvroError("a block does not end where it says").into());
+                return Err(AvroError("a block does not have its declared length").into());
             }
             let block = unpacker.unpack(packed, left)?;
             left =

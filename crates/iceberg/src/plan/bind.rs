@@ -283,7 +283,8 @@ impl<'a> FilterBinder<'a> {
         let kind = match &term.transform {
             None => column.kind.clone(),
             Some(transform) if !transform.takes(&column.kind) => {
-                let message = format!("the field '{name:.100}' cannot be made '{transform}'");
+                let message =
+                    format!("the field '{name:.100}' cannot be transformed by '{transform}'");
                 return Err(invalid(message));
             }
             Some(transform) => result_type(transform, &column.kind)
@@ -292,12 +293,14 @@ impl<'a> FilterBinder<'a> {
         let is_of_text = matches!(kind, ColumnType::String | ColumnType::Binary);
         match op {
             PredicateOperator::StartsWith | PredicateOperator::NotStartsWith if !is_of_text => {
-                return Err(invalid(format!("the field '{name:.100}' is no text")));
+                return Err(invalid(format!("the field '{name:.100}' is not a string")));
             }
             PredicateOperator::IsNan | PredicateOperator::NotNan
                 if !matches!(kind, ColumnType::Float | ColumnType::Double) =>
             {
-                return Err(invalid(format!("the field '{name:.100}' is no floating-point one")));
+                return Err(invalid(format!(
+                    "the field '{name:.100}' is not a floating-point field"
+                )));
             }
             _ => {}
         }

@@ -189,7 +189,7 @@ impl ExpressionReader {
             "not" => ExpressionNode::Not(Box::new(self.node(&child("child")?)?)),
             name => {
                 let op = PredicateOperator::of(name)
-                    .ok_or_else(|| bad(format!("`{name:.40}` is no type of a predicate")))?;
+                    .ok_or_else(|| bad(format!("`{name:.40}` is not a type of predicate")))?;
                 ExpressionNode::Predicate(Box::new(self.predicate(op, text)?))
             }
         })
@@ -203,7 +203,7 @@ impl ExpressionReader {
                 (None, None) => return Err(bad(format!("`{}` has no `child`", op.name()))),
             };
             let ComparisonSide::Term(term) = operand else {
-                return Err(bad(format!("the `child` of `{}` is no field", op.name())));
+                return Err(bad(format!("the `child` of `{}` is not a field", op.name())));
             };
             let values = if op.is_set() { self.values(text)? } else { Vec::new() };
             return Ok(FilterPredicate { op, term, values });
@@ -223,7 +223,7 @@ impl ExpressionReader {
             }
             _ => return Err(bad(format!("`{}` compares one field with one literal", op.name()))),
         };
-        let op = op.ok_or_else(|| bad("what a text begins with is on the right"))?;
+        let op = op.ok_or_else(|| bad("a prefix must be on the right"))?;
         Ok(FilterPredicate { op, term, values: vec![value] })
     }
 
@@ -259,7 +259,7 @@ fn literal(text: &RawJson) -> Result<RawJson> {
     };
     match value.kind() {
         JsonKind::Bool | JsonKind::Number | JsonKind::String => Ok(value),
-        kind => Err(bad(format!("{kind} is no value that a field is compared with"))),
+        kind => Err(bad(format!("{kind} cannot be compared with a field"))),
     }
 }
 
@@ -308,7 +308,7 @@ fn side(text: &RawJson) -> Result<ComparisonSide> {
 /// A function of a field: one of the transforms, with its width before the field if it has one.
 fn applied(text: &RawJson) -> Result<FilterTerm> {
     let function = member(text, "function")?;
-    let name = function.as_str().ok_or_else(|| bad("`function` is not one that is known here"))?;
+    let name = function.as_str().ok_or_else(|| bad("`function` is unknown"))?;
     let arguments = member(text, "arguments")?;
     let arguments = arguments.items().map_err(|_| bad("`arguments` is a list"))?;
     let arguments: Vec<RawJson> = arguments.take(3).collect();
@@ -327,7 +327,7 @@ fn applied(text: &RawJson) -> Result<FilterTerm> {
 fn of_transform(name: &str, field: ComparisonSide) -> Result<FilterTerm> {
     let transform = match FieldTransform::parse(name)? {
         FieldTransform::Other(_) | FieldTransform::Void => {
-            return Err(bad(format!("the function `{name:.40}` is not one that is known here")));
+            return Err(bad(format!("the function `{name:.40}` is unknown")));
         }
         FieldTransform::Identity => None,
         transform => Some(transform),
@@ -336,7 +336,7 @@ fn of_transform(name: &str, field: ComparisonSide) -> Result<FilterTerm> {
         ComparisonSide::Term(FilterTerm { reference, transform: None }) => {
             Ok(FilterTerm { reference, transform })
         }
-        _ => Err(bad("a transform is made of a field")),
+        _ => Err(bad("a transform needs a field")),
     }
 }
 

@@ -231,7 +231,7 @@ fn list_within(bytes: &[u8], weight_max: usize) -> Read<Vec<ManifestRef>> {
 }
 
 fn summaries(all: &AvroDatum<'_>) -> Read<Vec<PartitionSummary>> {
-    let AvroDatum::List(all) = all else { return Err(AvroError("partitions are no list")) };
+    let AvroDatum::List(all) = all else { return Err(AvroError("partitions are not a list")) };
     let summary = |it: &AvroDatum<'_>| PartitionSummary {
         contains_null: it.field(509).is_none_or(|it| *it != AvroDatum::Bool(false)),
         contains_nan: match it.field(518) {
@@ -320,7 +320,7 @@ fn content_file(row: &AvroDatum<'_>) -> Read<ContentFile> {
         split_offsets: numbers(row, 132)?,
         equality_ids: equality_ids
             .collect::<Result<_, _>>()
-            .map_err(|_| AvroError("an equality id is no id"))?,
+            .map_err(|_| AvroError("an equality id is not an id"))?,
         sort_order_id: number(140),
         first_row_id: number(142),
         referenced: row.field(143).and_then(text).map(Into::into),
@@ -340,8 +340,8 @@ fn bytes<'a>(it: &AvroDatum<'a>) -> Option<&'a [u8]> {
 /// A list of numbers; one that is not there is empty.
 fn numbers(row: &AvroDatum<'_>, id: i32) -> Read<Vec<i64>> {
     let Some(all) = row.field(id) else { return Ok(Vec::new()) };
-    let AvroDatum::List(all) = all else { return Err(AvroError("numbers are no list")) };
-    all.iter().map(|it| it.as_i64().ok_or(AvroError("a number is none"))).collect()
+    let AvroDatum::List(all) = all else { return Err(AvroError("numbers are not a list")) };
+    all.iter().map(|it| it.as_i64().ok_or(AvroError("a number is malformed"))).collect()
 }
 
 /// The pairs of a map by ids of columns, which Avro has no maps for.
@@ -350,7 +350,7 @@ fn pairs<'a, T>(
     id: i32,
     value: impl Fn(&'a AvroDatum<'a>) -> Option<T>,
 ) -> Read<Box<[(i32, T)]>> {
-    const NO_PAIR: AvroError = AvroError("statistics of a file are no map");
+    const NO_PAIR: AvroError = AvroError("statistics of a file are not a map");
     let Some(all) = row.field(id) else { return Ok(Box::default()) };
     let AvroDatum::List(all) = all else { return Err(NO_PAIR) };
     let mut pairs = Vec::with_capacity(all.len());
@@ -373,7 +373,9 @@ fn bounds(row: &AvroDatum<'_>, id: i32) -> Read<Bounds> {
 }
 
 fn partition(row: &AvroDatum<'_>) -> Read<Vec<(i32, Option<PlanValue>)>> {
-    let AvroDatum::Record(fields) = row else { return Err(AvroError("a partition is no record")) };
+    let AvroDatum::Record(fields) = row else {
+        return Err(AvroError("a partition is not a record"));
+    };
     let field = |(id, value): &(Option<i32>, AvroDatum<'_>)| {
         let id = id.ok_or(AvroError("a field of a partition has no id"))?;
         let value = match value {
@@ -386,7 +388,7 @@ fn partition(row: &AvroDatum<'_>) -> Read<Vec<(i32, Option<PlanValue>)>> {
             AvroDatum::Bytes(bytes) => Some(PlanValue::Bytes((*bytes).into())),
             AvroDatum::Text(text) => Some(PlanValue::Text((*text).into())),
             AvroDatum::List(_) | AvroDatum::Record(_) => {
-                return Err(AvroError("a partition has a value that is none"));
+                return Err(AvroError("a partition has a malformed value"));
             }
         };
         Ok((id, value))

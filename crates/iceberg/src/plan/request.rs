@@ -85,7 +85,7 @@ impl ScanRequest {
             return Err(bad("`end-snapshot-id` is needed with `start-snapshot-id`"));
         }
         if read.snapshot_id.is_some() && end.is_some() {
-            return Err(bad("`snapshot-id` is given and `end-snapshot-id` as well"));
+            return Err(bad("`snapshot-id` and `end-snapshot-id` cannot be combined"));
         }
         if read.min_rows_requested.is_some_and(|rows| rows < 0) {
             return Err(bad("`min-rows-requested` is negative"));

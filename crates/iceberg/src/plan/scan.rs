@@ -112,7 +112,7 @@ impl BoundScan {
         let stats = ids_of_stats(&columns, request)?;
         let specs = PruneSpecs::read(doc, &columns)?;
         if !is_trusted && specs.are_made_of(hidden) {
-            let message = "the table is partitioned by a column that may not be read as it is";
+            let message = "the table is partitioned by a masked column";
             return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         let lists = snapshots.iter().map(|it| list_of(it)).collect::<Result<_>>()?;
@@ -263,7 +263,7 @@ impl BoundScan {
             let live = read.live(entry, manifest);
             let spec = live.as_ref().and_then(|live| self.specs.get(live.spec_id));
             let (Some(live), Some(spec)) = (live, spec) else {
-                let message = "a manifest is of a partition spec that the table has not got";
+                let message = "a manifest has a partition spec that the table does not have";
                 return Err(CatalogError::new(ErrorReason::Validation, message));
             };
             if may_match_partition(&self.filter, spec, &live.file)

@@ -377,14 +377,14 @@ fn filters_are_bound_in_both_of_their_forms() {
             json!({"type": "eq", "left": "data", "right": "a"}),
             "compares one field with one literal",
         ),
-        (json!({"type": "is-null", "child": "data"}), "is no field"),
+        (json!({"type": "is-null", "child": "data"}), "is not a field"),
         (json!({"type": "eq", "term": "all.element", "value": 1}), "several values in a row"),
         (json!({"type": "starts-with", "left": "a", "right": reference("data")}), "on the right"),
-        (json!({"type": "in", "term": "id", "values": [null]}), "no value"),
+        (json!({"type": "in", "term": "id", "values": [null]}), "cannot be compared"),
         (
             json!({"type": "eq", "left": {"type": "apply", "function": "hour",
                 "arguments": [reference("id")]}, "right": 1}),
-            "cannot be made 'hour'",
+            "cannot be transformed by 'hour'",
         ),
     ] {
         let error = bound_text(&filter, &[]).unwrap_err();

@@ -219,7 +219,7 @@ impl PlanValue {
         };
         value
             .map(FilterLiteral::Value)
-            .ok_or_else(|| format!("{:.80} is no value of it", json.text()))
+            .ok_or_else(|| format!("{:.80} is not a value of it", json.text()))
     }
 }
 
@@ -242,7 +242,7 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
 }
 
 fn integer(value: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String> {
-    let refuse = || format!("{:.80} is no whole number", value.text());
+    let refuse = || format!("{:.80} is not an integer", value.text());
     if value.kind() != JsonKind::Number {
         return Err(refuse());
     }
@@ -268,7 +268,7 @@ fn integer(value: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String>
 }
 
 fn real(value: &RawJson, kind: &ColumnType) -> Result<FilterLiteral, String> {
-    let refuse = || format!("{:.80} is no number", value.text());
+    let refuse = || format!("{:.80} is not a number", value.text());
     if value.kind() != JsonKind::Number {
         return Err(refuse());
     }

@@ -58,6 +58,19 @@ impl SchemaColumns {
         Ok(columns)
     }
 
+    /// Gives the columns other ids.
+    pub(super) fn renumber(&mut self, ids: &HashMap<i32, i32>) {
+        let fresh = |id: i32| ids.get(&id).copied().unwrap_or(id);
+        self.by_id.clear();
+        for (place, column) in self.list.iter_mut().enumerate() {
+            column.id = fresh(column.id);
+            self.by_id.insert(column.id, place);
+        }
+        if let Some((_, first, second)) = &mut self.same_name {
+            (*first, *second) = (fresh(*first), fresh(*second));
+        }
+    }
+
     /// The one with this id.
     pub(crate) fn get(&self, id: i32) -> Option<&SchemaColumn> {
         self.list.get(*self.by_id.get(&id)?)
@@ -206,12 +219,12 @@ pub(crate) fn members<const N: usize>(
     let mut found = [const { None }; N];
     let all = object
         .members()
-        .map_err(|_| bad(format!("{} is there in place of an object", object.kind())))?;
+        .map_err(|_| bad(format!("{} where an object is expected", object.kind())))?;
     for (name, value) in all {
         let place = names.iter().position(|it| *it == name);
         let Some(slot) = place.and_then(|place| found.get_mut(place)) else { continue };
         if slot.replace(value).is_some() {
-            return Err(bad(format!("`{name}` is there twice")));
+            return Err(bad(format!("`{name}` occurs twice")));
         }
     }
     Ok(found.map(|it| it.filter(|value| !value.is_null())))

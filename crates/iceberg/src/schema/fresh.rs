@@ -2,6 +2,7 @@
 //! all columns of a struct, then what is within each.
 
 use std::collections::{BTreeSet, HashMap};
+use std::mem;
 
 use super::columns::{SchemaColumns, members, type_of};
 use super::types::ColumnType;
@@ -9,32 +10,53 @@ use crate::Result;
 use crate::error::{bad, invalid};
 use crate::json::{RawJson, put_comma, put_integer, put_name};
 
-/// The schema with ids from `first` on. Also the highest of them (one less than `first` if there is
-/// no column), and which of the new ids each of the old ones became.
+/// A schema whose columns have got new ids.
+#[derive(Debug)]
+pub struct RenumberedSchema {
+    /// The schema with the new ids.
+    pub raw: RawJson,
+    /// Columns of the schema, whose types are written as they were before.
+    pub columns: SchemaColumns,
+    /// Highest new id; one less than the first if there is no column.
+    pub last_column_id: i32,
+    /// New ids by the old ones.
+    pub ids: HashMap<i32, i32>,
+}
+
+/// The schema with ids from `first` on.
 ///
 /// # Errors
 /// When it is no schema, an id stands for two columns, or an identifier field is none of them.
-pub fn fresh_ids(schema: &RawJson, first: i32) -> Result<(RawJson, i32, HashMap<i32, i32>)> {
-    let columns = SchemaColumns::read(schema)?;
+pub fn fresh_ids(schema: &RawJson, first: i32) -> Result<RenumberedSchema> {
+    let mut columns = SchemaColumns::read(schema)?;
     let mut ids = HashMap::with_capacity(columns.list.len());
     let mut next = first;
     // The list has each column before those within it: children of one parent, in order, are what
     // gets ids in a row. Parents are then visited as deep as they go before the next.
-    let mut children: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    let mut outermost = Vec::with_capacity(columns.list.len());
+    let mut children = vec![Vec::new(); columns.list.len()];
     for (place, column) in columns.list.iter().enumerate() {
-        children.entry(column.parent).or_default().push(place);
+        match column.parent.and_then(|parent| children.get_mut(parent)) {
+            Some(children) => children.push(place),
+            None => outermost.push(place),
+        }
     }
-    let mut waiting = vec![None];
-    while let Some(parent) = waiting.pop() {
-        let within = children.remove(&parent).unwrap_or_default();
+    let mut waiting = vec![outermost];
+    while let Some(within) = waiting.pop() {
         for column in within.iter().filter_map(|&place| columns.list.get(place)) {
             ids.insert(column.id, next);
-            next = next.checked_add(1).ok_or_else(|| invalid("there are no more column ids"))?;
+            next = next.checked_add(1).ok_or_else(|| invalid("the column ids are used up"))?;
         }
-        waiting.extend(within.into_iter().rev().map(Some));
+        for place in within.into_iter().rev() {
+            let inner = children.get_mut(place).map(mem::take).unwrap_or_default();
+            if !inner.is_empty() {
+                waiting.push(inner);
+            }
+        }
     }
-    let schema = rewritten(schema, &ids)?;
-    Ok((schema, next.saturating_sub(1), ids))
+    let raw = rewritten(schema, &ids)?;
+    columns.renumber(&ids);
+    Ok(RenumberedSchema { raw, columns, last_column_id: next.saturating_sub(1), ids })
 }
 
 fn rewritten(schema: &RawJson, ids: &HashMap<i32, i32>) -> Result<RawJson> {

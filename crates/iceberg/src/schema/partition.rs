@@ -172,7 +172,7 @@ fn give_ids(fields: &mut [PartitionField], doc: &TableDoc) -> Result<()> {
         let id = match known {
             Some(id) => id,
             None => {
-                next = next.checked_add(1).ok_or_else(|| invalid("there are no more field ids"))?;
+                next = next.checked_add(1).ok_or_else(|| invalid("the field ids are used up"))?;
                 next
             }
         };

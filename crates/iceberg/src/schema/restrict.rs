@@ -156,7 +156,10 @@ impl RestrictableColumns {
                 let column = self.operand(all, "child")?;
                 let is_float = matches!(column.kind, ColumnType::Float | ColumnType::Double);
                 if kind.ends_with("nan") && !is_float {
-                    return Err(wrong(&format!("`{:.100}` is no floating-point", column.name)));
+                    return Err(wrong(&format!(
+                        "`{:.100}` is not a floating-point column",
+                        column.name
+                    )));
                 }
                 Ok(json!({"type": kind, "child": reference(column)}))
             }
@@ -166,7 +169,7 @@ impl RestrictableColumns {
                 let value = all.get("right").or_else(|| all.get("value"));
                 let value = value.ok_or_else(|| wrong(&format!("`{kind}` has no `right`")))?;
                 if kind.ends_with("starts-with") && column.kind != ColumnType::String {
-                    return Err(wrong(&format!("`{:.100}` is no string", column.name)));
+                    return Err(wrong(&format!("`{:.100}` is not a string column", column.name)));
                 }
                 let value = json!({"type": "literal", "value": literal(column, value)?});
                 Ok(json!({"type": kind, "left": reference(column), "right": value}))
@@ -182,7 +185,7 @@ impl RestrictableColumns {
                 let values = values.collect::<Result<Vec<_>>>()?;
                 Ok(json!({"type": kind, "child": reference(column), "values": values}))
             }
-            _ => Err(wrong(&format!("`{kind:.40}` is no type of a predicate"))),
+            _ => Err(wrong(&format!("`{kind:.40}` is not a type of predicate"))),
         }
     }
 
@@ -335,7 +338,7 @@ mod tests {
             (json!({"type": "eq", "term": "born", "value": 3}), "compared with"),
             (json!({"type": "eq", "term": "id"}), "no `right`"),
             (json!({"type": "is-nan", "term": "id"}), "floating-point"),
-            (json!({"type": "starts-with", "term": "id", "value": 1}), "no string"),
+            (json!({"type": "starts-with", "term": "id", "value": 1}), "is not a string column"),
             (json!({"type": "is-null", "term": "tags.element"}), "within a list"),
             (json!({"type": "is-null", "term": "home"}), "no values"),
             (json!({"type": "in", "term": "id", "values": 1}), "`values`"),

@@ -24,11 +24,30 @@ const FORMAT_VERSION_DEFAULTS: u8 = 3;
 /// When it is no schema, an id or a name stands for two columns, identifier fields are none that
 /// can be, or a type or a default is none of this version.
 pub fn check_schema(schema: &RawJson, format_version: u8) -> Result<()> {
+    check_columns(schema, None, format_version)
+}
+
+/// As [`check_schema`], of a schema whose columns may have been read before.
+///
+/// # Errors
+/// Those of [`check_schema`].
+pub(crate) fn check_columns(
+    schema: &RawJson,
+    columns: Option<&SchemaColumns>,
+    format_version: u8,
+) -> Result<()> {
     let [kind, identifiers] = members(schema, ["type", "identifier-field-ids"])?;
     if kind.is_none() {
         return Err(bad("Cannot parse missing string: type"));
     }
-    let columns = SchemaColumns::read(schema)?;
+    let read_columns;
+    let columns = match columns {
+        Some(columns) => columns,
+        None => {
+            read_columns = SchemaColumns::read(schema)?;
+            &read_columns
+        }
+    };
     if let Some((name, first, second)) = &columns.same_name {
         return Err(invalid(format!(
             "Invalid schema: multiple fields for name {name:.80}: {first} and {second}"
@@ -42,10 +61,10 @@ pub fn check_schema(schema: &RawJson, format_version: u8) -> Result<()> {
         check_type(column)?;
         check_defaults(column)?;
     }
-    check_version(&columns, format_version)?;
+    check_version(columns, format_version)?;
     if let Some(identifiers) = identifiers {
         let ids: BTreeSet<i32> = identifiers.decode()?;
-        ids.into_iter().try_for_each(|id| check_identifier(id, &columns))?;
+        ids.into_iter().try_for_each(|id| check_identifier(id, columns))?;
     }
     Ok(())
 }

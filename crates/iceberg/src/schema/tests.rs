@@ -65,8 +65,8 @@ fn schemas_are_those_of_their_version() {
 #[test]
 fn ids_are_given_in_the_order_of_the_reference() {
     let act = |case: &Value| fresh_ids(&fragment(&case["schema"]), 1);
-    check(FRESH, 4, act, |case, (schema, last, ids)| {
-        let schema = with_id(&schema, "schema-id", 0);
+    check(FRESH, 4, act, |case, RenumberedSchema { raw, last_column_id: last, ids, .. }| {
+        let schema = with_id(&raw, "schema-id", 0);
         assert_eq!(value(&schema), case["fresh"]);
         assert_eq!(last, last_column_id_of(&schema).expect("a schema"));
         let assigned: HashSet<i32> = ids.values().copied().collect();
@@ -74,8 +74,8 @@ fn ids_are_given_in_the_order_of_the_reference() {
         assert!(same_schema(&schema, &fragment(&case["fresh"])));
     });
     let none = fragment(&json!({"type": "struct", "fields": [], "x": {"kept": 1.50}}));
-    let (same, last, ids) = fresh_ids(&none, 1).expect("a schema");
-    assert_eq!((same, last, ids.len()), (none, 0, 0));
+    let same = fresh_ids(&none, 1).expect("a schema");
+    assert_eq!((same.raw, same.last_column_id, same.ids.len()), (none, 0, 0));
     let stray = json!({"type": "struct", "fields": [], "identifier-field-ids": [1]});
     assert!(fresh_ids(&fragment(&stray), 1).is_err());
 }
@@ -149,7 +149,7 @@ fn fields_get_the_ids_of_equal_fields_of_before() {
         (
             2,
             vec![field(2, "day", "z", Some(i32::MAX)), field(3, "identity", "y", None)],
-            Err("no more field ids"),
+            Err("field ids are used up"),
         ),
     ] {
         let doc = doc(version, 1002, &[first.clone(), second.clone()]);
@@ -249,9 +249,9 @@ fn a_schema_has_its_limits() {
     let deep = fragment(&json!({"type": "struct", "fields": [
         {"id": 999, "name": "a", "required": true, "type": deep}]}));
     check_schema(&deep, 1).expect("a schema");
-    let (fresh, last, _) = fresh_ids(&deep, 1).expect("a schema");
-    assert_eq!(last, 381);
-    check_schema(&fresh, 1).expect("a schema");
+    let fresh = fresh_ids(&deep, 1).expect("a schema");
+    assert_eq!(fresh.last_column_id, 381);
+    check_schema(&fresh.raw, 1).expect("a schema");
     let fields: Vec<Value> = (0..=PARTITION_FIELDS_MAX)
         .map(|name| json!({"source-id": 999, "transform": "void", "name": name.to_string()}))
         .collect();
@@ -319,8 +319,15 @@ proptest! {
         let mut id = 1000;
         number(&mut schema, &mut || { id -= step; id });
         let raw = fragment(&schema);
-        let (fresh, last, ids) = fresh_ids(&raw, 1).expect("a schema");
+        let RenumberedSchema { raw: fresh, columns, last_column_id: last, ids } =
+            fresh_ids(&raw, 1).expect("a schema");
         check_schema(&fresh, 1).expect("a schema");
+        let read = SchemaColumns::read(&fresh).expect("a schema");
+        let of = |it: &SchemaColumns| -> Vec<(i32, String)> {
+            it.list.iter().map(|column| (column.id, column.name.clone())).collect()
+        };
+        prop_assert_eq!(of(&columns), of(&read));
+        prop_assert!((1..=last).all(|id| columns.get(id).is_some_and(|it| it.id == id)));
         prop_assert_eq!(last, last_column_id_of(&fresh).expect("a schema"));
         prop_assert_eq!(usize::try_from(last).expect("ids"), ids.len());
         // Without ids both are the same; and each id became what the table says.
@@ -337,8 +344,8 @@ proptest! {
         number(&mut after, &mut || 0);
         prop_assert_eq!(before, after);
         // They are given once: what has them keeps them.
-        let (again, _, _) = fresh_ids(&fresh, 1).expect("a schema");
-        prop_assert!(same_schema(&again, &fresh));
+        let again = fresh_ids(&fresh, 1).expect("a schema");
+        prop_assert!(same_schema(&again.raw, &fresh));
     }
 
     #[test]
@@ -347,10 +354,16 @@ proptest! {
         let columns = fragment(&serde_json::from_str(COLUMNS).expect("a schema"));
         let doc = doc(3, 999, &[]);
         for version in 1..=3 {
+            if let Ok(RenumberedSchema { raw, columns, .. }) = fresh_ids(&raw, 1) {
+                // What was read before the ids changed is as good as what is read after it.
+                let told = |it: Result<()>| it.map_err(|error| error.kind);
+                let anew = told(check_schema(&raw, version));
+                prop_assert_eq!(told(check_columns(&raw, Some(&columns), version)), anew);
+            }
             if check_schema(&raw, version).is_ok() {
                 prop_assert!(last_column_id_of(&raw).is_ok());
-                let (fresh, _, _) = fresh_ids(&raw, 1).expect("a schema");
-                prop_assert!(check_schema(&fresh, version).is_ok());
+                let fresh = fresh_ids(&raw, 1).expect("a schema");
+                prop_assert!(check_schema(&fresh.raw, version).is_ok());
             }
         }
         prop_assert!(same_schema(&raw, &raw) && same_spec(&raw, &raw) && same_order(&raw, &raw));

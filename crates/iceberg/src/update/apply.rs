@@ -22,9 +22,27 @@ const NO_ID: i32 = -1;
 /// `Validation` or `IllegalArgument` when the table would not be valid any more, and `CommitFailed`
 /// when what is added is behind what is there: another commit came first.
 pub fn apply(base: &TableDoc, updates: &[TableUpdate], now_ms: i64) -> Result<Option<TableDoc>> {
-    let mut builder = TableBuilder::new(base.clone(), now_ms);
+    let mut doc = base.clone();
+    make_room(&mut doc, updates);
+    let mut builder = TableBuilder::new(doc, now_ms);
     builder.run(updates)?;
     if builder.is_changed { finish(builder).map(Some) } else { Ok(None) }
+}
+
+/// Gives the lists that a commit adds to the room for that: they would double, to be cut again when
+/// the document is settled.
+fn make_room(doc: &mut TableDoc, updates: &[TableUpdate]) {
+    let (mut snapshots, mut references) = (0, 0);
+    for update in updates {
+        match update {
+            TableUpdate::AddSnapshot(_) => snapshots += 1,
+            TableUpdate::SetSnapshotRef(_) => references += 1,
+            _ => {}
+        }
+    }
+    doc.snapshots.reserve_exact(snapshots);
+    doc.snapshot_log.reserve_exact(references);
+    doc.metadata_log.reserve_exact(1);
 }
 
 /// Makes a table of the updates that finish a staged create. `uuid` and `location` are for a client

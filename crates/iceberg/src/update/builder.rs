@@ -1,9 +1,10 @@
 //! A document while updates are carried out on it, one after the other: ids, schemas,
 //! specifications, orders, properties and keys. Snapshots are next door.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use super::defaults::without_null_defaults;
+use super::snapshots::SnapshotIds;
 use super::{ADDED_PARTS_MAX, LAST_ADDED, TableUpdate};
 use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
 use crate::doc::{
@@ -34,7 +35,7 @@ pub(super) struct TableBuilder {
     added_parts: [usize; 3],
     pub(super) removed_schemas: Vec<i32>,
     /// Ids of all snapshots, once they are asked for.
-    pub(super) snapshot_ids: Option<BTreeSet<i64>>,
+    pub(super) snapshot_ids: Option<SnapshotIds>,
     pub(super) added_snapshots: HashSet<i64>,
     pub(super) has_removed_snapshots: bool,
     /// Snapshots of this commit that were the current one at some moment.
@@ -431,7 +432,7 @@ fn chosen(id: i32, last_added: Option<i32>, what: &str) -> Result<i32> {
 /// Above all ids of this kind, and at least `first`. Ids are not used again.
 fn next_id(parts: &[MetadataPart], first: i32) -> Result<i32> {
     let Some(last) = parts.iter().map(|part| part.id).max() else { return Ok(first) };
-    let next = last.checked_add(1).ok_or_else(|| invalid("there are no more ids"))?;
+    let next = last.checked_add(1).ok_or_else(|| invalid("the ids are used up"))?;
     Ok(next.max(first))
 }
 

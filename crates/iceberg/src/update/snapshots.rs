@@ -4,7 +4,7 @@
 //! - <https://iceberg.apache.org/spec/#snapshots>
 //! - <https://iceberg.apache.org/spec/#snapshot-references>
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use super::ADDED_SNAPSHOTS_MAX;
 use super::builder::TableBuilder;
@@ -61,7 +61,7 @@ impl TableBuilder {
             let message = format!("a commit may add {ADDED_SNAPSHOTS_MAX} snapshots at the most");
             return Err(CatalogError::new(ErrorReason::TooLarge, message));
         }
-        if self.known_snapshots().contains(&snapshot.id) {
+        if self.known_snapshots().contains(snapshot.id) {
             return Err(invalid(format!("Snapshot already exists for id: {}", snapshot.id)));
         }
         if snapshot.id < 0 || snapshot.sequence_number < 0 {
@@ -96,7 +96,7 @@ impl TableBuilder {
             return Ok(());
         }
         let id = reference.snapshot_id;
-        if !self.known_snapshots().contains(&id) {
+        if !self.known_snapshots().contains(id) {
             return Err(invalid(format!("Cannot set {name} to unknown snapshot: {id}")));
         }
         if name == MAIN {
@@ -136,12 +136,7 @@ impl TableBuilder {
 
     /// Statistics and names of what is removed go with it. Ids that are unknown are gone already.
     pub(super) fn remove_snapshots(&mut self, ids: &HashSet<i64>) {
-        let known = self.known_snapshots();
-        let before = known.len();
-        for id in ids {
-            known.remove(id);
-        }
-        if known.len() == before {
+        if !self.known_snapshots().remove_all(ids) {
             return;
         }
         let doc = &mut self.doc;
@@ -167,7 +162,7 @@ impl TableBuilder {
         let log = std::mem::take(&mut self.doc.snapshot_log);
         let mut kept = Vec::with_capacity(log.len());
         for entry in log {
-            if !self.known_snapshots().contains(&entry.snapshot_id) {
+            if !self.known_snapshots().contains(entry.snapshot_id) {
                 if self.has_removed_snapshots {
                     kept.clear();
                 }
@@ -201,9 +196,45 @@ impl TableBuilder {
         }
     }
 
-    fn known_snapshots(&mut self) -> &mut BTreeSet<i64> {
+    fn known_snapshots(&mut self) -> &mut SnapshotIds {
         let snapshots = &self.doc.snapshots;
-        self.snapshot_ids.get_or_insert_with(|| snapshots.iter().map(|it| it.id).collect())
+        self.snapshot_ids.get_or_insert_with(|| SnapshotIds::of(snapshots))
+    }
+}
+
+/// Ids of a document's snapshots while some are added and removed.
+#[derive(Debug)]
+pub(super) struct SnapshotIds {
+    /// Those that were there before, in order.
+    before: Vec<i64>,
+    added: HashSet<i64>,
+}
+
+impl SnapshotIds {
+    fn of(snapshots: &[TableSnapshot]) -> SnapshotIds {
+        let mut before: Vec<i64> = snapshots.iter().map(|it| it.id).collect();
+        #[expect(
+            clippy::stable_sort_primitive,
+            reason = "it is the one that finds what is in order"
+        )]
+        before.sort();
+        SnapshotIds { before, added: HashSet::new() }
+    }
+
+    fn contains(&self, id: i64) -> bool {
+        self.before.binary_search(&id).is_ok() || self.added.contains(&id)
+    }
+
+    fn insert(&mut self, id: i64) {
+        self.added.insert(id);
+    }
+
+    /// Removes ids; whether any of them was there.
+    fn remove_all(&mut self, ids: &HashSet<i64>) -> bool {
+        let count = self.before.len() + self.added.len();
+        self.before.retain(|id| !ids.contains(id));
+        self.added.retain(|id| !ids.contains(id));
+        self.before.len() + self.added.len() < count
     }
 }
 

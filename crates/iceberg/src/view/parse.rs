@@ -219,7 +219,7 @@ fn list<T>(value: Option<RawJson>, name: &str, read: fn(RawJson) -> Result<T>) -
 /// A member of an object that is there and is not null.
 fn member(object: &RawJson, name: &str) -> Result<Option<RawJson>> {
     if object.kind() != JsonKind::Object {
-        return Err(illegal(format!("{} is there in place of an object", object.kind())));
+        return Err(illegal(format!("{} where an object is expected", object.kind())));
     }
     Ok(object.present(name))
 }

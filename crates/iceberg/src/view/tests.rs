@@ -120,7 +120,11 @@ fn what_is_no_commit_is_refused() {
             ErrorReason::IllegalArgument,
             "Cannot parse missing string: action",
         ),
-        (json!({"updates": [7]}), ErrorReason::IllegalArgument, "a number is there"),
+        (
+            json!({"updates": [7]}),
+            ErrorReason::IllegalArgument,
+            "a number where an object is expected",
+        ),
         (
             json!({"requirements": [{"type": "assert-create"}], "updates": []}),
             ErrorReason::BadRequest,

@@ -421,6 +421,6 @@ fn set_properties(properties: &mut TableProperties, updates: &TableProperties) -
 /// Above all these ids, and at least `first`.
 fn next_id(ids: impl Iterator<Item = i32>, first: i32) -> Result<i32> {
     let Some(last) = ids.max() else { return Ok(first) };
-    let next = last.checked_add(1).ok_or_else(|| invalid("there are no more ids"))?;
+    let next = last.checked_add(1).ok_or_else(|| invalid("the ids are used up"))?;
     Ok(next.max(first))
 }

@@ -143,7 +143,7 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
         return Err(missing(message));
     }
     if principal.client_id.is_some() {
-        return Err(bad("`clientId` is given by the server"));
+        return Err(bad("`clientId` is assigned by the server"));
     }
     let properties = principal.properties.unwrap_or_default();
     let access = &input.context.access;
@@ -183,7 +183,7 @@ pub(super) async fn reset(input: &CatalogRequest<'_>) -> Result<Response> {
     if input.has_body() {
         let ResetCredentialsRequest { client_id, client_secret } = input.body()?;
         if client_id.is_some() || client_secret.is_some() {
-            let message = "`clientId` and `clientSecret`: the server alone makes credentials";
+            let message = "`clientId` and `clientSecret`: only the server generates credentials";
             return Err(missing(message));
         }
     }

@@ -129,7 +129,7 @@ impl SecurableKind {
         let is_plain = privilege.bytes().all(|it| it.is_ascii_uppercase() || it == b'_');
         let is_known = privilege.len() <= 64 && is_plain;
         if !is_known || !BEGINNINGS.iter().any(|it| privilege.starts_with(it)) {
-            return bad("`privilege` is none of Polaris's");
+            return bad("`privilege` is not one of Polaris's");
         }
         missing(format!(
             "`privilege`: no right here is {privilege} on {}; those are {}",

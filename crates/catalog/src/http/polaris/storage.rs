@@ -129,7 +129,7 @@ pub(super) fn read(text: serde_json::Value) -> Result<StorageFields> {
         ("pathStyleAccess", fields.path_style_access.is_some()),
     ];
     match of_buckets.into_iter().find(|(_, is_there)| *is_there && fields.storage_type == FILE) {
-        Some((name, _)) => Err(bad(format!("`storageConfigInfo.{name}` is none of FILE"))),
+        Some((name, _)) => Err(bad(format!("`storageConfigInfo.{name}` does not exist for FILE"))),
         None => Ok(fields),
     }
 }

@@ -101,9 +101,9 @@ impl AvroSchema {
             return self.push(AvroType::Union(branches));
         }
         if text.kind() != JsonKind::Object {
-            return Err(AvroError("a type of the schema is none"));
+            return Err(AvroError("the schema has an unknown type"));
         }
-        let kind = text.get("type").ok_or(AvroError("a type of the schema is none"))?;
+        let kind = text.get("type").ok_or(AvroError("the schema has an unknown type"))?;
         match kind.as_str().as_deref() {
             Some("record" | "error") => self.add_record(text, depth),
             Some("array") => {

@@ -63,10 +63,10 @@ fn what_is_no_file_is_refused_by_its_reason() {
     check(&good[..good.len() - 1], "the file ends too early");
     let mut other_sync = good;
     *other_sync.last_mut().unwrap() = 8;
-    check(&other_sync, "a block does not end where it says");
+    check(&other_sync, "a block does not have its declared length");
     for codec in ["bzip2", "xz", ""] {
         let packed = AvroWriter::new(&schema(), codec).bytes();
-        check(&packed, "its codec is none of `null`, `deflate`, `snappy` and `zstandard`");
+        check(&packed, "its codec is not `null`, `deflate`, `snappy` or `zstandard`");
     }
     let circle = json!({"type": "record", "name": "r", "fields": [
         {"name": "a", "type": "r"},

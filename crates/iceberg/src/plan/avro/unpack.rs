@@ -52,7 +52,7 @@ impl AvroCodec {
             Some(b"zstandard") => AvroCodec::Zstandard,
             Some(_) => {
                 return Err(AvroError(
-                    "its codec is none of `null`, `deflate`, `snappy` and `zstandard`",
+                    "its codec is not `null`, `deflate`, `snappy` or `zstandard`",
                 ));
             }
         })
