@@ -1,10 +1,11 @@
-//! Writes `crates/api/openapi.json` from the contract's types and the table of operations, the
+//! Writes `crates/api/openapi.json` from the contract's types and its tables of operations, the
 //! console's types from both, and the list of the documentation's pages.
 //!
-//! The schemas come from the types, so that they cannot drift. What the types do not say is in
-//! `operations`:
-//! which operations there are, what they answer and what a person types to try them.
+//! The schemas come from the types, and which operations there are from the tables in
+//! `api::operations`, so that neither can drift. Words and examples, which are in neither, are in
+//! `operations`.
 
+mod operation;
 mod operations;
 mod schemas;
 mod typescript;
@@ -13,66 +14,18 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use api::operations::{AnswerBody, ApiOperation, RequestBody};
 use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use operation::Operation;
 use typescript::TYPES;
 
 use crate::{site_sources, tidy};
 
 /// Where the document is, from the root of the checkout.
 const OPENAPI: &str = "crates/api/openapi.json";
-
-/// One operation of the HTTP interface.
-struct Operation {
-    method: &'static str,
-    path: &'static str,
-    id: &'static str,
-    tag: &'static str,
-    /// Whether it needs a token.
-    token: bool,
-    summary: &'static str,
-    description: &'static str,
-    parameters: Value,
-    /// Schema of the body and examples by name.
-    request: Option<(&'static str, Value)>,
-    /// What it answers with when all is well, by status.
-    answers: Vec<(u16, Answer)>,
-    /// Statuses of errors it answers with, besides 401 and 503 where a token is needed.
-    errors: &'static [u16],
-}
-
-/// What an operation answers with when all is well.
-enum Answer {
-    Json {
-        schema: &'static str,
-        says: &'static str,
-        example: Value,
-    },
-    Text {
-        content_type: &'static str,
-        says: &'static str,
-    },
-    /// Server-sent events.
-    Events {
-        schema: &'static str,
-        says: &'static str,
-        example: Value,
-    },
-    /// Either, as the caller wants it: schemas and examples of both.
-    EventsOr {
-        says: &'static str,
-        events: (&'static str, Value),
-        document: (&'static str, Value),
-    },
-    /// A WebSocket, for which OpenAPI has no words.
-    Socket {
-        says: &'static str,
-        /// Schema of what it takes.
-        receives: &'static str,
-    },
-}
 
 /// Writes every generated file that is not current.
 pub(crate) fn write(root: &Path) -> Result<String> {
@@ -99,12 +52,11 @@ fn types() -> Result<String> {
 fn openapi() -> Result<String> {
     let schemas = contract_schemas()?;
     let (mut paths, mut errors) = (Map::new(), Map::new());
-    for operation in operations::all().into_iter().chain(operations::mcp::all()) {
-        check_references(&operation, &schemas)?;
-        errors.extend(operation.failures().map(|it| (it.to_string(), error_response(*it))));
-        let methods = paths.entry(operation.path).or_insert_with(|| json!({}));
-        let method = operation.method;
-        methods[method] = operation.into_value();
+    for operation in operations::all() {
+        check_references(operation.entry, &schemas)?;
+        errors.extend(operation.failures().map(|it| (it.to_string(), error_response(it))));
+        let methods = paths.entry(operation.path()).or_insert_with(|| json!({}));
+        methods[operation.entry.method.name().to_lowercase()] = operation.to_value()?;
     }
     for operation in operations::catalog::all() {
         let methods = paths.entry(operation.path()).or_insert_with(|| json!({}));
@@ -167,7 +119,9 @@ fn openapi() -> Result<String> {
                     "type": "http",
                     "scheme": "bearer",
                     "description": "An API token, as `cove token` prints it for the server's owner \
-                        (with `--data-dir` when the server has a directory of its own)."
+                        (with `--data-dir` when the server has a directory of its own). What a \
+                        requirement names beside it are scopes that the token needs; `operator` \
+                        is no scope: the token has to be an operator's."
                 }
             }
         }
@@ -346,13 +300,14 @@ fn define<T: JsonSchema>(generator: &mut SchemaGenerator) {
     drop(generator.subschema_for::<T>());
 }
 
-fn check_references(operation: &Operation, schemas: &Map<String, Value>) -> Result<()> {
-    let request = operation.request.as_ref().map(|(schema, _)| *schema);
-    let answers = operation.answers.iter().flat_map(|(_, answer)| match answer {
-        Answer::Json { schema, .. } | Answer::Events { schema, .. } => vec![*schema],
-        Answer::EventsOr { events, document, .. } => vec![events.0, document.0],
-        Answer::Socket { receives, .. } => vec![*receives],
-        Answer::Text { .. } => Vec::new(),
+fn check_references(operation: &ApiOperation, schemas: &Map<String, Value>) -> Result<()> {
+    let request = match operation.request {
+        RequestBody::Json(schema) => Some(schema),
+        RequestBody::Absent | RequestBody::Upload => None,
+    };
+    let answers = operation.answers.iter().flat_map(|answer| match answer.body {
+        AnswerBody::Socket { receives } => vec![receives],
+        body => operation::schemas(body),
     });
     for name in request.into_iter().chain(answers) {
         if !schemas.contains_key(name) {
@@ -360,102 +315,6 @@ fn check_references(operation: &Operation, schemas: &Map<String, Value>) -> Resu
         }
     }
     Ok(())
-}
-
-impl Operation {
-    /// Every status of an error that it answers with.
-    fn failures(&self) -> impl Iterator<Item = &u16> {
-        let with_token: &[u16] = if self.token { &[401, 503] } else { &[] };
-        self.errors.iter().chain(with_token)
-    }
-
-    /// Whether the server takes an idempotency key of its requests beside what stands in its
-    /// parameters.
-    fn takes_key(&self) -> bool {
-        let has_own = self.parameters.as_array().into_iter().flatten();
-        let has_own = has_own.map(|it| &it["name"]).any(|name| name == operations::IDEMPOTENCY_KEY);
-        // Signing in is for once.
-        let is_sign_in = self.path.starts_with("/v1/console/");
-        self.method == "post" && self.path.starts_with("/v1/") && !is_sign_in && !has_own
-    }
-
-    fn into_value(mut self) -> Value {
-        let mut responses = Map::new();
-        if self.takes_key() {
-            let key = operations::shell_idempotency_parameter(self.path);
-            self.parameters = match self.parameters {
-                Value::Array(list) => list.into_iter().chain([key]).collect(),
-                _ => json!([key]),
-            };
-            responses.insert("409".to_owned(), json!({ "$ref": "#/components/responses/409" }));
-        }
-        for status in self.failures() {
-            let place = format!("#/components/responses/{status}");
-            responses.insert(status.to_string(), json!({ "$ref": place }));
-        }
-        for (status, answer) in self.answers {
-            responses.insert(status.to_string(), answer.into_value());
-        }
-        let mut value = json!({
-            "operationId": self.id,
-            "tags": [self.tag],
-            "summary": self.summary,
-            "description": self.description,
-            "responses": responses,
-            "security": if self.token { json!([{ "token": [] }]) } else { json!([]) },
-        });
-        if self.parameters.as_array().is_some_and(|parameters| !parameters.is_empty()) {
-            value["parameters"] = self.parameters;
-        }
-        if let Some((schema, examples)) = self.request {
-            value["requestBody"] = json!({
-                "required": true,
-                "content": {
-                    "application/json": { "schema": reference(schema), "examples": examples }
-                }
-            });
-        }
-        value
-    }
-}
-
-impl Answer {
-    fn json(schema: &'static str, says: &'static str, example: Value) -> Answer {
-        Answer::Json { schema, says, example }
-    }
-
-    fn into_value(self) -> Value {
-        match self {
-            Answer::Json { schema, says, example } => json!({
-                "description": says,
-                "content": {
-                    "application/json": { "schema": reference(schema), "example": example }
-                }
-            }),
-            Answer::Text { content_type, says } => json!({
-                "description": says,
-                "content": { content_type: {} }
-            }),
-            Answer::Events { schema, says, example } => json!({
-                "description": says,
-                "content": {
-                    "text/event-stream": { "schema": reference(schema), "example": example }
-                }
-            }),
-            Answer::EventsOr { says, events, document } => json!({
-                "description": says,
-                "content": {
-                    "text/event-stream": { "schema": reference(events.0), "example": events.1 },
-                    "application/json": { "schema": reference(document.0), "example": document.1 }
-                }
-            }),
-            Answer::Socket { says, receives } => json!({
-                "description": says,
-                // A link that tools can follow, for there is no place for what a socket takes.
-                "x-receives": reference(receives)
-            }),
-        }
-    }
 }
 
 fn reference(schema: &str) -> Value {
@@ -683,25 +542,20 @@ mod tests {
 
     #[test]
     fn the_examples_are_what_the_types_accept() {
-        for operation in operations::all() {
-            let id = operation.id;
-            if let Some((schema, examples)) = operation.request {
+        let is_of_mcp = |it: &Operation| it.entry.tag == "mcp";
+        for operation in operations::all().into_iter().filter(|it| !is_of_mcp(it)) {
+            let id = operation.entry.id;
+            if let (RequestBody::Json(schema), Some(examples)) =
+                (operation.entry.request, &operation.examples)
+            {
                 for (name, example) in examples.as_object().unwrap() {
                     check(schema, &example["value"], &format!("{id}: {name}"));
                 }
             }
-            for (status, answer) in operation.answers {
-                match answer {
-                    Answer::Json { schema, example, .. }
-                    | Answer::Events { schema, example, .. } => {
-                        check(schema, &example, &format!("{id}: {status}"));
-                    }
-                    Answer::EventsOr { events, document, .. } => {
-                        for (schema, example) in [events, document] {
-                            check(schema, &example, &format!("{id}: {status}"));
-                        }
-                    }
-                    Answer::Text { .. } | Answer::Socket { .. } => {}
+            for (answer, words) in operation.described().unwrap() {
+                for (schema, example) in operation::schemas(answer.body).iter().zip(&words.examples)
+                {
+                    check(schema, example, &format!("{id}: {}", answer.status));
                 }
             }
         }
@@ -732,55 +586,19 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_has_a_name_of_its_own_and_every_path_its_parameters() {
-        let mut ids = Vec::new();
+    fn every_operation_of_the_tables_is_described_once_with_its_parameters() {
+        let mut described = Vec::new();
         for operation in operations::all() {
+            let id = operation.entry.id;
             let named = operation.parameters.as_array().unwrap().iter();
             let named = named.filter(|it| it["in"] == "path").count();
-            assert_eq!(named, operation.path.matches('{').count(), "{}", operation.id);
-            assert!(!ids.contains(&operation.id), "{}", operation.id);
-            ids.push(operation.id);
+            assert_eq!(named, operation.entry.path.matches('{').count(), "{id}");
+            assert!(!described.contains(&id), "{id}");
+            described.push(id);
         }
-    }
-
-    /// The routers are in other crates that this one does not use; their source says what is
-    /// routed.
-    #[test]
-    fn every_route_is_described() {
-        let mut routes = Vec::new();
-        for (source, least) in [
-            ("crates/executions/src/http.rs", 10),
-            ("crates/sessions/src/http.rs", 10),
-            ("crates/bouncer/src/http.rs", 10),
-            ("crates/gateway/src/http.rs", 1),
-            ("crates/cove/src/backup/service.rs", 1),
-            ("crates/cove/src/cluster.rs", 4),
-            ("crates/cove/src/identity.rs", 3),
-            ("crates/cove/src/doctor/service.rs", 1),
-            ("crates/cove/src/settings/service.rs", 2),
-            ("crates/cove/src/history.rs", 1),
-        ] {
-            let service = source;
-            let source = fs::read_to_string(crate::root().join(source)).unwrap();
-            let before = routes.len();
-            let calls = source.split(".at(").skip(1);
-            let calls = calls.filter(|rest| rest.trim_start().starts_with("\"/"));
-            let paths = calls.map(|rest| rest.split('"').nth(1).unwrap());
-            // What nodes have for each other alone, and where browsers are led, is no part of it.
-            let paths = paths.filter(|path| path.starts_with("/v1"));
-            // Whatever stands behind an asterisk is a parameter like any other there.
-            routes.extend(paths.map(|path| path.replace("{*", "{")));
-            assert!(routes.len() >= before + least, "{service}");
-        }
-        let described: Vec<&str> = operations::all().iter().map(|it| it.path).collect();
-        for route in &routes {
-            assert!(described.contains(&route.as_str()), "{route}");
-        }
-        // Two stand in constants, because they are named elsewhere, too.
-        let named = ["/v1/live", "/v1/console/login"];
-        for path in described.iter().filter(|path| path.starts_with("/v1")) {
-            let is_there = named.contains(path) || routes.iter().any(|route| route == path);
-            assert!(is_there, "{path}");
-        }
+        let mut ids: Vec<&str> = api::operations::all().map(|it| it.id).collect();
+        ids.sort_unstable();
+        described.sort_unstable();
+        assert_eq!(described, ids);
     }
 }

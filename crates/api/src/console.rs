@@ -1,4 +1,4 @@
-//! Who a caller is, and how people sign in at the console.
+//! Identity of a caller, and sign-ins at the console.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

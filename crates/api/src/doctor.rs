@@ -1,4 +1,4 @@
-//! What a machine offers for isolation, and what follows from what it lacks.
+//! Isolation mechanisms of a machine, and the consequences of missing ones.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -11,11 +11,11 @@ use crate::LanguageView;
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CheckStatus {
-    /// It is there.
+    /// Present.
     Ok,
-    /// It is not, and that costs something less than safety.
+    /// Absent; a feature is lost, but not safety.
     Note,
-    /// It is not, and untrusted code cannot be run.
+    /// Absent; untrusted code cannot be run.
     Missing,
 }
 

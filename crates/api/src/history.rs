@@ -1,4 +1,4 @@
-//! What a server measured lately.
+//! Recent measurements of a server.
 
 use std::collections::BTreeMap;
 

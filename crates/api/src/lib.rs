@@ -1,7 +1,8 @@
-//! The contract between Cove and its callers: request and response types, ids and error codes.
+//! The contract between Cove and its callers: request and response types, ids and error codes, and
+//! the [operations] of the HTTP interface.
 //!
-//! `openapi.json` is generated from these types. This crate knows nothing of HTTP, async or
-//! storage, and has no behaviour beyond converting between names and values, because everything
+//! `openapi.json` is generated from these types and tables. This crate knows no HTTP library, async
+//! or storage, and has no behaviour beyond converting between names and values, because everything
 //! else rebuilds when it changes.
 //!
 //! Principal types: [`ExecutionRequest`] goes in, [`Execution`] with a [`Verdict`] comes out,
@@ -25,6 +26,8 @@ mod live;
 mod node;
 mod object;
 mod offer;
+pub mod operations;
+mod scope;
 mod session;
 mod settings;
 mod template;
@@ -75,6 +78,7 @@ pub use offer::{
     CheckedGrant, GrantCheckReport, GrantCheckRequest, GrantOfferLimits, GrantOfferList,
     GrantRefusal, OfferedDatabase, OfferedGrant, OfferedHosts, OfferedModel, OfferedWarehouse,
 };
+pub use scope::{TokenScope, UnknownScope};
 pub use session::{
     CreateSession, CredentialView, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, SessionEvent, SessionEventKind, SessionExec, SessionExecResult,

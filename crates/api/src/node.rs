@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeStatus {
-    /// It starts, and takes no work yet.
+    /// Starting; accepts no work yet.
     Joining,
-    /// It takes work.
+    /// Accepts work.
     Active,
-    /// It finishes what it has, and takes no new work.
+    /// Finishes its work, and accepts no new work.
     Draining,
-    /// It was stopped.
+    /// Stopped.
     Left,
-    /// It was not seen for as long as a lease: what it owned is taken over.
+    /// Its lease has expired: other nodes take over its sessions.
     Lost,
 }
 

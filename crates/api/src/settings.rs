@@ -13,7 +13,7 @@ use serde_json::Value;
 /// their types knows which must not be shown.
 pub const SECRET_SETTING: &str = "cove::SecretSetting";
 
-/// The same of [`secret_address`].
+/// Counterpart of [`SECRET_SETTING`] for [`secret_address`].
 pub const SECRET_ADDRESS: &str = "cove::SecretAddress";
 
 /// Reads a field of the configuration that is a secret. What is read is the same as without it:
@@ -62,7 +62,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for MarkedValue<T> {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SettingOriginKind {
-    /// Nobody set it.
+    /// The default: no source sets it.
     Default,
     /// The configuration file.
     File,

@@ -116,11 +116,11 @@ fn everything() -> String {
 pub enum TemplateBuildStatus {
     /// Announced; its steps are not known yet.
     Waiting,
-    /// Its steps run.
+    /// Steps are running.
     Building,
     /// Sessions can start from it.
     Ready,
-    /// It failed.
+    /// The build failed.
     Error,
 }
 

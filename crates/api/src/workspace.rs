@@ -133,7 +133,7 @@ pub enum SessionTerminalState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionTerminalList {
-    /// All that can be attached to.
+    /// Terminals that a client can attach to.
     pub terminals: Vec<SessionTerminalView>,
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use api::operations::mcp as table;
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::{Extension, Request, State};
@@ -12,7 +13,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::TokenPrincipal;
 use node::http::{
-    ConnectionPeer, InProcessRoutes, RouteTable as _, ServedInProcess, check_hosts, get, post,
+    ConnectionPeer, InProcessRoutes, OperationRoutes, RouteTable as _, ServedInProcess,
+    check_hosts, get,
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -86,15 +88,22 @@ impl McpEndpoint {
 }
 
 /// Path of the endpoint.
-pub const PATH: &str = "/mcp";
+pub const PATH: &str = table::SEND_MCP_MESSAGE.path;
 
 /// Routes for [`node::http::HttpShell`] to wrap.
 pub fn routes(endpoint: McpEndpoint) -> Router {
-    Router::new()
-        .at(PATH, post(serve).get(no_stream).delete(no_session))
+    handlers()
         .at(METADATA_PATH, get(metadata))
         .at(&format!("{METADATA_PATH}{PATH}"), get(metadata))
         .with_state(endpoint)
+}
+
+fn handlers() -> Router<McpEndpoint> {
+    OperationRoutes::of(table::MCP)
+        .serve(&table::SEND_MCP_MESSAGE, serve)
+        .serve(&table::OPEN_MCP_STREAM, no_stream)
+        .serve(&table::END_MCP_SESSION, no_session)
+        .routes()
 }
 
 /// Metadata of the server for clients without a token.

@@ -144,13 +144,13 @@ impl StateSealer {
     /// The state of a request, if it has one.
     ///
     /// # Errors
-    /// When it is not one that was given out for this.
+    /// When it is not one that was issued for this.
     pub(crate) fn open(
         &self,
         request: &RpcRequest,
         tenant: &str,
     ) -> Result<Option<String>, McpError> {
-        let refused = || McpError::params("`requestState` is none that was given out for this");
+        let refused = || McpError::params("`requestState` is none that was issued for this");
         let Some(state_text) = request.params.get("requestState") else { return Ok(None) };
         let state_text =
             state_text.as_str().filter(|state_text| state_text.len() <= 2 * STATE_BYTES_MAX);

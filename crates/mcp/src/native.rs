@@ -51,7 +51,7 @@ impl NativeApi {
         }
         serde_json::from_slice(&answer).map_err(|error| {
             tracing::error!(%error, path, "the native interface answered with no JSON");
-            failed("the server answered with something that is no JSON")
+            failed("the server did not respond with JSON")
         })
     }
 

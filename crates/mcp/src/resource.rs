@@ -15,7 +15,7 @@ pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// An address that no client could use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no address of this server, such as `https://cove.example/mcp`: set `mcp.resource`, or \
+    "`{0}` is not a URL of this server, such as `https://cove.example/mcp`: set `mcp.resource`, or \
      the `audience` of the first issuer"
 )]
 pub struct UnusableResource(String);

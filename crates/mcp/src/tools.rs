@@ -264,7 +264,7 @@ fn session_path(session: &str) -> Result<String, ToolResult> {
     match content::is_session_id(session) {
         true => Ok(format!("/v1/sessions/{session}")),
         false => Err(ToolResult::error(&format!(
-            "\"{session}\" is no id of a session; the tool session creates and lists them"
+            "\"{session}\" is not the id of a session; the tool session creates and lists them"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! API tokens: hashed at rest, verified in memory, named by who may use them.
+//! API tokens: hashed at rest, verified in memory, listed by name.
 //!
 //! They are kept in a file of the data directory ([`file`]) or, where servers share a store, in a
 //! table of it ([`table`]). A running server takes over what has changed there by itself: when it
@@ -48,8 +48,9 @@ pub use self::error::TokenError;
 pub use self::issued::{ISSUED_TOKENS_MAX, check_issuers};
 pub use self::principal::{CallerCredential, ConsoleSignIn, TokenPrincipal};
 pub use self::revocation::RevocationSignal;
-pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
+pub use self::scope::TokenScopes;
 pub use self::secret::{TokenSecret, as_e2b};
+pub use api::{TokenScope, UnknownScope};
 
 /// Time that a running server may go on honouring a token that was revoked.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
-//! Feed of changed records: a service publishes the id of what it changed, and those who follow a
-//! list read it again. Holds no content and decides no right: who reads does that by the service's
-//! own interface.
+//! Feed of changed records: a service publishes the id of a changed record, and followers of a
+//! list read it again. Holds no content and authorizes nothing: followers read through the
+//! service's own interface.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Outgoing HTTP/1.1 requests: guarded, bounded, one connection each.
 //!
-//! For webhooks, whose address a stranger chose ([`AddressGuard::Public`]), and for the command
-//! line ([`AddressGuard::Open`]). It follows no redirect, keeps no cookie and no connection, and
-//! reads no setting of the environment: what is sent where is in the [`ClientRequest`].
+//! For webhooks, whose URL an untrusted caller chose ([`AddressGuard::Public`]), and for the
+//! command line ([`AddressGuard::Open`]). It follows no redirect, keeps no cookie and no
+//! connection, and reads no environment variable: the [`ClientRequest`] determines everything.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110>

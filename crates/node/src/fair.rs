@@ -3,16 +3,14 @@
 //! The runtime runs what is ready in the order in which it became so. With 64 busy connections of
 //! one tenant, a request of another would wait for 64 others at each of its steps. So a task that
 //! becomes ready is not handed to the runtime at once: it waits in the queue of its caller, and the
-//! callers that have something ready are served in turn (round robin, as in J. Nagle, "On packet
-//! switches with infinite storage", RFC 970, <https://www.rfc-editor.org/rfc/rfc970>). Only as many
-//! tasks as there are slots are with the runtime at a time; a slot is free again when its task has
-//! been polled, so that nothing holds one while it waits for a disk or a network.
+//! callers that have something ready are served in turn ([`RoundRobin`]). Only as many tasks as
+//! there are slots are with the runtime at a time; a slot is free again when its task has been
+//! polled, so that nothing holds one while it waits for a disk or a network.
 //!
 //! A task belongs to the caller that [`identify`] names from within it. Tasks that it starts with
 //! [`crate::task::spawn`] belong to the same caller.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use pool::RoundRobin;
 
 /// Tasks with the runtime at a time, for each of its threads. The next one is handed over when one
 /// has been polled, and by the same thread, which goes on with it.
@@ -37,9 +36,8 @@ pub struct FairScheduler(Arc<Mutex<ReadyTasks>>);
 /// Tasks that are ready and not with the runtime.
 struct ReadyTasks {
     slots_free: usize,
-    queues: HashMap<Arc<str>, VecDeque<Arc<FairTask>>>,
-    /// Callers with a queue, in the order of their turns.
-    turns: VecDeque<Arc<str>>,
+    /// By caller.
+    waiting: RoundRobin<Arc<str>, Arc<FairTask>>,
 }
 
 struct FairTask {
@@ -85,8 +83,7 @@ impl FairScheduler {
     }
 
     fn with_slots(slots: usize) -> FairScheduler {
-        let ready =
-            ReadyTasks { slots_free: slots, queues: HashMap::new(), turns: VecDeque::new() };
+        let ready = ReadyTasks { slots_free: slots, waiting: RoundRobin::default() };
         FairScheduler(Arc::new(Mutex::new(ready)))
     }
 
@@ -127,27 +124,10 @@ pub(crate) fn inherit<F: Future>(future: F) -> Result<FairFuture<F>, F> {
 }
 
 impl ReadyTasks {
-    /// Puts a task that is ready behind those of its caller.
-    fn enqueue(&mut self, task: &Arc<FairTask>, caller: Arc<str>) {
-        let queue = self.queues.entry(Arc::clone(&caller)).or_default();
-        if queue.is_empty() {
-            self.turns.push_back(caller);
-        }
-        queue.push_back(Arc::clone(task));
-    }
-
     /// The task whose turn it is, if a slot is free. It is to be woken without the lock.
     fn dispatch(&mut self) -> Option<Arc<FairTask>> {
         while self.slots_free > 0 {
-            let caller = self.turns.pop_front()?;
-            let queue = self.queues.get_mut(&caller)?;
-            let task = queue.pop_front();
-            if queue.is_empty() {
-                self.queues.remove(&caller);
-            } else {
-                self.turns.push_back(caller);
-            }
-            let task = task?;
+            let task = self.waiting.pop()?;
             let phase = &mut task.state.lock().phase;
             // It may have been polled, or dropped, since it was queued.
             if *phase == TaskPhase::Queued {
@@ -176,7 +156,7 @@ impl FairTask {
             }
             let caller = Arc::clone(&state.caller);
             drop(state);
-            ready.enqueue(self, caller);
+            ready.waiting.push(caller, Arc::clone(self));
             ready.dispatch()
         };
         wake(next);
@@ -210,7 +190,7 @@ impl FairTask {
                 ready.slots_free += 1;
             }
             if is_queued {
-                ready.enqueue(self, caller);
+                ready.waiting.push(caller, Arc::clone(self));
             }
             ready.dispatch()
         };

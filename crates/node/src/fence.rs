@@ -1,8 +1,8 @@
-//! Fence of effects: what sandboxes do outside ends with the lease of their server.
+//! Fence of effects: outside effects of sandboxes end with the lease of their server.
 //!
-//! A server that stands still, or does not reach the store, may have lost its sessions to another
-//! one without knowing it. Whatever acts for a sandbox asks an [`EffectFence`] before each request,
-//! statement and forwarded piece, so that nothing of a former owner goes out beside its successor.
+//! A server that was suspended, or cannot reach the store, may have lost its sessions to another
+//! one without knowing it. All code that acts for a sandbox asks an [`EffectFence`] before each
+//! request, statement and forwarded piece, so that no effect of a former owner follows its loss.
 //! Connections outside are wrapped in a [`FencedStream`], which asks where bytes leave this
 //! process: also for those that a library, TLS or a slow server has kept waiting.
 

@@ -1,7 +1,7 @@
-//! Interface between services with sandboxes and the one that serves the sockets inside them.
+//! Interface between services with sandboxes and the service that serves the sockets inside them.
 //!
-//! A service with a sandbox knows what its grants are, and can listen inside. Whoever serves the
-//! sockets (the gateway) knows what the grants mean. Neither knows the other: they meet here.
+//! A service with a sandbox has its list of grants, and can listen inside. The gateway, which
+//! serves the sockets, knows the meaning of the grants. Neither depends on the other.
 //!
 //! ```ignore
 //! let opening = gateway.resolve(&holder, &grants)?;      // what is wrong is found out here

@@ -1,6 +1,6 @@
-//! Ring of what was measured: each second of the last 15 minutes, and each ten seconds of the last
+//! Ring of measurements: each second of the last 15 minutes, and each ten seconds of the last
 //! 24 hours, of a bounded number of series. Pure: takes time as an argument, starts no task, reads
-//! no counter. Never on a disk: a server that restarts begins anew.
+//! no counter. Never on a disk: a restart clears it.
 //!
 //! A second is a *slot*, counted by the monotonic clock, so that no step of the wall clock writes a
 //! slot twice or leaves slots out. What people see are times of the wall clock: the difference of

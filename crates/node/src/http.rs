@@ -1,10 +1,11 @@
-//! The HTTP server shell: what happens to a request before and after a service sees it.
+//! The HTTP server shell: processing of a request before and after its service.
 //!
 //! [`BoundListener`] accepts connections and bounds them; [`HttpShell`] wraps the routes: request
 //! ids, authentication of everything below `/v1`, refusal of large bodies before they are read,
-//! metrics, panics, draining. [`JsonBody`] reads a body and says what is wrong with it;
-//! [`UploadBody`] takes one of any length as it comes. Every answer with a status of 400 or above
-//! has an [`api::ErrorBody`].
+//! metrics, panics, draining. [`OperationRoutes`] leads to handlers as the tables of operations
+//! ([`api::operations`]) say, and asks for their rights. [`JsonBody`] reads a body and says what is
+//! wrong with it; [`UploadBody`] takes one of any length as it comes. Every answer with a status of
+//! 400 or above has an [`api::ErrorBody`].
 //!
 //! Faces of other systems have their errors and their ways to authenticate ([`CompatFace`]), below
 //! a path or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length
@@ -31,6 +32,7 @@ mod idempotency;
 mod in_process;
 mod json;
 mod linger;
+mod operations;
 mod protocol;
 mod query;
 mod refusal;
@@ -57,6 +59,7 @@ pub use idempotency::IdempotencyKeys;
 pub use in_process::{InProcessCaller, InProcessRoutes, ServedInProcess};
 pub use json::{JsonBody, parse_json, plain_json_error};
 pub use linger::close_lingering;
+pub use operations::{OperationRoutes, filter as method_filter, native_faces};
 pub use query::{last_event_id, query};
 pub use routing::{PathMethods, RouteTable, delete, get, patch, post, put};
 pub use server::{

@@ -1,5 +1,5 @@
-//! Identity providers: who shows a signed token (RFC 7519) of an issuer that is configured, for the
-//! audience that is.
+//! Identity providers: verification of signed tokens (RFC 7519) of the configured issuers, for the
+//! configured audience.
 //!
 //! An issuer's keys are fetched when they are first needed, now and then, and when a token names
 //! one that is not known, but only so often. A token that was verified is known by its hash for a
@@ -202,7 +202,7 @@ pub enum IssuerError {
     #[error("the token has ended; ask its issuer for another one")]
     Ended,
     /// The keys of the issuer cannot be had, so that the token cannot be checked.
-    #[error("the keys of `{0}` cannot be had at present")]
+    #[error("the keys of `{0}` are unavailable at present")]
     KeysUnavailable(String),
 }
 
@@ -245,7 +245,7 @@ impl TrustedIssuers {
                 it.config.name == config.name || it.config.issuer == config.issuer
             };
             if ready.iter().any(same) {
-                return Err(wrong(&format!("`{}` is there twice", config.name)));
+                return Err(wrong(&format!("`{}` occurs twice", config.name)));
             }
             ready.push(TrustedIssuer::new(config)?);
         }
@@ -262,7 +262,7 @@ impl TrustedIssuers {
         }
         let token = UnverifiedToken::parse(text)?;
         let issuer = self.0.iter().find(|it| it.config.issuer == token.issuer);
-        let issuer = issuer.ok_or_else(|| refused("its issuer is not one that is trusted here"))?;
+        let issuer = issuer.ok_or_else(|| refused("its issuer is not trusted here"))?;
         if !issuer.algorithms.contains(&token.algorithm) {
             return Err(refused("its algorithm is not one that its issuer may use"));
         }

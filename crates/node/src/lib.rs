@@ -29,6 +29,7 @@
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`task`] | tasks and blocking work, compiled once |
 //! | [`telemetry`] | logs and Prometheus metrics |
+//! | [`tenant_values`] | permits and counters of each tenant that uses something |
 //! | [`traces`] | spans of requests, sent to a collector; W3C Trace Context |
 //! | [`tls`] | whom TLS trusts, by which cryptography |
 //!
@@ -65,6 +66,7 @@ pub mod shared_keys;
 pub mod store;
 pub mod task;
 pub mod telemetry;
+pub mod tenant_values;
 pub mod tls;
 pub mod traces;
 

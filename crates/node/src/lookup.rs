@@ -1,4 +1,4 @@
-//! Lookups that all who wait share: for what strangers may ask for as often as they like.
+//! Lookups shared by all waiting callers: for lookups that untrusted callers may request often.
 
 use std::time::{Duration, Instant};
 

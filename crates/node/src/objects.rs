@@ -113,7 +113,7 @@ pub enum ObjectsError {
         code: String,
     },
     /// The service answered what it should not.
-    #[error("list `{0}` in the object store: its answer is no list")]
+    #[error("list `{0}` in the object store: the response is not a list")]
     Malformed(String),
     /// This process ends.
     #[error("the server is stopping")]

@@ -1,7 +1,7 @@
 //! Checks of what a server needs to do its work.
 //!
-//! Services add checks; `/health/ready` asks all of them. Whoever asks need not show a token, so
-//! that checks are run at most once in [`CHECK_INTERVAL`], and reasons name nothing that is secret.
+//! Services add checks; `/health/ready` runs all of them. It needs no token, so checks are run at
+//! most once in [`CHECK_INTERVAL`], and reasons contain no secret.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Small secrets at rest: encrypted, authenticated, and bound to where they belong.
+//! Small secrets at rest: encrypted, authenticated, and bound to their place.
 //!
-//! AES-256-GCM. What is sealed can be kept in a store that others may read or change: they learn
-//! its length, and whatever they change is noticed, also when they put one secret in another's
-//! place (`about` says which place it is for).
+//! AES-256-GCM. Sealed secrets can be kept in a store that others may read or change: they learn
+//! only the length, and every change is detected, including a secret that is moved to another's
+//! place (`about` names the place).
 //!
 //! # Layout
 //! | bytes | what |
@@ -51,10 +51,10 @@ const DERIVED_FOR: &str = "cove derived key 1: ";
 #[derive(Debug, thiserror::Error)]
 pub enum SealKeyError {
     /// Malformed.
-    #[error("a key of secrets has 64 hexadecimal digits")]
+    #[error("`secrets_key` must have 64 hexadecimal digits")]
     Malformed,
     /// So has the one in the data directory.
-    #[error("`{}` has not 64 hexadecimal digits", .0.display())]
+    #[error("`{}` does not have 64 hexadecimal digits", .0.display())]
     MalformedFile(PathBuf),
     /// The file cannot be read.
     #[error("read `{}`", path.display())]
@@ -82,13 +82,13 @@ pub enum SealError {
     #[error("draw random bytes")]
     Random(#[source] io::Error),
     /// Not made by this module, or cut off.
-    #[error("what should be a sealed secret is none")]
+    #[error("malformed sealed secret")]
     Malformed,
     /// Made by a later version.
-    #[error("the secret was sealed in a way that this version does not know ({0})")]
+    #[error("the secret was sealed in a way unknown to this version ({0})")]
     Version(u8),
     /// The key has been changed since.
-    #[error("the secret was sealed with another key; its id is {0}, and this one's {1}")]
+    #[error("the secret was sealed with the key {0}, but the current key is {1}")]
     OtherKey(String, String),
     /// Changed, or sealed for another place.
     #[error("the secret was changed since it was sealed, or belongs elsewhere")]

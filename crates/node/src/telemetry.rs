@@ -1,7 +1,7 @@
 //! Logs and Prometheus metrics.
 //!
 //! Logs go to standard error, because standard output is for data. A service registers its metrics
-//! with the [`Registry`] it is given when it is built; after that nobody changes the registry.
+//! with the [`Registry`] that it receives when it is built; the registry never changes afterwards.
 
 use std::borrow::Cow;
 use std::fmt;

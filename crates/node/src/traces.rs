@@ -1,4 +1,4 @@
-//! Traces: what a request did, as spans that are sent to a collector of OpenTelemetry.
+//! Traces: the parts of a request as spans, which are sent to an OpenTelemetry collector.
 //!
 //! A [`Tracer`] exists only where traces are on. The HTTP shell asks it for the first [`Span`] of a
 //! request, whose context comes from the request's `traceparent` ([`TraceContext`]) or is new, and

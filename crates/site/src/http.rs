@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use api::operations::server as table;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use node::http::{RouteTable, accepts_gzip, get};
+use node::http::{OperationRoutes, RouteTable, accepts_gzip, get};
 use node::task;
 use parking_lot::Mutex;
 
@@ -26,11 +27,10 @@ const FILE_POLICY: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
 
 /// Returns the routes of the documentation: `/docs/`, and `/openapi.json`.
 pub fn routes() -> Router {
-    Router::new()
-        .at("/docs", get(to_the_index))
-        .at("/docs/", get(index))
-        .at("/docs/{*address}", get(at_address))
-        .at("/openapi.json", get(document))
+    let operations = OperationRoutes::of(table::SITE)
+        .serve(&table::DOCS, index)
+        .serve(&table::OPENAPI, document);
+    operations.routes().at("/docs", get(to_the_index)).at("/docs/{*address}", get(at_address))
 }
 
 /// `GET /openapi.json`.

@@ -25,6 +25,9 @@ pub(crate) fn openapi() -> &'static str {
 /// Stands in the rendered page where the server's own address belongs.
 const ORIGIN: &str = "@ORIGIN@";
 
+/// Role that is not a scope: the token has to be an operator's.
+const OPERATOR: &str = "operator";
+
 /// Where the examples point when a request does not say how it reached the server.
 pub(crate) const ORIGIN_DEFAULT: &str = "http://127.0.0.1:4100";
 
@@ -209,7 +212,10 @@ impl DocsPage {
         self.raw("<p><strong>").escaped(text(&operation["summary"])).raw("</strong></p>");
         self.paragraph(text(&operation["description"]));
         let needs_token = !list(&operation["security"]).is_empty();
-        self.paragraph(if needs_token { "Needs a token." } else { "Needs no token." });
+        self.paragraph(&needed(list(&operation["security"])));
+        if let Some(command) = operation["x-cove-command"].as_str() {
+            self.paragraph(&format!("Command: `{command}`."));
+        }
         self.parameters(&operation["parameters"]);
         let body = &operation["requestBody"]["content"]["application/json"];
         if !body.is_null() {
@@ -411,6 +417,21 @@ impl OperationCall<'_> {
     }
 }
 
+/// What a caller needs, by the alternatives of an operation's security.
+fn needed(alternatives: &[Value]) -> String {
+    let roles = alternatives.iter().flat_map(|it| list(&it["token"])).map(text);
+    let (operators, scopes): (Vec<&str>, Vec<&str>) = roles.partition(|role| *role == OPERATOR);
+    let whose = if operators.is_empty() { "a" } else { "an operator's" };
+    // Alternatives have one scope each.
+    let word = if alternatives.len() > 1 { "` or `" } else { "` and `" };
+    match (alternatives, &*scopes) {
+        ([], _) => "Needs no token.".to_owned(),
+        (_, []) => format!("Needs {whose} token."),
+        (_, [scope]) => format!("Needs {whose} token with the scope `{scope}`."),
+        (_, scopes) => format!("Needs {whose} token with the scopes `{}`.", scopes.join(word)),
+    }
+}
+
 /// The path with examples of its parameters in their places.
 fn filled(path: &str, parameters: &Value) -> String {
     let places = list(parameters).iter().filter(|it| it["in"] == "path");
@@ -499,6 +520,26 @@ mod tests {
             "/v1/queue/pause' \\\n  -H &quot;authorization: Bearer $(cove token)&quot; -X POST",
         ] {
             assert!(html.contains(line), "{line}: {html}");
+        }
+    }
+
+    #[test]
+    fn operations_say_what_they_need_and_which_command_does_the_same() {
+        let html = rendered();
+        let of = |id: &str| {
+            let from = html.split(&format!("<section id=\"{id}\">")).nth(1).unwrap();
+            from.split("</section>").next().unwrap().to_owned()
+        };
+        for (id, says) in [
+            ("live", "Needs no token."),
+            ("whoami", "Needs a token."),
+            ("createExecution", "Needs a token with the scope <code>executions</code>."),
+            ("createExecution", "Command: <code>cove exec submit</code>."),
+            ("listAudit", "with the scopes <code>executions</code> or <code>sessions</code>."),
+            ("listNodes", "Needs an operator's token."),
+            ("listTokens", "token with the scope <code>tokens</code>."),
+        ] {
+            assert!(of(id).contains(says), "{id}: {}", of(id));
         }
     }
 

@@ -1,7 +1,7 @@
-//! The operations of the HTTP interface: what a person has to know of each beyond the types.
+//! Words about the operations of the HTTP interface, and examples: what a person has to know of
+//! each beyond its table and the types.
 //!
-//! Every example is checked against its type by a test. What is not here cannot be found in the
-//! document, so a route that is added belongs here as well.
+//! Every example is checked against its type by a test, and an operation without words fails one.
 
 pub(super) mod catalog;
 mod doctor;
@@ -14,9 +14,10 @@ mod sessions;
 mod settings;
 mod tenants;
 
+use api::operations::{KeyedRequests, executions as table, server};
 use serde_json::{Value, json};
 
-use super::{Answer, Operation};
+use super::Operation;
 
 /// An execution that examples are about.
 const ID: &str = "ex_01M7ZSJM3P2AZVFP0M84SC7SNT";
@@ -36,6 +37,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.push(history::get());
     all.extend(identity::all());
     all.extend(server());
+    all.extend(mcp::all());
     all
 }
 
@@ -48,24 +50,17 @@ fn id_parameter() -> Value {
 }
 
 /// The header by which a request that is sent twice is carried out once.
-pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
-
-/// Operations whose work ends with the connection of its client: sent again with its key, such a
-/// request is refused when the first did not come to its end.
-const ENDS_WITH_CLIENT: [&str; 3] = [
-    "/v1/sessions/{id}/contexts/{context}/execute",
-    "/v1/sessions/{id}/exec",
-    "/v1/sessions/{id}/messages",
-];
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// The key of an operation that leaves it to the shell around all of them.
-pub(super) fn shell_idempotency_parameter(path: &str) -> Value {
-    let ends_with_client = ENDS_WITH_CLIENT.contains(&path);
+pub(super) fn shell_idempotency_parameter(keys: KeyedRequests) -> Value {
+    // Sent again with its key, such a request is refused when the first did not come to its end.
+    let ends_with_client = keys == KeyedRequests::EndWithClient;
     let description = match ends_with_client {
         true => {
             "For 30 minutes a request with the same key is not carried out again: it gets the \
-             answer of the first, or a 409 when that was a stream or did not come to its end. \
-             1 to 255 bytes; belongs to the token."
+             answer of the first, or a 409 when that was a stream or did not come to its end. 1 \
+             to 255 bytes; belongs to the token."
         }
         false => {
             "For 30 minutes a request with the same key is carried out once and gets the same \
@@ -89,8 +84,8 @@ fn idempotency_parameter() -> Value {
     json!({
         "name": IDEMPOTENCY_KEY, "in": "header", "required": false,
         "description": "Makes a second submission of the same harmless: it is answered with the \
-            execution of the first for as long as that is kept. 1 to 255 bytes; belongs to the \
-            token. With another request it is a 409.",
+                        execution of the first for as long as that is kept. 1 to 255 bytes; \
+                        belongs to the token. With another request it is a 409.",
         "schema": { "type": "string" }
     })
 }
@@ -144,34 +139,25 @@ fn execution() -> Value {
 }
 
 fn submit() -> Operation {
-    Operation {
-        method: "post",
-        path: "/v1/executions",
-        id: "createExecution",
-        tag: "executions",
-        token: true,
-        summary: "Run a program",
-        description: "Accepts a program and answers 202 when it is durable; what becomes of it is \
-            at the address in `location`, and as it happens at `…/events`. With `wait=true` the \
-            program is run at once and the answer is its result: 200, whatever the program does. \
-            Nothing of that is stored, and a client that closes the connection has its program \
-            killed.",
-        parameters: json!([
-            {
-                "name": "wait", "in": "query", "required": false,
-                "description": "Answer when the program has ended. Excludes `idempotency-key`, \
-                    `webhook`, `deadline_ms`, `interactive` and `terminal`.",
-                "schema": { "type": "boolean", "default": false }
-            },
-            idempotency_parameter()
-        ]),
-        request: Some(("ExecutionRequest", request_examples())),
-        answers: vec![
-            (202, Answer::json("ExecutionRecord", "It is accepted and durable.", queued())),
-            (200, Answer::json("Execution", "With `wait=true`: what it did.", execution())),
-        ],
-        errors: &[400, 403, 409, 413, 415, 429],
-    }
+    Operation::of(
+        &table::CREATE_EXECUTION,
+        "Accepts a program and answers 202 when it is durable; what becomes of it is at the \
+         address in `location`, and as it happens at `…/events`. With `wait=true` the program is \
+         run at once and the answer is its result: 200, whatever the program does. Nothing of \
+         that is stored, and a client that closes the connection has its program killed.",
+    )
+    .with_parameters(json!([
+        {
+            "name": "wait", "in": "query", "required": false,
+            "description": "Answer when the program has ended. Excludes `idempotency-key`, \
+                            `webhook`, `deadline_ms`, `interactive` and `terminal`.",
+            "schema": { "type": "boolean", "default": false }
+        },
+        idempotency_parameter()
+    ]))
+    .takes_any_of(request_examples())
+    .answers(202, "It is accepted and durable.", queued())
+    .answers(200, "With `wait=true`: what it did.", execution())
 }
 
 fn request_examples() -> Value {
@@ -229,253 +215,164 @@ fn list() -> Operation {
             "schema": { "type": "integer", "format": "int64", "minimum": 0 }
         })
     };
-    Operation {
-        method: "get",
-        path: "/v1/executions",
-        id: "listExecutions",
-        tag: "executions",
-        token: true,
-        summary: "List executions",
-        description: "This token's asynchronous executions that are still kept, newest first, \
-            without results.",
-        parameters: json!([
-            text("state", "Only those in one of these states, separated by commas."),
-            text("language", "Only those of this language, or `argv`."),
-            text("label", "Only those with this label."),
-            text("verdict", "Only those with this verdict, such as `TLE`. Refused in Redis."),
-            text("id", "Only those whose id begins so."),
-            text("text", "Only those whose label contains this, to the letter."),
-            time("from_ms", "Only those accepted at this time or later, in milliseconds since 1970."),
-            time("to_ms", "Only those accepted before this time."),
-            {
-                "name": "order", "in": "query", "required": false,
-                "description": "Newest first, or oldest first.",
-                "schema": { "type": "string", "enum": ["desc", "asc"], "default": "desc" }
-            },
-            text("tenant", "Those of the token with this id, or of all with `*`; for operators."),
-            {
-                "name": "limit", "in": "query", "required": false,
-                "description": "How many on a page.",
-                "schema": { "type": "integer", "minimum": 1, "maximum": 200, "default": 50 }
-            },
-            text("cursor", "`next_cursor` of the page before.")
-        ]),
-        request: None,
-        answers: vec![(
-            200,
-            Answer::json(
-                "ExecutionList",
-                "A page of them.",
-                json!({ "executions": [finished()], "next_cursor": ID }),
-            ),
-        )],
-        errors: &[400],
-    }
+    Operation::of(
+        &table::LIST_EXECUTIONS,
+        "This token's asynchronous executions that are still kept, newest first, without \
+         results.",
+    )
+    .with_parameters(json!([
+        text("state", "Only those in one of these states, separated by commas."),
+        text("language", "Only those of this language, or `argv`."),
+        text("label", "Only those with this label."),
+        text("verdict", "Only those with this verdict, such as `TLE`. Refused in Redis."),
+        text("id", "Only those whose id begins so."),
+        text("text", "Only those whose label contains this, to the letter."),
+        time("from_ms", "Only those accepted at this time or later, in milliseconds since 1970."),
+        time("to_ms", "Only those accepted before this time."),
+        {
+            "name": "order", "in": "query", "required": false,
+            "description": "Newest first, or oldest first.",
+            "schema": { "type": "string", "enum": ["desc", "asc"], "default": "desc" }
+        },
+        text("tenant", "Those of the token with this id, or of all with `*`; for operators."),
+        {
+            "name": "limit", "in": "query", "required": false,
+            "description": "How many on a page.",
+            "schema": { "type": "integer", "minimum": 1, "maximum": 200, "default": 50 }
+        },
+        text("cursor", "`next_cursor` of the page before.")
+    ]))
+    .answers(200, "A page of them.", json!({ "executions": [finished()], "next_cursor": ID }))
 }
 
 fn batch() -> Operation {
-    Operation {
-        method: "post",
-        path: "/v1/executions/batch",
-        id: "createBatch",
-        tag: "executions",
-        token: true,
-        summary: "Run many programs",
-        description: "Accepts all of them, in one durable step, or none. A field that is wrong is \
-            named with its place: `executions[1].language`.",
-        parameters: json!([idempotency_parameter()]),
-        request: Some((
-            "BatchRequest",
-            json!({ "two": {
+    Operation::of(
+        &table::CREATE_BATCH,
+        "Accepts all of them, in one durable step, or none. A field that is wrong is named with \
+         its place: `executions[1].language`.",
+    )
+    .with_parameters(json!([idempotency_parameter()]))
+    .takes_any_of(json!({ "two": {
                 "summary": "Two programs",
                 "value": { "executions": [
                     { "language": "python", "source": "print(1)" },
                     { "language": "bash", "source": "echo 2" }
                 ] }
-            } }),
-        )),
-        answers: vec![(
-            202,
-            Answer::json(
-                "BatchAnswer",
-                "All are accepted and durable; in the order of the request.",
-                json!({ "executions": [queued()] }),
-            ),
-        )],
-        errors: &[400, 409, 413, 415, 429],
-    }
+            } }))
+    .answers(
+        202,
+        "All are accepted and durable; in the order of the request.",
+        json!({ "executions": [queued()] }),
+    )
 }
 
 fn fetch() -> Operation {
     let mut example = finished();
     example["result"] = execution();
-    Operation {
-        method: "get",
-        path: "/v1/executions/{id}",
-        id: "getExecution",
-        tag: "executions",
-        token: true,
-        summary: "Look at an execution",
-        description: "Where it is; while it waits, how many go before it and when it will about \
-            start; its result once it is finished. Executions of `wait=true` are not stored and \
-            not found.",
-        parameters: json!([
-            id_parameter(),
-            {
-                "name": "wait", "in": "query", "required": false,
-                "description": "Answer when it has ended.",
-                "schema": { "type": "boolean", "default": false }
-            },
-            {
-                "name": "include", "in": "query", "required": false,
-                "description": "`request`: the answer has the request as it was sent, too.",
-                "schema": { "type": "string", "enum": ["request"] }
-            }
-        ]),
-        request: None,
-        answers: vec![(200, Answer::json("ExecutionRecord", "What is known of it.", example))],
-        errors: &[400, 404],
-    }
+    Operation::of(
+        &table::GET_EXECUTION,
+        "Where it is; while it waits, how many go before it and when it will about start; its \
+         result once it is finished. Executions of `wait=true` are not stored and not found.",
+    )
+    .with_parameters(json!([
+        id_parameter(),
+        {
+            "name": "wait", "in": "query", "required": false,
+            "description": "Answer when it has ended.",
+            "schema": { "type": "boolean", "default": false }
+        },
+        {
+            "name": "include", "in": "query", "required": false,
+            "description": "`request`: the answer has the request as it was sent, too.",
+            "schema": { "type": "string", "enum": ["request"] }
+        }
+    ]))
+    .answers(200, "What is known of it.", example)
 }
 
 fn cancel() -> Operation {
     let mut example = finished();
     example["state"] = json!("cancelled");
     example["message"] = json!("cancelled by its owner");
-    Operation {
-        method: "delete",
-        path: "/v1/executions/{id}",
-        id: "cancelExecution",
-        tag: "executions",
-        token: true,
-        summary: "Cancel an execution",
-        description: "One that waits is cancelled at once. One that runs is told to end, and the \
-            answer may still say `running`; a result that comes first counts. What has ended is a \
-            409.",
-        parameters: json!([id_parameter()]),
-        request: None,
-        answers: vec![(200, Answer::json("ExecutionRecord", "It is, or will be.", example))],
-        errors: &[404, 409],
-    }
+    Operation::of(
+        &table::CANCEL_EXECUTION,
+        "One that waits is cancelled at once. One that runs is told to end, and the answer may \
+         still say `running`; a result that comes first counts. What has ended is a 409.",
+    )
+    .with_parameters(json!([id_parameter()]))
+    .answers(200, "It is, or will be.", example)
 }
 
 fn events() -> Operation {
-    Operation {
-        method: "get",
-        path: "/v1/executions/{id}/events",
-        id: "followExecution",
-        tag: "executions",
-        token: true,
-        summary: "Follow an execution live",
-        description: "Every event as it happens, until the last one: `verdict` with the whole \
-            result, or `ended`. As server-sent events, or on a WebSocket when one is asked for; \
-            there each event is a text message. On a WebSocket, an attached caller also sends \
-            `ClientMessage` as text, and bytes for standard input as binary messages. An \
-            `interactive` execution is attached to the first WebSocket, starts then, and ends with \
-            it. A browser gives its token as the subprotocol `bearer.<token>`.",
-        parameters: json!([
-            id_parameter(),
-            {
-                "name": "after", "in": "query", "required": false,
-                "description": "Number of the last event that was seen; what follows is sent. \
-                    `Last-Event-ID` says the same.",
-                "schema": { "type": "integer", "minimum": 0, "default": 0 }
-            },
-            {
-                "name": "attach", "in": "query", "required": false,
-                "description": "Attach to an execution that is not `interactive`: it ends with \
-                    this WebSocket.",
-                "schema": { "type": "boolean", "default": false }
-            },
-            {
-                "name": "last-event-id", "in": "header", "required": false,
-                "description": "What an `EventSource` sends by itself when it comes back.",
-                "schema": { "type": "integer", "minimum": 0 }
-            }
-        ]),
-        request: None,
-        answers: vec![
-            (
-                200,
-                Answer::Events {
-                    schema: "ExecutionEvent",
-                    says: "Server-sent events: `id` is the number, `event` the type, `data` this.",
-                    example: json!({ "seq": 3, "type": "stdout", "data": "42\n" }),
-                },
-            ),
-            (
-                101,
-                Answer::Socket {
-                    says: "A WebSocket. Closed with 1000 after the last event, 1001 when the \
-                        server shuts down, 4400 for a message that is none, 4409 when somebody \
-                        else is attached.",
-                    receives: "ClientMessage",
-                },
-            ),
-        ],
-        errors: &[400, 404, 426],
-    }
+    Operation::of(
+        &table::FOLLOW_EXECUTION,
+        "Every event as it happens, until the last one: `verdict` with the whole result, or \
+         `ended`. As server-sent events, or on a WebSocket when one is asked for; there each \
+         event is a text message. On a WebSocket, an attached caller also sends `ClientMessage` \
+         as text, and bytes for standard input as binary messages. An `interactive` execution is \
+         attached to the first WebSocket, starts then, and ends with it. A browser gives its \
+         token as the subprotocol `bearer.<token>`.",
+    )
+    .with_parameters(json!([
+        id_parameter(),
+        {
+            "name": "after", "in": "query", "required": false,
+            "description": "Number of the last event that was seen; what follows is sent. \
+                            `Last-Event-ID` says the same.",
+            "schema": { "type": "integer", "minimum": 0, "default": 0 }
+        },
+        {
+            "name": "attach", "in": "query", "required": false,
+            "description": "Attach to an execution that is not `interactive`: it ends with this \
+                            WebSocket.",
+            "schema": { "type": "boolean", "default": false }
+        },
+        {
+            "name": "last-event-id", "in": "header", "required": false,
+            "description": "What an `EventSource` sends by itself when it comes back.",
+            "schema": { "type": "integer", "minimum": 0 }
+        }
+    ]))
+    .answers(
+        200,
+        "Server-sent events: `id` is the number, `event` the type, `data` this.",
+        json!({ "seq": 3, "type": "stdout", "data": "42\n" }),
+    )
+    .opens(
+        "A WebSocket. Closed with 1000 after the last event, 1001 when the server shuts down, \
+         4400 for a message that is none, 4409 when somebody else is attached.",
+    )
 }
 
 fn retry() -> Operation {
-    Operation {
-        method: "post",
-        path: "/v1/executions/{id}/retry",
-        id: "retryExecution",
-        tag: "executions",
-        token: true,
-        summary: "Queue a dead execution again",
-        description: "With fresh attempts and without its deadline. Only what Cove itself failed at \
-            is `dead`; anything else is a 409.",
-        parameters: json!([id_parameter()]),
-        request: None,
-        answers: vec![(200, Answer::json("ExecutionRecord", "It waits again.", queued()))],
-        errors: &[404, 409],
-    }
+    Operation::of(
+        &table::RETRY_EXECUTION,
+        "With fresh attempts and without its deadline. Only what Cove itself failed at is `dead`; \
+         anything else is a 409.",
+    )
+    .with_parameters(json!([id_parameter()]))
+    .answers(200, "It waits again.", queued())
 }
 
 fn webhook_secret() -> Operation {
-    Operation {
-        method: "get",
-        path: "/v1/webhooks/secret",
-        id: "getWebhookSecret",
-        tag: "executions",
-        token: true,
-        summary: "The key of this token's webhooks",
-        description: "What webhooks are signed with, unless a request gives a `secret` of its own. \
-            It stays the same for as long as the server's key of webhooks does.",
-        parameters: json!([]),
-        request: None,
-        answers: vec![(
-            200,
-            Answer::json(
-                "WebhookSecret",
-                "The key.",
-                json!({ "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }),
-            ),
-        )],
-        errors: &[],
-    }
+    Operation::of(
+        &table::GET_WEBHOOK_SECRET,
+        "What webhooks are signed with, unless a request gives a `secret` of its own. It stays \
+         the same for as long as the server's key of webhooks does.",
+    )
+    .answers(200, "The key.", json!({ "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }))
 }
 
 fn list_languages() -> Operation {
-    Operation {
-        method: "get",
-        path: "/v1/languages",
-        id: "listLanguages",
-        tag: "executions",
-        token: true,
-        summary: "List languages",
-        description: "Every language the server is configured for, with the version that is \
-            installed or the reason why it cannot be used.",
-        parameters: json!([]),
-        request: None,
-        answers: vec![(
-            200,
-            Answer::json(
-                "LanguageList",
-                "All of them, by name.",
-                json!({ "languages": [
+    Operation::of(
+        &table::LIST_LANGUAGES,
+        "Every language the server is configured for, with the version that is installed or the \
+         reason why it cannot be used.",
+    )
+    .answers(
+        200,
+        "All of them, by name.",
+        json!({ "languages": [
                     {
                         "name": "python", "aliases": ["python3", "py"], "extensions": ["py"],
                         "version": "Python 3.11.2", "compiled": false, "available": true
@@ -486,10 +383,7 @@ fn list_languages() -> Operation {
                         "reason": "`javac` is not installed"
                     }
                 ] }),
-            ),
-        )],
-        errors: &[],
-    }
+    )
 }
 
 fn queue_stats() -> Value {
@@ -500,144 +394,75 @@ fn queue_stats() -> Value {
 }
 
 fn stats() -> Operation {
-    Operation {
-        method: "get",
-        path: "/v1/queue",
-        id: "getQueue",
-        tag: "queue",
-        token: true,
-        summary: "Figures of the queue",
-        description: "How many of this token's executions are in which state.",
-        parameters: json!([all_parameter()]),
-        request: None,
-        answers: vec![(200, Answer::json("QueueStats", "The figures.", queue_stats()))],
-        errors: &[400, 403],
-    }
+    Operation::of(&table::GET_QUEUE, "How many of this token's executions are in which state.")
+        .with_parameters(json!([all_parameter()]))
+        .answers(200, "The figures.", queue_stats())
 }
 
 fn queue_changes() -> Vec<Operation> {
-    let paused = |path, id, summary, description, paused: bool| {
-        let mut example = queue_stats();
-        example["paused"] = json!(paused);
-        Operation {
-            method: "post",
-            path,
-            id,
-            tag: "queue",
-            token: true,
-            summary,
-            description,
-            parameters: json!([]),
-            request: None,
-            answers: vec![(200, Answer::json("QueueStats", "Figures of all tokens.", example))],
-            errors: &[403],
-        }
+    let figures = |paused: bool| {
+        let mut figures = queue_stats();
+        figures["paused"] = json!(paused);
+        figures
     };
-    let change = |path, id, summary, description| Operation {
-        method: "post",
-        path,
-        id,
-        tag: "queue",
-        token: true,
-        summary,
-        description,
-        parameters: json!([all_parameter()]),
-        request: None,
-        answers: vec![(
+    let change = |entry, description| {
+        let operation = Operation::of(entry, description);
+        operation.with_parameters(json!([all_parameter()])).answers(
             200,
-            Answer::json("QueueChange", "How many were changed.", json!({ "changed": 12 })),
-        )],
-        errors: &[400, 403],
+            "How many were changed.",
+            json!({ "changed": 12 }),
+        )
     };
     vec![
-        paused(
-            "/v1/queue/pause",
-            "pauseQueue",
-            "Stop starting executions",
+        Operation::of(
+            &table::PAUSE_QUEUE,
             "For all tokens, over restarts. What runs goes on, new ones are accepted, and \
              synchronous executions are not concerned. Needs an operator's token.",
-            true,
-        ),
-        paused(
-            "/v1/queue/resume",
-            "resumeQueue",
-            "Go on starting executions",
-            "After a pause. Needs an operator's token.",
-            false,
+        )
+        .answers(200, "Figures of all tokens.", figures(true)),
+        Operation::of(&table::RESUME_QUEUE, "After a pause. Needs an operator's token.").answers(
+            200,
+            "Figures of all tokens.",
+            figures(false),
         ),
         change(
-            "/v1/queue/drain",
-            "drainQueue",
-            "Cancel everything that waits",
+            &table::DRAIN_QUEUE,
             "This token's executions that wait end as `cancelled`; what runs goes on.",
         ),
-        change(
-            "/v1/queue/retry",
-            "retryDead",
-            "Queue all dead executions again",
-            "This token's, with fresh attempts.",
-        ),
+        change(&table::RETRY_DEAD, "This token's, with fresh attempts."),
     ]
 }
 
 /// What everybody who reaches the server may ask.
 fn server() -> Vec<Operation> {
-    let open = |path, id, summary, description, content_type, says| Operation {
-        method: "get",
-        path,
-        id,
-        tag: "server",
-        token: false,
-        summary,
-        description,
-        parameters: json!([]),
-        request: None,
-        answers: vec![(200, Answer::Text { content_type, says })],
-        errors: &[],
-    };
-    let live = open(
-        "/health/live",
-        "live",
-        "Is the process alive?",
-        "Answers as long as the server can answer anything. Restart it when it does not.",
-        "text/plain",
-        "It is.",
-    );
-    let mut ready = open(
-        "/health/ready",
-        "ready",
-        "Does the server take work?",
-        "Answers 503 from the moment the server begins to shut down.",
-        "text/plain",
-        "It does.",
-    );
-    ready.errors = &[503];
-    let metrics = open(
-        "/metrics",
-        "metrics",
-        "Figures for Prometheus",
-        "Requests, executions, the store, the sandbox engine and the process, in the OpenMetrics \
-         text format.",
-        "application/openmetrics-text",
-        "The current figures.",
-    );
-    let docs = open(
-        "/docs/",
-        "docs",
-        "Documentation",
-        "All pages of the documentation, with a search; this interface is at `/docs/api`.",
-        "text/html",
-        "The first page.",
-    );
-    let openapi = open(
-        "/openapi.json",
-        "openapi",
-        "This document",
-        "The interface as an OpenAPI 3.1 document, for generating clients.",
-        "application/json",
-        "The document.",
-    );
-    vec![live, ready, metrics, docs, openapi]
+    vec![
+        Operation::of(
+            &server::LIVE,
+            "Answers as long as the server can answer anything. Restart it when it does not.",
+        )
+        .gives(200, "It is."),
+        Operation::of(
+            &server::READY,
+            "Answers 503 from the moment the server begins to shut down.",
+        )
+        .gives(200, "It does."),
+        Operation::of(
+            &server::METRICS,
+            "Requests, executions, the store, the sandbox engine and the process, in the \
+             OpenMetrics text format.",
+        )
+        .gives(200, "The current figures."),
+        Operation::of(
+            &server::DOCS,
+            "All pages of the documentation, with a search; this interface is at `/docs/api`.",
+        )
+        .gives(200, "The first page."),
+        Operation::of(
+            &server::OPENAPI,
+            "The interface as an OpenAPI 3.1 document, for generating clients.",
+        )
+        .gives(200, "The document."),
+    ]
 }
 
 /// What a receiver of webhooks is sent.
@@ -654,13 +479,14 @@ pub(super) fn webhooks() -> Value {
         "operationId": "executionEnded",
         "tags": ["executions"],
         "summary": "An execution has ended",
-        "description": "Sent to `webhook.url` when an execution is finished, cancelled, expired or \
-            dead. Any 2xx settles it; anything else is tried again with growing pauses.",
+        "description": "Sent to `webhook.url` when an execution is finished, cancelled, expired \
+                        or dead. Any 2xx settles it; anything else is tried again with growing \
+                        pauses.",
         "parameters": [
             header("webhook-id", "The execution's id; the same at every attempt."),
             header("webhook-timestamp", "When this attempt was made, in seconds since 1970."),
             header("webhook-signature", "`v1,` and the base64 of HMAC-SHA-256 over \
-                `id.timestamp.body` (Standard Webhooks 1.0)."),
+                                         `id.timestamp.body` (Standard Webhooks 1.0)."),
             header("webhook-attempt", "Which attempt this is, from 1.")
         ],
         "requestBody": {

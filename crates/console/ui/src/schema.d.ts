@@ -3242,7 +3242,7 @@ export interface SessionTerminal {
 
 /** Answer of `GET /v1/sessions/{id}/terminals`: oldest first. */
 export interface SessionTerminalList {
-  /** All that can be attached to. */
+  /** Terminals that a client can attach to. */
   terminals: SessionTerminal[];
 }
 

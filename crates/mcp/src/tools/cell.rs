@@ -89,7 +89,7 @@ fn tool_result(mut report: Value) -> ToolResult {
     let milliseconds = report["wall_ms"].as_u64().unwrap_or_default();
     let _infallible = write!(text, "[verdict {verdict}, {milliseconds} ms]");
     if report["context_ended"] == true {
-        text.push_str("\nThe interpreter was ended: what the cells before have defined is lost.");
+        text.push_str("\nThe interpreter was ended: the definitions of earlier cells are lost.");
     }
     content::cut_output(&mut report);
     let mut blocks = vec![content::text(&text)];
@@ -137,8 +137,8 @@ mod tests {
         );
         check(
             json!({ "error": error(""), "verdict": "TLE", "wall_ms": 1, "context_ended": true }),
-            "E: why\n[verdict TLE, 1 ms]\nThe interpreter was ended: what the cells before have \
-             defined is lost.",
+            "E: why\n[verdict TLE, 1 ms]\nThe interpreter was ended: the definitions of \
+             earlier cells are lost.",
             0,
         );
     }

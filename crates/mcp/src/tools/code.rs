@@ -177,7 +177,7 @@ fn output_files(result: &mut Value) -> Vec<Value> {
             }
             None => {
                 let size = bytes.len();
-                blocks.push(content::text(&format!("{name}: {size} bytes that are no text")));
+                blocks.push(content::text(&format!("{name}: {size} bytes that are not text")));
             }
         }
     }

@@ -64,7 +64,7 @@ pub(super) async fn read(api: &NativeApi, args: Map<String, Value>) -> ToolOutco
         return Ok(ToolResult { content: blocks, structured: None, is_error: false });
     }
     let Ok(text) = std::str::from_utf8(&bytes) else {
-        let message = format!("{path} has {} bytes that are no text (UTF-8)", bytes.len());
+        let message = format!("{path} has {} bytes that are not text (UTF-8)", bytes.len());
         return Err(ToolResult::error(&message));
     };
     let first = args.first_line.unwrap_or(1).max(1);
@@ -156,7 +156,7 @@ pub(super) async fn edit(api: &NativeApi, args: Map<String, Value>) -> ToolOutco
     let path = absolute(&args.path);
     let bytes = fetch(api, &args.session, &path).await?;
     let Ok(text) = std::str::from_utf8(&bytes) else {
-        return Err(ToolResult::error(&format!("{path} is no text (UTF-8)")));
+        return Err(ToolResult::error(&format!("{path} is not text (UTF-8)")));
     };
     let (edited, count) = replaced(text, &args.old, &args.new, args.all)
         .map_err(|why| ToolResult::error(&format!("{path}: {why}")))?;

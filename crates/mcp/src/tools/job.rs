@@ -82,7 +82,7 @@ fn job_path(job: &str) -> Result<String, ToolResult> {
     match crate::content::is_session_id(job) {
         true => Ok(format!("/v1/executions/{job}")),
         false => Err(ToolResult::error(&format!(
-            "\"{job}\" is no id of a job; submit returns one, list shows them"
+            "\"{job}\" is not the id of a job; submit returns one, list shows them"
         ))),
     }
 }

@@ -123,8 +123,9 @@ fn grant(label: &str) -> Result<Value, ToolResult> {
         _ => "",
     };
     if field.is_empty() || name.is_empty() || name.contains(':') {
-        let message =
-            format!("\"{label}\" is no grant; they are postgres:NAME, mysql:NAME and catalog:NAME");
+        let message = format!(
+            "\"{label}\" is not a grant; grants are postgres:NAME, mysql:NAME and catalog:NAME"
+        );
         return Err(ToolResult::error(&message));
     }
     Ok(json!({ "kind": kind, field: name }))

@@ -1,4 +1,4 @@
-//! Sign-in of the web console: codes that work once, and the tokens that they become.
+//! Sign-in of the web console: single-use codes, and the tokens that they are exchanged for.
 //!
 //! Whoever has a token asks for a code and opens the console with it, in the fragment of its
 //! address, which no proxy and no log sees. The page redeems the code for a token of its own, which
@@ -96,13 +96,13 @@ pub enum ConsoleAccessError {
     #[error("the console is not enabled here; set `console.enabled`")]
     Disabled,
     /// Codes are for tokens themselves: a chain of sign-ins would never end.
-    #[error("a sign-in of the console makes no codes; use the token behind it")]
+    #[error("a console sign-in cannot create codes; use its token")]
     OfConsole,
     /// Not a sign-in.
-    #[error("this is no token of the console; `cove token revoke` takes back others")]
+    #[error("this is not a console token; revoke other tokens with `cove token revoke`")]
     NotOfConsole,
     /// More than the token has.
-    #[error("the token has not all of these scopes")]
+    #[error("the token does not have all of these scopes")]
     MoreScopes,
     /// A sign-in that may be used for nothing.
     #[error("a sign-in needs at least one scope")]

@@ -73,10 +73,10 @@ pub enum TokenError {
     #[error("there are {TOKENS_MAX} tokens already; revoke some first")]
     TooMany,
     /// There has been a token before.
-    #[error("there has been a first token already")]
+    #[error("the first token was created already")]
     NotFirst,
     /// No such token.
-    #[error("there is no token with the id `{0}`")]
+    #[error("no token has the id `{0}`")]
     NoSuchToken(String),
 }
 

@@ -1,8 +1,8 @@
-//! Tokens of identity providers: who shows one, in which tenant, and for what.
+//! Tokens of identity providers: their principal, tenant and scopes.
 //!
-//! [`crate::issuers`] verifies signature, issuer, audience and time. What a token is for is in the
-//! configuration: a tenant, fixed or by a claim, and scopes, fixed or those of them that a claim
-//! names. Nobody becomes an operator by such a token.
+//! [`crate::issuers`] verifies signature, issuer, audience and time. The configuration determines a
+//! token's rights: a tenant, fixed or from a claim, and scopes, fixed or restricted by a claim.
+//! Such a token is never an operator's.
 
 use std::collections::HashMap;
 use std::sync::Arc;

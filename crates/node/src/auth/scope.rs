@@ -1,86 +1,9 @@
-//! Scopes of tokens.
+//! Sets of scopes, as tokens have them.
 
 use std::fmt;
-use std::str::FromStr;
 
+use api::TokenScope;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-/// A thing that a token may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TokenScope {
-    /// Running programs, by every interface for that.
-    Executions,
-    /// Using sessions and sandboxes: to talk to them, to run commands, their files.
-    Sessions,
-    /// Agents: to deploy, change and delete agents and their credentials.
-    Agents,
-    /// Making, listing and revoking tokens of one's own tenant.
-    Tokens,
-    /// Databases behind the bouncer. Because they concern everybody, the token has to be an
-    /// operator's as well.
-    Tenants,
-    /// Tables and views of the catalog, as far as one has rights to them there.
-    Catalog,
-}
-
-impl TokenScope {
-    /// All of them.
-    pub const ALL: [TokenScope; 6] = [
-        TokenScope::Executions,
-        TokenScope::Sessions,
-        TokenScope::Agents,
-        TokenScope::Tokens,
-        TokenScope::Tenants,
-        TokenScope::Catalog,
-    ];
-
-    /// Returns the name in files, options and errors.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            TokenScope::Executions => "executions",
-            TokenScope::Sessions => "sessions",
-            TokenScope::Agents => "agents",
-            TokenScope::Tokens => "tokens",
-            TokenScope::Tenants => "tenants",
-            TokenScope::Catalog => "catalog",
-        }
-    }
-
-    const fn bit(self) -> u8 {
-        match self {
-            TokenScope::Executions => 1,
-            TokenScope::Sessions => 2,
-            TokenScope::Agents => 4,
-            TokenScope::Tokens => 8,
-            TokenScope::Tenants => 16,
-            TokenScope::Catalog => 32,
-        }
-    }
-}
-
-impl fmt::Display for TokenScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A scope that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no scope; there are `executions`, `sessions`, `agents`, `tokens`, `tenants` and \
-     `catalog`"
-)]
-pub struct UnknownScope(String);
-
-impl FromStr for TokenScope {
-    type Err = UnknownScope;
-
-    fn from_str(text: &str) -> Result<TokenScope, UnknownScope> {
-        let named = TokenScope::ALL.into_iter().find(|scope| scope.name() == text);
-        named.ok_or_else(|| UnknownScope(text.chars().take(40).collect()))
-    }
-}
 
 /// A set of scopes. In files it is a list of names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,7 +19,7 @@ impl TokenScopes {
     /// Returns whether the scope is among them.
     #[must_use]
     pub const fn has(self, scope: TokenScope) -> bool {
-        self.0 & scope.bit() != 0
+        self.0 & bit(scope) != 0
     }
 
     /// Returns whether all of these are among `others`: nobody can give away more than he has.
@@ -130,7 +53,7 @@ impl Default for TokenScopes {
 
 impl FromIterator<TokenScope> for TokenScopes {
     fn from_iter<I: IntoIterator<Item = TokenScope>>(scopes: I) -> TokenScopes {
-        TokenScopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+        TokenScopes(scopes.into_iter().fold(0, |bits, scope| bits | bit(scope)))
     }
 }
 
@@ -163,6 +86,18 @@ impl<'de> Deserialize<'de> for TokenScopes {
     }
 }
 
+/// Returns the bit of a scope in a set.
+const fn bit(scope: TokenScope) -> u8 {
+    match scope {
+        TokenScope::Executions => 1,
+        TokenScope::Sessions => 2,
+        TokenScope::Agents => 4,
+        TokenScope::Tokens => 8,
+        TokenScope::Tenants => 16,
+        TokenScope::Catalog => 32,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,7 +116,7 @@ mod tests {
             assert_eq!(again, scopes);
         }
         let error = serde_json::from_str::<TokenScopes>(r#"["root"]"#).unwrap_err().to_string();
-        assert!(error.starts_with("`root` is no scope"), "{error}");
+        assert!(error.starts_with("`root` is not a scope"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Guard of outgoing requests: none goes into the network that the server stands in.
+//! Guard of outgoing requests: none may enter the network that the server is in.
 //!
-//! Whoever names the address of a webhook makes the server send a request for him. What a name
-//! leads to is found out once, every address is checked, and the connection goes to an address that
-//! was checked: a name that leads elsewhere a moment later gains nothing.
+//! A webhook's URL makes the server send a request on a caller's behalf. Its host name is resolved
+//! once, every address is checked, and the connection goes to a checked address: a name that
+//! resolves differently a moment later gains nothing.
 //!
 //! # References
 //! - <https://www.iana.org/assignments/iana-ipv4-special-registry/iana-ipv4-special-registry.xhtml>
@@ -33,7 +33,7 @@ pub enum AddressRefusal {
     #[error("port {0} is not one for HTTP")]
     Port(u16),
     /// The name leads to an address that is not in the public Internet.
-    #[error("`{host}` leads to an address that is {class}")]
+    #[error("`{host}` resolves to an address that is {class}")]
     Address {
         /// The name, as it was given.
         host: String,
@@ -186,9 +186,9 @@ fn plain(host: &str) -> String {
 /// Returns whether this is the name of a host: letters, digits, hyphens and underscores between
 /// dots.
 ///
-/// A name whose last part is a number is none. C libraries take `127.1`, `0x7f.1` and `2130706433`
-/// for addresses, in ways that differ; nobody needs them. Names in other scripts have a form in
-/// ASCII, `xn--…`, which is what has to be given.
+/// A name whose last part is a number is malformed. C libraries take `127.1`, `0x7f.1` and
+/// `2130706433` for addresses, in ways that differ. Names in other scripts have a form in ASCII,
+/// `xn--…`, which is required here.
 #[must_use]
 pub fn is_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);

@@ -35,7 +35,8 @@ use self::keeper::AmountWaits;
 use self::lease::{AmountUse, LocalAmount, UseAttempt};
 use self::table::{AccountName, LeaseJudge, away_rule_of, unused_by};
 pub use self::table::{migrate_amounts, remove_amounts};
-use super::{LimitScope, NodeMembership};
+use super::limit_shares::LimitScope;
+use super::membership::NodeMembership;
 use crate::store::{SqlStore, SqlStoreError};
 use crate::task;
 use crate::telemetry::Registry;
@@ -56,10 +57,10 @@ pub enum AmountRefusal {
     #[error("the limit is reached")]
     UsedUp,
     /// What is left is leased by other nodes.
-    #[error("what is left is leased by another server")]
+    #[error("the rest is leased by another server")]
     HeldElsewhere,
     /// More has to be leased, and the store does not answer.
-    #[error("the store, which keeps what was used, cannot be reached")]
+    #[error("the store, which keeps the usage, cannot be reached")]
     StoreAway,
 }
 
@@ -351,7 +352,7 @@ impl AmountLedger {
             && timeout(CLOSE_MAX, &mut keeper).await.is_err()
         {
             keeper.abort();
-            tracing::warn!("the store was not told in time what grants have used");
+            tracing::warn!("the usage of grants was not stored in time");
         }
     }
 }

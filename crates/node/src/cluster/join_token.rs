@@ -1,8 +1,8 @@
-//! Tokens by which a server joins a cluster, each good for once.
+//! Single-use tokens with which a server joins a cluster.
 //!
 //! A server needs the keys that all nodes have. They wait for it in the store, sealed with a key
-//! that follows from the token, of which the store has a hash alone: whoever has only the store
-//! learns nothing, and whoever has only the token reaches nothing.
+//! derived from the token, of which the store has only a hash: neither the store alone nor the
+//! token alone reveals them.
 
 use std::time::Duration;
 
@@ -53,13 +53,13 @@ impl std::fmt::Debug for ClusterKeys {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinTokenError {
     /// Nobody has made it, or it was made for another store.
-    #[error("unknown join token: this store has none like it")]
+    #[error("unknown join token: it is not in this store")]
     Unknown,
     /// Another server has joined with it.
-    #[error("the join token was used already; `cove cluster token` makes another one")]
+    #[error("the join token was already used; create another one with `cove cluster token`")]
     Used,
     /// Its time is over.
-    #[error("the join token has expired; `cove cluster token` makes another one")]
+    #[error("the join token has expired; create another one with `cove cluster token`")]
     Expired,
     /// The keys cannot be sealed or opened.
     #[error("seal or open the keys of the cluster")]

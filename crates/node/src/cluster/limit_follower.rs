@@ -1,5 +1,5 @@
-//! Following of limits that hold over all nodes: says what a service of this node uses, and tells
-//! it what it may use.
+//! Client of limits that hold over all nodes: reports the usage of a service of this node, and
+//! passes it the part that it may use.
 //!
 //! A service asks when it needs more than its part, and looks now and then whether other nodes need
 //! what it has. What has not changed and nobody needs is not said again, so that a service with a

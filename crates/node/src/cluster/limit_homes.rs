@@ -1,5 +1,5 @@
-//! Homes of a limit: the nodes at which those are served who are subject to it. Pure: what is known
-//! of nodes comes in, a choice of them comes out.
+//! Homes of a limit: the nodes that serve the clients subject to it. Pure: takes the known state of
+//! nodes, returns a choice of them.
 //!
 //! A limit that is small beside the number of nodes would leave parts of 0 and 1 to each, and those
 //! who need something would wait for one another's parts. So it lives at few nodes, and those who

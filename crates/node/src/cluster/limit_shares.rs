@@ -1,8 +1,8 @@
-//! Limits that hold over all nodes of a store: how much of each a node may use.
+//! Limits that hold over all nodes of a store: the part of each that a node may use.
 //!
-//! A node that uses something which is limited over all nodes has a row for it, with the part that
-//! was granted to it and what it needs. The parts of all together never exceed the limit: who
-//! wants more gets what nobody has, and who has more than is fair gives it up as it becomes free.
+//! A node that uses something that is limited over all nodes has a row for it, with the part that
+//! was granted to it and its need. The parts never add up to more than the limit: a node that
+//! needs more gets unused parts, and a node with more than its fair share releases the excess.
 //! So a part grows with the store's answer alone, and shrinks in two steps: the node first stops
 //! using more, and gives the rest back the next time.
 //!
@@ -15,9 +15,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::identity::NodeIdentity;
+use super::limit_homes::LimitHomes;
+use super::membership::NodeMembership;
+use super::record::NodeRecord;
 use super::registry::{list, milliseconds as number};
-use super::takeover::NodeFate;
-use super::{LimitHomes, NodeIdentity, NodeJudge, NodeMembership, NodeRecord};
+use super::takeover::{NodeFate, NodeJudge};
 use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransaction};
 
 /// Service that the tables belong to.

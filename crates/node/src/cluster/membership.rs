@@ -9,37 +9,29 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time;
 
+use super::identity::NodeIdentity;
 use super::limit_homes::{LIMIT_PART_MIN, LimitHomes};
-use super::placement::{self, PlaceOffer};
+use super::placement::{self, PlaceOffer, WorkKind, is_place};
+use super::record::{NodeDescription, NodeLoad, NodeRecord, NodeState};
+use super::registry::{NodeRegistration, NodeRegistry};
+use super::serving_lease::ServingLease;
 use super::takeover::{NodeFate, NodeJudge, StoreContinuity};
-use super::{
-    NodeIdentity, NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, RENEW_INTERVAL,
-    RENEW_INTERVAL_ALONE, ServingLease, WorkKind,
-};
 use crate::clock;
 use crate::drain::DrainHandle;
 use crate::store::{SqlStore, SqlStoreError, StoreDialect};
+
+/// Longest interval at which a node says that it is there, where others read it: a fifth of its
+/// lease, if that is shorter.
+pub const RENEW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The same, in a store that it has for itself.
+pub const RENEW_INTERVAL_ALONE: Duration = Duration::from_secs(5);
 
 /// Parts of a lease between two renewals.
 const RENEWALS_PER_LEASE: u32 = 5;
 
 /// Interval at which a start looks whether another run of this node is alive.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Description of a node by itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeDescription {
-    /// Address for clients, `HOST:PORT`.
-    pub address: Option<String>,
-    /// Address for other nodes, `HOST:PORT`; none for one that they cannot reach.
-    pub peer_address: Option<String>,
-    /// Services that it has.
-    pub roles: Vec<String>,
-    /// Place that it shares with others that may fail together; empty when nobody said.
-    pub zone: String,
-    /// Version of Cove.
-    pub version: String,
-}
 
 /// Why a node cannot join.
 #[derive(Debug, thiserror::Error)]
@@ -410,7 +402,7 @@ impl NodeMembership {
                 Ok(Some(renewal)) => {
                     if renewal.was_expired {
                         tracing::warn!(
-                            "other nodes were refused by this one, and took it for lost"
+                            "this node refused other nodes, and they considered it lost"
                         );
                         shared.serving.lapse();
                     }
@@ -430,7 +422,7 @@ impl NodeMembership {
                 // Said once, not each second.
                 Err(error) if !was_failed => tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the store was not told that this server is there"
+                    "failed to renew this server's lease in the store"
                 ),
                 Err(_) => {}
             }
@@ -465,7 +457,7 @@ impl NodeMembership {
         if let Err(error) = self.0.registry.leave(&self.0.run).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the store was not told that this server is gone"
+                "failed to record in the store that this server stopped"
             );
         }
     }
@@ -480,14 +472,6 @@ impl NodeMembership {
         *self.0.nodes.write() = nodes.into_iter().map(|node| (node.id.clone(), node)).collect();
         self.0.renewals.send_modify(|count| *count = count.wrapping_add(1));
     }
-}
-
-/// Returns whether work of a kind may go to a node from another one, `own`, by what is known of it.
-pub(super) fn is_place(node: &NodeRecord, own: &str, kind: WorkKind, now_ms: u64) -> bool {
-    let is_reachable = node.id == own || node.description.peer_address.is_some();
-    let takes_work = node.state == NodeState::Active && !node.drain_wanted;
-    let has_role = node.description.roles.iter().any(|role| role == kind.role());
-    node.is_alive(now_ms) && is_reachable && takes_work && has_role
 }
 
 fn whole_ms(time: Duration) -> u64 {

@@ -1,5 +1,5 @@
-//! Choice of the node that new work goes to. Pure: what is known of nodes comes in, an order of
-//! nodes comes out.
+//! Choice of the node for new work. Pure: takes the known state of nodes, returns them in order of
+//! preference.
 //!
 //! Work with a key, such as the name of an agent, goes to few nodes, so that what it needs is
 //! there: those that rendezvous hashing ranks first for the key. Of them the one with the most
@@ -13,12 +13,48 @@ use std::cmp::Reverse;
 
 use sha2::{Digest as _, Sha256};
 
+use super::record::{NodeLoad, NodeRecord, NodeState};
+
 /// Nodes that work of one key goes to before others, and that are made ready for it.
 pub const CANDIDATES: usize = 2;
 
 /// Use, in thousandths of what there is, by which another node must be less busy than the
 /// candidates of a key to get work of it.
 pub const CANDIDATE_BONUS: u64 = 250;
+
+/// Kind of new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WorkKind {
+    /// A session, which stays at its node.
+    Session,
+    /// An execution that its caller waits for. It stays where it was sent to while there is room.
+    Execution,
+}
+
+impl WorkKind {
+    /// Role of the nodes that do it.
+    pub(super) const fn role(self) -> &'static str {
+        match self {
+            WorkKind::Session => "session",
+            WorkKind::Execution => "front",
+        }
+    }
+
+    /// Places that a node has taken, and all that it has.
+    pub(super) const fn places(self, load: &NodeLoad) -> (u64, u64) {
+        match self {
+            WorkKind::Session => (load.sandboxes, load.sandboxes_max),
+            WorkKind::Execution => {
+                (load.executions.saturating_add(load.executions_waiting), load.executions_max)
+            }
+        }
+    }
+
+    /// Returns whether this node keeps it when it has room.
+    pub(super) const fn stays(self) -> bool {
+        matches!(self, WorkKind::Execution)
+    }
+}
 
 /// A node as a place for work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +78,14 @@ impl PlaceOffer {
     fn load(&self) -> u64 {
         self.used.saturating_mul(1000).checked_div(self.max).unwrap_or(u64::MAX)
     }
+}
+
+/// Returns whether work of a kind may go to a node from another one, `own`, by what is known of it.
+pub(super) fn is_place(node: &NodeRecord, own: &str, kind: WorkKind, now_ms: u64) -> bool {
+    let is_reachable = node.id == own || node.description.peer_address.is_some();
+    let takes_work = node.state == NodeState::Active && !node.drain_wanted;
+    let has_role = node.description.roles.iter().any(|role| role == kind.role());
+    node.is_alive(now_ms) && is_reachable && takes_work && has_role
 }
 
 /// Returns the nodes to ask, the best one first: those that have room, the candidates of the key

@@ -1,10 +1,7 @@
 //! Rows of nodes in the store.
 
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-use super::{NODE_LEASE, NodeDescription, NodeIdentity};
+use super::identity::NodeIdentity;
+use super::record::{NodeDescription, NodeLoad, NodeRecord, NodeState};
 use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 
 /// Service that the table belongs to.
@@ -34,142 +31,6 @@ const COLUMNS: &str = "id, incarnation, started_ms, seen_ms, state, wanted, addr
 
 /// Time after which the row of a node that has left, or was never seen again, is removed.
 const FORGOTTEN_AFTER_MS: u64 = 7 * 24 * 3600 * 1000;
-
-/// State of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeState {
-    /// It starts, and takes no work yet.
-    Joining,
-    /// It takes work.
-    Active,
-    /// It finishes what it has, and takes no new work.
-    Draining,
-    /// It was stopped.
-    Left,
-}
-
-impl NodeState {
-    /// Returns the word for it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            NodeState::Joining => "joining",
-            NodeState::Active => "active",
-            NodeState::Draining => "draining",
-            NodeState::Left => "left",
-        }
-    }
-}
-
-impl FromStr for NodeState {
-    type Err = SqlStoreError;
-
-    fn from_str(text: &str) -> Result<NodeState, SqlStoreError> {
-        let all = [NodeState::Joining, NodeState::Active, NodeState::Draining, NodeState::Left];
-        all.into_iter().find(|state| state.as_str() == text).ok_or(SqlStoreError::Spoiled)
-    }
-}
-
-/// Work that a node has, and has room for. Read by other versions of Cove: what is missing is zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NodeLoad {
-    /// Sandboxes of sessions.
-    pub sandboxes: u64,
-    /// Most sandboxes of sessions at one time.
-    pub sandboxes_max: u64,
-    /// Executions that run.
-    pub executions: u64,
-    /// Most executions that run at one time.
-    pub executions_max: u64,
-    /// Executions that wait for a place.
-    pub executions_waiting: u64,
-    /// Milliseconds for which the node counts as alive after it was seen; [`NODE_LEASE`] where it
-    /// does not say.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub lease_ms: u64,
-    /// True if others have found that nothing is left of it.
-    #[serde(skip_serializing_if = "is_false")]
-    pub is_lost: bool,
-    /// Progress of its drain, while it was asked to drain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drain: Option<DrainProgress>,
-}
-
-/// Sessions of a node that drains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DrainProgress {
-    /// Sessions that it still has.
-    pub sessions: u64,
-    /// Sessions of them that somebody works with.
-    pub busy: u64,
-    /// Sessions of them that could not be handed over when that was tried last.
-    pub failed: u64,
-    /// True if their files are on its disk alone, so that it keeps them.
-    pub keeps_files: bool,
-}
-
-impl NodeLoad {
-    /// Milliseconds for which the node counts as alive after it was seen.
-    fn lease_ms(&self) -> u64 {
-        match self.lease_ms {
-            0 => lease_ms(),
-            said => said,
-        }
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_false(value: &bool) -> bool {
-    !*value
-}
-
-/// A node, as its row says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeRecord {
-    /// Name, for as long as its data directory exists.
-    pub id: String,
-    /// Name of its present run.
-    pub incarnation: String,
-    /// When that run began, by the store's clock.
-    pub started_ms: u64,
-    /// When it was seen last, by the store's clock.
-    pub seen_ms: u64,
-    /// State that it is in.
-    pub state: NodeState,
-    /// True if it was asked to drain.
-    pub drain_wanted: bool,
-    /// Description by itself.
-    pub description: NodeDescription,
-    /// Load when it was seen last.
-    pub load: NodeLoad,
-}
-
-impl NodeRecord {
-    /// Returns whether it runs, as far as the store knows at this time.
-    #[must_use]
-    pub fn is_alive(&self, now_ms: u64) -> bool {
-        self.state != NodeState::Left && !self.is_overdue(now_ms)
-    }
-
-    /// Returns whether it was not seen for as long as it counts as alive.
-    #[must_use]
-    pub fn is_overdue(&self, now_ms: u64) -> bool {
-        self.seen_ms.saturating_add(self.lease_ms()) <= now_ms
-    }
-
-    /// Milliseconds for which it counts as alive after it was seen.
-    #[must_use]
-    pub fn lease_ms(&self) -> u64 {
-        self.load.lease_ms()
-    }
-}
 
 /// Result of [`NodeRegistry::register`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -456,10 +317,6 @@ pub fn is_alive(
 pub fn find(it: &mut dyn StoreTransaction, id: &str) -> Result<Option<NodeRecord>, SqlStoreError> {
     let sql = format!("SELECT {COLUMNS} FROM cove_nodes WHERE id = $1");
     it.query_one(&sql, &[id.into()])?.map(|row| record(&row)).transpose()
-}
-
-fn lease_ms() -> u64 {
-    u64::try_from(NODE_LEASE.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn milliseconds(ms: u64) -> SqlValue {

@@ -1,4 +1,4 @@
-//! Time until which a node may act for what it has.
+//! Time until which a node may act for the sessions that it owns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -11,14 +11,16 @@ mod acts;
 mod faults;
 mod ledger;
 mod node;
+mod schedule;
 mod store;
 mod world;
 
 use self::ledger::InvariantViolation;
 use self::world::SimulatedWorld;
-use super::membership;
-use super::takeover::{FIRST_CHOICE_MAX, NodeFate, StoreContinuity};
-use super::{NodeDescription, NodeJudge, NodeRecord, WorkKind};
+use super::placement;
+use super::placement::WorkKind;
+use super::record::{NodeDescription, NodeRecord};
+use super::takeover::{FIRST_CHOICE_MAX, NodeFate, NodeJudge, StoreContinuity};
 
 /// Reading of the store's clock at the beginning of time.
 const START_MS: u64 = 1_000_000_000;
@@ -229,7 +231,7 @@ fn description() -> NodeDescription {
 }
 
 fn is_session_node(node: &NodeRecord, now_ms: u64) -> bool {
-    membership::is_place(node, "", WorkKind::Session, now_ms)
+    placement::is_place(node, "", WorkKind::Session, now_ms)
 }
 
 #[cfg(test)]

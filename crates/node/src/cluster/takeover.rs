@@ -1,5 +1,5 @@
-//! Who takes over what a lost node had, and when. Pure: what is known of nodes comes in, a decision
-//! comes out.
+//! Decides which node takes over a lost node's sessions, and when. Pure: takes the known state of
+//! nodes, returns a decision.
 //!
 //! A node that says nothing is lost when its lease is over by the store's clock, and one of which
 //! nothing is left when others have found that ([`super::NodeRegistry::expire`]). While the store
@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use super::placement;
-use super::{NodeRecord, NodeState};
+use super::record::{NodeRecord, NodeState};
 
 /// Time that the node which rendezvous hashing names has to take something over, before all others
 /// may.

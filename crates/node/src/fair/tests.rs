@@ -28,7 +28,7 @@ fn caller(name: &str) -> Arc<str> {
 /// Every slot is free, and nothing is queued.
 fn assert_idle(scheduler: &FairScheduler, slots: usize) {
     let ready = scheduler.0.lock();
-    assert_eq!((ready.slots_free, ready.queues.len(), ready.turns.len()), (slots, 0, 0));
+    assert_eq!((ready.slots_free, ready.waiting.len()), (slots, 0));
 }
 
 #[tokio::test]

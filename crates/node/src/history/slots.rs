@@ -1,7 +1,7 @@
 //! Values of one series at one resolution: a ring of numbered slots. Pure.
 //!
-//! Slots are kept in pieces, and a piece whose values are all the same is one value: a series of a
-//! service that nobody uses takes a few hundred bytes, however long it is kept.
+//! Slots are kept in chunks, and a chunk of equal values is stored as one value: a series of an
+//! unused service takes a few hundred bytes, however long it is kept.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Access to routes: tokens, where they may stand, and what may go without one.
+//! Access to routes: where a token may be sent, and which routes need none.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! A connection: TLS and HTTP/2 where the client speaks them, else HTTP/1.1 by hyper, what a
-//! handler makes of it by an upgrade, and a close that lets the client read its answer.
+//! A connection: TLS and HTTP/2 if the client uses them, else HTTP/1.1 by hyper, upgrades by
+//! handlers, and a close that lets the client read its response.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9112>

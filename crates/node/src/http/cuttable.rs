@@ -1,5 +1,5 @@
-//! Connections that end while somebody else has them: where the socket is behind TLS, and shutting
-//! it down would leave the other side without a reason to look.
+//! Connections that can be closed while another task uses them: behind TLS, a shutdown of the
+//! socket alone would not wake the other side.
 
 use std::io;
 use std::pin::Pin;

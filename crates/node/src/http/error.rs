@@ -66,6 +66,11 @@ impl HttpError {
         HttpError::new(ErrorCode::Forbidden, format!("this token lacks the scope `{scope}`"))
     }
 
+    /// The token is not an operator's.
+    pub fn operators_only() -> HttpError {
+        HttpError::new(ErrorCode::Forbidden, "only an operator's token may do this")
+    }
+
     /// The server shuts down.
     pub fn draining() -> HttpError {
         let message = "the server is shutting down";

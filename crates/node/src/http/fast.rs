@@ -1,8 +1,8 @@
-//! Answers before routing: what is in memory and takes no waiting need not pass through a router,
-//! its extractors and the guards of a handler that may last.
+//! Responses before routing: those that are in memory and never wait need no router, extractors
+//! or guards of long handlers.
 //!
-//! It is a short cut and never another rule: whoever takes it gets what the routed handler would
-//! have answered, and whatever is refused, rare or not at hand takes the usual way.
+//! It is an optimisation without rules of its own: it returns what the routed handler would
+//! return, and leaves refused, rare and uncached requests to that.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9112>

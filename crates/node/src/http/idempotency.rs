@@ -1,14 +1,14 @@
-//! Answers of `POST` requests by a key that the client chose: a request that is sent twice with one
-//! key is carried out once, and answered twice.
+//! Responses to `POST` requests by a key that the client chose: a request that is sent twice with
+//! one key is executed once, and answered twice.
 //!
 //! A key belongs to the token and is kept in the store, so that it holds across connections, nodes
-//! and restarts. What is kept of an answer is sealed, because answers may have secrets.
+//! and restarts. Stored responses are sealed, because they may contain secrets.
 //!
 //! - **Success is kept, failure is not.** Nothing was made by a request that failed, and clients
 //!   try again with the same key after 429 and 503.
 //! - **A request with a key is carried out to its end**, also when its client goes away: the client
 //!   comes back for the answer. Commands, cells and messages are the exception
-//!   ([`ENDS_WITH_CLIENT`]): they run for whoever waits for them.
+//!   ([`KeyedRequests::EndWithClient`]): they run for whoever waits for them.
 //! - **What is not known is said.** When the server ended in the middle, or an answer was a stream
 //!   or too long to keep, the second request is refused instead of being carried out again.
 //!
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::ErrorCode;
+use api::operations::{self, KeyedRequests, OperationMethod};
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -83,20 +84,6 @@ const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
     CREATE INDEX cove_idempotency_keys_begun ON cove_idempotency_keys (begun_ms);
     CREATE INDEX cove_idempotency_keys_token ON cove_idempotency_keys (token_id, begun_ms)",
 )];
-
-/// Routes that do more with a key by themselves: theirs lasts as long as what was made with it. A
-/// program that is run for whoever waits is refused with one, because nothing of it is stored.
-const OWN_KEYS: [&str; 2] = ["/v1/executions", "/v1/executions/batch"];
-
-/// Routes whose work ends with the connection of whoever waits for it, key or not.
-const ENDS_WITH_CLIENT: [&str; 3] = [
-    "/v1/sessions/{id}/contexts/{context}/execute",
-    "/v1/sessions/{id}/exec",
-    "/v1/sessions/{id}/messages",
-];
-
-/// Part of the interface that signs people in: its answers are for once.
-const SIGN_IN: &str = "/v1/console/";
 
 /// States of a key in the store.
 const BEGUN: &str = "begun";
@@ -195,9 +182,15 @@ impl KeyedRequest {
             return Ok(None);
         }
         let is_hop = request.extensions().get::<PeerHop>().is_some();
-        if is_hop || route.starts_with(SIGN_IN) || OWN_KEYS.contains(&route) {
-            return Ok(None);
-        }
+        // What is at no path of the tables is answered with an error, and those are not kept.
+        let operation = operations::find(OperationMethod::Post, route);
+        let keys = operation.map_or(KeyedRequests::Kept, |it| it.keys);
+        let ends_with_client = match keys {
+            _ if is_hop => return Ok(None),
+            KeyedRequests::Ignored | KeyedRequests::OfOperation => return Ok(None),
+            KeyedRequests::Kept => false,
+            KeyedRequests::EndWithClient => true,
+        };
         let Some(principal) = request.extensions().get::<TokenPrincipal>() else { return Ok(None) };
         let token_id = Arc::clone(&principal.token_id);
         let key = key_of(request.headers())?;
@@ -212,7 +205,6 @@ impl KeyedRequest {
             false => read_body(request).await?,
         };
         hash.update(body);
-        let ends_with_client = ENDS_WITH_CLIENT.contains(&route);
         let id = KeyId { token_id, key };
         Ok(Some(KeyedRequest { id, fingerprint: hash.finalize().into(), ends_with_client }))
     }
@@ -227,7 +219,7 @@ fn key_of(headers: &HeaderMap) -> Result<Arc<str>, HttpError> {
     let refuse = |why: String| HttpError::invalid(why).at(IDEMPOTENCY_KEY.as_str());
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
-        return Err(refuse("is given twice".to_owned()));
+        return Err(refuse("is specified twice".to_owned()));
     };
     let text = value.to_str().map_err(|_| refuse("must be printable ASCII".to_owned()))?;
     match text.len() {

@@ -1,7 +1,7 @@
-//! Requests to the routes of a listener that are made in this process, with a caller's own token.
+//! Requests to the routes of a listener from within this process, with a caller's own token.
 //!
-//! What speaks another protocol, and is a translation of the native interface, sends its requests
-//! this way: rights, limits, the passing on to other nodes and revocation are those of the routes.
+//! Interfaces that translate another protocol to the native API send their requests this way:
+//! authorization, limits, forwarding to other nodes and revocation are those of the routes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A JSON body, or an error that says what is wrong with it and where.
+//! A JSON body, or an error with the location and the problem.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc8259>

@@ -1,4 +1,4 @@
-//! Protocol of a new connection: what its first bytes are, before anything is read.
+//! Protocol of a new connection, detected by its first bytes before anything is read.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc8446#section-5.1> (records of TLS)

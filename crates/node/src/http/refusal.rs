@@ -1,5 +1,5 @@
-//! Answers to what never becomes a request: a head that is not HTTP, or too large, or never ends; a
-//! connection for which there is no room.
+//! Responses to input that never becomes a request: a head that is not HTTP, too large, or never
+//! ends; a connection for which there is no room.
 //!
 //! They have a body in the shape of the listener's interface, as every other refusal does. Hyper
 //! answers what it cannot read with a status alone; [`WatchedSocket`](super::socket::WatchedSocket)
@@ -50,7 +50,7 @@ impl EarlyRefusal {
 
     /// A refusal of what is not encrypted, where it has to be.
     pub(super) fn plaintext() -> EarlyRefusal {
-        let message = "this port speaks TLS: use `https://` (`tls.plaintext` says who need not)";
+        let message = "this port requires TLS: use `https://` (see `tls.plaintext`)";
         EarlyRefusal::bad(message.to_owned())
     }
 

@@ -1,4 +1,4 @@
-//! Room for connections at one listener: who gets in, and who has to make way.
+//! Admission of connections at one listener: which are accepted, and which are evicted.
 //!
 //! A connection costs a stranger nothing. So a listener that is full does not turn the newcomer
 //! away: the connection makes way that has been silent for longest, of the address that has most of

@@ -17,10 +17,10 @@ use axum::response::Response;
 use axum::routing::MethodRouter;
 
 /// Future of a handler's call, for handlers that are functions or closures.
-type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+pub(super) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A handler without its type.
-struct SharedHandler<S>(Arc<dyn Fn(Request, S) -> Answering + Send + Sync>);
+pub(super) struct SharedHandler<S>(pub(super) Arc<dyn Fn(Request, S) -> Answering + Send + Sync>);
 
 impl<S> Clone for SharedHandler<S> {
     fn clone(&self) -> Self {
@@ -29,7 +29,7 @@ impl<S> Clone for SharedHandler<S> {
 }
 
 /// Marks [`SharedHandler`] among handlers.
-struct ErasedHandler;
+pub(super) struct ErasedHandler;
 
 impl<S: 'static> Handler<ErasedHandler, S> for SharedHandler<S> {
     type Future = Answering;
@@ -39,7 +39,7 @@ impl<S: 'static> Handler<ErasedHandler, S> for SharedHandler<S> {
     }
 }
 
-fn shared<H, T, S>(handler: H) -> SharedHandler<S>
+pub(super) fn shared<H, T, S>(handler: H) -> SharedHandler<S>
 where
     H: Handler<T, S, Future = Answering>,
 {

@@ -1,10 +1,12 @@
-//! Shares of what all callers need: none of them takes all of it, and what nobody uses is for who
-//! comes.
+//! Shares of a resource that all callers need: none of them takes all of it, and unused capacity is
+//! available to new callers.
 //!
 //! A caller may have at most so many times what is free. Alone he gets the greater part; the more
 //! callers there are, the less each has, and there is always something left for the next one. This
 //! is the dynamic threshold of shared buffers (A. Choudhury and E. Hahne, "Dynamic queue length
 //! thresholds for shared-memory packet switches", 1998).
+//!
+//! Nobody waits here, so that there are no turns to take ([`pool::RoundRobin`]).
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -264,8 +264,8 @@ impl ShellService {
         let answering = request.extensions_mut().remove::<Arc<AnsweringRequest>>();
         let handler = match self.keyed(&mut request, route, is_streaming).await {
             Ok(None) => Either::Left(self.dispatch(request, next)),
-            Ok(Some(keyed)) => {
-                let handler = self.clone().answer_once(keyed, request, next, id.clone());
+            Ok(Some((keys, keyed))) => {
+                let handler = self.clone().answer_once(keys, keyed, request, next, id.clone());
                 Either::Right(Box::pin(handler) as Boxed<'_, Response>)
             }
             Err(error) => Either::Right(Box::pin(async { error.into_response() }) as _),
@@ -291,7 +291,8 @@ impl ShellService {
     /// work is for whoever waits for it, the handler goes on without the client.
     async fn answer_once(
         self,
-        (keys, keyed): (IdempotencyKeys, KeyedRequest),
+        keys: IdempotencyKeys,
+        keyed: KeyedRequest,
         request: Request,
         next: Next,
         id: Arc<str>,
@@ -557,18 +558,13 @@ impl<F: Future> Future for CatchPanic<F> {
 /// Says that there is nothing at a path.
 pub async fn not_found(uri: Uri) -> HttpError {
     let path = shortened(uri.path());
-    HttpError::new(
-        ErrorCode::NotFound,
-        format!("there is nothing at `{path}`; `/docs` lists what is"),
-    )
+    HttpError::new(ErrorCode::NotFound, format!("`{path}` does not exist; see `/docs`"))
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> HttpError {
     let path = shortened(uri.path());
-    let message = format!(
-        "`{path}` does not support {}; `allow` says what it does",
-        shortened(method.as_str())
-    );
+    let message =
+        format!("`{path}` does not support {}; see the header `allow`", shortened(method.as_str()));
     HttpError::new(ErrorCode::MethodNotAllowed, message)
 }
 

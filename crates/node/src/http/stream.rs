@@ -1,4 +1,4 @@
-//! Answers that outlast their handler: WebSockets, events, bodies of unknown length.
+//! Responses that outlast their handler: WebSockets, events, bodies of unknown length.
 //!
 //! Each counts as work until its last byte, so that a drain waits for it, and holds one of a
 //! limited number of places. When the drain gives up, bodies end where they are, which HTTP shows

@@ -1,4 +1,4 @@
-//! A body that is taken as it comes, as bytes.
+//! A body that is read as a stream of bytes.
 //!
 //! Only for routes that the shell knows as streaming ([`HttpShell`](super::HttpShell)): what is
 //! declared is not compared with the bound of other bodies there, because the body is never in

@@ -129,7 +129,7 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 fn object(part: &str) -> Result<Map<String, Value>> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| refused("it is no base64url"))?;
     let object = serde_json::from_slice::<UniqueObject>(&bytes);
-    let unusable = "a part of it is no JSON object, or names something twice";
+    let unusable = "a part of it is not a JSON object, or has a duplicate name";
     object.map(|UniqueObject(members)| members).map_err(|_| refused(unusable))
 }
 
@@ -139,15 +139,16 @@ impl<'a> UnverifiedToken<'a> {
     /// # Errors
     /// [`IssuerError::Refused`] when it is none, or not of a kind that is taken.
     pub(super) fn parse(text: &'a str) -> Result<UnverifiedToken<'a>> {
-        let (signed, signature) = text.rsplit_once('.').ok_or_else(|| refused("it is none"))?;
-        let (header, claims) = signed.split_once('.').ok_or_else(|| refused("it is none"))?;
+        let (signed, signature) =
+            text.rsplit_once('.').ok_or_else(|| refused("it is not a JWT"))?;
+        let (header, claims) = signed.split_once('.').ok_or_else(|| refused("it is not a JWT"))?;
         let signature =
             URL_SAFE_NO_PAD.decode(signature).map_err(|_| refused("it is no base64url"))?;
         let header = object(header)?;
         let header_text = |name: &str| header.get(name).map(|it| it.as_str().unwrap_or_default());
         // What has to be understood is not, and what changes how the rest is read neither.
         if header.contains_key("crit") || header.contains_key("b64") {
-            return Err(refused("it has extensions that are not known here"));
+            return Err(refused("it has unknown extensions"));
         }
         if header_text("typ")
             .is_some_and(|it| !TYPES.iter().any(|known| known.eq_ignore_ascii_case(it)))
@@ -155,11 +156,10 @@ impl<'a> UnverifiedToken<'a> {
             return Err(refused("its `typ` is for another purpose"));
         }
         let algorithm = header_text("alg").and_then(SignatureAlgorithm::of);
-        let algorithm =
-            algorithm.ok_or_else(|| refused("its `alg` is not one that is taken here"))?;
+        let algorithm = algorithm.ok_or_else(|| refused("its `alg` is not accepted here"))?;
         let key = header_text("kid").map(str::to_owned);
         if key.as_ref().is_some_and(|it| it.is_empty() || it.len() > KEY_BYTES_MAX) {
-            return Err(refused("its `kid` is none"));
+            return Err(refused("its `kid` is malformed"));
         }
         let claims = object(claims)?;
         let issuer = claims.get("iss").and_then(Value::as_str);
@@ -213,7 +213,7 @@ impl<'a> UnverifiedToken<'a> {
             }
             None => None,
         };
-        let whole = whole.ok_or_else(|| refused(&format!("its `{name}` is no time")))?;
+        let whole = whole.ok_or_else(|| refused(&format!("its `{name}` is not a time")))?;
         Ok(Some(whole.saturating_mul(1000)))
     }
 
@@ -224,9 +224,9 @@ impl<'a> UnverifiedToken<'a> {
             Some(Value::Array(all)) => {
                 let all = all.iter().map(|it| it.as_str().map(str::to_owned));
                 let all = all.collect::<Option<Vec<_>>>();
-                all.ok_or_else(|| refused(&format!("its `{name}` is no list of texts")))?
+                all.ok_or_else(|| refused(&format!("its `{name}` is not a list of strings")))?
             }
-            Some(_) => return Err(refused(&format!("its `{name}` is no list of texts"))),
+            Some(_) => return Err(refused(&format!("its `{name}` is not a list of strings"))),
         };
         if groups.len() > GROUPS_MAX || groups.iter().any(String::is_empty) {
             return Err(refused(&format!("its `{name}` has more than {GROUPS_MAX}, or none")));

@@ -118,7 +118,7 @@ impl IssuerKeys {
         algorithms: &[SignatureAlgorithm],
     ) -> Result<IssuerKeys, NoKeys> {
         let set: UniqueObject =
-            serde_json::from_slice(bytes).map_err(|_| NoKeys("they are no JSON object"))?;
+            serde_json::from_slice(bytes).map_err(|_| NoKeys("they are not a JSON object"))?;
         let list = set.0.get("keys").ok_or(NoKeys("there is no `keys`"))?;
         let list = list.as_array().ok_or(NoKeys("`keys` is no list"))?;
         let mut keys: Vec<IssuerKey> = Vec::new();
@@ -126,7 +126,7 @@ impl IssuerKeys {
             if index >= KEYS_MAX {
                 return Err(NoKeys("there are too many"));
             }
-            let members = item.as_object().ok_or(NoKeys("one of them is no object"))?;
+            let members = item.as_object().ok_or(NoKeys("one of them is not an object"))?;
             let Some(key) = key(members).filter(|it| algorithms.contains(&it.public.algorithm()))
             else {
                 continue;

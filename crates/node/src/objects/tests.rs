@@ -293,9 +293,9 @@ fn addresses_say_where_objects_are() {
         ("s3://", bad("bucket", "it has 3 to 63 of `a` to `z`, digits, `-` and `.`")),
         ("s3://Abc", bad("bucket", "it has 3 to 63 of `a` to `z`, digits, `-` and `.`")),
         ("s3://a..b", bad("bucket", "it has 3 to 63 of `a` to `z`, digits, `-` and `.`")),
-        ("s3://abc/../x", bad("prefix", "it is none that keys can begin with")),
+        ("s3://abc/../x", bad("prefix", "keys cannot begin with it")),
         ("s3://abc?a=b", bad("query", "there are `endpoint`, `region`, `style` and `ca`")),
-        ("s3://abc?region=a&region=b", bad("query", "a name is there twice")),
+        ("s3://abc?region=a&region=b", bad("query", "a name occurs twice")),
         ("s3://abc?region=%4", bad("query", "a `%` is not followed by two hexadecimal digits")),
         ("s3://abc?region=a/b", bad("region", "it has letters, digits and `-`")),
         ("s3://abc?style=both", bad("style", "there are `path` and `virtual`")),
@@ -306,7 +306,7 @@ fn addresses_say_where_objects_are() {
         ),
         (
             "s3://abc?endpoint=http://10.0.0.1&style=virtual",
-            bad("style", "the bucket and the endpoint are no name of a host together"),
+            bad("style", "the bucket and the endpoint together are not a host name"),
         ),
     ] {
         assert_eq!(s3(text), expected, "{text}");

@@ -85,7 +85,7 @@ impl FromStr for S3Location {
         }
         let prefix = prefix.trim_end_matches('/');
         if check_prefix(prefix).is_err() || prefix.len() > PREFIX_BYTES_MAX {
-            return bad("prefix", "it is none that keys can begin with");
+            return bad("prefix", "keys cannot begin with it");
         }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let (mut endpoint, mut region, mut style, mut ca) = (None, None, None, None);
@@ -104,7 +104,7 @@ impl FromStr for S3Location {
                 _ => return bad("query", "there are `endpoint`, `region`, `style` and `ca`"),
             };
             if previous.is_some() {
-                return bad("query", "a name is there twice");
+                return bad("query", "a name occurs twice");
             }
         }
         let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
@@ -124,7 +124,7 @@ impl FromStr for S3Location {
         check_endpoint(&endpoint)?;
         let with_bucket = endpoint.replacen("://", &format!("://{bucket}."), 1);
         if style == BucketStyle::Virtual && client::check_url(&with_bucket).is_err() {
-            return bad("style", "the bucket and the endpoint are no name of a host together");
+            return bad("style", "the bucket and the endpoint together are not a host name");
         }
         let ca = ca.map(PathBuf::from);
         Ok(S3Location { bucket: bucket.to_owned(), prefix, endpoint, region, style, ca })

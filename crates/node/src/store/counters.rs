@@ -1,5 +1,5 @@
-//! Counters of changes: a service looks at one to learn whether another server has changed what it
-//! keeps in memory. All of them are read in one query, which an idle server makes once a second.
+//! Counters of changes: a service polls one to learn whether another server has changed data that
+//! it caches. All of them are read in one query, which an idle server makes once a second.
 
 use std::time::{Duration, Instant};
 

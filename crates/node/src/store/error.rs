@@ -31,7 +31,7 @@ pub enum SqlStoreError {
         source: Cause,
     },
     /// A statement would break a rule of the schema: unique, not null, check, foreign key.
-    #[error("run `{sql}`: a constraint forbids it")]
+    #[error("run `{sql}`: a constraint is violated")]
     Constraint {
         /// The statement, shortened.
         sql: String,
@@ -47,7 +47,7 @@ pub enum SqlStoreError {
         problem: String,
     },
     /// A statement answered more rows than a transaction may hold.
-    #[error("run `{sql}`: it answers more than {rows_max} rows")]
+    #[error("run `{sql}`: it returns more than {rows_max} rows")]
     TooManyRows {
         /// The statement, shortened.
         sql: String,
@@ -74,13 +74,13 @@ pub enum SqlStoreError {
     #[error("the transaction panicked: {0}")]
     Panicked(String),
     /// Too many transactions wait. Try again later.
-    #[error("{waiting_max} transactions wait for the store, which is its limit")]
+    #[error("{waiting_max} transactions are waiting for the store, which is its limit")]
     Busy {
         /// The limit.
         waiting_max: usize,
     },
     /// Others kept changing the same rows. Try again.
-    #[error("the transaction lost against others {attempts} times")]
+    #[error("the transaction conflicted with others {attempts} times")]
     Contended {
         /// Number of times that it was tried.
         attempts: u32,
@@ -94,7 +94,7 @@ pub enum SqlStoreError {
     #[error("the disk of the store is full")]
     Full(#[source] Cause),
     /// The connection was lost while the transaction was committed: it may be written or not.
-    #[error("the connection to the store was lost during the commit: the outcome is not known")]
+    #[error("the connection to the store was lost during the commit: the outcome is unknown")]
     OutcomeUnknown(#[source] Cause),
     /// The store was closed.
     #[error("the store is closed")]

@@ -1,4 +1,4 @@
-//! PostgreSQL: a few connections, each with a thread; whoever loses against others tries again.
+//! PostgreSQL: a few connections, each with a thread; conflicting transactions are retried.
 //!
 //! Nothing here needs more than plain SQL and serialisable transactions, so that CockroachDB will
 //! do as well: no advisory locks, no `LISTEN`.

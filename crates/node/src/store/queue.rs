@@ -1,12 +1,15 @@
 //! Transactions that wait for a thread of the store.
+//!
+//! Callers take turns ([`RoundRobin`]). What this adds is how many of one caller are committed
+//! together, and that a thread waits for work.
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use pool::RoundRobin;
 use tokio::sync::oneshot;
 
 use super::StoreTransaction;
@@ -116,11 +119,8 @@ pub(super) struct TransactionQueue {
 
 #[derive(Default)]
 struct TransactionQueueState {
-    waiting: HashMap<Option<Arc<str>>, VecDeque<TransactionJob>>,
-    /// Callers with jobs, in the order of their turns.
-    turns: VecDeque<Option<Arc<str>>>,
-    /// Jobs of all callers.
-    count: usize,
+    /// Jobs, by caller.
+    waiting: RoundRobin<Option<Arc<str>>, TransactionJob>,
     /// Caller and time of the latest job.
     latest: Option<(Option<Arc<str>>, Instant)>,
     /// Until when several callers count as having jobs.
@@ -138,36 +138,22 @@ impl TransactionQueueState {
             self.shared_until = Some(now + SHARED_FOR);
         }
         self.latest = Some((caller.clone(), now));
-        let waiting = self.waiting.entry(caller.clone()).or_default();
-        if waiting.is_empty() {
-            self.turns.push_back(caller);
-        }
-        waiting.push_back(job);
-        self.count += 1;
+        self.waiting.push(caller, job);
     }
 
     /// Up to `count_max` jobs, one of each caller in turn, and not more of one than it may have.
     fn take(&mut self, count_max: usize, now: Instant) -> Vec<TransactionJob> {
-        let is_shared = self.turns.len() > 1 || self.shared_until.is_some_and(|until| now < until);
+        let is_shared =
+            self.waiting.keys_waiting() > 1 || self.shared_until.is_some_and(|until| now < until);
         let caller_max = if is_shared { GROUP_MAX_PER_CALLER } else { count_max };
         let rounds_max = caller_max.min(count_max);
-        let mut jobs = Vec::with_capacity(count_max.min(self.count));
+        let mut jobs = Vec::with_capacity(count_max.min(self.waiting.len()));
         for _ in 0..rounds_max {
-            for _ in 0..self.turns.len() {
-                if jobs.len() == count_max {
-                    break;
-                }
-                let Some(caller) = self.turns.pop_front() else { break };
-                let Some(waiting) = self.waiting.get_mut(&caller) else { continue };
-                jobs.extend(waiting.pop_front());
-                if waiting.is_empty() {
-                    self.waiting.remove(&caller);
-                } else {
-                    self.turns.push_back(caller);
-                }
+            let left = count_max - jobs.len();
+            for _ in 0..self.waiting.keys_waiting().min(left) {
+                jobs.extend(self.waiting.pop());
             }
         }
-        self.count -= jobs.len();
         jobs
     }
 }
@@ -189,7 +175,7 @@ impl TransactionQueue {
         let mut state = self.state.lock();
         let refusal = if state.closed {
             Some(SqlStoreError::Closed)
-        } else if state.count >= self.waiting_max {
+        } else if state.waiting.len() >= self.waiting_max {
             Some(SqlStoreError::Busy { waiting_max: self.waiting_max })
         } else {
             None
@@ -221,7 +207,7 @@ impl TransactionQueue {
     pub(super) fn take(&self, count_max: usize) -> Option<Vec<TransactionJob>> {
         let mut state = self.state.lock();
         loop {
-            if state.count > 0 {
+            if !state.waiting.is_empty() {
                 return Some(state.take(count_max, clock::now()));
             }
             if state.closed {
@@ -234,7 +220,7 @@ impl TransactionQueue {
     /// Jobs that no thread has taken yet.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.state.lock().count
+        self.state.lock().waiting.len()
     }
 
     /// Takes no more jobs; those that wait are still done.

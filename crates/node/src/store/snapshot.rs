@@ -1,4 +1,4 @@
-//! Content of a SQLite store at one moment, to be copied while the server goes on writing.
+//! Content of a SQLite store at one moment, to be copied while the server keeps writing.
 //!
 //! A read transaction of a connection of its own sees what was committed when it began and nothing
 //! later. SQLite's online backup copies the pages of that transaction: as long as it is open, the

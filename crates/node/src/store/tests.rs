@@ -171,7 +171,7 @@ async fn wrong_statements_are_refused_and_change_nothing() {
         ("DELETE FROM nothing", vec![], "run `DELETE FROM nothing`"),
         ("DELETE FROM things; DELETE FROM things", vec![], "run `DELETE FROM things; DELETE"),
         ("INSERT INTO things (id) VALUES (?)", vec![1.into()], "run `INSERT INTO things (id)"),
-        ("UPDATE things SET number = 1000", vec![], "a constraint forbids it"),
+        ("UPDATE things SET number = 1000", vec![], "a constraint is violated"),
     ];
     check(async |Fresh { store, .. }| {
         write(store, INSERT, vec![1.into(), 5.into()]).await.unwrap();

@@ -1,8 +1,8 @@
-//! Traces that sandboxes are parts of.
+//! Association of sandboxes with traces.
 //!
-//! What a program does through a grant arrives at a socket that knows its sandbox and nothing of
-//! requests. So who works with a sandbox says so here for as long as it does: an execution, a turn
-//! of an agent, a command in a session. Where several do at one time, the latest counts: a socket
+//! A program's use of a grant arrives at a socket that knows its sandbox, but no request. So the
+//! code that works with a sandbox registers its trace here meanwhile: an execution, a turn of an
+//! agent, a command in a session. If there are several, the latest counts: a socket
 //! does not say which program has opened it.
 
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! The operations on the checks of a server.
 
-use serde_json::{Value, json};
+use api::operations::server as table;
+use serde_json::json;
 
 use super::super::Operation;
 
@@ -16,7 +17,7 @@ pub(super) fn all() -> Vec<Operation> {
                 {
                     "name": "cpu share", "status": "note", "found": "not available",
                     "follows": "one program with many processes gets more of the processors than \
-                        one with few"
+                                one with few"
                 },
                 { "name": "stop a busy one", "status": "ok", "found": "TLE after 53 ms" }
             ],
@@ -28,45 +29,20 @@ pub(super) fn all() -> Vec<Operation> {
     });
     let known = json!({ "running": false, "last": last });
     vec![
-        operation(
-            "get",
-            "getDoctor",
-            "The last report",
+        Operation::of(
+            &table::GET_DOCTOR,
             "What `cove doctor` says of this server's machine, by the engine that serves, and \
-            whether checks are under way. A server makes no report at its start, because that \
-            costs seconds of processor time: the first request begins the first run, and is \
-            answered without `last`. Needs an operator's token.",
+             whether checks are under way. A server makes no report at its start, because that \
+             costs seconds of processor time: the first request begins the first run, and is \
+             answered without `last`. Needs an operator's token.",
         )
-        .answers(200, "Doctor", "The last report.", known.clone()),
-        operation(
-            "post",
-            "runDoctor",
-            "Check anew",
+        .answers(200, "The last report.", known.clone()),
+        Operation::of(
+            &table::RUN_DOCTOR,
             "Begins a run, or joins the one that is under way, and waits for its end, at most 20 \
-            seconds: then the answer says `running`, with the report before. Programs of a run \
-            wait for places like those of any tenant.",
+             seconds: then the answer says `running`, with the report before. Programs of a run \
+             wait for places like those of any tenant.",
         )
-        .answers(200, "Doctor", "The new report, or the one before.", known),
+        .answers(200, "The new report, or the one before.", known),
     ]
-}
-
-fn operation(
-    method: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    description: &'static str,
-) -> Operation {
-    Operation {
-        method,
-        path: "/v1/doctor",
-        id,
-        tag: "system",
-        token: true,
-        summary,
-        description,
-        parameters: Value::Array(Vec::new()),
-        request: None,
-        answers: Vec::new(),
-        errors: &[403],
-    }
 }

@@ -1,8 +1,9 @@
 //! The operations on what sandboxes may be granted, and on what they did with their grants.
 
+use api::operations::gateway as table;
 use serde_json::json;
 
-use super::super::{Answer, Operation};
+use super::super::Operation;
 
 /// `GET /v1/gateway/offers`.
 pub(super) fn offers() -> Operation {
@@ -25,23 +26,14 @@ pub(super) fn offers() -> Operation {
             "http": { "connections": 64, "requests": 100_000, "bytes": 1_073_741_824 }
         }
     });
-    Operation {
-        method: "get",
-        path: "/v1/gateway/offers",
-        id: "listGrantOffers",
-        tag: "gateway",
-        token: true,
-        summary: "Grants that the token may give to sandboxes",
-        description: "What the server's configuration offers to the token's tenant, and no other \
-            tenant's offers; for an operator's token with the scope `tenants` all that the server \
-            has. Secrets are names, and their values are in no answer. It needs the scope \
-            `executions` or `sessions`.",
-        parameters: json!([]),
-        request: None,
-        answers: Vec::new(),
-        errors: &[403],
-    }
-    .answers(200, "GrantOfferList", "What is offered.", answer)
+    Operation::of(
+        &table::LIST_GRANT_OFFERS,
+        "What the server's configuration offers to the token's tenant, and no other tenant's \
+         offers; for an operator's token with the scope `tenants` all that the server has. \
+         Secrets are names, and their values are in no answer. It needs the scope `executions` or \
+         `sessions`.",
+    )
+    .answers(200, "What is offered.", answer)
 }
 
 /// `POST /v1/gateway/offers/check`.
@@ -59,24 +51,15 @@ pub(super) fn check() -> Operation {
                 "message": "`postgres:shop:rw` is not offered to this token's tenant" } }
         ]
     });
-    Operation {
-        method: "post",
-        path: "/v1/gateway/offers/check",
-        id: "checkGrants",
-        tag: "gateway",
-        token: true,
-        summary: "Whether a sandbox would be given these grants",
-        description: "A dry run: each grant is authorized and resolved as for a session or \
-            execution of this token's, and nothing is made. What is not offered to the token's \
-            tenant is `forbidden`, whether it exists or not. Sessions of an agent have the \
-            agent's own grants whatever the token may give. It needs the scope `executions` or \
-            `sessions`.",
-        parameters: json!([]),
-        request: Some(("GrantCheckRequest", json!({ "two grants": { "value": request } }))),
-        answers: Vec::new(),
-        errors: &[400, 403],
-    }
-    .answers(200, "GrantCheckReport", "Each grant, and whether it would be given.", answer)
+    Operation::of(
+        &table::CHECK_GRANTS,
+        "A dry run: each grant is authorized and resolved as for a session or execution of this \
+         token's, and nothing is made. What is not offered to the token's tenant is `forbidden`, \
+         whether it exists or not. Sessions of an agent have the agent's own grants whatever the \
+         token may give. It needs the scope `executions` or `sessions`.",
+    )
+    .takes_any_of(json!({ "two grants": { "value": request } }))
+    .answers(200, "Each grant, and whether it would be given.", answer)
 }
 
 /// `GET /v1/audit`.
@@ -87,24 +70,15 @@ pub(super) fn audit() -> Operation {
         "event": "statement", "outcome": "done",
         "text": "SELECT name FROM items WHERE id = ?", "took_us": 1830, "rows": 1, "bytes_in": 12
     });
-    let operation = Operation {
-        method: "get",
-        path: "/v1/audit",
-        id: "listAudit",
-        tag: "gateway",
-        token: true,
-        summary: "What sandboxes did with their grants",
-        description: "Grants that were given and taken back, connections, statements, requests and \
-            refusals, the oldest first unless `order` says otherwise, for as long as they are \
-            kept. A token sees what sandboxes of its tenant did, an operator's what all did. It \
-            needs the scope `executions` or `sessions`. What was done before the question is in \
-            the answer. A request looks at 20,000 records at most: a page may be empty and still \
-            say where the next one begins.",
-        parameters: json!([]),
-        request: None,
-        answers: Vec::new(),
-        errors: &[400, 403],
-    };
+    let operation = Operation::of(
+        &table::LIST_AUDIT,
+        "Grants that were given and taken back, connections, statements, requests and refusals, \
+         the oldest first unless `order` says otherwise, for as long as they are kept. A token \
+         sees what sandboxes of its tenant did, an operator's what all did. It needs the scope \
+         `executions` or `sessions`. What was done before the question is in the answer. A \
+         request looks at 20,000 records at most: a page may be empty and still say where the \
+         next one begins.",
+    );
     filters(operation)
         .asks("order", "string", "`asc` for the oldest first, which is the default, or `desc`.")
         .asks("after", "integer", "Only those with a greater number; `next_after` of a page.")
@@ -112,7 +86,6 @@ pub(super) fn audit() -> Operation {
         .asks("limit", "integer", "How many at most: 1 to 1000, 100 when absent.")
         .answers(
             200,
-            "AuditRecordList",
             "A page of it.",
             json!({ "records": [record], "next_after": 4711, "newest": 5120 }),
         )
@@ -152,22 +125,13 @@ pub(super) fn audit_summary() -> Operation {
         "first_ms": 1764324131118_u64, "last_ms": 1764325131118_u64,
         "targets_count": 1, "targets": ["api.example.com"]
     });
-    let operation = Operation {
-        method: "get",
-        path: "/v1/audit/summary",
-        id: "summarizeAudit",
-        tag: "gateway",
-        token: true,
-        summary: "What was reached with grants, and how often",
-        description: "The newest 20,000 records that fit, counted by target, by session or \
-            execution, or by grant: requests, refusals, bytes and distinct targets. What there is \
-            before them is counted by another request, with `next_before` as `before`. Rights are \
-            those of `GET /v1/audit`.",
-        parameters: json!([]),
-        request: None,
-        answers: Vec::new(),
-        errors: &[400, 403],
-    };
+    let operation = Operation::of(
+        &table::SUMMARIZE_AUDIT,
+        "The newest 20,000 records that fit, counted by target, by session or execution, or by \
+         grant: requests, refusals, bytes and distinct targets. What there is before them is \
+         counted by another request, with `next_before` as `before`. Rights are those of `GET \
+         /v1/audit`.",
+    );
     filters(operation)
         .asks("by", "string", "`target`, which is the default, `holder` or `grant`.")
         .asks("after", "integer", "Only those with a greater number.")
@@ -177,38 +141,20 @@ pub(super) fn audit_summary() -> Operation {
             "Only those with a smaller number; `next_before` of another one.",
         )
         .asks("limit", "integer", "How many groups at most: 1 to 1000, 100 when absent.")
-        .answers(
-            200,
-            "AuditSummaryReport",
-            "Those with most records first.",
-            json!({ "groups": [group], "others": 0 }),
-        )
+        .answers(200, "Those with most records first.", json!({ "groups": [group], "others": 0 }))
 }
 
 /// `GET /v1/live`.
 pub(super) fn live() -> Operation {
-    Operation {
-        method: "get",
-        path: "/v1/live",
-        id: "openLive",
-        tag: "live",
-        token: true,
-        summary: "Follow many things on one WebSocket",
-        description: "Each `LiveClientMessage` subscribes to a topic or ends that; answers and \
-            events are `LiveServerMessage`s. A topic reads a route of this interface with the \
-            token that opened the WebSocket, so that its rights, parameters and events are those \
-            of the route. Subprotocol `cove.live.v1`; a browser gives its token as the \
-            subprotocol `bearer.<token>` beside it. A page of another origin is refused with 403.",
-        parameters: json!([]),
-        request: None,
-        answers: vec![(
-            101,
-            Answer::Socket {
-                says: "A WebSocket. Closed with 1001 when the server shuts down, 4400 for a \
-                    message that is none.",
-                receives: "LiveClientMessage",
-            },
-        )],
-        errors: &[403, 426],
-    }
+    Operation::of(
+        &table::OPEN_LIVE,
+        "Each `LiveClientMessage` subscribes to a topic or ends that; answers and events are \
+         `LiveServerMessage`s. A topic reads a route of this interface with the token that opened \
+         the WebSocket, so that its rights, parameters and events are those of the route. \
+         Subprotocol `cove.live.v1`; a browser gives its token as the subprotocol \
+         `bearer.<token>` beside it. A page of another origin is refused with 403.",
+    )
+    .opens(
+        "A WebSocket. Closed with 1001 when the server shuts down, 4400 for a message that is none.",
+    )
 }

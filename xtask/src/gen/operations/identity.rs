@@ -1,6 +1,7 @@
 //! The operations on who a caller is, and on signing in at the console.
 
-use serde_json::{Value, json};
+use api::operations::server as table;
+use serde_json::json;
 
 use super::super::Operation;
 
@@ -24,78 +25,38 @@ pub(super) fn all() -> Vec<Operation> {
     });
     let session =
         json!({ "token": "cove_console_eyJpZCI6.Zm9v", "expires_ms": 1_795_043_200_000_u64 });
-    let mut login = operation(
-        "post",
-        "/v1/console/login",
-        "signInAtConsole",
-        "Redeem a code",
+    let login = Operation::of(
+        &table::SIGN_IN_AT_CONSOLE,
         "Needs no token: the code is one. It works once; after ten wrong ones in a minute an \
          address has to wait. The token that is answered is sent as any other, has the tenant and \
          at most the scopes of the one that made the code, ends after 12 hours, and within a \
          second when that one ends.",
-    );
-    login.token = false;
-    login.request = Some((
-        "ConsoleLogin",
-        json!({ "code": { "summary": "A code", "value": { "code": CODE } } }),
-    ));
-    let mut codes = operation(
-        "post",
-        "/v1/console/codes",
-        "createConsoleCode",
-        "Make a code to sign in with",
+    )
+    .takes("code", "A code", json!({ "code": CODE }))
+    .answers(200, "The sign-in.", session);
+    let codes = Operation::of(
+        &table::CREATE_CONSOLE_CODE,
         "For whoever is to open the console: the code works once, within 5 minutes, with the \
          rights of this token or fewer. A sign-in of the console makes no codes. The body may be \
          left out.",
-    );
-    codes.request = Some((
-        "CreateConsoleCode",
-        json!({
-            "all": { "summary": "All that the token is for", "value": {} },
-            "some": { "summary": "Less", "value": { "scopes": ["executions"] } }
-        }),
-    ));
+    )
+    .takes_any_of(json!({
+        "all": { "summary": "All that the token is for", "value": {} },
+        "some": { "summary": "Less", "value": { "scopes": ["executions"] } }
+    }))
+    .answers(201, "The code.", code);
     vec![
-        operation(
-            "get",
-            "/v1/whoami",
-            "whoami",
-            "Who am I?",
+        Operation::of(
+            &table::WHOAMI,
             "What this token is for, and which services this server has. For every token.",
         )
-        .answers(200, "Whoami", "The caller.", whoami),
-        codes.answers(201, "ConsoleCode", "The code.", code).fails(&[400, 403, 404, 429]),
-        login.answers(200, "ConsoleSession", "The sign-in.", session).fails(&[400, 403, 404, 429]),
-        operation(
-            "post",
-            "/v1/console/logout",
-            "signOutAtConsole",
-            "End a sign-in",
+        .answers(200, "The caller.", whoami),
+        codes,
+        login,
+        Operation::of(
+            &table::SIGN_OUT_AT_CONSOLE,
             "Ends the sign-in whose token is sent, on all servers, with all that it has begun.",
         )
-        .gives(204, "text/plain", "It has ended.")
-        .fails(&[400]),
+        .gives(204, "It has ended."),
     ]
-}
-
-fn operation(
-    method: &'static str,
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    description: &'static str,
-) -> Operation {
-    Operation {
-        method,
-        path,
-        id,
-        tag: "server",
-        token: true,
-        summary,
-        description,
-        parameters: Value::Array(Vec::new()),
-        request: None,
-        answers: Vec::new(),
-        errors: &[],
-    }
 }

@@ -5,20 +5,17 @@
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports>
 //! - <https://www.jsonrpc.org/specification>
 
+use api::operations::{ApiOperation, mcp as table};
 use serde_json::{Map, Value, json};
 
-use super::super::{Answer, Operation};
+use super::super::Operation;
 
 /// Revisions that are spoken, the newest first.
 const REVISIONS: [&str; 4] = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"];
 
 /// The operations at `/mcp`.
 pub(crate) fn all() -> Vec<Operation> {
-    vec![
-        message(),
-        refused("get", "openMcpStream", "There is no stream without a request."),
-        refused("delete", "endMcpSession", "There are no sessions of the protocol to end."),
-    ]
+    vec![message(), refused(&table::OPEN_MCP_STREAM), refused(&table::END_MCP_SESSION)]
 }
 
 /// Schemas of the messages, by name.
@@ -38,13 +35,14 @@ pub(crate) fn schemas() -> Map<String, Value> {
             "method": {
                 "type": "string",
                 "description": "`server/discover`, `tools/list`, `tools/call`, `resources/list`, \
-                    `resources/templates/list`, `resources/read`, `tasks/get`, `tasks/cancel`; of \
-                    older revisions `initialize`, `ping` and `logging/setLevel` as well."
+                                `resources/templates/list`, `resources/read`, `tasks/get`, \
+                                `tasks/cancel`; of older revisions `initialize`, `ping` and \
+                                `logging/setLevel` as well."
             },
             "params": {
                 "type": "object",
                 "description": "Parameters of the method. `_meta` has what revision 2026-07-28 \
-                    says with each request.",
+                                says with each request.",
                 "properties": { "_meta": { "$ref": "#/components/schemas/McpRequestMeta" } },
                 "additionalProperties": true
             }
@@ -83,7 +81,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
             "result": {
                 "type": "object",
                 "description": "Result of the method. In revision 2026-07-28 `resultType` says \
-                    what it is: `complete`, `input_required` or `task`.",
+                                what it is: `complete`, `input_required` or `task`.",
                 "properties": { "resultType": { "type": "string" } },
                 "additionalProperties": true
             },
@@ -110,8 +108,8 @@ fn failure_schema() -> Value {
             "code": {
                 "type": "integer",
                 "description": "-32700 and -32600 to -32603 of JSON-RPC; -32020 headers that \
-                    differ from the body, -32021 a capability that the client has not declared, \
-                    -32022 a revision that is not spoken."
+                                differ from the body, -32021 a capability that the client has not \
+                                declared, -32022 a revision that is not spoken."
             },
             "message": { "type": "string", "description": "Sentence for the model." },
             "data": { "description": "The same for programs." }
@@ -142,9 +140,9 @@ fn parameters() -> Value {
         header("mcp-method", "The method, as in the body; revision 2026-07-28 requires it.", &text),
         header(
             "mcp-name",
-            "`name` or `uri` of `tools/call`, `prompts/get` and `resources/read`, as in the \
-                 body, or `taskId` of methods of tasks; revision 2026-07-28 requires it. Values \
-                 beyond ASCII are `=?base64?…?=`.",
+            "`name` or `uri` of `tools/call`, `prompts/get` and `resources/read`, as in the body, \
+             or `taskId` of methods of tasks; revision 2026-07-28 requires it. Values beyond \
+             ASCII are `=?base64?…?=`.",
             &text,
         ),
         header(
@@ -175,91 +173,59 @@ fn message() -> Operation {
             "content": [{ "type": "text", "text": "42\n[verdict OK, exit code 0, 6 ms]" }]
         }
     });
-    let says = "The answer; server-sent events where it takes long and the caller accepts them: \
-        notifications, and the answer last. Up to revision 2025-11-25 errors of the protocol, too.";
-    let refusal = |status, says, code, message| {
-        (status, Answer::json("McpResponse", says, failure(code, message)))
-    };
-    Operation {
-        method: "post",
-        path: "/mcp",
-        id: "sendMcpMessage",
-        tag: "mcp",
-        token: true,
-        summary: "A message of the Model Context Protocol",
-        description: "One request or notification of JSON-RPC 2.0 (or a list of them in revision \
-            2025-03-26), for every token: which tools there are is decided by its scopes. Requests \
-            of revision 2026-07-28 name it in `_meta` and repeat parts of the body in headers, so \
-            that they can be routed without reading it.",
-        parameters: parameters(),
-        request: Some((
-            "McpRequest",
-            json!({
-                "tools": { "summary": "The tools, without a handshake", "value": list },
-                "call": { "summary": "A program, in revision 2026-07-28", "value": run }
-            }),
-        )),
-        answers: vec![
-            (
-                200,
-                Answer::EventsOr {
-                    says,
-                    events: ("McpResponse", result.clone()),
-                    document: ("McpResponse", result),
-                },
-            ),
-            (
-                202,
-                Answer::Text {
-                    content_type: "text/plain",
-                    says: "A notification was taken; no body.",
-                },
-            ),
-            refusal(
-                400,
-                "It is no message, or its headers differ from it.",
-                -32_600,
-                "invalid request",
-            ),
-            refusal(
-                403,
-                "The `Origin` or `Host` is not the server's; or the token lacks the scope that \
-                 `www-authenticate` names.",
-                -32_600,
-                "the host is not among `mcp.hosts`",
-            ),
-            refusal(
-                404,
-                "There is no such method in revision 2026-07-28.",
-                -32_601,
-                "unknown method",
-            ),
-            refusal(413, "The body is larger than 16 MiB.", -32_600, "the body is too long"),
-        ],
-        errors: &[],
-    }
+    let operation = Operation::of(
+        &table::SEND_MCP_MESSAGE,
+        "One request or notification of JSON-RPC 2.0 (or a list of them in revision 2025-03-26), \
+         for every token: which tools there are is decided by its scopes. Requests of revision \
+         2026-07-28 name it in `_meta` and repeat parts of the body in headers, so that they can \
+         be routed without reading it.",
+    );
+    operation
+        .with_parameters(parameters())
+        .takes_any_of(json!({
+            "tools": { "summary": "The tools, without a handshake", "value": list },
+            "call": { "summary": "A program, in revision 2026-07-28", "value": run }
+        }))
+        .tells_or(
+            "The answer; server-sent events where it takes long and the caller accepts them: \
+             notifications, and the answer last. Up to revision 2025-11-25 errors of the \
+             protocol, too.",
+            result.clone(),
+            result,
+        )
+        .gives(202, "A notification was taken; no body.")
+        .answers(
+            400,
+            "It is no message, or its headers differ from it.",
+            failure(-32_600, "invalid request"),
+        )
+        .answers(
+            403,
+            "The `Origin` or `Host` is not the server's; or the token lacks the scope that \
+             `www-authenticate` names.",
+            failure(-32_600, "the host is not among `mcp.hosts`"),
+        )
+        .answers(
+            404,
+            "There is no such method in revision 2026-07-28.",
+            failure(-32_601, "unknown method"),
+        )
+        .answers(413, "The body is larger than 16 MiB.", failure(-32_600, "the body is too long"))
 }
 
-fn refused(method: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    let says = "Always: `allow` names POST.";
-    let example = failure(-32_600, "send a POST");
-    Operation {
-        method,
-        path: "/mcp",
-        id,
-        tag: "mcp",
-        token: true,
-        summary,
-        description: "Clients of older revisions ask, to find out whether the server has sessions.",
-        parameters: json!([]),
-        request: None,
-        answers: vec![(405, Answer::json("McpResponse", says, example))],
-        errors: &[],
-    }
+fn refused(entry: &'static ApiOperation) -> Operation {
+    Operation::of(
+        entry,
+        "Clients of older revisions ask, to find out whether the server has sessions.",
+    )
+    .answers(405, "Always: `allow` names POST.", failure(-32_600, "send a POST"))
 }
 
 #[cfg(test)]
 mod tests {
+    use api::operations::RequestBody;
+
+    use super::super::super::operation;
     use super::*;
 
     #[test]
@@ -275,17 +241,13 @@ mod tests {
             }
         };
         for operation in all() {
-            for (_, answer) in operation.answers {
-                match answer {
-                    Answer::Json { schema, example, .. } => check(schema, &example),
-                    Answer::EventsOr { events, document, .. } => {
-                        check(events.0, &events.1);
-                        check(document.0, &document.1);
-                    }
-                    Answer::Text { .. } | Answer::Events { .. } | Answer::Socket { .. } => {}
-                }
+            for (answer, words) in operation.described().unwrap() {
+                let schemas = operation::schemas(answer.body);
+                schemas.iter().zip(&words.examples).for_each(|(schema, it)| check(schema, it));
             }
-            if let Some((schema, examples)) = operation.request {
+            if let (RequestBody::Json(schema), Some(examples)) =
+                (operation.entry.request, &operation.examples)
+            {
                 for example in examples.as_object().unwrap().values() {
                     check(schema, &example["value"]);
                 }

@@ -1,6 +1,8 @@
 //! The operations on the nodes of a cluster.
 
-use serde_json::{Value, json};
+use api::operations::ApiOperation;
+use api::operations::server as table;
+use serde_json::json;
 
 use super::super::Operation;
 
@@ -19,66 +21,34 @@ pub(super) fn all() -> Vec<Operation> {
             "executions_waiting": 0
         }
     });
-    let one = "/v1/nodes/{id}";
     vec![
         operation(
-            "get",
-            "/v1/nodes",
-            "listNodes",
-            "List nodes",
+            &table::LIST_NODES,
             "All servers on this server's store, also those that have stopped or are lost, for a \
-            week. Needs an operator's token, as all about nodes does.",
+             week. Needs an operator's token, as all about nodes does.",
         )
-        .answers(200, "NodeList", "The nodes.", json!({ "nodes": [node] })),
-        operation("get", one, "getNode", "A node", "As its row in the store says.")
-            .answers(200, "Node", "The node.", node.clone())
-            .fails(&[403, 404]),
+        .answers(200, "The nodes.", json!({ "nodes": [node] })),
+        operation(&table::GET_NODE, "As its row in the store says.").answers(
+            200,
+            "The node.",
+            node.clone(),
+        ),
         operation(
-            "post",
-            "/v1/nodes/{id}/drain",
-            "drainNode",
-            "Let a node take no new work",
+            &table::DRAIN_NODE,
             "It learns of it within a second, finishes what it has, and stays so after a restart.",
         )
-        .answers(200, "Node", "The node.", node.clone())
-        .fails(&[403, 404]),
-        operation(
-            "post",
-            "/v1/nodes/{id}/undrain",
-            "undrainNode",
-            "Let a node take work again",
-            "The opposite of `drain`.",
-        )
-        .answers(200, "Node", "The node.", node)
-        .fails(&[403, 404]),
+        .answers(200, "The node.", node.clone()),
+        operation(&table::UNDRAIN_NODE, "The opposite of `drain`.").answers(200, "The node.", node),
     ]
 }
 
-fn operation(
-    method: &'static str,
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    description: &'static str,
-) -> Operation {
-    let parameters = match path.contains("{id}") {
+fn operation(entry: &'static ApiOperation, description: &'static str) -> Operation {
+    let parameters = match entry.path.contains("{id}") {
         true => json!([{
             "name": "id", "in": "path", "required": true, "example": NODE,
             "description": "The `id` of the node.", "schema": { "type": "string" }
         }]),
-        false => Value::Array(Vec::new()),
+        false => json!([]),
     };
-    Operation {
-        method,
-        path,
-        id,
-        tag: "nodes",
-        token: true,
-        summary,
-        description,
-        parameters,
-        request: None,
-        answers: Vec::new(),
-        errors: &[403],
-    }
+    Operation::of(entry, description).with_parameters(parameters)
 }

@@ -6,9 +6,11 @@ mod data;
 mod templates;
 mod workspace;
 
+use api::operations::ApiOperation;
+use api::operations::sessions as table;
 use serde_json::{Value, json};
 
-use super::super::{Answer, Operation};
+use super::super::Operation;
 
 /// Ids that examples are about.
 const SESSION: &str = "ses_01M8043SZTDJQ6VZDQQ834JB4F";
@@ -36,28 +38,8 @@ pub(super) fn all() -> Vec<Operation> {
     all
 }
 
-/// What most of them have.
-fn operation(
-    method: &'static str,
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    description: &'static str,
-) -> Operation {
-    let tag = if path.starts_with("/v1/agents") { "agents" } else { "sessions" };
-    Operation {
-        method,
-        path,
-        id,
-        tag,
-        token: true,
-        summary,
-        description,
-        parameters: in_path(path),
-        request: None,
-        answers: Vec::new(),
-        errors: if path.contains('{') { &[404] } else { &[] },
-    }
+fn operation(entry: &'static ApiOperation, description: &'static str) -> Operation {
+    Operation::of(entry, description).with_parameters(in_path(entry.path))
 }
 
 /// What stands in the path.
@@ -101,72 +83,6 @@ fn in_path(path: &str) -> Value {
     names.map(parameter).collect()
 }
 
-impl Operation {
-    pub(super) fn takes(
-        mut self,
-        schema: &'static str,
-        name: &str,
-        summary: &str,
-        value: Value,
-    ) -> Self {
-        self.request = Some((schema, json!({ name: { "summary": summary, "value": value } })));
-        self.errors = if self.errors.is_empty() { &[400, 413, 415] } else { &[400, 404, 409, 415] };
-        self
-    }
-
-    pub(super) fn answers(
-        mut self,
-        status: u16,
-        schema: &'static str,
-        says: &'static str,
-        it: Value,
-    ) -> Self {
-        self.answers.push((status, Answer::json(schema, says, it)));
-        self
-    }
-
-    fn tells(mut self, schema: &'static str, says: &'static str, example: Value) -> Self {
-        self.answers.push((200, Answer::Events { schema, says, example }));
-        self
-    }
-
-    /// Events or a document, as the caller wants it.
-    pub(super) fn tells_or(
-        mut self,
-        says: &'static str,
-        events: (&'static str, Value),
-        document: (&'static str, Value),
-    ) -> Self {
-        self.answers.push((200, Answer::EventsOr { says, events, document }));
-        self
-    }
-
-    pub(super) fn gives(
-        mut self,
-        status: u16,
-        content_type: &'static str,
-        says: &'static str,
-    ) -> Self {
-        self.answers.push((status, Answer::Text { content_type, says }));
-        self
-    }
-
-    pub(super) fn asks(mut self, name: &str, kind: &str, description: &str) -> Self {
-        if let Some(all) = self.parameters.as_array_mut() {
-            all.push(json!({
-                "name": name, "in": "query", "required": false, "description": description,
-                "schema": { "type": kind }
-            }));
-        }
-        self
-    }
-
-    pub(super) fn fails(mut self, errors: &'static [u16]) -> Self {
-        self.errors = errors;
-        self
-    }
-}
-
 fn command() -> Value {
     json!({ "type": "command", "argv": ["python3", "agent.py"] })
 }
@@ -179,27 +95,20 @@ fn agent() -> Value {
     })
 }
 
-#[expect(clippy::too_many_lines, reason = "a list: one operation after the other")]
 fn agents() -> Vec<Operation> {
     let version = json!({
         "version": 1, "runtime": command(), "created_at": TIME, "active": true, "files": 1,
         "bytes": 2692
     });
-    let all = "/v1/agents";
-    let one = "/v1/agents/{name}";
     vec![
         operation(
-            "post",
-            all,
-            "deployAgent",
-            "Deploy an agent",
-            "Makes an agent, or a new \
-            version of one, of a folder: complete, so that what an earlier version had and this \
-            one has not is gone. `install.sh` runs once, in a sandbox, and the answer waits for \
-            it. New sessions get the new version; those that exist keep theirs.",
+            &table::DEPLOY_AGENT,
+            "Makes an agent, or a new version of one, of a folder: complete, so that what an \
+             earlier version had and this one has not is gone. `install.sh` runs once, in a \
+             sandbox, and the answer waits for it. New sessions get the new version; those that \
+             exist keep theirs.",
         )
         .takes(
-            "DeployRequest",
             "command",
             "A program that speaks the agent protocol",
             json!({
@@ -209,85 +118,49 @@ fn agents() -> Vec<Operation> {
                 "env": { "LOG_LEVEL": "info" }
             }),
         )
-        .answers(201, "Agent", "It is deployed.", agent())
-        .fails(&[400, 403, 409, 413, 415, 429]),
-        operation("get", all, "listAgents", "List agents", "Those of this token's tenant.")
-            .answers(200, "AgentList", "By name.", json!({ "agents": [agent()] })),
+        .answers(201, "It is deployed.", agent()),
+        operation(&table::LIST_AGENTS, "Those of this token's tenant.").answers(
+            200,
+            "By name.",
+            json!({ "agents": [agent()] }),
+        ),
+        operation(&table::GET_AGENT, "Values of its environment are never shown.").answers(
+            200,
+            "What is known of it.",
+            agent(),
+        ),
         operation(
-            "get",
-            one,
-            "getAgent",
-            "Look at an agent",
-            "Values of its environment are \
-            never shown.",
-        )
-        .answers(200, "Agent", "What is known of it.", agent()),
-        operation(
-            "patch",
-            one,
-            "updateAgent",
-            "Change an agent",
-            "Without a new version: \
-            description, environment, limits, settings, options, grants, or which version is \
-            active. Sessions that exist keep what they have.",
+            &table::UPDATE_AGENT,
+            "Without a new version: description, environment, limits, settings, options, grants, \
+             or which version is active. Sessions that exist keep what they have.",
         )
         .takes(
-            "AgentUpdate",
             "warm",
             "Keep two sandboxes ready",
             json!({
                 "settings": { "prewarm_sandboxes": 2, "prewarm_agents": 0, "lazy": false }
             }),
         )
-        .answers(200, "Agent", "As it is now.", agent())
-        .fails(&[400, 403, 404, 409, 415]),
-        operation(
-            "delete",
-            one,
-            "deleteAgent",
-            "Delete an agent",
-            "With all its versions. Its \
-            sessions keep their files.",
-        )
-        .gives(204, "text/plain", "It is gone."),
-        operation(
-            "get",
-            "/v1/agents/{name}/versions",
-            "listAgentVersions",
-            "List versions of an agent",
-            "With the end of what `install.sh` wrote.",
-        )
-        .answers(
+        .answers(200, "As it is now.", agent()),
+        operation(&table::DELETE_AGENT, "With all its versions. Its sessions keep their files.")
+            .gives(204, "It is gone."),
+        operation(&table::LIST_AGENT_VERSIONS, "With the end of what `install.sh` wrote.").answers(
             200,
-            "AgentVersionList",
             "Newest first.",
             json!({ "versions": [version] }),
         ),
-        operation(
-            "get",
-            "/v1/agents/{name}/files",
-            "listAgentFiles",
-            "List the files of an agent",
-            "As they were deployed.",
-        )
-        .asks("version", "integer", "Those of this version rather than the active one.")
-        .answers(
-            200,
-            "AgentFileList",
-            "By path.",
-            json!({
-                "files": [{ "path": "agent.py", "size": 2692, "executable": false }]
-            }),
-        ),
-        operation(
-            "get",
-            "/v1/agents/{name}/files/{path}",
-            "getAgentFile",
-            "Fetch a file of an agent",
-            "As it was deployed.",
-        )
-        .asks("version", "integer", "Of this version rather than the active one.")
-        .gives(200, "application/octet-stream", "Its bytes."),
+        operation(&table::LIST_AGENT_FILES, "As they were deployed.")
+            .asks("version", "integer", "Those of this version rather than the active one.")
+            .answers(
+                200,
+                "By path.",
+                json!({
+                    "files": [{ "path": "agent.py", "size": 2692, "executable": false }]
+                }),
+            ),
+        operation(&table::GET_AGENT_FILE, "As it was deployed.")
+            .asks("version", "integer", "Of this version rather than the active one.")
+            .gives(200, "Its bytes."),
     ]
 }
 
@@ -313,8 +186,6 @@ fn in_state(state: &str, sandbox: &str) -> Value {
 
 #[expect(clippy::too_many_lines, reason = "a list: one operation after the other")]
 fn lifecycle() -> Vec<Operation> {
-    let all = "/v1/sessions";
-    let one = "/v1/sessions/{id}";
     let mut copy = session();
     copy["parent"] = json!(SESSION);
     let metrics = json!({
@@ -326,23 +197,17 @@ fn lifecycle() -> Vec<Operation> {
         "capacity": 1000, "resumed_warm": 12, "resumed_local": 3, "resumed_remote": 0,
         "prewarm_hits": 40
     });
-    let verb = |path, id, summary, description, state: (&str, &str)| {
-        operation("post", path, id, summary, description)
-            .answers(200, "Session", "It is.", in_state(state.0, state.1))
-            .fails(&[404, 409, 410])
+    let verb = |entry, description, state: (&str, &str)| {
+        operation(entry, description).answers(200, "It is.", in_state(state.0, state.1))
     };
     vec![
         operation(
-            "post",
-            all,
-            "createSession",
-            "Create a session",
-            "One sandbox, one workspace, \
-            one conversation. Answered when it is durable and its sandbox is ready; the agent \
-            starts meanwhile, unless it is `lazy`. Without an `agent` it is a workspace.",
+            &table::CREATE_SESSION,
+            "One sandbox, one workspace, one conversation. Answered when it is durable and its \
+             sandbox is ready; the agent starts meanwhile, unless it is `lazy`. Without an \
+             `agent` it is a workspace.",
         )
         .takes(
-            "CreateSession",
             "agent",
             "A session of an agent",
             json!({
@@ -350,15 +215,10 @@ fn lifecycle() -> Vec<Operation> {
                 "grants": [{ "kind": "postgres", "tenant": "shop", "access": "read_only" }]
             }),
         )
-        .answers(201, "Session", "It takes messages.", session())
-        .fails(&[400, 403, 404, 413, 415, 429]),
+        .answers(201, "It takes messages.", session()),
         operation(
-            "get",
-            all,
-            "listSessions",
-            "List sessions",
-            "Those of this token's tenant. \
-            `metadata.NAME=VALUE` asks for those with this entry.",
+            &table::LIST_SESSIONS,
+            "Those of this token's tenant. `metadata.NAME=VALUE` asks for those with this entry.",
         )
         .asks("state", "string", "Only those in one of these states, separated by commas.")
         .asks("agent", "string", "Only those of this agent.")
@@ -366,113 +226,75 @@ fn lifecycle() -> Vec<Operation> {
         .asks("cursor", "string", "`next_cursor` of the page before.")
         .answers(
             200,
-            "SessionList",
             "Newest first.",
             json!({
                 "sessions": [session()], "next_cursor": SESSION
             }),
-        )
-        .fails(&[400]),
+        ),
+        operation(&table::GET_SESSION, "Where it is, and where its sandbox is.").answers(
+            200,
+            "What is known of it.",
+            session(),
+        ),
         operation(
-            "get",
-            one,
-            "getSession",
-            "Look at a session",
-            "Where it is, and where its \
-            sandbox is.",
-        )
-        .answers(200, "Session", "What is known of it.", session()),
-        operation(
-            "patch",
-            one,
-            "updateSession",
-            "Change a session",
+            &table::UPDATE_SESSION,
             "What it is found by, what its agent is told and what its sandbox may reach. The \
-                agent hears of options when it is started next; grants hold at once.",
+             agent hears of options when it is started next; grants hold at once.",
         )
         .takes(
-            "UpdateSession",
             "metadata",
             "Other metadata",
             json!({
                 "metadata": { "user": "8" }, "on_disconnect": "interrupt"
             }),
         )
-        .answers(200, "Session", "As it is now.", session())
-        .fails(&[400, 403, 404, 409, 410, 415]),
+        .answers(200, "As it is now.", session()),
         operation(
-            "delete",
-            one,
-            "endSession",
-            "End a session",
-            "For ever: its turn, its \
-            processes, its files. Its events and messages can still be read.",
+            &table::END_SESSION,
+            "For ever: its turn, its processes, its files. Its events and messages can still be \
+             read.",
         )
-        .answers(200, "Session", "It has ended.", in_state("ended", "cold")),
+        .answers(200, "It has ended.", in_state("ended", "cold")),
         verb(
-            "/v1/sessions/{id}/pause",
-            "pauseSession",
-            "Pause a session",
-            "It takes no messages \
-            until it is resumed. The turn that runs goes on; the sandbox stays while there is room.",
+            &table::PAUSE_SESSION,
+            "It takes no messages until it is resumed. The turn that runs goes on; the sandbox \
+             stays while there is room.",
             ("paused", "waiting"),
         ),
         verb(
-            "/v1/sessions/{id}/stop",
-            "stopSession",
-            "Stop a session",
-            "Its turn is interrupted, \
-            its sandbox ends, its files go to the object store. Any server may resume it.",
+            &table::STOP_SESSION,
+            "Its turn is interrupted, its sandbox ends, its files go to the object store. Any \
+             server may resume it.",
             ("stopped", "cold"),
         ),
         verb(
-            "/v1/sessions/{id}/resume",
-            "resumeSession",
-            "Resume a session",
-            "It takes messages \
-            again, with its files and its conversation, under the same id.",
+            &table::RESUME_SESSION,
+            "It takes messages again, with its files and its conversation, under the same id.",
             ("active", "warm"),
         ),
         operation(
-            "post",
-            "/v1/sessions/{id}/fork",
-            "forkSession",
-            "Copy a session",
-            "Its files, \
-            its conversation and its settings, as they are now. The session itself goes on \
-            untouched.",
+            &table::FORK_SESSION,
+            "Its files, its conversation and its settings, as they are now. The session itself \
+             goes on untouched.",
         )
-        .takes("ForkRequest", "two", "Two copies", json!({ "count": 2 }))
+        .takes("two", "Two copies", json!({ "count": 2 }))
         .answers(
             201,
-            "SessionList",
             "All copies; none is left when one fails.",
             json!({ "sessions": [copy.clone(), copy] }),
-        )
-        .fails(&[400, 404, 409, 410, 415]),
+        ),
+        operation(&table::GET_SESSION_METRICS, "One that has no sandbox at present is a 409.")
+            .answers(200, "Now.", metrics),
         operation(
-            "get",
-            "/v1/sessions/{id}/metrics",
-            "getSessionMetrics",
-            "What a session uses",
-            "One that has no sandbox at present is a 409.",
-        )
-        .answers(200, "SessionMetrics", "Now.", metrics)
-        .fails(&[404, 409]),
-        operation(
-            "get",
-            "/v1/sandboxes",
-            "countSandboxes",
-            "Count sandboxes",
-            "Of the \
-            token's tenant; of all tenants for an operator. Of all nodes of a cluster together.",
+            &table::COUNT_SANDBOXES,
+            "Of the token's tenant; of all tenants for an operator. Of all nodes of a cluster \
+             together.",
         )
         .asks("here", "boolean", "Those of the node that is asked alone.")
-        .answers(200, "SandboxCounts", "The figures.", counts),
+        .answers(200, "The figures.", counts),
     ]
 }
 
-#[expect(clippy::too_many_lines, reason = "a list: one operation after the other")]
 fn conversation() -> Vec<Operation> {
     let event = json!({
         "seq": 5, "at_ms": MS, "turn": TURN, "type": "text", "data": { "text": "You said: hello" }
@@ -484,87 +306,55 @@ fn conversation() -> Vec<Operation> {
     let message = json!({
         "seq": 4, "at_ms": MS, "turn": TURN, "role": "user", "content": "hello"
     });
-    let events = "/v1/sessions/{id}/events";
-    let messages = "/v1/sessions/{id}/messages";
     vec![
         operation(
-            "post",
-            messages,
-            "sendMessage",
-            "Say something to the agent",
-            "Answered with \
-            the events of its turn, as server-sent events, up to `done`; every stream ends with \
-            that. Messages of one session wait for each other. A listener that goes away can come \
-            back at `…/events`; `on_disconnect` says what becomes of the turn meanwhile.",
+            &table::SEND_MESSAGE,
+            "Answered with the events of its turn, as server-sent events, up to `done`; every \
+             stream ends with that. Messages of one session wait for each other. A listener that \
+             goes away can come back at `…/events`; `on_disconnect` says what becomes of the turn \
+             meanwhile.",
         )
         .asks("wait", "boolean", "Answer with one document when the turn is over.")
-        .takes("MessageRequest", "text", "A message", json!({ "content": "hello" }))
+        .takes("text", "A message", json!({ "content": "hello" }))
         .tells_or(
-            "Every event of the turn: `id` is the number, `event` the type; or, with \
-                `wait=true`, what came of it.",
-            ("SessionEvent", event.clone()),
-            ("MessageAnswer", answer),
-        )
-        .fails(&[400, 404, 409, 410, 413, 415, 429]),
+            "Every event of the turn: `id` is the number, `event` the type; or, with `wait=true`, \
+             what came of it.",
+            event.clone(),
+            answer,
+        ),
+        operation(&table::LIST_MESSAGES, "Whole messages, the caller's and the agent's.")
+            .asks("after", "integer", "Number of the last one that was read.")
+            .asks("limit", "integer", "How many: 1 to 1000, 200 when it is not said.")
+            .answers(200, "Oldest first.", json!({ "messages": [message] })),
         operation(
-            "get",
-            messages,
-            "listMessages",
-            "Read the conversation",
-            "Whole messages, the \
-            caller's and the agent's.",
-        )
-        .asks("after", "integer", "Number of the last one that was read.")
-        .asks("limit", "integer", "How many: 1 to 1000, 200 when it is not said.")
-        .answers(200, "SessionMessageList", "Oldest first.", json!({ "messages": [message] }))
-        .fails(&[400, 404]),
-        operation(
-            "get",
-            events,
-            "followSession",
-            "Follow a session",
-            "Everything that happens, \
-            from the event after `after` on, until the session ends. With `accept: \
-            application/json` a page of what is kept (`SessionEventList`).",
+            &table::FOLLOW_SESSION,
+            "Everything that happens, from the event after `after` on, until the session ends. \
+             With `accept: application/json` a page of what is kept (`SessionEventList`).",
         )
         .asks(
             "after",
             "integer",
-            "Number of the last event that was seen; `Last-Event-ID` \
-                says the same.",
+            "Number of the last event that was seen; `Last-Event-ID` says the same.",
         )
         .asks("types", "string", "Only these types, separated by commas.")
         .asks("limit", "integer", "How many on a page.")
         .tells_or(
             "Server-sent events: `id` is the number, `event` the type; or a page.",
-            ("SessionEvent", event.clone()),
-            ("SessionEventList", json!({ "events": [event], "next_after": 5 })),
-        )
-        .fails(&[400, 404]),
-        operation(
-            "post",
-            "/v1/sessions/{id}/interrupt",
-            "interruptSession",
-            "Interrupt the agent",
-            "The turn that runs comes to its end; the session goes on.",
-        )
-        .answers(
-            200,
-            "InterruptAnswer",
-            "Whether there was one.",
-            json!({ "interrupted": true }),
+            event.clone(),
+            json!({ "events": [event], "next_after": 5 }),
         ),
         operation(
-            "get",
-            "/v1/sessions/{id}/logs",
-            "getSessionLogs",
-            "Read the agent's log",
+            &table::INTERRUPT_SESSION,
+            "The turn that runs comes to its end; the session goes on.",
+        )
+        .answers(200, "Whether there was one.", json!({ "interrupted": true })),
+        operation(
+            &table::GET_SESSION_LOGS,
             "What it wrote to its standard error since the server started.",
         )
         .asks("from", "integer", "Number of the first line that is wanted.")
         .answers(
             200,
-            "SessionLogs",
             "Oldest first.",
             json!({
                 "lines": [{ "index": 0, "level": "stderr", "text": "ready", "at_ms": MS }],
@@ -580,57 +370,79 @@ fn commands() -> Vec<Operation> {
         "truncated": false
     });
     vec![
-        operation("post", "/v1/sessions/{id}/exec", "execInSession", "Run a command", "Beside the \
-            agent, in the same sandbox. Answered when it has ended; with `accept: \
-            text/event-stream` its output comes as it is written, as `SessionExecEvent`s. A caller \
-            that goes away takes it along.")
-            .takes("SessionExec", "line", "A line for the shell", json!({ "command": "ls" }))
-            .tells_or("It has ended, whatever its code; or what it does, as it does it.",
-                ("SessionExecEvent", json!({ "type": "stdout", "data_base64": "YQo=" })),
-                ("SessionExecResult", result))
-            .fails(&[400, 404, 409, 410, 413, 415]),
-        Operation {
-            answers: vec![(101, Answer::Socket {
-                says: "A WebSocket. Output comes as binary messages, `SessionExecEvent`s as text. \
-                    Closed with 1000 after the end, 1001 when the server shuts down, 4400 for a \
-                    message that is none, 4409 when another client has attached.",
-                receives: "ClientMessage",
-            })],
-            ..operation("get", "/v1/sessions/{id}/terminal", "openTerminal", "Open a terminal",
-                "A program with a terminal, on a WebSocket: binary messages are typed as they are. \
-                 It hangs up with the WebSocket, unless it was opened with `detach_s`: then it \
-                 goes on without a client for so long, and `attach` takes it up again. A client \
-                 that attaches takes over from the one before. A browser gives its token as the \
-                 subprotocol `bearer.<token>`.")
-        }
-        .asks("argv", "string", "Program and arguments, one for each `argv`; a shell when there \
-            is none.")
+        operation(
+            &table::EXEC_IN_SESSION,
+            "Beside the agent, in the same sandbox. Answered when it has ended; with `accept: \
+             text/event-stream` its output comes as it is written, as `SessionExecEvent`s. A \
+             caller that goes away takes it along.",
+        )
+        .takes("line", "A line for the shell", json!({ "command": "ls" }))
+        .tells_or(
+            "It has ended, whatever its code; or what it does, as it does it.",
+            json!({ "type": "stdout", "data_base64": "YQo=" }),
+            result,
+        ),
+        operation(
+            &table::OPEN_TERMINAL,
+            "A program with a terminal, on a WebSocket: binary messages are typed as they are. It \
+             hangs up with the WebSocket, unless it was opened with `detach_s`: then it goes on \
+             without a client for so long, and `attach` takes it up again. A client that attaches \
+             takes over from the one before. A browser gives its token as the subprotocol \
+             `bearer.<token>`.",
+        )
+        .opens(
+            "A WebSocket. Output comes as binary messages, `SessionExecEvent`s as text. Closed \
+             with 1000 after the end, 1001 when the server shuts down, 4400 for a message that is \
+             none, 4409 when another client has attached.",
+        )
+        .asks(
+            "argv",
+            "string",
+            "Program and arguments, one for each `argv`; a shell when there is none.",
+        )
         .asks("cwd", "string", "Where it starts; `/workspace` when absent.")
         .asks("rows", "integer", "Its size: 24 when absent.")
         .asks("cols", "integer", "Likewise: 80.")
-        .asks("detach_s", "integer", "Seconds that the terminal goes on without a client, at most \
-            3600; 0 when absent.")
-        .asks("attach", "string", "Id of a terminal that was opened with `detach_s`, in place of a \
-            program to start.")
-        .asks("from", "integer", "With `attach`: number of bytes of output that the client has \
-            already. The last 256 KiB are repeated when absent.")
-        .asks("window", "integer", "Bytes of output, 4096 to 262144, that may be unacknowledged: the \
-            client says by messages `ack` how many it has shown, and the program waits beyond \
-            that. Without it, all that the connection takes is on its way.")
-        .fails(&[400, 404, 409, 410, 426, 429]),
-        operation("get", "/v1/sessions/{id}/terminals", "listTerminals", "List terminals", "Those \
-            that were opened with `detach_s`, oldest first. Listing them wakes no sandbox.")
-            .answers(200, "SessionTerminalList", "All that can be attached to.", json!({
+        .asks(
+            "detach_s",
+            "integer",
+            "Seconds that the terminal goes on without a client, at most 3600; 0 when absent.",
+        )
+        .asks(
+            "attach",
+            "string",
+            "Id of a terminal that was opened with `detach_s`, in place of a program to start.",
+        )
+        .asks(
+            "from",
+            "integer",
+            "With `attach`: number of bytes of output that the client has already. The last 256 \
+             KiB are repeated when absent.",
+        )
+        .asks(
+            "window",
+            "integer",
+            "Bytes of output, 4096 to 262144, that may be unacknowledged: the client says by \
+             messages `ack` how many it has shown, and the program waits beyond that. Without it, \
+             all that the connection takes is on its way.",
+        ),
+        operation(
+            &table::LIST_TERMINALS,
+            "Those that were opened with `detach_s`, oldest first. Listing them wakes no \
+             sandbox.",
+        )
+        .answers(
+            200,
+            "All that can be attached to.",
+            json!({
                 "terminals": [{
                     "id": TERMINAL, "pid": 7, "argv": ["/bin/bash", "-l"], "state": "detached",
                     "detach_s": 600, "created_at": TIME, "expires_at": "2026-11-21T22:47:28.954Z",
                     "output_bytes": 1024, "kept_bytes": 1024
                 }]
-            }))
-            .fails(&[404, 410]),
-        operation("delete", "/v1/sessions/{id}/terminals/{terminal}", "endTerminal",
-            "End a terminal", "It hangs up, whoever is attached.")
-            .gives(204, "text/plain", "It is gone.")
-            .fails(&[404, 410]),
+            }),
+        ),
+        operation(&table::END_TERMINAL, "It hangs up, whoever is attached.")
+            .gives(204, "It is gone."),
     ]
 }

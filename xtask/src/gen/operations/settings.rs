@@ -1,6 +1,7 @@
 //! The operations on a server's configuration and tokens, and its backup.
 
-use serde_json::{Value, json};
+use api::operations::server as table;
+use serde_json::json;
 
 use super::super::Operation;
 
@@ -34,82 +35,45 @@ pub(super) fn all() -> Vec<Operation> {
         }]
     });
     vec![
-        operation(
-            "/v1/config",
-            "getConfig",
-            "Configuration in force",
+        Operation::of(
+            &table::GET_CONFIG,
             "Every setting of the server that answers, as it is in force: its value, its default, \
-             where the value comes from, and whether a reload takes over a change. Secrets are not \
-             in it: `…` stands in their place, and in that of a password in an address. Needs an \
-             operator's token.",
+             where the value comes from, and whether a reload takes over a change. Secrets are \
+             not in it: `…` stands in their place, and in that of a password in an address. Needs \
+             an operator's token.",
         )
-        .answers(200, "Config", "The settings.", config),
-        Operation {
-            method: "post",
-            errors: &[400, 403],
-            ..operation(
-                "/v1/reload",
-                "reloadConfig",
-                "Read the configuration again",
-                "Reads file and environment again, as SIGHUP does, and takes over settings that are \
-                 `reloadable`, without dropping a client. What cannot be served is refused as a \
-                 whole, with all that is wrong in `message`, a problem on a line, and everything \
-                 stays as it was. It is about the server that answers, not about others of a \
-                 cluster. Needs an operator's token.",
-            )
-        }
+        .answers(200, "The settings.", config),
+        Operation::of(
+            &table::RELOAD_CONFIG,
+            "Reads file and environment again, as SIGHUP does, and takes over settings that are \
+             `reloadable`, without dropping a client. What cannot be served is refused as a \
+             whole, with all that is wrong in `message`, a problem on a line, and everything \
+             stays as it was. It is about the server that answers, not about others of a cluster. \
+             Needs an operator's token.",
+        )
         .answers(
             200,
-            "ConfigReloaded",
             "What was taken over.",
             json!({ "taken_over": ["executions.queue_max"], "restart_needed_for": ["http"] }),
         ),
-        operation(
-            "/v1/tokens",
-            "listTokens",
-            "API tokens",
+        Operation::of(
+            &table::LIST_TOKENS,
             "All API tokens of the server, or of all servers on its store, as `cove token list` \
              shows them: neither the tokens nor their hashes. Needs an operator's token with the \
              scope `tokens`. Tokens are made and revoked at the command line.",
         )
-        .answers(200, "TokenList", "The tokens.", tokens),
-        Operation {
-            errors: &[403, 409, 503],
-            ..operation(
-                "/v1/backup",
-                "getBackup",
-                "Backup",
-                "An archive of the server that answers, made while it serves: what `cove backup` \
-                 writes and `cove restore` reads. A copy of the store, as it was when the request \
-                 came, and all files of the data directory that the copy names; the manifest at \
-                 its beginning says what is elsewhere. An archive is whole if its last member, \
-                 `SHA256SUMS`, is there and right: an answer that was cut off can look like one \
-                 that has ended. The keys of the server and its first token are in it, so it needs \
-                 an API token of an operator with every scope. One at a time: 409 while another is \
-                 under way.",
-            )
-        }
-        .gives(200, "application/gzip", "A tar archive, packed with gzip."),
+        .answers(200, "The tokens.", tokens),
+        Operation::of(
+            &table::GET_BACKUP,
+            "An archive of the server that answers, made while it serves: what `cove backup` \
+             writes and `cove restore` reads. A copy of the store, as it was when the request \
+             came, and all files of the data directory that the copy names; the manifest at its \
+             beginning says what is elsewhere. An archive is whole if its last member, \
+             `SHA256SUMS`, is there and right: an answer that was cut off can look like one that \
+             has ended. The keys of the server and its first token are in it, so it needs an API \
+             token of an operator with every scope. One at a time: 409 while another is under \
+             way.",
+        )
+        .gives(200, "A tar archive, packed with gzip."),
     ]
-}
-
-fn operation(
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    description: &'static str,
-) -> Operation {
-    Operation {
-        method: "get",
-        path,
-        id,
-        tag: "system",
-        token: true,
-        summary,
-        description,
-        parameters: Value::Array(Vec::new()),
-        request: None,
-        answers: Vec::new(),
-        errors: &[403],
-    }
 }

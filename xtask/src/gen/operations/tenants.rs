@@ -1,5 +1,7 @@
 //! The operations on tenants of the bouncer.
 
+use api::operations::ApiOperation;
+use api::operations::tenants as table;
 use serde_json::{Value, json};
 
 use super::super::Operation;
@@ -14,26 +16,8 @@ pub(super) fn all() -> Vec<Operation> {
     all
 }
 
-fn operation(
-    method: &'static str,
-    path: &'static str,
-    id: &'static str,
-    summary: &'static str,
-    description: &'static str,
-) -> Operation {
-    Operation {
-        method,
-        path,
-        id,
-        tag: "tenants",
-        token: true,
-        summary,
-        description,
-        parameters: in_path(path),
-        request: None,
-        answers: Vec::new(),
-        errors: if path.contains('{') { &[403, 404] } else { &[403] },
-    }
+fn operation(entry: &'static ApiOperation, description: &'static str) -> Operation {
+    Operation::of(entry, description).with_parameters(in_path(entry.path))
 }
 
 fn in_path(path: &str) -> Value {
@@ -68,55 +52,34 @@ fn tenant() -> Value {
 fn definitions() -> Vec<Operation> {
     vec![
         operation(
-            "post",
-            "/v1/tenants",
-            "createTenant",
-            "Make a tenant",
+            &table::CREATE_TENANT,
             "A database behind a name: clients of PostgreSQL that ask the bouncer for a database \
              `shop` are led to it. All of these operations need an operator's token with the \
              scope `tenants`. Passwords are stored encrypted and never shown; references such as \
              `env:NAME` are for `cove.toml` only.",
         )
-        .takes("TenantSpec", "tenant", "A database with one user", spec("a password"))
-        .fails(&[400, 403, 409, 413, 415])
-        .answers(201, "Tenant", "It holds on this server.", tenant()),
+        .takes("tenant", "A database with one user", spec("a password"))
+        .answers(201, "It holds on this server.", tenant()),
         operation(
-            "get",
-            "/v1/tenants",
-            "listTenants",
-            "List tenants",
+            &table::LIST_TENANTS,
             "Those of `cove.toml` and those that came by this interface, by name.",
         )
-        .answers(200, "TenantList", "All of them.", json!({ "tenants": [tenant()] })),
+        .answers(200, "All of them.", json!({ "tenants": [tenant()] })),
+        operation(&table::GET_TENANT, "In place of every password that it has stands `***`.")
+            .answers(200, "What it is and how it is.", tenant()),
         operation(
-            "get",
-            "/v1/tenants/{name}",
-            "getTenant",
-            "Show a tenant",
-            "In place of every password that it has stands `***`.",
-        )
-        .answers(200, "Tenant", "What it is and how it is.", tenant()),
-        operation(
-            "put",
-            "/v1/tenants/{name}",
-            "replaceTenant",
-            "Change a tenant",
+            &table::REPLACE_TENANT,
             "In place of the whole definition. `***` stands for the password that is there. \
              Clients stay connected; what changes holds from their next transaction on. A tenant \
              of `cove.toml` is changed there: 409.",
         )
-        .takes("TenantSpec", "tenant", "The same password as before", spec("***"))
-        .fails(&[400, 403, 404, 409, 413, 415])
-        .answers(200, "Tenant", "It holds on this server.", tenant()),
+        .takes("tenant", "The same password as before", spec("***"))
+        .answers(200, "It holds on this server.", tenant()),
         operation(
-            "delete",
-            "/v1/tenants/{name}",
-            "deleteTenant",
-            "Remove a tenant",
+            &table::DELETE_TENANT,
             "Its clients finish their transactions and are sent away.",
         )
-        .fails(&[403, 404, 409])
-        .gives(204, "text/plain", "It is gone."),
+        .gives(204, "It is gone."),
     ]
 }
 
@@ -146,58 +109,29 @@ fn figures() -> Vec<Operation> {
     let clients = || json!({ "clients": [client] });
     vec![
         operation(
-            "get",
-            "/v1/tenants/stats",
-            "allTenantStats",
-            "Figures of all tenants",
+            &table::ALL_TENANT_STATS,
             "As those of one, of all tenants by name, in one request.",
         )
-        .answers(200, "TenantStatsList", "Figures of all.", json!({ "tenants": [stats] })),
+        .answers(200, "Figures of all.", json!({ "tenants": [stats] })),
         operation(
-            "get",
-            "/v1/tenants/{name}/stats",
-            "tenantStats",
-            "Figures of a tenant",
+            &table::TENANT_STATS,
             "Counts since the server started, and percentiles of times since then.",
         )
-        .answers(200, "TenantStats", "Its figures.", stats),
+        .answers(200, "Its figures.", stats),
+        operation(&table::TENANT_HEALTH, "What the checks in the background found.").answers(
+            200,
+            "What they found.",
+            health,
+        ),
         operation(
-            "get",
-            "/v1/tenants/{name}/health",
-            "tenantHealth",
-            "Health of a tenant",
-            "What the checks in the background found.",
-        )
-        .answers(200, "TenantHealthReport", "What they found.", health),
-        operation(
-            "get",
-            "/v1/tenants/{name}/clients",
-            "tenantClients",
-            "Clients of a tenant",
+            &table::TENANT_CLIENTS,
             "Those that have logged in, with the server connection that each has.",
         )
-        .answers(200, "BouncerClientList", "Its clients.", clients()),
-        operation(
-            "get",
-            "/v1/tenants/{name}/pins",
-            "tenantPins",
-            "Clients that keep a server connection",
-            "Those that have one beyond their transaction, and why.",
-        )
-        .answers(200, "BouncerClientList", "Clients with pins.", clients()),
-        operation(
-            "get",
-            "/v1/tenants/{name}/servers",
-            "tenantServers",
-            "Server connections of a tenant",
-            "Every connection to its server, and who has it.",
-        )
-        .answers(
-            200,
-            "BouncerServerList",
-            "Its connections.",
-            json!({ "servers": [server] }),
-        ),
+        .answers(200, "Its clients.", clients()),
+        operation(&table::TENANT_PINS, "Those that have one beyond their transaction, and why.")
+            .answers(200, "Clients with pins.", clients()),
+        operation(&table::TENANT_SERVERS, "Every connection to its server, and who has it.")
+            .answers(200, "Its connections.", json!({ "servers": [server] })),
     ]
 }
 
@@ -209,67 +143,38 @@ fn acts() -> Vec<Operation> {
     let reloaded = json!({ "tenants": 3, "restart_needed_for": ["bouncer.listen"] });
     vec![
         operation(
-            "post",
-            "/v1/tenants/{name}/pause",
-            "pauseTenant",
-            "Pause a tenant",
+            &table::PAUSE_TENANT,
             "Transactions that run end; clients wait before their next one, up to their limit. \
              With `refuse=true` they are refused instead. Holds until it is resumed or the server \
              ends, also over a reload; at all servers that share a store, until it is resumed.",
         )
         .asks("refuse", "boolean", "Refuse clients rather than let them wait.")
-        .answers(200, "Tenant", "It is paused.", paused),
+        .answers(200, "It is paused.", paused),
+        operation(&table::RESUME_TENANT, "After a pause or a drain.").answers(
+            200,
+            "It takes work.",
+            tenant(),
+        ),
         operation(
-            "post",
-            "/v1/tenants/{name}/resume",
-            "resumeTenant",
-            "Resume a tenant",
-            "After a pause or a drain.",
-        )
-        .answers(200, "Tenant", "It takes work.", tenant()),
-        operation(
-            "post",
-            "/v1/tenants/{name}/drain",
-            "drainTenant",
-            "Drain a tenant",
+            &table::DRAIN_TENANT,
             "No new clients; those that are connected leave after their transaction, and are \
              closed when the server's `drain_s` is up.",
         )
-        .answers(202, "Tenant", "It has begun.", draining),
+        .answers(202, "It has begun.", draining),
         operation(
-            "post",
-            "/v1/tenants/{name}/reconnect",
-            "reconnectTenant",
-            "Open server connections anew",
+            &table::RECONNECT_TENANT,
             "Idle ones are closed now, the others when they come back.",
         )
-        .gives(204, "text/plain", "It has begun."),
+        .gives(204, "It has begun."),
+        operation(&table::KILL_TENANT, "Clients and server connections, whatever they are doing.")
+            .gives(204, "They are being closed."),
+        operation(&table::KILL_TENANT_CLIENT, "Whatever it is doing.")
+            .gives(204, "It is being closed."),
         operation(
-            "post",
-            "/v1/tenants/{name}/kill",
-            "killTenant",
-            "Close all connections of a tenant",
-            "Clients and server connections, whatever they are doing.",
-        )
-        .gives(204, "text/plain", "They are being closed."),
-        operation(
-            "delete",
-            "/v1/tenants/{name}/clients/{pid}",
-            "killTenantClient",
-            "Close a client",
-            "Whatever it is doing.",
-        )
-        .fails(&[400, 403, 404])
-        .gives(204, "text/plain", "It is being closed."),
-        operation(
-            "post",
-            "/v1/bouncer/reload",
-            "reloadBouncer",
-            "Read the configuration again",
+            &table::RELOAD_BOUNCER,
             "The `[bouncer]` table of `cove.toml`, as SIGHUP does. No client is dropped. What \
              cannot be is refused as a whole, and everything stays as it was.",
         )
-        .fails(&[400, 403])
-        .answers(200, "BouncerReloaded", "It holds.", reloaded),
+        .answers(200, "It holds.", reloaded),
     ]
 }

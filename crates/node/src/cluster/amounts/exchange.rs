@@ -1,11 +1,11 @@
-//! What one node and the store tell each other about one amount, and what may be leased. Pure.
+//! Messages between one node and the store about one amount, and the size of leases. Pure.
 //!
 //! Of each account the store has what was spent, and a row for each node that has leased something
 //! of it. Numbers in a row only grow, in the count of the node: what it may have used at most
 //! (`granted`), what it has used (`used`), and how much of that is in the account already
 //! (`absorbed`). So a transaction that is run twice does the same.
 
-use crate::cluster::NodeIdentity;
+use crate::cluster::identity::NodeIdentity;
 
 /// Part of what is left of an amount that one node leases ahead: so small that little is lost with
 /// a node that crashes, and so large that a budget of any size takes a few hundred exchanges.

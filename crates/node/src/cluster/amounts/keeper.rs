@@ -59,10 +59,10 @@ pub(super) async fn keep(ledger: Weak<LedgerShared>, demand: Arc<Notify>) {
         match exchanged {
             Err(error) if !was_failing => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "the store was not told what grants have used");
+                tracing::warn!(error, "failed to store the usage of grants");
             }
             Ok(()) if was_failing => {
-                tracing::info!("the store is told again what grants have used")
+                tracing::info!("the usage of grants is stored again")
             }
             Ok(()) | Err(_) => {}
         }
@@ -178,7 +178,7 @@ impl AmountWaits {
         let waits = Family::default();
         registry.register(
             "cove_amount_waits",
-            "Requests by grants that waited until the store said what is left of their limit",
+            "Requests by grants that waited for the store to lease more of their limit",
             waits.clone(),
         );
         AmountWaits(waits)

@@ -1,4 +1,4 @@
-//! One amount as a node knows it: what it may use without asking the store. Pure.
+//! One amount as known to a node: how much it may use without querying the store. Pure.
 
 use super::exchange::{AmountAnswer, AmountDemand, ExchangePurpose, UnusedLease, ahead};
 

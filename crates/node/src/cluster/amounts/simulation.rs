@@ -3,7 +3,7 @@
 
 use super::exchange::{AmountAnswer, AmountDemand, LeaseRow, UnusedLease, exchange};
 use super::lease::{AmountUse, LocalAmount, StoreAwayRule, UseAttempt};
-use crate::cluster::NodeIdentity;
+use crate::cluster::identity::NodeIdentity;
 use crate::testing::SeededRandom;
 
 /// Most that is used at one time.

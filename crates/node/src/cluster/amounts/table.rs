@@ -7,9 +7,11 @@ use super::exchange::{
     AmountAnswer, AmountDemand, ExchangePurpose, LeaseRow, UnusedLease, exchange,
 };
 use super::lease::StoreAwayRule;
-use crate::cluster::limit_shares::is_run_over;
+use crate::cluster::identity::NodeIdentity;
+use crate::cluster::limit_shares::{LimitScope, is_run_over};
+use crate::cluster::record::NodeRecord;
 use crate::cluster::registry::{list, milliseconds as number};
-use crate::cluster::{LimitScope, NodeIdentity, NodeJudge, NodeRecord};
+use crate::cluster::takeover::NodeJudge;
 use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransaction};
 
 /// Service that the tables belong to.

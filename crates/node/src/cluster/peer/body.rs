@@ -106,7 +106,7 @@ pub(super) async fn kept(body: Body) -> Result<ForwardedBody, HttpError> {
         Some(length) if length as u64 <= KEPT_BODY_BYTES_MAX => {
             let read = timeout(KEPT_BODY_MAX, to_bytes(body, length)).await;
             let read = read.map_err(|_| HttpError::invalid("the body took too long"))?;
-            let read = read.map_err(|_| HttpError::invalid("the body broke off"))?;
+            let read = read.map_err(|_| HttpError::invalid("the body ended early"))?;
             Ok(ForwardedBody::Kept(read))
         }
         _ => Ok(ForwardedBody::streamed(body)),

@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::key::{ClusterKey, ClusterKeyError};
-use super::{
+use super::protocol::{
     ALIVE_INTERVAL, ALIVE_MAX, CONNECT_MAX, CONNECTION_WINDOW_BYTES, HEAD_BYTES_MAX, HTTP_1,
     HTTP_2, STREAM_WINDOW_BYTES,
 };

@@ -1,22 +1,15 @@
-//! Requests that another node has to answer: which ones they are, and how they get there.
+//! Requests that another node has to answer: how they are recognized and forwarded.
 //!
-//! A request is passed on once. The node that gets it looks whether it has what the request is
-//! about, and answers 421 when it has not; whoever passed it on asks the store once more then, and
-//! tries once more. So what is known of owners may be out of date, and nobody has to be told.
-//!
-//! # References
-//! - <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>
+//! A request is forwarded once. The receiving node checks whether it owns the request's subject,
+//! and answers 421 if it does not; the forwarding node then queries the store again, and retries
+//! once. So the known owner may be out of date, and no notification is needed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::ErrorCode;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::request::Parts;
-use axum::http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, uri,
-};
+use axum::http::{Method, StatusCode, Version, header, uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -33,15 +26,18 @@ use super::body::{ForwardedBody, kept};
 use super::client::{PeerClient, PeerError, PeerTarget};
 use super::failures::ForwardFailureLog;
 use super::key::{ClusterKey, ClusterKeyError};
-use super::listener::{misdirected, node_value};
+use super::protocol::{is_misdirected, misdirected};
+use super::refusal::{broken, moved, try_again};
+use super::request::{ForwardedRequest, OF_CONNECTION, for_node_alone, forwarded};
 use super::resume::{ResumedStream, StreamOrigin};
 use super::routing::{OwnerAction, RequestRoute, SendOutcome, SentAction};
-use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED, PEER_LISTENER};
+use super::subject::{RequestLocator, RequestSubject, SubjectOwner};
 use crate::auth::TokenPrincipal;
-use crate::cluster::{NodeLoad, NodeMembership, NodeRecord};
-use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
+use crate::cluster::membership::NodeMembership;
+use crate::cluster::placement::WorkKind;
+use crate::cluster::record::NodeRecord;
+use crate::http::{FastHead, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
-use crate::traces;
 
 /// Questions who has something that this node asks all others at a time.
 const ASKS_MAX: usize = 64;
@@ -49,112 +45,6 @@ const ASKS_MAX: usize = 64;
 const TELL_MAX: Duration = Duration::from_secs(2);
 /// Bytes of an answer that says nothing but its status.
 const TELL_BYTES_MAX: usize = 4096;
-/// Time after which a caller may try again, where a node does not answer.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// Host of all nodes: keys prove who they are, and handlers see the one that the client named.
-pub(super) const AUTHORITY: &str = "node.cove";
-
-/// Headers that are about a connection, not about the request (RFC 9110, 7.6.1).
-const OF_CONNECTION: [HeaderName; 6] = [
-    header::CONNECTION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
-
-/// Thing that one node has, and that a request is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum RequestSubject {
-    /// A session, by its id.
-    Session(String),
-    /// The events of an execution, by its id, which are at the node that runs it. Whoever attaches
-    /// has to be there.
-    Execution {
-        /// Id of the execution.
-        id: String,
-        /// True if the caller asks for a WebSocket, by which he may attach.
-        is_socket: bool,
-        /// True if he says that he attaches.
-        attaches: bool,
-    },
-    /// A node itself, by its id.
-    Node(String),
-    /// New work, which goes where there is room; with what is the same for work that should be at
-    /// the same nodes.
-    Work(WorkKind, String),
-    /// New work that the node does which is asked, unless a limit of its caller lives elsewhere.
-    LimitedWork(WorkKind),
-    /// Thing that no store knows the node of: which one has it, they say themselves, at this path
-    /// that is for nodes alone.
-    Asked(String),
-    /// The body says it, if it is short.
-    InBody,
-}
-
-/// Kind of new work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WorkKind {
-    /// A session, which stays at its node.
-    Session,
-    /// An execution that its caller waits for. It stays where it was sent to while there is room.
-    Execution,
-}
-
-impl WorkKind {
-    /// Role of the nodes that do it.
-    pub(in crate::cluster) const fn role(self) -> &'static str {
-        match self {
-            WorkKind::Session => "session",
-            WorkKind::Execution => "front",
-        }
-    }
-
-    /// Places that a node has taken, and all that it has.
-    pub(in crate::cluster) const fn places(self, load: &NodeLoad) -> (u64, u64) {
-        match self {
-            WorkKind::Session => (load.sandboxes, load.sandboxes_max),
-            WorkKind::Execution => {
-                (load.executions.saturating_add(load.executions_waiting), load.executions_max)
-            }
-        }
-    }
-
-    /// Returns whether this node keeps it when it has room.
-    pub(super) const fn stays(self) -> bool {
-        matches!(self, WorkKind::Execution)
-    }
-}
-
-/// Owner of what a request is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SubjectOwner {
-    /// This node may answer.
-    This,
-    /// This node has it.
-    Node(String),
-    /// Another node has it: which one, they say themselves, at this path that is for nodes alone.
-    Other(String),
-}
-
-/// Knows which node has what.
-pub trait RequestLocator: Send + Sync {
-    /// Thing that a request at the listener of this name is about, if one node alone can answer it.
-    fn subject(&self, listener: &str, head: FastHead<'_>) -> Option<RequestSubject>;
-
-    /// Thing that a request is about whose body says it.
-    fn subject_in(&self, path: &str, body: &[u8]) -> Option<RequestSubject>;
-
-    /// Returns the homes of the limit that work of a caller counts in: none where that is none, or
-    /// lives at every node. It must not block.
-    fn limit_homes(&self, kind: WorkKind, caller: &TokenPrincipal) -> Option<Vec<String>>;
-
-    /// Node that has it. `is_fresh` asks the store, also where an answer is remembered.
-    fn owner<'a>(&'a self, subject: &'a RequestSubject, is_fresh: bool) -> Boxed<'a, SubjectOwner>;
-}
-
 /// Passes requests on to the nodes that have what they are about. Cheap to clone.
 #[derive(Clone)]
 pub struct PeerForwarder(Arc<ForwarderShared>);
@@ -189,14 +79,6 @@ impl PeerAnswer {
     pub fn success(self) -> Option<Bytes> {
         self.answer.filter(|(status, _)| status.is_success()).map(|(_, body)| body)
     }
-}
-
-/// A request that can be sent to a node, and to another one when that was the wrong one.
-pub(super) struct ForwardedRequest {
-    parts: Parts,
-    listener: &'static str,
-    pub(super) body: ForwardedBody,
-    pub(super) upgrade: Option<OnUpgrade>,
 }
 
 impl PeerForwarder {
@@ -403,7 +285,7 @@ impl PeerForwarder {
             match route.after_sending(outcome) {
                 SentAction::PassOn => {
                     let Some(answer) = answer else { return broken() };
-                    let (method, headers) = (&request.parts.method, answer.headers());
+                    let (method, headers) = (request.method(), answer.headers());
                     let goes_on = answer.status() == StatusCode::OK
                         && ResumedStream::is_possible(subject, method, headers);
                     let answer = self.pass_on(answer, request.upgrade.take(), &target);
@@ -562,157 +444,8 @@ impl FoundSubject {
     }
 }
 
-impl ForwardedRequest {
-    /// A request that has nothing but a head.
-    pub(super) fn without_body(parts: Parts, listener: &'static str) -> ForwardedRequest {
-        ForwardedRequest { parts, listener, body: ForwardedBody::Kept(Bytes::new()), upgrade: None }
-    }
-
-    /// Returns its head, and the listener that it came to.
-    pub(super) fn into_head(self) -> (Parts, &'static str) {
-        (self.parts, self.listener)
-    }
-
-    /// The request as it goes to a node.
-    pub(super) fn for_node(&self, target: &PeerTarget, body: Body) -> axum::http::Request<Body> {
-        let mut sent = axum::http::Request::new(body);
-        *sent.method_mut() = self.parts.method.clone();
-        *sent.headers_mut() = self.head(target);
-        let path = self.parts.uri.path_and_query().cloned();
-        let path = path.unwrap_or_else(|| uri::PathAndQuery::from_static("/"));
-        if self.upgrade.is_some() {
-            *sent.uri_mut() = Uri::from(path);
-            return sent;
-        }
-        *sent.uri_mut() = address_of(path);
-        *sent.version_mut() = Version::HTTP_2;
-        sent
-    }
-
-    /// The headers that go to a node.
-    fn head(&self, target: &PeerTarget) -> HeaderMap {
-        let mut headers = self.parts.headers.clone();
-        if self.upgrade.is_none() {
-            OF_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
-            headers.remove(header::UPGRADE);
-        }
-        // Answered by this node already, or not at all.
-        headers.remove(header::EXPECT);
-        // What the other node does is a part of what this one does.
-        traces::write_current(&mut headers);
-        let host = headers.remove(header::HOST);
-        let added = [
-            (FOR_NODE, HeaderValue::from_str(&node_value(&target.id, &target.incarnation)).ok()),
-            (LISTENER, Some(HeaderValue::from_static(self.listener))),
-            (CLIENT_HOST, host),
-            (CLIENT, self.client()),
-        ];
-        for (name, value) in added {
-            headers.remove(&name);
-            value.map(|value| headers.insert(name, value));
-        }
-        if self.upgrade.is_some() {
-            headers.insert(header::HOST, HeaderValue::from_static(AUTHORITY));
-        }
-        headers
-    }
-
-    /// Address of the client.
-    fn client(&self) -> Option<HeaderValue> {
-        let ConnectionPeer(address) = self.parts.extensions.get::<ConnectionPeer>()?;
-        HeaderValue::from_str(&address.to_string()).ok()
-    }
-
-    /// Returns it to be answered here, and once more for another node where its body is kept. None
-    /// when its body was sent already.
-    pub(super) fn twice(self) -> Option<(ForwardedRequest, Option<ForwardedRequest>)> {
-        let body = self.body.to_send()?;
-        let again = match &self.body {
-            ForwardedBody::Kept(bytes) => Some(ForwardedRequest {
-                parts: self.parts.clone(),
-                listener: self.listener,
-                body: ForwardedBody::Kept(bytes.clone()),
-                upgrade: self.upgrade.clone(),
-            }),
-            ForwardedBody::Streamed(_) => None,
-        };
-        Some((ForwardedRequest { body: ForwardedBody::streamed(body), ..self }, again))
-    }
-
-    /// Answers it with this node's own handlers after all.
-    pub(super) async fn run_here(mut self, next: Next) -> Response {
-        let Some(body) = self.body.to_send() else { return moved() };
-        if let Some(upgrade) = self.upgrade {
-            self.parts.extensions.insert(upgrade);
-        }
-        next.run(Request::from_parts(self.parts, body)).await
-    }
-}
-
 /// Returns where a node is reached, if others can reach it.
 pub(super) fn target_of(node: NodeRecord) -> Option<PeerTarget> {
     let address = node.description.peer_address?;
     Some(PeerTarget { id: node.id, incarnation: node.incarnation, address })
-}
-
-/// A request of this node's own.
-fn for_node_alone(
-    target: &PeerTarget,
-    method: Method,
-    path: uri::PathAndQuery,
-    body: Bytes,
-) -> Option<axum::http::Request<Body>> {
-    let mut sent = axum::http::Request::new(Body::from(body));
-    *sent.method_mut() = method;
-    *sent.uri_mut() = address_of(path);
-    *sent.version_mut() = Version::HTTP_2;
-    let run = HeaderValue::from_str(&node_value(&target.id, &target.incarnation)).ok()?;
-    sent.headers_mut().insert(FOR_NODE, run);
-    sent.headers_mut().insert(LISTENER, HeaderValue::from_static(PEER_LISTENER));
-    Some(sent)
-}
-
-/// Address of a request of HTTP/2.
-fn address_of(path: uri::PathAndQuery) -> Uri {
-    let mut address = uri::Parts::default();
-    address.scheme = Some(uri::Scheme::HTTPS);
-    address.authority = Some(uri::Authority::from_static(AUTHORITY));
-    address.path_and_query = Some(path);
-    // All parts are there.
-    Uri::from_parts(address).unwrap_or_default()
-}
-
-/// Prepares a request for being sent, reading a body that is short.
-pub(super) async fn forwarded(
-    mut parts: Parts,
-    listener: &'static str,
-    body: Body,
-) -> Result<ForwardedRequest, HttpError> {
-    // Of any protocol: a program in a sandbox may speak what it likes.
-    let upgrade = match parts.headers.contains_key(header::UPGRADE) {
-        true => parts.extensions.remove::<OnUpgrade>(),
-        false => None,
-    };
-    let body = kept(body).await?;
-    Ok(ForwardedRequest { parts, listener, body, upgrade })
-}
-
-pub(super) fn is_misdirected(answer: &axum::http::Response<Incoming>) -> bool {
-    answer.status() == StatusCode::MISDIRECTED_REQUEST && answer.headers().contains_key(MISDIRECTED)
-}
-
-/// The answer when what a request is about has moved twice, or its body is gone.
-pub(super) fn moved() -> Response {
-    try_again("another node is taking this over, or was asked and had no room")
-}
-
-pub(super) fn try_again(message: &str) -> Response {
-    HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
-}
-
-/// The answer when nobody knows whether the node has done what was asked.
-pub(super) fn broken() -> Response {
-    let message = "the node that has this went away while it answered; it may have done what was \
-                   asked";
-    HttpError::new(ErrorCode::NodeLost, message).into_response()
 }

@@ -1,4 +1,4 @@
-//! Key with which nodes prove to each other that they are of one cluster.
+//! Key with which nodes authenticate to each other as members of one cluster.
 //!
 //! It follows from the key of secrets, which all of them have. Both sides of a connection show the
 //! same public key and prove that they have the private one, as a raw public key (RFC 7250): there
@@ -217,7 +217,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-    use super::super::{HTTP_1, HTTP_2};
+    use super::super::protocol::{HTTP_1, HTTP_2};
     use super::*;
 
     fn key(byte: u8) -> ClusterKey {

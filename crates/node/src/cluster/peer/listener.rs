@@ -1,4 +1,4 @@
-//! Listener for other nodes: serves them what the public listeners serve their clients.
+//! Listener for other nodes, with the routes of the public listeners.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service as _, service_fn};
@@ -24,13 +24,14 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::super::NodeIdentity;
 use super::key::{ClusterKey, ClusterKeyError};
-use super::{
+use super::protocol::{
     ALIVE_INTERVAL, ALIVE_MAX, CLIENT, CLIENT_HOST, CONNECT_MAX, CONNECTION_WINDOW_BYTES, FOR_NODE,
-    HEAD_BYTES_MAX, HTTP_1, HTTP_2, LISTENER, MISDIRECTED, STREAM_WINDOW_BYTES, STREAMS_MAX,
+    HEAD_BYTES_MAX, HTTP_1, HTTP_2, LISTENER, STREAM_WINDOW_BYTES, STREAMS_MAX, misdirected,
+    node_value,
 };
 use crate::clock;
+use crate::cluster::identity::NodeIdentity;
 use crate::drain::DrainHandle;
 use crate::fair::FairScheduler;
 use crate::http::{
@@ -143,11 +144,6 @@ pub enum PeerBindError {
     Key(#[from] ClusterKeyError),
 }
 
-/// Value of the header that says which run of which node a request is for.
-pub(super) fn node_value(id: &str, incarnation: &str) -> String {
-    format!("{id} {incarnation}")
-}
-
 async fn serve_connection(
     stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -248,7 +244,7 @@ impl StrangerLog {
         let mut last = self.0.lock();
         if last.is_none_or(|last| now.duration_since(last) >= STRANGERS_TOLD_EVERY) {
             *last = Some(now);
-            tracing::warn!(%error, "somebody without the key of the cluster connects");
+            tracing::warn!(%error, "a client without the cluster's key connected");
         }
     }
 }
@@ -297,10 +293,4 @@ fn restore(headers: &mut HeaderMap, host: Option<HeaderValue>) {
     if let Some(host) = host {
         headers.insert(header::HOST, host);
     }
-}
-
-/// The answer to a request that is for another node.
-pub(super) fn misdirected() -> Response {
-    let mark = (MISDIRECTED, HeaderValue::from_static("1"));
-    (StatusCode::MISDIRECTED_REQUEST, [mark]).into_response()
 }

@@ -1,7 +1,7 @@
-//! Sign that the subject of a request went to another node while this one answered.
+//! Mark that the subject of a request moved to another node while this one handled it.
 //!
-//! A handler that finds that out answers 503, as it would to a client. Whoever passes requests on
-//! sees the sign, and asks the node that has the subject now.
+//! A handler that finds that out answers 503, as it would to a client. The forwarding layer sees
+//! the mark, and sends the request to the subject's current node.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -11,10 +11,13 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::forward::{ForwardedRequest, PeerForwarder, RequestSubject, forwarded, moved};
-use super::listener::misdirected;
+use super::forward::PeerForwarder;
+use super::protocol::misdirected;
+use super::refusal::moved;
+use super::request::{ForwardedRequest, forwarded};
 use super::resume::{ResumedStream, StreamOrigin};
 use super::routing::{RequestRoute, SendOutcome};
+use super::subject::RequestSubject;
 
 tokio::task_local! {
     static HAS_MOVED: Cell<bool>;

@@ -6,10 +6,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::client::PeerError;
-use super::forward::{
-    PeerForwarder, WorkKind, broken, forwarded, is_misdirected, moved, try_again,
-};
-use crate::cluster::placement::{self, PlaceOffer};
+use super::forward::PeerForwarder;
+use super::protocol::is_misdirected;
+use super::refusal::{broken, moved, try_again};
+use super::request::forwarded;
+use crate::cluster::placement::{self, PlaceOffer, WorkKind};
 
 /// Nodes that are asked to take new work, before this one does what it can.
 const PLACES_ASKED_MAX: usize = 4;

@@ -1,5 +1,5 @@
-//! Streams of events that outlive the node that they come from: when it goes away, what comes next
-//! is asked of whoever has their subject then, from the last number on that was passed on.
+//! Streams of events that survive the loss of their source node: later events are requested from
+//! the subject's new node, from the last forwarded number on.
 //!
 //! # References
 //! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
@@ -16,8 +16,10 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time;
 
 use super::client::PeerTarget;
-use super::forward::{ForwardedRequest, PeerForwarder, RequestSubject, SubjectOwner};
+use super::forward::PeerForwarder;
 use super::moved::SubjectMoved;
+use super::request::ForwardedRequest;
+use super::subject::{RequestSubject, SubjectOwner};
 use crate::clock;
 use crate::drain::DrainHandle;
 

@@ -1,5 +1,5 @@
-//! Way of a request whose subject one node alone has. Pure: what was found out comes in, what to do
-//! next comes out.
+//! Routing of a request whose subject belongs to one node. Pure: takes what was found out, returns
+//! the next step.
 //!
 //! What a node remembers of owners may be out of date, so the node that is asked looks again, and
 //! says that it is the wrong one; whoever sent the request asks the store once more then, and sends

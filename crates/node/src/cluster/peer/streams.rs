@@ -1,5 +1,5 @@
-//! Streams between nodes: a connection of its own for each, which a request opens that says what it
-//! is for, and which then carries bytes both ways.
+//! Streams between nodes: each has a connection of its own, opened by a request that specifies its
+//! purpose, and carries bytes both ways.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110#section-7.8>
@@ -18,11 +18,10 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::UnixStream;
 
 use super::client::PeerTarget;
-use super::forward::{AUTHORITY, PeerForwarder};
-use super::listener::node_value;
-use super::{FOR_NODE, LISTENER, PEER_LISTENER};
-use crate::cluster::NodeMembership;
+use super::forward::PeerForwarder;
+use super::protocol::{AUTHORITY, FOR_NODE, LISTENER, PEER_LISTENER, node_value};
 use crate::cluster::limit_homes::{is_limit_home, limit_homes};
+use crate::cluster::membership::NodeMembership;
 use crate::task::Boxed;
 
 /// Protocol that such a connection goes on with, in `upgrade`.
@@ -35,7 +34,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum PeerStreamError {
     /// The node is not there.
-    #[error("node {0} is not there")]
+    #[error("node {0} is not connected")]
     Unknown(String),
     /// It was not reached, or went away.
     #[error("open a stream to node {node}")]

@@ -1,5 +1,5 @@
-//! Watch of other nodes: a connection to each that this node looks after. When it ends, and nothing
-//! listens at the node's address any more, nothing is left of it, which everybody is told at once.
+//! Failure detection of other nodes: a connection to each node that this one watches. When it ends
+//! and nothing listens at the node's address, the node is dead, and all others are notified.
 //!
 //! Silence proves nothing: a node that does not answer may be cut off from this one alone, and goes
 //! on for as long as its lease holds. It is watched after that as well: strict limits keep its part

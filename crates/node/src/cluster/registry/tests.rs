@@ -18,6 +18,11 @@ async fn check(claim: impl AsyncFn(&NodeRegistry)) {
     }
 }
 
+/// Lease of a node that does not say how long it is.
+fn lease_ms() -> u64 {
+    NodeLoad::default().lease_ms()
+}
+
 fn run(id: &str, incarnation: &str, home: &str) -> NodeIdentity {
     let [id, incarnation, home] = [id, incarnation, home].map(str::to_owned);
     NodeIdentity { id, incarnation, home }

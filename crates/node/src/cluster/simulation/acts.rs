@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use super::ledger::InvariantViolation;
 use super::node::{PendingRequest, SimulatedLoss, StoreConnection};
+use super::schedule::{NodeTimer, SimulatedEvent};
 use super::store::{
     NodeIndex, SessionIndex, SimulatedSessionRow, StoreAnswer, StoreRequest, session_name,
 };
-use super::world::{NodeTimer, SimulatedEvent, SimulatedWorld};
+use super::world::SimulatedWorld;
 use crate::cluster::limit_shares::LimitUse;
-use crate::cluster::takeover::{self, FIRST_CHOICE_MAX, NodeFate};
-use crate::cluster::{NodeJudge, NodeState, RENEW_INTERVAL, placement};
+use crate::cluster::membership::RENEW_INTERVAL;
+use crate::cluster::placement;
+use crate::cluster::record::NodeState;
+use crate::cluster::takeover::{self, FIRST_CHOICE_MAX, NodeFate, NodeJudge};
 
 /// Parts of a lease between two renewals (`RENEWALS_PER_LEASE` of `membership`).
 const RENEWALS_PER_LEASE: u64 = 5;
@@ -34,8 +37,8 @@ impl SimulatedWorld {
     pub(super) fn sample_clock(&self, node: NodeIndex) -> u64 {
         let clocks = &self.nodes[node].clocks;
         match self.plan.rules.clock_stands_still() {
-            true => clocks.monotonic(self.now_ms),
-            false => clocks.boot(self.now_ms),
+            true => clocks.monotonic(self.schedule.now_ms()),
+            false => clocks.boot(self.schedule.now_ms()),
         }
     }
 
@@ -46,13 +49,13 @@ impl SimulatedWorld {
     }
 
     fn lease_clock(&self, node: NodeIndex) -> u64 {
-        self.nodes[node].lease_clock(self.now_ms, self.plan.rules.lease_stands_still())
+        self.nodes[node].lease_clock(self.schedule.now_ms(), self.plan.rules.lease_stands_still())
     }
 
     /// `NodeMembership::judge`.
     fn judge(&self, node: NodeIndex) -> NodeJudge {
         let process = self.nodes[node].process.as_ref().expect("whoever asks lives");
-        let boot_ms = self.nodes[node].clocks.boot(self.now_ms);
+        let boot_ms = self.nodes[node].clocks.boot(self.schedule.now_ms());
         let (store_ms, lease_ms) = (self.store_ms(node), self.plan.lease_ms);
         self.plan.rules.judge(&process.continuity, boot_ms, store_ms, lease_ms)
     }
@@ -174,7 +177,9 @@ impl SimulatedWorld {
         if is_there || !is_member {
             return;
         }
-        if !self.nodes[node].has_peers(self.now_ms) || !self.nodes[target].has_peers(self.now_ms) {
+        if !self.nodes[node].has_peers(self.schedule.now_ms())
+            || !self.nodes[target].has_peers(self.schedule.now_ms())
+        {
             self.set_timer(RETRY_WATCH_MS, node, NodeTimer::Refused { target, run });
             return;
         }
@@ -191,18 +196,27 @@ impl SimulatedWorld {
         answer: StoreAnswer,
     ) -> Result<(), InvariantViolation> {
         let PendingRequest { connection, request, .. } = pending;
+        let boot_ms = self.nodes[node].clocks.boot(self.schedule.now_ms());
+        let process = self.nodes[node].process.as_mut().expect("it was asked for");
         match &answer {
             StoreAnswer::ConnectionLost => {
-                self.disconnect(node, connection);
+                process.disconnect(connection);
                 self.send(node, connection, request);
                 return Ok(());
             }
             StoreAnswer::Unavailable => {
-                self.disconnect(node, connection);
+                process.disconnect(connection);
                 self.failed(node, request);
                 return Ok(());
             }
-            _ => self.connected(node, connection, generation),
+            _ => {
+                let is_new = process.connect(connection, generation);
+                if is_new && !self.plan.rules.trusts_new_store() {
+                    // `NodeMembership::doubt_store`.
+                    process.continuity.replaced(boot_ms);
+                    process.serving.lapse();
+                }
+            }
         }
         self.take_answer(node, request, answer)
     }
@@ -229,7 +243,7 @@ impl SimulatedWorld {
             StoreAnswer::Renewed { was_expired: None, .. } => {
                 // Another run has its name, or the store has forgotten it: it stops.
                 self.end(node);
-                self.after(self.plan.lease_ms, SimulatedEvent::Start { node });
+                self.schedule.after(self.plan.lease_ms, SimulatedEvent::Start { node });
                 Ok(())
             }
             StoreAnswer::Renewed { sent_ms, was_expired: Some(was_expired) } => {
@@ -255,7 +269,7 @@ impl SimulatedWorld {
             }
             StoreAnswer::ClaimedLost => {
                 if let StoreRequest::ClaimLost { incarnation, lost_for, .. } = request {
-                    self.loss_is_done(node, &incarnation, lost_for);
+                    process.end_pass(&incarnation, Some(lost_for));
                 }
                 Ok(())
             }
@@ -311,10 +325,7 @@ impl SimulatedWorld {
             }
             StoreRequest::FindLost { incarnation, .. }
             | StoreRequest::ClaimLost { incarnation, .. } => {
-                if let Some(loss) = process.losses.get_mut(&incarnation) {
-                    loss.is_busy = false;
-                }
-                return;
+                return process.end_pass(&incarnation, None);
             }
             StoreRequest::Look { session, .. }
             | StoreRequest::Claim { session, .. }
@@ -338,33 +349,13 @@ impl SimulatedWorld {
         self.set_timer(within_ms, node, timer);
     }
 
-    /// Ends a connection: the next one may be to another server.
-    pub(super) fn disconnect(&mut self, node: NodeIndex, connection: StoreConnection) {
-        let process = self.nodes[node].process.as_mut().expect("it was connected");
-        process.connected.remove(&connection);
-        process.clock.expire();
-    }
-
-    fn connected(&mut self, node: NodeIndex, connection: StoreConnection, generation: u64) {
-        let trusts = self.plan.rules.trusts_new_store();
-        let boot_ms = self.nodes[node].clocks.boot(self.now_ms);
-        let process = self.nodes[node].process.as_mut().expect("it is connected");
-        process.connected.insert(connection, generation);
-        let before = process.generation.replace(generation);
-        if before.is_some_and(|before| before != generation) && !trusts {
-            // `NodeMembership::doubt_store`.
-            process.continuity.replaced(boot_ms);
-            process.serving.lapse();
-        }
-    }
-
     fn registered(&mut self, node: NodeIndex, sent_ms: u64) -> Result<(), InvariantViolation> {
         let lease_ms = self.lease_clock(node);
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
         process.is_registered = true;
         process.serving.renewed_at(sent_ms, lease_ms);
         for session in self.store.sessions_of(node) {
-            self.ledger.is_owned(*session, self.now_ms);
+            self.ledger.is_owned(*session, self.schedule.now_ms());
         }
         self.set_timer(0, node, NodeTimer::Renew);
         if node < self.plan.limited_nodes() {
@@ -376,7 +367,7 @@ impl SimulatedWorld {
     /// What follows a renewal.
     fn renewed(&mut self, node: NodeIndex, sent_ms: u64) -> Result<(), InvariantViolation> {
         let (lease_ms, boot_ms) =
-            (self.lease_clock(node), self.nodes[node].clocks.boot(self.now_ms));
+            (self.lease_clock(node), self.nodes[node].clocks.boot(self.schedule.now_ms()));
         let (could_act, rules) = (self.may_act(node), self.plan.rules);
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
         let from_ms = if rules.lease_counts_from_answer() { lease_ms } else { sent_ms };
@@ -406,7 +397,7 @@ impl SimulatedWorld {
     /// `SessionTakeover::take_over_lost`.
     fn take_over_lost(&mut self, node: NodeIndex) {
         let (judge, rules) = (self.judge(node), self.plan.rules);
-        let monotonic_ms = self.nodes[node].clocks.monotonic(self.now_ms);
+        let monotonic_ms = self.nodes[node].clocks.monotonic(self.schedule.now_ms());
         let process = self.nodes[node].process.as_mut().expect("it has renewed");
         let Some(snapshot) = process.snapshot.clone() else { return };
         let lost = snapshot.lost(judge, node, &rules);
@@ -448,7 +439,7 @@ impl SimulatedWorld {
     ) {
         let (judge, own) = (self.judge(node), super::store::node_name(node));
         let holds = self.may_act(node);
-        let process = self.nodes[node].process.as_ref().expect("it was asked for");
+        let process = self.nodes[node].process.as_mut().expect("it was asked for");
         let mut ids = Vec::new();
         if let Some(snapshot) = &process.snapshot
             && !sessions.is_empty()
@@ -460,31 +451,15 @@ impl SimulatedWorld {
         }
         if !ids.is_empty() && !holds {
             // `ClusterPlace::check_lease`.
-            self.loss_is_tried_again(node, incarnation);
-            return;
+            return process.end_pass(incarnation, None);
         }
         if ids.is_empty() {
-            self.loss_is_done(node, incarnation, lost_for);
+            process.end_pass(incarnation, Some(lost_for));
         }
         for some in ids.chunks(CLAIMED_MAX) {
             let (incarnation, ids) = (incarnation.to_owned(), some.to_vec());
             let request = StoreRequest::ClaimLost { node: lost, incarnation, lost_for, ids, judge };
             self.send(node, StoreConnection::Shared, request);
-        }
-    }
-
-    fn loss_is_done(&mut self, node: NodeIndex, incarnation: &str, lost_for: Duration) {
-        let process = self.nodes[node].process.as_mut().expect("it was asked for");
-        if let Some(loss) = process.losses.get_mut(incarnation) {
-            loss.done[usize::from(lost_for >= FIRST_CHOICE_MAX)] = true;
-            loss.is_busy = false;
-        }
-    }
-
-    fn loss_is_tried_again(&mut self, node: NodeIndex, incarnation: &str) {
-        let process = self.nodes[node].process.as_mut().expect("it was asked for");
-        if let Some(loss) = process.losses.get_mut(incarnation) {
-            loss.is_busy = false;
         }
     }
 
@@ -526,11 +501,11 @@ impl SimulatedWorld {
         let is_elsewhere = row.owner != node && fate.is_none_or(|it| it == NodeFate::Present);
         if is_elsewhere {
             process.loading.remove(&session);
-            let reaches = self.nodes[node].has_peers(self.now_ms)
-                && self.nodes[row.owner].has_peers(self.now_ms);
+            let reaches = self.nodes[node].has_peers(self.schedule.now_ms())
+                && self.nodes[row.owner].has_peers(self.schedule.now_ms());
             if reaches && !was_passed_on {
                 let ask = SimulatedEvent::Ask { session, node: row.owner, was_passed_on: true };
-                self.after(1, ask);
+                self.schedule.after(1, ask);
             }
             return;
         }

@@ -30,16 +30,16 @@ pub(super) enum InvariantViolation {
 #[derive(Debug, Default)]
 pub(super) struct SimulationLedger {
     /// Latest epoch at which somebody may have acted for a session.
-    pub(super) epochs: Vec<u64>,
+    epochs: Vec<u64>,
     /// Nodes that have a session in memory.
-    pub(super) holders: Vec<Vec<NodeIndex>>,
+    holders: Vec<Vec<NodeIndex>>,
     /// Since when a session has no living owner.
-    pub(super) free_ms: Vec<Option<u64>>,
+    free_ms: Vec<Option<u64>>,
     /// Takeovers by session, run, and when that was seen last: one that comes back may be lost
     /// again.
     moved: HashSet<(SessionIndex, String, u64)>,
     /// Requests because of losses, by time in leases.
-    pub(super) herd: BTreeMap<u64, usize>,
+    herd: BTreeMap<u64, usize>,
     pub(super) moves: u64,
     pub(super) longest_ms: u64,
 }
@@ -62,6 +62,46 @@ impl SimulationLedger {
 
     pub(super) fn leave(&mut self, session: SessionIndex, node: NodeIndex) {
         self.holders[session].retain(|holder| *holder != node);
+    }
+
+    /// Returns the nodes that have a session in memory.
+    pub(super) fn holders(&self, session: SessionIndex) -> &[NodeIndex] {
+        &self.holders[session]
+    }
+
+    /// Notes that a node may act for a session at an epoch, and checks that no later one was acted
+    /// at before: but a store that forgets gives an epoch twice.
+    pub(super) fn note_act(
+        &mut self,
+        session: SessionIndex,
+        node: NodeIndex,
+        epoch: u64,
+        store_forgets: bool,
+    ) -> Result<(), InvariantViolation> {
+        let latest = self.epochs[session];
+        if epoch < latest && !store_forgets {
+            return Err(InvariantViolation::OldEpoch { session, node, epoch, latest });
+        }
+        self.epochs[session] = epoch;
+        Ok(())
+    }
+
+    /// Notes that a session has no living owner from now on.
+    pub(super) fn note_free(&mut self, session: SessionIndex, now_ms: u64) {
+        self.free_ms[session].get_or_insert(now_ms);
+    }
+
+    /// Counts a request because of a loss, within this lease of those since the beginning.
+    pub(super) fn count_loss_request(&mut self, lease: u64) {
+        *self.herd.entry(lease).or_default() += 1;
+    }
+
+    /// Checks that there were never more of them within a lease than bearable.
+    pub(super) fn check_herd(&self, bound: usize) -> Result<(), InvariantViolation> {
+        match self.herd.values().copied().find(|requests| *requests > bound) {
+            Some(requests) => Err(InvariantViolation::Herd { requests, bound }),
+            None => Ok(()),
+        }
     }
 
     /// Notes that a session has a living owner from now on.

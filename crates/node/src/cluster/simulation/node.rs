@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::store::{SessionIndex, SimulatedSnapshot, StoreRequest};
 use crate::clock::SharedClock;
 use crate::cluster::serving_lease::{LeaseVerifier, ServingLease};
-use crate::cluster::takeover::StoreContinuity;
+use crate::cluster::takeover::{FIRST_CHOICE_MAX, StoreContinuity};
 
 /// Most by which a clock is too fast or too slow, in millionths.
 pub(super) const DRIFT_MAX: u64 = 200;
@@ -95,6 +95,56 @@ pub(super) struct SimulatedProcess {
     /// Server of the store that it knew last.
     pub(super) generation: Option<u64>,
     pub(super) share: SimulatedShare,
+}
+
+impl SimulatedProcess {
+    /// Begins a run of a node.
+    pub(super) fn begin(number: u32, lease_ms: u64) -> SimulatedProcess {
+        let serving = ServingLease::of(Duration::from_millis(lease_ms));
+        SimulatedProcess {
+            number,
+            verifier: serving.verify(),
+            serving,
+            clock: SharedClock::default(),
+            continuity: StoreContinuity::default(),
+            snapshot: None,
+            is_registered: false,
+            is_renewing: false,
+            is_verifying: false,
+            is_draining: false,
+            takes_work: true,
+            losses: HashMap::new(),
+            sessions: BTreeMap::new(),
+            loading: BTreeSet::new(),
+            pending: HashMap::new(),
+            connected: HashMap::new(),
+            generation: None,
+            share: SimulatedShare::default(),
+        }
+    }
+
+    /// Notes that a connection is to this server of the store. Returns whether that is another one
+    /// than it knew.
+    pub(super) fn connect(&mut self, connection: StoreConnection, generation: u64) -> bool {
+        self.connected.insert(connection, generation);
+        self.generation.replace(generation).is_some_and(|before| before != generation)
+    }
+
+    /// Ends a connection: the next one may be to another server.
+    pub(super) fn disconnect(&mut self, connection: StoreConnection) {
+        self.connected.remove(&connection);
+        self.clock.expire();
+    }
+
+    /// Ends a look for what a lost run had. Nothing is left for the pass of the time that is given;
+    /// without one the store is asked again.
+    pub(super) fn end_pass(&mut self, incarnation: &str, done_after: Option<Duration>) {
+        let Some(loss) = self.losses.get_mut(incarnation) else { return };
+        if let Some(lost_for) = done_after {
+            loss.done[usize::from(lost_for >= FIRST_CHOICE_MAX)] = true;
+        }
+        loss.is_busy = false;
+    }
 }
 
 /// A machine, its data directory and its links.

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::SimulatedRules;
-use crate::cluster::limit_shares::{self, LimitUse, ShareRow};
-use crate::cluster::takeover::NodeFate;
-use crate::cluster::{
-    LimitScope, NodeDescription, NodeIdentity, NodeJudge, NodeLoad, NodeRecord, NodeState,
-};
+use crate::cluster::identity::NodeIdentity;
+use crate::cluster::limit_shares::{self, LimitScope, LimitUse, ShareRow};
+use crate::cluster::record::{NodeDescription, NodeLoad, NodeRecord, NodeState};
+use crate::cluster::takeover::{NodeFate, NodeJudge};
+use crate::testing::SeededRandom;
 
 /// Time for which what was done can be forgotten.
 const TAIL_MAX_MS: u64 = 2_000;
@@ -22,6 +22,11 @@ const SHARED_READ_MS: u64 = 10;
 const MANY_NODES: usize = 300;
 /// Interval at which another node has its turn of a limit (`TURN_MS` of `limit_shares`).
 const TURN_MS: u64 = 2_000;
+/// Steps of the store's clock, when another server stands for it: what two machines that keep their
+/// time differ by.
+const STORE_STEP_MS: u64 = 100;
+/// Most that a store forgets.
+const FORGOTTEN_MS: u64 = 1_000;
 
 /// Index of a node, and of a session.
 pub(super) type NodeIndex = usize;
@@ -73,6 +78,18 @@ pub(super) enum StoreRequest {
     Give { session: SessionIndex, epoch: u64, taker: NodeIndex },
     /// `LimitShares::settle`.
     Settle { used: LimitUse, judge: NodeJudge },
+}
+
+impl StoreRequest {
+    /// Returns whether it is made because a node was lost.
+    pub(super) fn is_of_loss(&self) -> bool {
+        matches!(
+            self,
+            StoreRequest::FindLost { .. }
+                | StoreRequest::ClaimLost { .. }
+                | StoreRequest::Expire { .. }
+        )
+    }
 }
 
 /// What the store answers.
@@ -185,10 +202,10 @@ pub(super) struct ModelStore {
     names: HashMap<String, NodeIndex>,
     description: NodeDescription,
     /// Milliseconds by which its clock is ahead of true time, beyond [`super::START_MS`].
-    pub(super) clock_ms: u64,
+    clock_ms: u64,
     /// Number of the server that stands for it.
     pub(super) generation: u64,
-    pub(super) away_until_ms: u64,
+    away_until_ms: u64,
     /// True if requests are not even refused while it is away.
     pub(super) is_silent: bool,
     pub(super) slow_until_ms: u64,
@@ -259,7 +276,7 @@ impl ModelStore {
     }
 
     /// Becomes another server, which has not got what was done within `lost_ms`.
-    pub(super) fn fail_over(&mut self, now_ms: u64, lost_ms: u64) {
+    fn fail_over(&mut self, now_ms: u64, lost_ms: u64) {
         self.generation += 1;
         self.snapshot = None;
         while let Some((done_ms, _)) = self.tail.back()
@@ -273,6 +290,26 @@ impl ModelStore {
             }
         }
         self.tail.clear();
+    }
+
+    /// Has the store go away for a while.
+    pub(super) fn lose(&mut self, now_ms: u64, chance: &mut SeededRandom) {
+        self.away_until_ms = now_ms + chance.below(8_000);
+        self.is_silent = chance.is_one_in(2);
+        if !self.is_silent {
+            // It was started again.
+            self.fail_over(now_ms, 0);
+        }
+    }
+
+    /// Has another server stand for the store, which has not got what was confirmed last.
+    pub(super) fn stand_in(&mut self, now_ms: u64, chance: &mut SeededRandom) {
+        let lost_ms = chance.below(FORGOTTEN_MS);
+        self.fail_over(now_ms, lost_ms);
+        self.away_until_ms = now_ms + chance.below(1_000);
+        self.is_silent = false;
+        self.clock_ms += chance.below(STORE_STEP_MS);
+        self.clock_ms -= chance.below(STORE_STEP_MS);
     }
 
     /// Has an operator ask a node to drain, or not to.

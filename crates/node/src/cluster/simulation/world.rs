@@ -1,21 +1,15 @@
-//! The world of the simulation: a heap of events, the way of requests to the store and back, and
+//! The world of the simulation: what its events do, the way of requests to the store and back, and
 //! the checks at each moment at which a node becomes able to act.
-
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::ledger::{InvariantViolation, SimulationLedger};
 use super::node::{
-    DRIFT_MAX, PendingRequest, SimulatedClocks, SimulatedNode, SimulatedProcess, SimulatedShare,
-    StoreConnection,
+    DRIFT_MAX, PendingRequest, SimulatedClocks, SimulatedNode, SimulatedProcess, StoreConnection,
 };
+use super::schedule::{EventSchedule, NodeTimer, SimulatedEvent};
 use super::store::{
     ModelStore, NodeIndex, SessionIndex, StoreAnswer, StoreCaller, StoreRequest, node_name,
 };
 use super::{SimulatedFaults, SimulationPlan, description};
-use crate::clock::SharedClock;
-use crate::cluster::ServingLease;
-use crate::cluster::takeover::StoreContinuity;
 use crate::testing::SeededRandom;
 
 /// Milliseconds that a request or an answer is on its way, on a good day and on a bad one.
@@ -29,101 +23,11 @@ const STATEMENT_MAX_MS: u64 = 30_000;
 /// Milliseconds between two requests of clients for the same session, on average.
 const ASK_MS: u64 = 8_000;
 
-/// What a node does by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NodeTimer {
-    Register,
-    Renew,
-    Verify,
-    Drain,
-    Settle,
-    /// A look at the address of a node whose process has ended (`peer::watch`).
-    Refused {
-        target: NodeIndex,
-        run: u32,
-    },
-}
-
-/// Something that happens.
-#[derive(Debug)]
-pub(super) enum SimulatedEvent {
-    Timer {
-        node: NodeIndex,
-        run: u32,
-        timer: NodeTimer,
-    },
-    /// A request is at the store, by a connection to one of its servers.
-    Arrives {
-        node: NodeIndex,
-        run: u32,
-        id: u64,
-        request: StoreRequest,
-    },
-    Answered {
-        node: NodeIndex,
-        run: u32,
-        id: u64,
-        generation: u64,
-        answer: StoreAnswer,
-    },
-    GivenUp {
-        node: NodeIndex,
-        run: u32,
-        id: u64,
-    },
-    /// A client asks a node for a session.
-    Ask {
-        session: SessionIndex,
-        node: NodeIndex,
-        was_passed_on: bool,
-    },
-    Fault,
-    GoesOn {
-        node: NodeIndex,
-    },
-    Start {
-        node: NodeIndex,
-    },
-    Drain {
-        node: NodeIndex,
-        drains: bool,
-    },
-}
-
-#[derive(Debug)]
-struct ScheduledEvent {
-    at_ms: u64,
-    number: u64,
-    event: SimulatedEvent,
-}
-
-impl PartialEq for ScheduledEvent {
-    fn eq(&self, other: &ScheduledEvent) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for ScheduledEvent {}
-
-impl PartialOrd for ScheduledEvent {
-    fn partial_cmp(&self, other: &ScheduledEvent) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ScheduledEvent {
-    fn cmp(&self, other: &ScheduledEvent) -> Ordering {
-        (self.at_ms, self.number).cmp(&(other.at_ms, other.number))
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct SimulatedWorld {
     pub(super) plan: SimulationPlan,
     pub(super) chance: SeededRandom,
-    pub(super) now_ms: u64,
-    events: BinaryHeap<Reverse<ScheduledEvent>>,
-    count: u64,
+    pub(super) schedule: EventSchedule,
     pub(super) store: ModelStore,
     pub(super) nodes: Vec<SimulatedNode>,
     pub(super) ledger: SimulationLedger,
@@ -158,9 +62,7 @@ impl SimulatedWorld {
         let mut world = SimulatedWorld {
             plan,
             chance,
-            now_ms: 0,
-            events: BinaryHeap::new(),
-            count: 0,
+            schedule: EventSchedule::default(),
             store,
             nodes,
             ledger: SimulationLedger::new(count),
@@ -172,51 +74,40 @@ impl SimulatedWorld {
             let caller = StoreCaller { node, incarnation, lease_ms };
             world.store.enlist(&caller);
             let within_ms = world.chance.below(world.plan.lease_ms / 5);
-            world.after(within_ms, SimulatedEvent::Start { node });
+            world.schedule.after(within_ms, SimulatedEvent::Start { node });
         }
         for session in 0..count {
             // Where it is at first, so that it is at work there when faults begin.
             let node = session / world.plan.sessions_per_node;
             let within_ms = world.plan.lease_ms + world.chance.below(ASK_MS);
-            world.after(within_ms, SimulatedEvent::Ask { session, node, was_passed_on: false });
+            world
+                .schedule
+                .after(within_ms, SimulatedEvent::Ask { session, node, was_passed_on: false });
         }
-        world.after(world.plan.lease_ms * 2, SimulatedEvent::Fault);
+        world.schedule.after(world.plan.lease_ms * 2, SimulatedEvent::Fault);
         world
     }
 
     /// Runs to the end.
     pub(super) fn run(&mut self) -> Result<(), InvariantViolation> {
         let end_ms = self.plan.faults_ms + self.plan.quiet_ms;
-        while let Some(Reverse(next)) = self.events.pop() {
-            if next.at_ms > end_ms {
-                break;
-            }
-            self.now_ms = next.at_ms;
-            self.happen(next.event)?;
+        while let Some(event) = self.schedule.advance(end_ms) {
+            self.happen(event)?;
         }
         self.check_end()
     }
 
     pub(super) fn has_faults(&self) -> bool {
-        self.now_ms < self.plan.faults_ms
+        self.schedule.now_ms() < self.plan.faults_ms
     }
 
     pub(super) fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.chance.below(count as u64)).expect("it was one")
     }
 
-    pub(super) fn after(&mut self, ms: u64, event: SimulatedEvent) {
-        self.at(self.now_ms + ms, event);
-    }
-
-    fn at(&mut self, at_ms: u64, event: SimulatedEvent) {
-        self.count += 1;
-        self.events.push(Reverse(ScheduledEvent { at_ms, number: self.count, event }));
-    }
-
     pub(super) fn set_timer(&mut self, ms: u64, node: NodeIndex, timer: NodeTimer) {
         let run = self.nodes[node].runs;
-        self.after(ms, SimulatedEvent::Timer { node, run, timer });
+        self.schedule.after(ms, SimulatedEvent::Timer { node, run, timer });
     }
 
     /// The process of a node, if it is the same run as before.
@@ -238,9 +129,9 @@ impl SimulatedWorld {
             | SimulatedEvent::Drain { .. } => None,
         };
         if let Some(node) = waits
-            && self.nodes[node].is_paused(self.now_ms)
+            && self.nodes[node].is_paused(self.schedule.now_ms())
         {
-            self.at(self.nodes[node].paused_until_ms, event);
+            self.schedule.at(self.nodes[node].paused_until_ms, event);
             return Ok(());
         }
         match event {
@@ -259,9 +150,9 @@ impl SimulatedWorld {
                 }
             }
             SimulatedEvent::GivenUp { node, run, id } => {
-                let pending = self.process(node, run).and_then(|it| it.pending.remove(&id));
-                if let Some(pending) = pending {
-                    self.disconnect(node, pending.connection);
+                let Some(process) = self.process(node, run) else { return Ok(()) };
+                if let Some(pending) = process.pending.remove(&id) {
+                    process.disconnect(pending.connection);
                     self.failed(node, pending.request);
                 }
                 Ok(())
@@ -279,7 +170,7 @@ impl SimulatedWorld {
                 Ok(())
             }
             SimulatedEvent::Drain { node, drains } => {
-                self.store.ask_to_drain(self.now_ms, node, drains);
+                self.store.ask_to_drain(self.schedule.now_ms(), node, drains);
                 Ok(())
             }
         }
@@ -293,7 +184,7 @@ impl SimulatedWorld {
             false => self.store.sessions[session].owner,
         };
         let within_ms = ASK_MS / 2 + self.chance.below(ASK_MS);
-        self.after(within_ms, SimulatedEvent::Ask { session, node, was_passed_on: false });
+        self.schedule.after(within_ms, SimulatedEvent::Ask { session, node, was_passed_on: false });
     }
 
     /// Starts a run of a node.
@@ -301,30 +192,9 @@ impl SimulatedWorld {
         if self.nodes[node].process.is_some() {
             return;
         }
-        let lease = std::time::Duration::from_millis(self.plan.lease_ms);
-        let serving = ServingLease::of(lease);
         let it = &mut self.nodes[node];
         it.runs += 1;
-        it.process = Some(SimulatedProcess {
-            number: it.runs,
-            verifier: serving.verify(),
-            serving,
-            clock: SharedClock::default(),
-            continuity: StoreContinuity::default(),
-            snapshot: None,
-            is_registered: false,
-            is_renewing: false,
-            is_verifying: false,
-            is_draining: false,
-            takes_work: true,
-            losses: HashMap::new(),
-            sessions: BTreeMap::new(),
-            loading: BTreeSet::new(),
-            pending: HashMap::new(),
-            connected: HashMap::new(),
-            generation: None,
-            share: SimulatedShare::default(),
-        });
+        it.process = Some(SimulatedProcess::begin(it.runs, self.plan.lease_ms));
         self.set_timer(0, node, NodeTimer::Register);
     }
 
@@ -349,8 +219,7 @@ impl SimulatedWorld {
         connection: StoreConnection,
         request: StoreRequest,
     ) {
-        self.count += 1;
-        let (id, now_ms) = (self.count, self.now_ms);
+        let (id, now_ms) = (self.schedule.next_number(), self.schedule.now_ms());
         let time_ms = match connection {
             StoreConnection::Reserved => self.plan.lease_ms / 2,
             StoreConnection::Shared => STATEMENT_MAX_MS,
@@ -363,13 +232,15 @@ impl SimulatedWorld {
         let pending = PendingRequest { connection, request: request.clone(), until_ms };
         process.pending.insert(id, pending);
         match is_lost {
-            true => self.at(until_ms, SimulatedEvent::GivenUp { node, run, id }),
-            false => self.after(leg_ms, SimulatedEvent::Arrives { node, run, id, request }),
+            true => self.schedule.at(until_ms, SimulatedEvent::GivenUp { node, run, id }),
+            false => {
+                self.schedule.after(leg_ms, SimulatedEvent::Arrives { node, run, id, request })
+            }
         }
     }
 
     fn leg_ms(&mut self) -> u64 {
-        match self.now_ms < self.store.slow_until_ms {
+        match self.schedule.now_ms() < self.store.slow_until_ms {
             true => self.chance.below(SLOW_LEG_MS),
             false => 1 + self.chance.below(LEG_MS),
         }
@@ -388,7 +259,7 @@ impl SimulatedWorld {
         id: u64,
         request: StoreRequest,
     ) -> Result<(), InvariantViolation> {
-        let now_ms = self.now_ms;
+        let now_ms = self.schedule.now_ms();
         let (lease_ms, generation) = (self.plan.lease_ms, self.store.generation);
         // It is executed whether or not its sender still waits for it, or lives.
         let incarnation = format!("run_{node}_{run}");
@@ -408,7 +279,9 @@ impl SimulatedWorld {
         } else if is_stale {
             Some(StoreAnswer::ConnectionLost)
         } else {
-            self.count_herd(&request);
+            if request.is_of_loss() {
+                self.ledger.count_loss_request(now_ms / lease_ms);
+            }
             let caller = StoreCaller { node, incarnation, lease_ms };
             let answer = self.store.execute(now_ms, &caller, request);
             self.check_moves()?;
@@ -423,26 +296,14 @@ impl SimulatedWorld {
         let is_lost = self.is_lost() || now_ms < self.nodes[node].back_cut_ms;
         match answer {
             Some(answer) if !is_lost && now_ms + leg_ms <= until_ms => {
-                self.after(leg_ms, SimulatedEvent::Answered { node, run, id, generation, answer });
+                self.schedule
+                    .after(leg_ms, SimulatedEvent::Answered { node, run, id, generation, answer });
             }
             Some(_) | None => {
-                self.at(until_ms.max(now_ms), SimulatedEvent::GivenUp { node, run, id });
+                self.schedule.at(until_ms.max(now_ms), SimulatedEvent::GivenUp { node, run, id });
             }
         }
         Ok(())
-    }
-
-    /// Counts what is asked because of losses.
-    fn count_herd(&mut self, request: &StoreRequest) {
-        let is_of_loss = matches!(
-            request,
-            StoreRequest::FindLost { .. }
-                | StoreRequest::ClaimLost { .. }
-                | StoreRequest::Expire { .. }
-        );
-        if is_of_loss {
-            *self.ledger.herd.entry(self.now_ms / self.plan.lease_ms).or_default() += 1;
-        }
     }
 
     /// Checks what has changed hands.
@@ -465,7 +326,7 @@ impl SimulatedWorld {
             if self.nodes[it.to].process.is_some() {
                 // One that dies before its first renewal counts as alive for longer.
                 let was_new = row_lease_ms.is_none_or(|lease_ms| lease_ms != self.plan.lease_ms);
-                let after_ms = self.ledger.is_owned(it.session, self.now_ms);
+                let after_ms = self.ledger.is_owned(it.session, self.schedule.now_ms());
                 self.check_owned_late(it.session, if was_new { 0 } else { after_ms })?;
             }
         }
@@ -486,7 +347,7 @@ impl SimulatedWorld {
     }
 
     pub(super) fn may_act(&self, node: NodeIndex) -> bool {
-        self.nodes[node].may_act(self.now_ms, self.plan.rules.lease_stands_still())
+        self.nodes[node].may_act(self.schedule.now_ms(), self.plan.rules.lease_stands_still())
     }
 
     /// Checks all that a node may act for from now on.
@@ -509,18 +370,12 @@ impl SimulatedWorld {
         if !self.may_act(node) {
             return Ok(());
         }
-        for other in &self.ledger.holders[session] {
+        for other in self.ledger.holders(session) {
             if *other != node && self.may_act(*other) {
                 return Err(InvariantViolation::TwoServe { session, nodes: [*other, node] });
             }
         }
-        let latest = self.ledger.epochs[session];
-        // A store that forgets gives an epoch twice.
-        if epoch < latest && !self.plan.faults.forgets() {
-            return Err(InvariantViolation::OldEpoch { session, node, epoch, latest });
-        }
-        self.ledger.epochs[session] = epoch;
-        Ok(())
+        self.ledger.note_act(session, node, epoch, self.plan.faults.forgets())
     }
 
     pub(super) fn check_limit(&self) -> Result<(), InvariantViolation> {
@@ -543,11 +398,7 @@ impl SimulatedWorld {
                 return Err(InvariantViolation::LeftBehind { session, owner: row.owner });
             }
         }
-        let bound = self.plan.herd_max();
-        match self.ledger.herd.values().copied().find(|requests| *requests > bound) {
-            Some(requests) => Err(InvariantViolation::Herd { requests, bound }),
-            None => Ok(()),
-        }
+        self.ledger.check_herd(self.plan.herd_max())
     }
 
     /// Name of a node's present or last run.

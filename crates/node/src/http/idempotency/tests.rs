@@ -279,7 +279,7 @@ async fn malformed_keys_are_refused() {
     let server = KeyedServer::sqlite().await;
     let cases = [
         (vec![""], "must have 1 to 255 bytes"),
-        (vec!["a", "b"], "is given twice"),
+        (vec!["a", "b"], "is specified twice"),
         (vec!["caf\u{e9}"], "must be printable ASCII"),
     ];
     let long = "k".repeat(256);

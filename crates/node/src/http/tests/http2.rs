@@ -48,7 +48,7 @@ async fn requests_share_a_connection_and_are_answered_as_others() {
     assert_eq!(text(answer).await, "first");
     let answer = sender.send_request(request(&server, "/nothing")).await.unwrap();
     assert_eq!(answer.status(), StatusCode::NOT_FOUND);
-    assert!(text(answer).await.contains("there is nothing at `/nothing`"));
+    assert!(text(answer).await.contains("`/nothing` does not exist"));
     let answer = sender.send_request(request(&server, "/v1/large")).await.unwrap();
     assert_eq!(text(answer).await.len(), LARGE_BYTES);
     // A client that gives one request up takes its handler with it, and nothing else.
@@ -171,7 +171,7 @@ async fn who_has_to_encrypt_is_told_so() {
             PlaintextPolicy::Never => {
                 assert_eq!(answer.status, 400);
                 let message = answer.error()["message"].clone();
-                assert!(message.as_str().unwrap().contains("this port speaks TLS"), "{message}");
+                assert!(message.as_str().unwrap().contains("this port requires TLS"), "{message}");
             }
             _ => assert_eq!(answer.body, "first"),
         }

@@ -317,7 +317,7 @@ async fn a_face_has_its_own_errors() {
         ("GET /compat/judge0/who", token.as_str(), "", 200, "first"),
         ("GET /compat/judge0/who", "", "", 401, "judge0: a valid token"),
         ("GET /compat/judge0", "", "", 401, "judge0: a valid token"),
-        ("GET /compat/judge0/none", &token, "", 404, "judge0: there is nothing at"),
+        ("GET /compat/judge0/none", &token, "", 404, "judge0: `/compat/judge0/none` does not"),
         ("POST /compat/judge0/who", &token, "", 405, "judge0: `/compat/judge0/who` does"),
         ("POST /compat/judge0/things", &format!("{token}{json}"), "{", 400, "judge0: "),
         ("POST /compat/judge0/things", &format!("{token}{json}"), &"x".repeat(101), 413, "judge0"),

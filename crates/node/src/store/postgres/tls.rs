@@ -55,7 +55,7 @@ pub(super) fn parse(url: &str) -> Result<PostgresTls, SqlStoreError> {
         "require" | "verify-full" => (SslMode::Require, Some(verified(roots)?)),
         _ => {
             let modes = "`disable`, `prefer`, `require` and `verify-full`";
-            return Err(SqlStoreError::Url(format!("`sslmode` is none of {modes}")));
+            return Err(SqlStoreError::Url(format!("`sslmode` must be one of {modes}")));
         }
     };
     options.ssl_mode(ssl_mode);

@@ -1,4 +1,4 @@
-//! A transaction on PostgreSQL: statements, values and what became of it.
+//! A transaction on PostgreSQL: statements, values and outcome.
 
 use std::collections::HashMap;
 use std::error::Error;

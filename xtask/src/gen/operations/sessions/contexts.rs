@@ -1,5 +1,6 @@
 //! The operations on contexts of a session's code interpreter.
 
+use api::operations::sessions as table;
 use serde_json::{Value, json};
 
 use super::{CONTEXT, Operation, operation};
@@ -27,46 +28,30 @@ fn copy() -> Value {
 }
 
 fn contexts() -> Vec<Operation> {
-    let one = "/v1/sessions/{id}/contexts/{context}";
     vec![
         operation(
-            "post",
-            "/v1/sessions/{id}/contexts",
-            "createCodeContext",
-            "Create a context",
+            &table::CREATE_CODE_CONTEXT,
             "A process that runs cells and keeps what they define. It ends with the session's \
              sandbox.",
         )
-        .takes(
-            "CreateCodeContext",
-            "python",
-            "A context for Python",
-            json!({ "cwd": "/workspace" }),
-        )
-        .answers(201, "CodeContext", "It waits for a cell.", context())
-        .fails(&[400, 404, 409, 410, 413, 415, 429]),
+        .takes("python", "A context for Python", json!({ "cwd": "/workspace" }))
+        .answers(201, "It waits for a cell.", context()),
         operation(
-            "get",
-            "/v1/sessions/{id}/contexts",
-            "listCodeContexts",
-            "List contexts",
+            &table::LIST_CODE_CONTEXTS,
             "Oldest first. Those of Python and JavaScript are there from the beginning, and start \
              with their first cell.",
         )
-        .answers(200, "CodeContextList", "All there are.", json!({ "contexts": [context()] }))
-        .fails(&[404, 409, 410]),
-        operation("get", one, "getCodeContext", "Get a context", "As it is now.")
-            .answers(200, "CodeContext", "The context.", context())
-            .fails(&[404, 409, 410]),
+        .answers(200, "All there are.", json!({ "contexts": [context()] })),
+        operation(&table::GET_CODE_CONTEXT, "As it is now.").answers(
+            200,
+            "The context.",
+            context(),
+        ),
         operation(
-            "delete",
-            one,
-            "deleteCodeContext",
-            "Delete a context",
+            &table::DELETE_CODE_CONTEXT,
             "Its process is killed; a cell that runs in it says that it ended.",
         )
-        .gives(204, "text/plain", "It is gone.")
-        .fails(&[404, 409, 410]),
+        .gives(204, "It is gone."),
     ]
 }
 
@@ -87,51 +72,35 @@ fn cells() -> Vec<Operation> {
     }
     vec![
         operation(
-            "post",
-            "/v1/sessions/{id}/contexts/{context}/execute",
-            "executeCell",
-            "Run a cell",
-            "Cells of a context run one after the other. Answered when it has ended; with `accept: \
-             text/event-stream` what comes of it comes at once, as `CellEvent`s. A caller that \
-             goes away has it interrupted.",
+            &table::EXECUTE_CELL,
+            "Cells of a context run one after the other. Answered when it has ended; with \
+             `accept: text/event-stream` what comes of it comes at once, as `CellEvent`s. A \
+             caller that goes away has it interrupted.",
         )
-        .takes("ExecuteCell", "cell", "An expression", json!({ "code": "1 + 1" }))
+        .takes("cell", "An expression", json!({ "code": "1 + 1" }))
         .tells_or(
             "It has ended, well or not; or what comes of it, as it comes.",
-            ("CellEvent", json!({ "type": "stdout", "text": "a\n" })),
-            ("CellReport", report),
-        )
-        .fails(&[400, 404, 409, 410, 413, 415, 429]),
+            json!({ "type": "stdout", "text": "a\n" }),
+            report,
+        ),
         operation(
-            "post",
-            "/v1/sessions/{id}/contexts/{context}/interrupt",
-            "interruptCodeContext",
-            "Interrupt a cell",
+            &table::INTERRUPT_CODE_CONTEXT,
             "The cell that runs gets an interrupt, as from the keyboard. What was defined is kept.",
         )
-        .answers(200, "InterruptAnswer", "Whether one was running.", json!({ "interrupted": true }))
-        .fails(&[404, 409, 410]),
+        .answers(200, "Whether one was running.", json!({ "interrupted": true })),
         operation(
-            "post",
-            "/v1/sessions/{id}/contexts/{context}/fork",
-            "forkCodeContext",
-            "Fork a context",
+            &table::FORK_CODE_CONTEXT,
             "A context of Python whose process is forked from this one, in its turn among the \
              cells: it has all that is defined, and from then on the two know nothing of each \
              other. Refused while threads run in it, unless `force` is true.",
         )
-        .takes("ForkCodeContext", "plain", "A copy", json!({ "force": false }))
-        .answers(201, "CodeContext", "It waits for a cell.", copy())
-        .fails(&[400, 404, 409, 410, 413, 415, 429]),
+        .takes("plain", "A copy", json!({ "force": false }))
+        .answers(201, "It waits for a cell.", copy()),
         operation(
-            "post",
-            "/v1/sessions/{id}/contexts/{context}/restart",
-            "restartCodeContext",
-            "Restart a context",
+            &table::RESTART_CODE_CONTEXT,
             "Its process is killed and a new one started, under the same id and with nothing \
              defined.",
         )
-        .answers(200, "CodeContext", "It waits for a cell.", context())
-        .fails(&[404, 409, 410]),
+        .answers(200, "It waits for a cell.", context()),
     ]
 }

@@ -1,5 +1,6 @@
 //! The operations on data behind the grants of a session.
 
+use api::operations::sessions as table;
 use serde_json::json;
 
 use super::{Operation, operation};
@@ -11,17 +12,13 @@ pub(super) fn all() -> Vec<Operation> {
 
 fn query() -> Operation {
     operation(
-        "post",
-        "/v1/sessions/{id}/grants/{name}/query",
-        "queryGrant",
-        "Query a database",
+        &table::QUERY_GRANT,
         "One statement over a `postgres` or `mysql` grant of an active session. It goes through \
-            the grant's own door, as that of a program inside would: limits, masking and the \
-            audit are the same. It only reads, whatever the grant's access is. A caller that goes \
-            away ends it in the database.",
+         the grant's own door, as that of a program inside would: limits, masking and the audit \
+         are the same. It only reads, whatever the grant's access is. A caller that goes away \
+         ends it in the database.",
     )
     .takes(
-        "GrantQuery",
         "parameters",
         "With a parameter",
         json!({
@@ -31,31 +28,25 @@ fn query() -> Operation {
     )
     .answers(
         200,
-        "GrantQueryResult",
-        "Its rows. Integers beyond 2^53, `numeric`, times and what JSON has no form for are \
-            text; bytes are Base64.",
+        "Its rows. Integers beyond 2^53, `numeric`, times and what JSON has no form for are text; \
+         bytes are Base64.",
         json!({
             "columns": [{ "name": "id", "type": "int4" }, { "name": "total", "type": "numeric" }],
             "rows": [[1, "12.50"], [2, null]], "row_count": 2, "truncated": false,
             "seconds": 0.004
         }),
     )
-    .fails(&[400, 404, 409, 410, 413, 415, 429, 503])
 }
 
 fn describe() -> Operation {
     operation(
-        "get",
-        "/v1/sessions/{id}/grants/{name}/describe",
-        "describeGrant",
-        "Describe databases and tables",
+        &table::DESCRIBE_GRANT,
         "What a `postgres`, `mysql` or `catalog` grant of an active session may read: tables, \
-            views and namespaces, at most 500; with `name` one of them with its columns.",
+         views and namespaces, at most 500; with `name` one of them with its columns.",
     )
     .asks("name", "string", "A table, as in a statement, or a namespace of a warehouse.")
     .answers(
         200,
-        "GrantDescription",
         "What is there.",
         json!({
             "grant": "postgres:shop", "truncated": false, "objects": [{
@@ -65,5 +56,4 @@ fn describe() -> Operation {
             }]
         }),
     )
-    .fails(&[400, 404, 409, 410, 429, 503])
 }

@@ -1,5 +1,6 @@
 //! The operations on templates.
 
+use api::operations::sessions as table;
 use serde_json::{Value, json};
 
 use super::{Operation, TENANT, TIME, operation};
@@ -37,19 +38,13 @@ pub(super) fn all() -> Vec<Operation> {
 }
 
 fn templates() -> Vec<Operation> {
-    let (all, one) = ("/v1/templates", "/v1/templates/{name}");
-    let tags = "/v1/templates/{name}/tags";
     let mut request = operation(
-        "post",
-        all,
-        "buildTemplate",
-        "Build a template",
-        "A new one, or a new build of one. Steps whose layers are there are not run again; when all \
-         are, the answer is 200 with the build that is ready.",
+        &table::BUILD_TEMPLATE,
+        "A new one, or a new build of one. Steps whose layers are there are not run again; when \
+         all are, the answer is 200 with the build that is ready.",
     )
     .asks("wait", "boolean", "Answer when the build has ended.")
     .takes(
-        "BuildTemplate",
         "web",
         "Packages and a server",
         json!({
@@ -61,116 +56,64 @@ fn templates() -> Vec<Operation> {
             "start": "python3 app.py", "ready": "curl -sf http://127.0.0.1:8000/"
         }),
     )
-    .answers(200, "TemplateBuild", "It has ended.", build());
+    .answers(200, "It has ended.", build());
     let mut running = build();
     running["status"] = json!("building");
     running["steps"] = json!([]);
-    request = request.answers(202, "TemplateBuild", "It goes on.", running);
+    request = request.answers(202, "It goes on.", running);
     vec![
-        request.fails(&[400, 413, 415, 429]),
-        operation("get", all, "listTemplates", "List templates", "Those of this token's tenant.")
-            .answers(200, "TemplateList", "By name.", json!({ "templates": [template()] })),
-        operation("get", one, "getTemplate", "Look at a template", "With its newest build.")
-            .answers(200, "Template", "What is known of it.", template()),
+        request,
+        operation(&table::LIST_TEMPLATES, "Those of this token's tenant.").answers(
+            200,
+            "By name.",
+            json!({ "templates": [template()] }),
+        ),
+        operation(&table::GET_TEMPLATE, "With its newest build.").answers(
+            200,
+            "What is known of it.",
+            template(),
+        ),
         operation(
-            "delete",
-            one,
-            "deleteTemplate",
-            "Delete a template",
+            &table::DELETE_TEMPLATE,
             "With all its builds; one that is under way is cancelled. Sessions keep their files.",
         )
-        .gives(204, "text/plain", "It is gone."),
-        operation(
-            "post",
-            tags,
-            "tagTemplate",
-            "Name a build",
-            "By tags, in place of other builds.",
-        )
-        .takes(
-            "TagTemplate",
-            "stable",
-            "The default build",
-            json!({ "build": "default", "tags": ["stable"] }),
-        )
-        .answers(200, "Template", "As it is now.", template()),
-        operation(
-            "delete",
-            "/v1/templates/{name}/tags/{tag}",
-            "untagTemplate",
-            "Take a tag away",
-            "The build stays.",
-        )
-        .gives(204, "text/plain", "It is gone.")
-        .fails(&[400, 404]),
+        .gives(204, "It is gone."),
+        operation(&table::TAG_TEMPLATE, "By tags, in place of other builds.")
+            .takes("stable", "The default build", json!({ "build": "default", "tags": ["stable"] }))
+            .answers(200, "As it is now.", template()),
+        operation(&table::UNTAG_TEMPLATE, "The build stays.").gives(204, "It is gone."),
     ]
 }
 
 fn builds() -> Vec<Operation> {
-    let all = "/v1/templates/{name}/builds";
     let line = json!({
         "index": 1, "at_ms": 1_795_300_676_726_u64, "level": "info", "step": 2,
         "message": "Successfully installed flask-3.0.0"
     });
     vec![
-        operation("get", all, "listTemplateBuilds", "List builds of a template", "Newest first.")
-            .answers(
-                200,
-                "TemplateBuildList",
-                "Those that are kept.",
-                json!({ "builds": [build()] }),
-            ),
+        operation(&table::LIST_TEMPLATE_BUILDS, "Newest first.").answers(
+            200,
+            "Those that are kept.",
+            json!({ "builds": [build()] }),
+        ),
+        operation(&table::GET_TEMPLATE_BUILD, "By its id or a tag.")
+            .asks("wait", "boolean", "Answer when the build has ended.")
+            .answers(200, "What is known of it.", build()),
         operation(
-            "get",
-            "/v1/templates/{name}/builds/{build}",
-            "getTemplateBuild",
-            "Look at a build",
-            "By its id or a tag.",
-        )
-        .asks("wait", "boolean", "Answer when the build has ended.")
-        .answers(200, "TemplateBuild", "What is known of it.", build()),
-        operation(
-            "get",
-            "/v1/templates/{name}/builds/{build}/logs",
-            "getTemplateBuildLogs",
-            "Read the log of a build",
-            "A page of lines, or with `accept: text/event-stream` all of them as they are written, \
-             and the build at the end.",
+            &table::GET_TEMPLATE_BUILD_LOGS,
+            "A page of lines, or with `accept: text/event-stream` all of them as they are \
+             written, and the build at the end.",
         )
         .asks("from", "integer", "Index of the first line.")
-        .tells_or(
-            "Lines.",
-            ("TemplateLogLine", line.clone()),
-            ("TemplateLogList", json!({ "lines": [line], "status": "ready" })),
-        ),
+        .tells_or("Lines.", line.clone(), json!({ "lines": [line], "status": "ready" })),
     ]
 }
 
 fn archives() -> Vec<Operation> {
-    let one = "/v1/template-files/{archive}";
     vec![
-        operation(
-            "get",
-            one,
-            "hasTemplateArchive",
-            "Ask for an archive",
-            "Whether it has to be uploaded. One that no build uses is kept for a day.",
-        )
-        .gives(204, "text/plain", "It is there.")
-        .fails(&[400, 404]),
-        operation(
-            "put",
-            one,
-            "putTemplateArchive",
-            "Upload an archive",
-            "A tar archive, also compressed with gzip, by its SHA-256, for steps that copy from it.",
-        )
-        .answers(
-            200,
-            "TemplateArchive",
-            "It is kept.",
-            json!({ "archive": ARCHIVE, "bytes": 10240 }),
-        )
-        .fails(&[400, 413, 429]),
+        operation(&table::HAS_TEMPLATE_ARCHIVE, "Whether it has to be uploaded. One that no build uses is kept for a day.")
+.gives(204, "It is there."),
+        operation(&table::PUT_TEMPLATE_ARCHIVE, "A tar archive, also compressed with gzip, by its SHA-256, for steps that copy from it.")
+.answers(200, "It is kept.", json!({ "archive": ARCHIVE, "bytes": 10240 })),
     ]
 }

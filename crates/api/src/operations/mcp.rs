@@ -1,0 +1,33 @@
+//! The Model Context Protocol.
+
+use super::{
+    ApiOperation, KeyedRequests, OperationGroup, OperationRight, bytes, events_or, json, operations,
+};
+
+/// Messages of the protocol: which tools there are is decided by the scopes of the token.
+const PROTOCOL: OperationGroup = OperationGroup::new("mcp", OperationRight::AnyToken);
+
+operations! {
+    /// Operations of the endpoint.
+    MCP:
+
+    /// A message of the Model Context Protocol
+    SEND_MCP_MESSAGE = PROTOCOL.post("/mcp", "sendMcpMessage")
+        .takes("McpRequest")
+        .answers(&[
+            events_or("McpResponse", "McpResponse"),
+            bytes(202, "text/plain"),
+            json(400, "McpResponse"),
+            json(403, "McpResponse"),
+            json(404, "McpResponse"),
+            json(413, "McpResponse"),
+        ])
+        .keys(KeyedRequests::Ignored);
+
+    /// There is no stream without a request.
+    OPEN_MCP_STREAM = PROTOCOL.get("/mcp", "openMcpStream").answers(&[json(405, "McpResponse")]);
+
+    /// There are no sessions of the protocol to end.
+    END_MCP_SESSION = PROTOCOL.delete("/mcp", "endMcpSession")
+        .answers(&[json(405, "McpResponse")]);
+}
