@@ -38,7 +38,7 @@ pub(crate) type TurnId = Arc<str>;
 /// Value that is there later.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Bytes that are read of an agent that nobody has adopted; the rest waits in its pipe.
+/// Bytes that are read of an agent without a session; the rest waits in its pipe.
 const UNADOPTED_BYTES_MAX: usize = 256 << 10;
 /// Lines of its standard error that are kept.
 const UNADOPTED_STDERR_MAX: usize = 64;
@@ -94,7 +94,7 @@ pub(crate) struct AgentLimits {
     pub(crate) line_bytes_max: usize,
     /// Time to become ready.
     pub(crate) start: Duration,
-    /// Time to obey, each time that it is told more strongly.
+    /// Grace period after each stronger signal.
     pub(crate) grace: Duration,
 }
 
@@ -228,7 +228,7 @@ impl AgentHandle {
     /// Tells the agent a message and resolves when the turn is over, with exactly one outcome. The
     /// agent need not be ready. Dropping the future stops nothing: the turn goes on.
     ///
-    /// One turn at a time: while one runs, this ends as `Broken` without having been told.
+    /// One turn at a time: while one runs, this ends as `Broken` without having been sent.
     pub(crate) async fn send_turn(&self, input: TurnInput) -> TurnOutcome {
         let (told, outcome) = oneshot::channel();
         // An agent that has ended drops its inbox, and the sender in it.
@@ -282,7 +282,7 @@ impl AgentEnd {
     /// The task that looks after an agent is gone, which happens at the server's end only.
     fn gone() -> AgentEnd {
         AgentEnd {
-            reason: "the agent is no longer looked after".to_owned(),
+            reason: "the agent's session has ended".to_owned(),
             stderr: String::new(),
             conversation_lost: false,
         }

@@ -42,7 +42,7 @@ pub enum SessionError {
     #[error("sessions are not available on this server: {0}")]
     NotHere(String),
     /// Another server has the session at present.
-    #[error("the session is on another server at present")]
+    #[error("the session is on another server")]
     OnAnotherServer {
         /// True in a cluster, whose nodes pass requests on: that one cannot be reached, or has just
         /// got the session.
@@ -124,7 +124,7 @@ impl From<SqlStoreError> for SessionError {
 impl From<SandboxError> for SessionError {
     fn from(error: SandboxError) -> SessionError {
         match error {
-            // Nobody has noticed yet, or it ended meanwhile.
+            // Its end was not noticed yet, or happened meanwhile.
             SandboxError::Lost(how) => SessionError::SandboxEnded(how.to_owned()),
             other => SessionError::Internal(Box::new(other)),
         }
@@ -140,7 +140,7 @@ impl From<SessionError> for http::HttpError {
             return *error;
         }
         if let SessionError::OnAnotherServer { is_node: true } = error {
-            // Whoever passed the request on may ask that one.
+            // The forwarding node may send the request there.
             SubjectMoved::note();
         }
         let code = error.code();

@@ -17,128 +17,122 @@ mod shelf;
 mod templates;
 mod terminal;
 
+use api::operations::sessions as table;
 use axum::Router;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::middleware::from_fn_with_state;
-use node::http;
-use node::http::{RouteTable, delete, get, post};
+use node::http::{self, OperationRoutes};
 
 use self::fence::FencedInterface;
 use crate::routing::SessionInterface;
 use crate::service::Sessions;
 
-/// Routes whose bodies may be of any length: files, archives, attachments.
-pub const STREAMING: [&str; 4] = [
-    "/v1/sessions/{id}/files/{*path}",
-    "/v1/sessions/{id}/archive",
-    "/v1/sessions/{id}/attachments",
-    "/v1/template-files/{archive}",
-];
-
-/// Paths, by their beginnings, that need the scope `sessions`. Those of agents have their own.
-pub const PATHS: [&str; 8] = [
-    "/v1/sessions",
-    "/v1/snapshots",
-    "/v1/credentials",
-    "/v1/attachments",
-    "/v1/usage",
-    "/v1/sandboxes",
-    "/v1/templates",
-    "/v1/template-files",
-];
-
-/// Routes below these paths and `/v1/agents`, for [`node::http::HttpShell`] to wrap.
+/// Returns the routes of agents, sessions and what belongs to them, for
+/// [`node::http::HttpShell`] to wrap.
 pub fn routes(sessions: Sessions) -> Router {
     let interface = SessionInterface::Main;
     let fenced = FencedInterface { sessions: sessions.clone(), interface };
-    let of_one = of_sessions().merge(of_sandboxes());
     Router::new()
         .merge(of_agents())
-        .merge(of_one.layer(from_fn_with_state(fenced, fence::fenced)))
+        .merge(of_sessions().layer(from_fn_with_state(fenced, fence::fenced)))
         .merge(of_shelf())
         .merge(of_templates())
         .with_state(sessions)
 }
 
 fn of_agents() -> Router<Sessions> {
-    Router::new()
-        .at("/v1/agents", post(agents::deploy).get(agents::list))
-        .at("/v1/agents/{name}", get(agents::fetch).patch(agents::update).delete(agents::remove))
-        .at("/v1/agents/{name}/versions", get(agents::versions))
-        .at("/v1/agents/{name}/files", get(agents::files))
-        .at("/v1/agents/{name}/files/{*path}", get(agents::file))
+    OperationRoutes::of(table::AGENTS)
+        .serve(&table::DEPLOY_AGENT, agents::deploy)
+        .serve(&table::LIST_AGENTS, agents::list)
+        .serve(&table::GET_AGENT, agents::fetch)
+        .serve(&table::UPDATE_AGENT, agents::update)
+        .serve(&table::DELETE_AGENT, agents::remove)
+        .serve(&table::LIST_AGENT_VERSIONS, agents::versions)
+        .serve(&table::LIST_AGENT_FILES, agents::files)
+        .serve(&table::GET_AGENT_FILE, agents::file)
+        .routes()
 }
 
 fn of_sessions() -> Router<Sessions> {
-    Router::new()
-        .at("/v1/sessions", post(lifecycle::create).get(lifecycle::list))
-        .at(
-            "/v1/sessions/{id}",
-            get(lifecycle::fetch).patch(lifecycle::update).delete(lifecycle::end),
-        )
-        .at("/v1/sessions/{id}/pause", post(lifecycle::pause))
-        .at("/v1/sessions/{id}/stop", post(lifecycle::stop))
-        .at("/v1/sessions/{id}/resume", post(lifecycle::resume))
-        .at("/v1/sessions/{id}/fork", post(lifecycle::fork))
-        .at("/v1/sessions/{id}/interrupt", post(conversation::interrupt))
-        .at("/v1/sessions/{id}/messages", post(conversation::send).get(conversation::messages))
-        .at("/v1/sessions/{id}/events", get(conversation::events))
-        .at("/v1/sessions/{id}/logs", get(conversation::logs))
-}
-
-fn of_sandboxes() -> Router<Sessions> {
-    Router::new()
-        .at("/v1/sessions/{id}/exec", post(commands::exec))
-        .at("/v1/sessions/{id}/terminal", get(terminal::open))
-        .at("/v1/sessions/{id}/terminals", get(terminal::list))
-        .at("/v1/sessions/{id}/terminals/{terminal}", delete(terminal::end))
-        .at("/v1/sessions/{id}/contexts", post(contexts::create).get(contexts::list))
-        .at("/v1/sessions/{id}/contexts/{context}", get(contexts::fetch).delete(contexts::remove))
-        .at("/v1/sessions/{id}/contexts/{context}/restart", post(contexts::restart))
-        .at("/v1/sessions/{id}/contexts/{context}/fork", post(contexts::fork))
-        .at("/v1/sessions/{id}/contexts/{context}/interrupt", post(contexts::interrupt))
-        .at("/v1/sessions/{id}/contexts/{context}/execute", post(contexts::execute))
-        .at("/v1/sessions/{id}/files", get(files::list))
-        .at(
-            "/v1/sessions/{id}/files/{*path}",
-            // Whatever is a path of a file is none of a method's own: a file may be called `move`.
-            get(files::read).put(files::write).delete(files::remove).post(files::rename),
-        )
-        .at("/v1/sessions/{id}/archive", get(files::export).put(files::import))
-        .at("/v1/sessions/{id}/watch", get(files::watch))
-        .at("/v1/sessions/{id}/grants/{name}/query", post(grants::query))
-        .at("/v1/sessions/{id}/grants/{name}/describe", get(grants::describe))
-        .at("/v1/sessions/{id}/metrics", get(lifecycle::metrics))
-        .at("/v1/sandboxes", get(lifecycle::counts))
+    OperationRoutes::of(table::SESSIONS)
+        .serve(&table::CREATE_SESSION, lifecycle::create)
+        .serve(&table::LIST_SESSIONS, lifecycle::list)
+        .serve(&table::GET_SESSION, lifecycle::fetch)
+        .serve(&table::UPDATE_SESSION, lifecycle::update)
+        .serve(&table::END_SESSION, lifecycle::end)
+        .serve(&table::PAUSE_SESSION, lifecycle::pause)
+        .serve(&table::STOP_SESSION, lifecycle::stop)
+        .serve(&table::RESUME_SESSION, lifecycle::resume)
+        .serve(&table::FORK_SESSION, lifecycle::fork)
+        .serve(&table::INTERRUPT_SESSION, conversation::interrupt)
+        .serve(&table::SEND_MESSAGE, conversation::send)
+        .serve(&table::LIST_MESSAGES, conversation::messages)
+        .serve(&table::FOLLOW_SESSION, conversation::events)
+        .serve(&table::GET_SESSION_LOGS, conversation::logs)
+        .serve(&table::EXEC_IN_SESSION, commands::exec)
+        .serve(&table::OPEN_TERMINAL, terminal::open)
+        .serve(&table::LIST_TERMINALS, terminal::list)
+        .serve(&table::END_TERMINAL, terminal::end)
+        .serve(&table::CREATE_CODE_CONTEXT, contexts::create)
+        .serve(&table::LIST_CODE_CONTEXTS, contexts::list)
+        .serve(&table::GET_CODE_CONTEXT, contexts::fetch)
+        .serve(&table::DELETE_CODE_CONTEXT, contexts::remove)
+        .serve(&table::RESTART_CODE_CONTEXT, contexts::restart)
+        .serve(&table::FORK_CODE_CONTEXT, contexts::fork)
+        .serve(&table::INTERRUPT_CODE_CONTEXT, contexts::interrupt)
+        .serve(&table::EXECUTE_CELL, contexts::execute)
+        .serve(&table::LIST_FILES, files::list)
+        .serve(&table::READ_FILE, files::read)
+        .serve(&table::WRITE_FILE, files::write)
+        .serve(&table::REMOVE_FILE, files::remove)
+        // Whatever is a path of a file is none of a method's own: a file may be called `move`.
+        .serve(&table::MOVE_FILE, files::rename)
+        .serve(&table::EXPORT_ARCHIVE, files::export)
+        .serve(&table::IMPORT_ARCHIVE, files::import)
+        .serve(&table::WATCH_FILES, files::watch)
+        .serve(&table::QUERY_GRANT, grants::query)
+        .serve(&table::DESCRIBE_GRANT, grants::describe)
+        .serve(&table::GET_SESSION_METRICS, lifecycle::metrics)
+        .serve(&table::COUNT_SANDBOXES, lifecycle::counts)
+        .routes()
 }
 
 fn of_shelf() -> Router<Sessions> {
-    Router::new()
-        .at("/v1/sessions/{id}/snapshots", post(shelf::snapshot).get(shelf::snapshots_of))
-        .at("/v1/snapshots", get(shelf::snapshots))
-        .at("/v1/snapshots/{id}", delete(shelf::delete_snapshot))
-        .at("/v1/credentials", post(shelf::create_credential).get(shelf::credentials))
-        .at("/v1/credentials/{id}", delete(shelf::delete_credential))
-        .at("/v1/sessions/{id}/attachments", post(shelf::attach).get(shelf::attachments))
-        .at("/v1/attachments/{id}", get(shelf::attachment).delete(shelf::delete_attachment))
-        .at("/v1/usage", get(shelf::usage))
+    OperationRoutes::of(table::SHELF)
+        .serve(&table::CREATE_SNAPSHOT, shelf::snapshot)
+        .serve(&table::LIST_SNAPSHOTS_OF_SESSION, shelf::snapshots_of)
+        .serve(&table::LIST_SNAPSHOTS, shelf::snapshots)
+        .serve(&table::DELETE_SNAPSHOT, shelf::delete_snapshot)
+        .serve(&table::CREATE_CREDENTIAL, shelf::create_credential)
+        .serve(&table::LIST_CREDENTIALS, shelf::credentials)
+        .serve(&table::DELETE_CREDENTIAL, shelf::delete_credential)
+        .serve(&table::ADD_ATTACHMENT, shelf::attach)
+        .serve(&table::LIST_ATTACHMENTS, shelf::attachments)
+        .serve(&table::GET_ATTACHMENT, shelf::attachment)
+        .serve(&table::DELETE_ATTACHMENT, shelf::delete_attachment)
+        .serve(&table::GET_USAGE, shelf::usage)
+        .routes()
 }
 
 fn of_templates() -> Router<Sessions> {
-    Router::new()
-        .at("/v1/templates", post(templates::build).get(templates::list))
-        .at("/v1/templates/{name}", get(templates::fetch).delete(templates::remove))
-        .at("/v1/templates/{name}/builds", get(templates::builds))
-        .at("/v1/templates/{name}/builds/{build}", get(templates::build_status))
-        .at("/v1/templates/{name}/builds/{build}/logs", get(templates::logs))
-        .at("/v1/templates/{name}/tags", post(templates::tag))
-        .at("/v1/templates/{name}/tags/{tag}", delete(templates::untag))
-        .at("/v1/template-files/{archive}", get(templates::has_archive).put(templates::put_archive))
+    OperationRoutes::of(table::TEMPLATES)
+        .serve(&table::BUILD_TEMPLATE, templates::build)
+        .serve(&table::LIST_TEMPLATES, templates::list)
+        .serve(&table::GET_TEMPLATE, templates::fetch)
+        .serve(&table::DELETE_TEMPLATE, templates::remove)
+        .serve(&table::LIST_TEMPLATE_BUILDS, templates::builds)
+        .serve(&table::GET_TEMPLATE_BUILD, templates::build_status)
+        .serve(&table::GET_TEMPLATE_BUILD_LOGS, templates::logs)
+        .serve(&table::TAG_TEMPLATE, templates::tag)
+        .serve(&table::UNTAG_TEMPLATE, templates::untag)
+        .serve(&table::HAS_TEMPLATE_ARCHIVE, templates::has_archive)
+        .serve(&table::PUT_TEMPLATE_ARCHIVE, templates::put_archive)
+        .routes()
 }
 
-/// The id or name in the path. Nobody has one that is not text.
+/// The id or name in the path. No id or name is other than text.
 struct SessionIdPath(String);
 
 impl<S: Send + Sync> FromRequestParts<S> for SessionIdPath {

@@ -154,7 +154,7 @@ struct PieceLabels {
 impl RestoreMetrics {
     fn new(registry: &mut Registry) -> RestoreMetrics {
         let pieces = Family::<PieceLabels, Counter>::default();
-        let help = "Pieces of session disks that were restored, by where they came from";
+        let help = "Restored pieces of session disks, by source";
         registry.register("cove_session_restored_pieces", help, pieces.clone());
         let of = |from| pieces.get_or_create(&PieceLabels { from }).clone();
         let metrics = RestoreMetrics {
@@ -191,10 +191,10 @@ impl SessionCounters {
             Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         let timed =
             TimedOperation::ALL.map(|timed| durations.get_or_create(&timed.labels()).clone());
-        let help = "Time of what is done for sessions, by operation and by how it was done";
+        let help = "Time of operations on sessions, by operation and variant";
         registry.register_with_unit("cove_session_duration", help, Unit::Seconds, durations);
         let counted = Family::<CountedLabels, Counter>::default();
-        let help = "What happened to sandboxes of sessions without being asked for";
+        let help = "Evictions and deaths of sandboxes of sessions";
         registry.register("cove_session_sandbox_events", help, counted.clone());
         SessionCounters {
             timed,
@@ -261,8 +261,8 @@ impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for SandboxGaug
             let value = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             value.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
         };
-        gauge("cove_session_sandboxes_warming", "Sandboxes being made", counts.warming)?;
-        gauge("cove_session_sandboxes_warm", "Sandboxes that nobody has used", counts.warm)?;
+        gauge("cove_session_sandboxes_warming", "Sandboxes being created", counts.warming)?;
+        gauge("cove_session_sandboxes_warm", "Unused sandboxes", counts.warm)?;
         gauge("cove_session_sandboxes_running", "Sandboxes at work", counts.running)?;
         gauge("cove_session_sandboxes_waiting", "Sandboxes that wait for work", counts.waiting)?;
         gauge("cove_session_sandboxes_cold", "Cold sessions kept on this server", counts.cold)?;
@@ -323,6 +323,6 @@ impl Collector for ModelUse {
         counter("output_tokens", "Tokens that the model wrote", output)?;
         let help = "Tokens that were put into the model's cache";
         counter("cache_creation_tokens", help, cache_creation)?;
-        counter("cache_read_tokens", "Tokens that came from the model's cache", cache_read)
+        counter("cache_read_tokens", "Tokens read from the model's cache", cache_read)
     }
 }

@@ -6,6 +6,9 @@
 //! either direction, so that neither a key nor a cookie finds a way. Nothing is stored on the way
 //! but what a connection's buffers hold.
 //!
+//! Agents of all tenants share the way: each tenant's requests take its own turns, and at one time
+//! a tenant has at most as many on their way as are left for others.
+//!
 //! It sends requests by itself rather than by `node::client`: bodies have to be passed on while
 //! they come, and connections kept, because each new one costs a handshake before the first token.
 
@@ -29,7 +32,9 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use node::client::TlsRoots;
+use node::fair::FairScheduler;
 use node::fence::{EffectFence, LEASE_LOST, LEASE_RETRY, LeaseLost, is_lease_lost};
+use node::http::{Share, ShareOwner, ShareRefusal, Shares};
 use node::task::Boxed;
 use node::traces::Span;
 use serde_json::json;
@@ -38,12 +43,17 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use self::upstream::{ModelUpstream, UpstreamAnswer, UpstreamError};
-use self::usage::{CountedAnswer, UsageObserver};
+use self::usage::{CountedAnswer, ModelUsage, UsageObserver};
 pub(crate) use self::usage::{TokenCounts, UsageTotals};
 use crate::traces::ModelTracer;
 
 /// Connections of one sandbox at one time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
+/// Requests of all agents that are on their way at one time. Each has a connection to the model,
+/// which is a descriptor beside that of its agent.
+pub(crate) const REQUESTS_MAX: usize = 4096;
+/// Multiple of the places that are free which one tenant may have.
+const REQUESTS_WEIGHT: usize = 1;
 /// Time of one connection, with all its requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 /// Time for the head of a request, and between two requests.
@@ -72,7 +82,7 @@ impl fmt::Debug for ModelKey {
 }
 
 impl ModelKey {
-    /// A key as it was given; none when it has characters that no key has.
+    /// A key as it was given; none when it has invalid characters.
     pub(crate) fn new(key: &str) -> Option<ModelKey> {
         let mut value = HeaderValue::from_str(key.trim()).ok().filter(|key| !key.is_empty())?;
         value.set_sensitive(true);
@@ -92,42 +102,68 @@ pub(crate) enum ModelKeyOwner {
 
 /// Relays between agents and the model. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct ModelRelay(Arc<ModelUpstream>);
+pub(crate) struct ModelRelay(Arc<ModelRelayShared>);
+
+/// State that the sandboxes of all tenants share.
+struct ModelRelayShared {
+    upstream: ModelUpstream,
+    /// Turns of tenants, which they take with all their requests to this server.
+    turns: FairScheduler,
+    /// Places of requests that are on their way.
+    places: Arc<Shares>,
+}
 
 impl fmt::Debug for ModelRelay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ModelRelay").field(&self.0.authority()).finish()
+        f.debug_tuple("ModelRelay").field(&self.0.upstream.authority()).finish()
     }
+}
+
+/// One session's access to the model.
+#[derive(Debug)]
+pub(crate) struct ModelAccessSpec {
+    /// The session's tenant, whose turns and places its requests take.
+    pub(crate) tenant: Arc<str>,
+    /// Owner of the key that its requests get.
+    pub(crate) key: ModelKeyOwner,
+    /// Counters of what is used.
+    pub(crate) tally: Arc<UsageTotals>,
+    /// None where nothing is traced.
+    pub(crate) tracer: Option<ModelTracer>,
 }
 
 impl ModelRelay {
     /// A relay to the endpoint at `url`, which may have a path that is put before every request's.
+    /// At most `requests_max` requests are on their way at one time.
     ///
     /// # Errors
     /// Says what is wrong with `url`.
-    pub(crate) fn new(url: &str, roots: TlsRoots) -> Result<ModelRelay, &'static str> {
-        Ok(ModelRelay(Arc::new(ModelUpstream::new(url, roots)?)))
+    pub(crate) fn new(
+        url: &str,
+        roots: TlsRoots,
+        turns: FairScheduler,
+        requests_max: usize,
+    ) -> Result<ModelRelay, &'static str> {
+        let upstream = ModelUpstream::new(url, roots)?;
+        let places = Shares::new(requests_max, REQUESTS_WEIGHT);
+        Ok(ModelRelay(Arc::new(ModelRelayShared { upstream, turns, places })))
     }
 
     /// Sends nothing after the lease of `fence`. To be called before a sandbox is served.
     pub(crate) fn fenced_by(mut self, fence: EffectFence) -> ModelRelay {
-        if let Some(upstream) = Arc::get_mut(&mut self.0) {
-            upstream.fence_by(fence);
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.upstream.fence_by(fence);
         }
         self
     }
 
     /// Serves a sandbox's listener for as long as the future is kept; dropping it ends everything
-    /// that is on its way. What is used is counted in `tally`.
-    pub(crate) async fn serve(
-        &self,
-        listener: TcpListener,
-        access: ModelKeyOwner,
-        tally: Arc<UsageTotals>,
-        tracer: Option<ModelTracer>,
-    ) {
-        let upstream = Arc::clone(&self.0);
-        let session = Arc::new(ModelSession { upstream, access, tally, tracer });
+    /// that is on its way.
+    pub(crate) async fn serve(&self, listener: TcpListener, spec: ModelAccessSpec) {
+        let ModelAccessSpec { tenant, key, tally, tracer } = spec;
+        let caller = Arc::clone(&tenant);
+        let shared = Arc::clone(&self.0);
+        let session = Arc::new(ModelSession { shared, tenant, key, tally, tracer });
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -136,8 +172,9 @@ impl ModelRelay {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    let session = Arc::clone(&session);
-                    connections.spawn(timeout(CONNECTION_TIME_MAX, session.connection(stream)));
+                    let serving = Arc::clone(&session).connection(stream);
+                    let serving = timeout(CONNECTION_TIME_MAX, serving);
+                    connections.spawn(self.0.turns.run(Arc::clone(&caller), serving));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "accept a connection to the model");
@@ -173,8 +210,9 @@ async fn speak(stream: TcpStream, answers: Answers) {
 
 /// State that the requests of one session share.
 struct ModelSession {
-    upstream: Arc<ModelUpstream>,
-    access: ModelKeyOwner,
+    shared: Arc<ModelRelayShared>,
+    tenant: Arc<str>,
+    key: ModelKeyOwner,
     tally: Arc<UsageTotals>,
     /// None where nothing is traced.
     tracer: Option<ModelTracer>,
@@ -211,22 +249,38 @@ impl ModelSession {
         request: Request<Incoming>,
         span: &Span,
     ) -> Result<Response<Body>, ModelRefusal> {
-        self.upstream.check_lease()?;
+        let upstream = &self.shared.upstream;
+        upstream.check_lease()?;
         let (head, body) = request.into_parts();
-        if !self.access.allows(&head.method, head.uri.path()) {
+        if !self.key.allows(&head.method, head.uri.path()) {
             return Err(ModelRefusal::Path);
         }
         if is_too_large(&body) {
             return Err(ModelRefusal::TooLarge);
         }
+        let tenant = ShareOwner::Tenant(Arc::clone(&self.tenant));
+        let place = self.shared.places.take(tenant, 1)?;
         let body = Limited::new(body, BODY_BYTES_MAX).boxed_unsync();
         let trace = |headers: &mut HeaderMap| {
             if let Some(scope) = span.scope() {
                 scope.context().write(headers);
             }
         };
-        let answer = send(&self.upstream, &head, body, self.access.key(), trace).await?;
-        Ok(pass(answer, Arc::clone(&self.tally)))
+        let answer = send(upstream, &self.tenant, &head, body, self.key.key(), trace).await?;
+        // Until the answer's end, which may be long after its head.
+        Ok(pass(answer, PlacedUsage { tally: Arc::clone(&self.tally), _place: place }))
+    }
+}
+
+/// Counts an answer, and keeps its request's place until the answer is gone.
+struct PlacedUsage {
+    tally: Arc<UsageTotals>,
+    _place: Share,
+}
+
+impl UsageObserver for PlacedUsage {
+    fn enter(&mut self, usage: &ModelUsage, bytes: u64) {
+        self.tally.enter(usage, bytes);
     }
 }
 
@@ -239,6 +293,7 @@ fn is_too_large(body: &Incoming) -> bool {
 /// adds.
 async fn send(
     upstream: &ModelUpstream,
+    tenant: &Arc<str>,
     head: &Parts,
     body: Body,
     key: Option<&ModelKey>,
@@ -255,7 +310,7 @@ async fn send(
     if let Some(ModelKey(key)) = key {
         message.headers_mut().insert("x-api-key", key.clone());
     }
-    let sent = timeout(ANSWER_TIME_MAX, upstream.send(message)).await;
+    let sent = timeout(ANSWER_TIME_MAX, upstream.send(tenant, message)).await;
     sent.map_err(|_| ModelRefusal::Slow)?.map_err(ModelRefusal::from)
 }
 
@@ -305,10 +360,20 @@ impl ModelKeyOwner {
 }
 
 /// Error of a request when other servers have what is left.
-const BUDGET_ELSEWHERE: &str = "another server has what is left of the budget; try again";
+const BUDGET_ELSEWHERE: &str = "another server holds the rest of the budget; try again";
 /// Error of a request when the store is away.
 const BUDGET_UNKNOWN: &str =
-    "the store, which keeps what of the budget is used, cannot be reached; try again";
+    "the store, which keeps the budget's usage, cannot be reached; try again";
+
+/// Error of a request when its tenant's agents have their share of those on their way.
+const SHARE_EXCEEDED: &str =
+    "this tenant has too many requests to the model in progress; try again later";
+/// Error of a request when there are as many on their way as there may be.
+const PLACES_EXHAUSTED: &str =
+    "this server has too many requests to the model in progress; try again later";
+
+/// Error of a large request when the bodies of others take all the memory for them.
+const FULL: &str = "this server holds too many large requests to the model; try again later";
 
 /// Why a request was not relayed, in the shape of the Messages API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,6 +394,10 @@ enum ModelRefusal {
     BudgetUnknown,
     /// Too much is on its way already.
     Full,
+    /// The tenant's agents have as many requests on their way as they may at present.
+    Exceeded,
+    /// All places of requests are taken.
+    Exhausted,
     /// The body did not come, or not in time.
     Unread,
     Down,
@@ -341,6 +410,15 @@ enum ModelRefusal {
 impl From<LeaseLost> for ModelRefusal {
     fn from(_: LeaseLost) -> ModelRefusal {
         ModelRefusal::Fenced
+    }
+}
+
+impl From<ShareRefusal> for ModelRefusal {
+    fn from(refusal: ShareRefusal) -> ModelRefusal {
+        match refusal {
+            ShareRefusal::Exceeded => ModelRefusal::Exceeded,
+            ShareRefusal::Exhausted => ModelRefusal::Exhausted,
+        }
     }
 }
 
@@ -372,7 +450,9 @@ impl ModelRefusal {
             ModelRefusal::Budget(whose) => (429, "rate_limit_error", whose),
             ModelRefusal::BudgetElsewhere => (429, "rate_limit_error", BUDGET_ELSEWHERE),
             ModelRefusal::BudgetUnknown => (503, "api_error", BUDGET_UNKNOWN),
-            ModelRefusal::Full => (529, "overloaded_error", "too many large requests at one time"),
+            ModelRefusal::Exceeded => (429, "rate_limit_error", SHARE_EXCEEDED),
+            ModelRefusal::Exhausted => (529, "overloaded_error", PLACES_EXHAUSTED),
+            ModelRefusal::Full => (529, "overloaded_error", FULL),
             ModelRefusal::Unread => (408, "timeout_error", "the request did not come in time"),
             ModelRefusal::Down => (502, "api_error", "the model cannot be reached at present"),
             ModelRefusal::Slow => (504, "timeout_error", "the model did not answer in time"),
@@ -392,9 +472,15 @@ impl ModelRefusal {
             // Clients try again otherwise, for nothing.
             answer.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
         }
-        let comes_back =
-            [ModelRefusal::Fenced, ModelRefusal::BudgetElsewhere, ModelRefusal::BudgetUnknown];
-        if comes_back.contains(&self) {
+        let comes_back = matches!(
+            self,
+            ModelRefusal::Fenced
+                | ModelRefusal::BudgetElsewhere
+                | ModelRefusal::BudgetUnknown
+                | ModelRefusal::Exceeded
+                | ModelRefusal::Exhausted
+        );
+        if comes_back {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(LEASE_RETRY.as_secs()));
         }
         answer

@@ -1,5 +1,5 @@
 //! Spans of sessions: turns of agents with the tools that they use, and requests to the model.
-//! Neither messages nor what tools are given or say is in them.
+//! They contain neither messages nor the input and output of tools.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The turns of one agent process, decided: what each thing that happens means in each state.
+//! State machine of one agent process's turns: the transition for each event in each state.
 //!
-//! A turn ends exactly once, whatever the agent does: by its own result, or by the end of its
-//! process, which is brought about when it does not answer. No clock, no I/O, no task is here; who
-//! drives this is `agent/task.rs`.
+//! A turn ends exactly once, whatever the agent does: with its own result, or with the end of its
+//! process, which is killed if it does not respond. There is no clock, I/O or task here; the driver
+//! is `agent/task.rs`.
 
 /// State of an agent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

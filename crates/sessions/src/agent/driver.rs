@@ -25,7 +25,7 @@ const READ_AT_START: &[&str] = &[
     "SHELL",
 ];
 
-/// Permission mode of an agent that nobody chose one for: its sandbox is what holds it.
+/// Default permission mode of an agent: its sandbox confines it.
 const PERMISSION_MODE: &str = "bypassPermissions";
 
 /// Parameters of an agent's start.
@@ -57,7 +57,7 @@ pub(crate) struct LaunchPlan {
     pub(crate) argv: Vec<String>,
     /// Environment, unless the agent's or the session's own says otherwise.
     pub(crate) env: BTreeMap<String, String>,
-    /// Environment that nobody else sets.
+    /// Environment variables that only the driver sets.
     pub(crate) env_fixed: BTreeMap<String, String>,
     /// A line that is written to it before anything else.
     pub(crate) start_line: Option<Value>,
@@ -211,7 +211,7 @@ impl AgentDriver {
         self == AgentDriver::Claude
     }
 
-    /// The line that tells a message.
+    /// The input line of a message.
     pub(super) fn user_line(self, input: &TurnInput, session: &str, uuid: &str) -> Vec<u8> {
         let mut line = input.extra.clone();
         line.insert("type".to_owned(), json!("user"));
@@ -323,7 +323,7 @@ fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
     if let Some(servers) = options.mcp_servers.clone().filter(|servers| !servers.is_empty()) {
         requests.push(set_mcp_servers(servers));
     }
-    // Nothing else tells that it has started: it says nothing until it is asked something.
+    // There is no other sign of its start: it writes nothing before the first request.
     requests.push(request("mcp_status", &[]));
     let quiet = ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER"];
     let mut plan = LaunchPlan::bare(AgentDriver::Claude, argv, spec);
@@ -453,7 +453,7 @@ mod tests {
         check(&changed, true, &live, &[]);
         let with_model = plan(&AgentRuntime::Claude, &model, false);
         check(&with_model, true, &none, &["new: options.model"]);
-        // One that was started ahead has not been told its prompt.
+        // An agent that was started in advance has not received its prompt.
         let ahead = plan(&AgentRuntime::Claude, &none, true);
         check(&ahead, true, &prompt, &["initialize"]);
         let ahead = plan(&AgentRuntime::Claude, &prompt, true);

@@ -175,7 +175,7 @@ impl AgentTask {
                 {
                     match wrote {
                         Ok(count) if count > 0 => self.out.advance(count),
-                        // It no longer reads. Its end tells why.
+                        // It no longer reads. Its exit status has the reason.
                         Ok(_) | Err(_) => self.close_input(),
                     }
                     if self.out.is_empty() {
@@ -228,7 +228,7 @@ impl AgentTask {
             stderr: String::from_utf8_lossy(&self.stderr_tail).into_owned(),
             conversation_lost: self.translator.conversation_lost,
         };
-        // Before the inbox is dropped: whoever waits for an answer looks here then.
+        // Before the inbox is dropped: callers that wait for an answer read it here.
         self.status.send_replace(AgentStatus::Ended(end));
     }
 
@@ -260,7 +260,7 @@ impl AgentTask {
             if !is_ending {
                 let outcome = TurnOutcome {
                     end: TurnEnd::Died,
-                    error: Some("the agent is at work on another message".to_owned()),
+                    error: Some("the agent is working on another message".to_owned()),
                     usage: TurnCost::default(),
                     conversation_lost: false,
                     is_untold: true,
@@ -374,7 +374,7 @@ impl AgentTask {
         // Whoever sent the message says what became of it: it may be told again.
         let usage = turn.usage;
         let outcome = TurnOutcome { end, error, usage, conversation_lost, is_untold: false };
-        // Whoever sent the message may have gone; the turn is over all the same.
+        // The sender of the message may be gone; the turn is over all the same.
         turn.told.send(outcome).ok();
     }
 
@@ -518,10 +518,11 @@ impl AgentTask {
         }
     }
 
-    /// Refuses a question of the agent, such as for the use of a tool: nobody is there to decide.
+    /// Refuses a request of the agent, such as to use a tool: no user is present to decide.
     fn refuse(&mut self, id: &str, what: &str) {
         let response = if what == "can_use_tool" {
-            let denial = json!({"behavior": "deny", "message": "nobody is there to allow this"});
+            let denial =
+                json!({"behavior": "deny", "message": "no user is present to permit this"});
             json!({"subtype": "success", "request_id": id, "response": denial})
         } else {
             json!({"subtype": "error", "request_id": id, "error": "not supported"})

@@ -306,7 +306,7 @@ async fn check_fault(line: &str, error: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_breaks_the_protocol_is_ended() {
-    check_fault("Hello!", "the agent wrote a line that is no JSON object").await;
+    check_fault("Hello!", "the agent wrote a line that is not a JSON object").await;
     check_fault(&"x".repeat(5000), "the agent wrote a line of more than 4096 bytes").await;
 }
 

@@ -134,7 +134,7 @@ impl LineTranslator {
             Err(_) => serde_json::from_str(&String::from_utf8_lossy(line)),
         };
         let Ok(Value::Object(mut line)) = parsed else {
-            return LineMeaning::Malformed("a line that is no JSON object");
+            return LineMeaning::Malformed("a line that is not a JSON object");
         };
         let Some(Value::String(kind)) = line.get("type") else {
             return LineMeaning::Malformed("a line without a `type`");
@@ -240,7 +240,7 @@ impl LineTranslator {
         if self.driver == AgentDriver::Claude
             && outcome.error.as_deref().is_some_and(|error| error.starts_with(NO_CONVERSATION))
         {
-            // The process ends now; whoever started it starts another one.
+            // The process ends now; its owner starts another one.
             self.conversation_lost = true;
             return LineMeaning::Nothing;
         }

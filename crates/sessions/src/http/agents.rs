@@ -28,7 +28,7 @@ pub(super) async fn deploy(
 ) -> Result<(StatusCode, axum::Json<AgentView>), http::HttpError> {
     // The service takes nothing from the folder: not everybody who deploys has been asked for it.
     let grants = deployed_grants(&request)?;
-    sessions.authorize(&who, &grants)?;
+    sessions.grant_authority()?.authorize(&who, &grants)?;
     request.grants = Some(grants);
     // Boxed: it holds a whole folder.
     let agent = Box::pin(sessions.agents()?.deploy(&who.tenant, request)).await?;
@@ -56,7 +56,7 @@ pub(super) async fn update(
     SessionIdPath(name): SessionIdPath,
     JsonBody(update): JsonBody<AgentUpdate>,
 ) -> Result<axum::Json<AgentView>, http::HttpError> {
-    sessions.authorize(&who, update.grants.as_deref().unwrap_or_default())?;
+    sessions.grant_authority()?.authorize(&who, update.grants.as_deref().unwrap_or_default())?;
     Ok(axum::Json(sessions.agents()?.update(&who.tenant, &name, update).await?))
 }
 

@@ -263,7 +263,7 @@ pub(super) async fn events(
         return Ok(axum::Json(page).into_response());
     }
     if following.limit.is_some() {
-        let message = "is for pages, which `accept: application/json` asks for";
+        let message = "is for pages: request them with `accept: application/json`";
         return Err(http::HttpError::invalid(message).at("limit"));
     }
     let stream = sessions.conversations()?.events(&who.tenant, &id, after).await?;
@@ -280,7 +280,7 @@ fn session_events(
     let state = Some((stream, drain, kinds));
     let batches = stream::unfold(state, |state| async move {
         let (mut stream, drain, kinds) = state?;
-        // Whoever only watches comes back to the next server, with the number it has seen.
+        // A client that only watches reconnects to the next server, with its last number.
         let events = tokio::select! {
             events = stream.next() => events,
             () = drain.begun() => return None,

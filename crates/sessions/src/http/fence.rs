@@ -19,7 +19,7 @@ use crate::routing::{SessionInterface, session_of};
 use crate::service::{SessionFence, Sessions};
 
 /// Message about what another server does by now.
-const LOST: &str = "another node has taken the session over while this one did what was asked";
+const LOST: &str = "another node took the session over during the request";
 
 /// Routes of one interface that are fenced.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ pub(crate) async fn fenced(
         return HttpError::new(ErrorCode::NodeLost, LOST).into_response();
     }
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // Whoever takes the connection over asks by himself.
+        // The code that takes the connection over checks by itself.
         return response;
     }
     response.map(|body| Body::new(FencedBody { body, fence, waiting: None }))

@@ -393,7 +393,7 @@ fn shown(entry: SandboxFileEntry) -> FileEntry {
     }
 }
 
-/// Returns what a caller is told when something cannot be done to a file.
+/// Returns the error for a caller when an operation on a file fails.
 pub(super) fn refusal(error: FilesError) -> http::HttpError {
     let message = match &error {
         FilesError::NotFound => "there is no such file or directory".to_owned(),

@@ -39,7 +39,7 @@ pub(super) async fn create(
     JsonBody(request): JsonBody<CreateSession>,
 ) -> Result<impl IntoResponse, http::HttpError> {
     let own = request.grants.as_deref().unwrap_or_default();
-    sessions.authorize_for(&who, request.agent.as_deref(), own).await?;
+    sessions.grant_authority()?.authorize_for(&who, request.agent.as_deref(), own).await?;
     let session = sessions.create(&who.tenant, request).await?;
     let location = [(header::LOCATION, format!("/v1/sessions/{}", session.id))];
     Ok((StatusCode::CREATED, location, axum::Json(session)))
@@ -52,12 +52,12 @@ pub(super) async fn list(
 ) -> Result<axum::Json<SessionList>, http::HttpError> {
     let query = listing(&uri)?;
     if let Some(cursor) = query.cursor.as_deref().filter(|cursor| !clock::is_id("ses_", cursor))
-        && sessions.get(&who.tenant, cursor).await.is_err()
+        && sessions.queries()?.get(&who.tenant, cursor).await.is_err()
     {
         let message = "must be the `next_cursor` of another page";
         return Err(http::HttpError::invalid(message).at("cursor"));
     }
-    Ok(axum::Json(sessions.list(&who.tenant, query).await?))
+    Ok(axum::Json(sessions.queries()?.list(&who.tenant, query).await?))
 }
 
 /// Reads the query of a list: fixed names, and one for each metadata entry that is asked for.
@@ -69,7 +69,7 @@ pub(super) fn listing(uri: &Uri) -> Result<ListQuery, http::HttpError> {
     let mut given = BTreeMap::new();
     for (name, value) in pairs {
         if given.insert(name.clone(), value.clone()).is_some() {
-            return Err(http::HttpError::invalid("is given twice").at(name));
+            return Err(http::HttpError::invalid("is specified twice").at(name));
         }
         match name.as_str() {
             "state" => query.states = states(&value)?,
@@ -116,7 +116,7 @@ pub(super) async fn fetch(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<SessionView>, http::HttpError> {
-    Ok(axum::Json(sessions.get(&who.tenant, &id).await?))
+    Ok(axum::Json(sessions.queries()?.get(&who.tenant, &id).await?))
 }
 
 pub(super) async fn update(
@@ -127,8 +127,8 @@ pub(super) async fn update(
 ) -> Result<axum::Json<SessionView>, http::HttpError> {
     let UpdateSession { metadata, options, on_disconnect, idle_s, grants } = update;
     if let Some(grants) = &grants {
-        let session = sessions.get(&who.tenant, &id).await?;
-        sessions.authorize_for(&who, session.agent.as_deref(), grants).await?;
+        let session = sessions.queries()?.get(&who.tenant, &id).await?;
+        sessions.grant_authority()?.authorize_for(&who, session.agent.as_deref(), grants).await?;
     }
     let update = SessionUpdate { metadata, options, on_disconnect, idle_s, grants, extra: None };
     Ok(axum::Json(sessions.update(&who.tenant, &id, update).await?))
@@ -183,7 +183,7 @@ pub(super) async fn metrics(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<SessionMetrics>, http::HttpError> {
-    let metrics = sessions.metrics(&who.tenant, &id).await?;
+    let metrics = sessions.queries()?.metrics(&who.tenant, &id).await?;
     metrics.map(axum::Json).ok_or_else(|| {
         http::HttpError::new(api::ErrorCode::Conflict, "the session has no sandbox at present")
     })

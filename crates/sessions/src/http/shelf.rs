@@ -56,7 +56,7 @@ pub(super) async fn snapshots_of(
     uri: Uri,
 ) -> Result<axum::Json<SnapshotList>, http::HttpError> {
     // Snapshots outlive their session, whose id alone says nothing of whose they are.
-    sessions.get(&who.tenant, &id).await?;
+    sessions.queries()?.get(&who.tenant, &id).await?;
     page_of_snapshots(&sessions, &who, Some(&id), &uri).await
 }
 
@@ -135,7 +135,7 @@ pub(super) async fn attach(
     });
     let media_type = media_type.transpose()?;
     // Before anything of it is read.
-    sessions.get(&who.tenant, &id).await?;
+    sessions.queries()?.get(&who.tenant, &id).await?;
     let content = upload.all(u64::try_from(ATTACHMENT_BYTES_MAX).unwrap_or(u64::MAX)).await?;
     let added = sessions.attachments()?.add(&who.tenant, &id, &name, media_type, content).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(added))))
@@ -146,7 +146,7 @@ pub(super) async fn attachments(
     who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
 ) -> Result<axum::Json<SessionAttachmentList>, http::HttpError> {
-    sessions.get(&who.tenant, &id).await?;
+    sessions.queries()?.get(&who.tenant, &id).await?;
     let attachments = sessions.attachments()?.list(&who.tenant, &id).await?;
     let attachments = attachments.into_iter().map(shown).collect();
     Ok(axum::Json(SessionAttachmentList { attachments }))
@@ -163,7 +163,7 @@ pub(super) async fn attachment(
     let given = attachment.media_type.and_then(|it| HeaderValue::try_from(it).ok());
     let unknown = HeaderValue::from_static(super::files::BYTES);
     headers.insert(header::CONTENT_TYPE, given.unwrap_or(unknown));
-    // A browser that is shown somebody's file must not take it for a page of this server.
+    // A browser must not treat a user's file as a page of this server.
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(answer)

@@ -65,7 +65,7 @@ const SHELL: [&str; 2] = ["/bin/bash", "-l"];
 const TERM: (&str, &str) = ("TERM", "xterm-256color");
 /// The character that ends the input of a terminal (Ctrl-D).
 const END_OF_INPUT: u8 = 4;
-/// The signal that nobody ignores, and the last one that has a name.
+/// The signal that no process can ignore, and the last one that has a name.
 const SIGKILL: i32 = 9;
 /// Goodbye to a terminal of a session that goes to another server.
 const DRAINING: &str = "the server drains; open a terminal again, which another one answers";
@@ -476,7 +476,7 @@ async fn type_in(
                 }
             }
             written = pending.hand_on(&mut terminal) => {
-                // Nobody has the other side any more; whoever sends the output notices as well.
+                // The other side is gone; the sender of the output notices as well.
                 if written.is_err() {
                     is_read = false;
                     pending = PendingTerminalInput::default();

@@ -19,6 +19,14 @@ fn headers(name: header::HeaderName, value: &'static str) -> HeaderMap {
 }
 
 #[test]
+fn every_operation_has_a_handler() {
+    for routes in [super::of_agents(), super::of_sessions(), super::of_shelf()] {
+        drop(routes);
+    }
+    drop(super::of_templates());
+}
+
+#[test]
 fn lists_are_asked_for_strictly() {
     let query = "?state=active,paused&agent=a&metadata.user=7&metadata.a.b=c%20d&limit=3&cursor=s";
     let asked = lifecycle::listing(&uri(query)).unwrap();
@@ -32,7 +40,7 @@ fn lists_are_asked_for_strictly() {
         ("?limit=0", "limit: must be 1 to 200"),
         ("?limit=201", "limit: must be 1 to 200"),
         ("?limit=x", "limit: must be a number"),
-        ("?agent=a&agent=b", "agent: is given twice"),
+        ("?agent=a&agent=b", "agent: is specified twice"),
         ("?tenant=x", "tenant: unknown parameter"),
         ("?metadata=x", "metadata: unknown parameter"),
     ] {

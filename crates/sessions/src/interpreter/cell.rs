@@ -314,7 +314,7 @@ impl<'a> CellRun<'a> {
         let value = if end.context_ended {
             format!("the cell {what} and did not heed the interrupt, so its context was ended")
         } else {
-            format!("the cell {what} and was interrupted; what it has defined is kept")
+            format!("the cell {what} and was interrupted; its definitions are kept")
         };
         (Some(failure(name, value)), CellEnd { verdict, ..end })
     }

@@ -81,7 +81,7 @@ impl InterpreterMetrics {
         registry.register("cove_interpreter_cells", help, metrics.cells.clone());
         let (help, name) = ("Wall time of cells, by language", "cove_interpreter_cell_duration");
         registry.register_with_unit(name, help, Unit::Seconds, metrics.durations.clone());
-        let help = "Processes of contexts that were started, by language and by what they are from";
+        let help = "Started processes of contexts, by language and source";
         registry.register("cove_interpreter_contexts_started", help, metrics.started.clone());
         let help = "Contexts that have a process";
         registry.register("cove_interpreter_contexts", help, metrics.contexts.clone());

@@ -128,7 +128,7 @@ pub struct ModelRequest<'a> {
     pub model: Option<&'a str>,
     /// Outcome.
     pub end: ModelEnd,
-    /// Status of the answer; none when nobody waited for that.
+    /// Status of the response; `None` if the client disconnected before.
     pub status: Option<u16>,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,
@@ -144,7 +144,7 @@ pub struct ModelRequest<'a> {
     pub bytes_in: u64,
 }
 
-/// Is told of requests. Must not wait.
+/// Receives reports of requests. Must not block.
 pub trait ModelWitness: Send + Sync + fmt::Debug {
     /// A request is over.
     fn saw(&self, request: &ModelRequest<'_>);
@@ -181,7 +181,7 @@ pub enum ModelDoorsError {
     #[error("sessions.model.url: {0}")]
     Url(&'static str),
     /// The key is none.
-    #[error("sessions.model.api_key: has characters that no key has")]
+    #[error("sessions.model.api_key: has invalid characters")]
     Key,
 }
 
@@ -275,6 +275,7 @@ impl ModelDoors {
         let tracer = tracer.map(|tracer| ModelTracer { tracer, holder: spec.holder.clone() });
         Arc::new(ModelDoor {
             shared: Arc::clone(&self.0),
+            caller: spec.tenant,
             models: spec.models,
             budget,
             tenant,
@@ -288,6 +289,8 @@ impl ModelDoors {
 /// The way to the model of one grant of one sandbox.
 pub struct ModelDoor {
     shared: Arc<ModelProxyShared>,
+    /// Tenant of the holder, whose connections its requests take.
+    caller: Arc<str>,
     models: Vec<String>,
     budget: GrantBudget,
     tenant: Arc<TenantBudget>,
@@ -375,7 +378,8 @@ impl ModelDoor {
                 tracer.write(headers);
             }
         };
-        super::send(&shared.upstream, &head, body, shared.access.key(), trace).await
+        let (upstream, key) = (&shared.upstream, shared.access.key());
+        super::send(upstream, &self.caller, &head, body, key, trace).await
     }
 
     /// Reads what is asked for.

@@ -129,12 +129,31 @@ async fn traced_relay(
     access: ModelKeyOwner,
     tracer: Option<ModelTracer>,
 ) -> (SocketAddr, Arc<UsageTotals>, JoinHandle<()>) {
+    let tally = Arc::new(UsageTotals::default());
+    let spec =
+        ModelAccessSpec { tenant: "a".into(), key: access, tally: Arc::clone(&tally), tracer };
+    let (address, task) = serve(&new_relay(url, REQUESTS_MAX), spec).await;
+    (address, tally, task)
+}
+
+fn new_relay(url: &str, requests_max: usize) -> ModelRelay {
+    let turns = FairScheduler::for_this_runtime();
+    ModelRelay::new(url, TlsRoots::Machine, turns, requests_max).unwrap()
+}
+
+/// Has a relay serve an agent. Everything ends with the test's runtime.
+async fn serve(relay: &ModelRelay, spec: ModelAccessSpec) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let tally = Arc::new(UsageTotals::default());
-    let (relay, counted) = (ModelRelay::new(url, TlsRoots::Machine).unwrap(), Arc::clone(&tally));
-    let task = tokio::spawn(async move { relay.serve(listener, access, counted, tracer).await });
-    (address, tally, task)
+    let relay = relay.clone();
+    (address, tokio::spawn(async move { relay.serve(listener, spec).await }))
+}
+
+/// Has a relay serve an agent of a tenant with the server's key.
+async fn serve_agent(relay: &ModelRelay, tenant: &str) -> SocketAddr {
+    let tally = Arc::default();
+    let spec = ModelAccessSpec { tenant: tenant.into(), key: shared(), tally, tracer: None };
+    serve(relay, spec).await.0
 }
 
 fn shared() -> ModelKeyOwner {
@@ -384,6 +403,83 @@ async fn connections_of_one_sandbox_are_bounded() {
     assert!(read_until(&mut late, ERROR_END).await.contains("404"));
 }
 
+#[tokio::test]
+async fn an_idle_connection_is_for_requests_of_its_tenant_alone() {
+    let model = model().await;
+    let relay = new_relay(&format!("http://{}", model.address), REQUESTS_MAX);
+    // An agent of tenant `a`, another one of it, and one of `b`; each after the other.
+    for (tenant, connections) in [("a", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 2)] {
+        let mut client = TcpStream::connect(serve_agent(&relay, tenant).await).await.unwrap();
+        let answer = ask(&mut client, &request("POST /v1/messages", "{}"), "}}").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!(*model.connections.lock(), connections, "{tenant}");
+    }
+}
+
+#[tokio::test]
+async fn requests_of_one_tenant_leave_places_to_others() {
+    let mut model = model().await;
+    let relay = new_relay(&format!("http://{}", model.address), 4);
+    let agents = [serve_agent(&relay, "a").await, serve_agent(&relay, "a").await];
+    let other = serve_agent(&relay, "b").await;
+    let slow = request("POST /v1/messages", r#"{"stream":true}"#);
+    let mut held = Vec::new();
+    for address in agents {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(slow.as_bytes()).await.unwrap();
+        model.asked.recv().await.unwrap();
+        held.push(client);
+    }
+    // Whichever of its agents asks.
+    for address in agents {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let refused = ask(&mut client, &slow, ERROR_END).await;
+        assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
+        assert!(refused.contains("rate_limit_error"), "{refused}");
+        assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
+    }
+    let mut client = TcpStream::connect(other).await.unwrap();
+    client.write_all(slow.as_bytes()).await.unwrap();
+    assert!(model.asked.recv().await.is_some() && model.asked.try_recv().is_err());
+    // An answer that nobody waits for any more gives its place back.
+    drop(held.remove(0));
+    model.left.recv().await.unwrap();
+    let mut client = TcpStream::connect(agents[1]).await.unwrap();
+    client.write_all(slow.as_bytes()).await.unwrap();
+    assert!(model.asked.recv().await.is_some());
+}
+
+#[tokio::test]
+async fn a_tenant_s_request_does_not_wait_behind_a_crowd_of_another_one_s() {
+    const CROWD: usize = 3 * CONNECTIONS_MAX;
+    let mut model = model().await;
+    let relay = new_relay(&format!("http://{}", model.address), REQUESTS_MAX);
+    let refused = request("GET /nothing", "");
+    let mut crowd = Vec::new();
+    while crowd.len() < CROWD {
+        let address = serve_agent(&relay, "a").await;
+        for _ in 0..CONNECTIONS_MAX {
+            crowd.push(TcpStream::connect(address).await.unwrap());
+        }
+    }
+    crowd.push(TcpStream::connect(serve_agent(&relay, "b").await).await.unwrap());
+    for client in &mut crowd {
+        // Each is served by now, and waits for a request.
+        assert!(ask(client, &refused, ERROR_END).await.contains("404"));
+    }
+    // All at once: nothing is served before the test waits.
+    for (number, client) in crowd.iter().enumerate() {
+        let sent = request(&format!("POST /v1/messages?{number}"), "{}");
+        assert_eq!(client.try_write(sent.as_bytes()).unwrap(), sent.len());
+    }
+    let mut before = 0;
+    let of_other = format!("POST /v1/messages?{CROWD} ");
+    while !model.asked.recv().await.unwrap().starts_with(&of_other) {
+        before += 1;
+    }
+    assert!(before < CROWD / 8, "{before} requests of another tenant came first");
+}
+
 #[test]
 fn endpoints_and_keys_are_checked() {
     for (url, is_right) in [
@@ -395,7 +491,7 @@ fn endpoints_and_keys_are_checked() {
         ("https://me:secret@host", false),
         ("https://host/?key=1", false),
     ] {
-        assert_eq!(ModelRelay::new(url, TlsRoots::Machine).is_ok(), is_right, "{url}");
+        assert_eq!(ModelUpstream::new(url, TlsRoots::Machine).is_ok(), is_right, "{url}");
     }
     assert_eq!(ModelUpstream::new("http://a/b/", TlsRoots::Machine).unwrap().base_path(), "/b");
     for (key, is_right) in [("sk-1\n", true), ("", false), ("a\nb", false)] {
@@ -410,13 +506,8 @@ async fn nothing_is_asked_of_the_model_after_the_lease() {
     let mut model = model().await;
     let lease = ServingLease::of(Duration::from_millis(1250));
     let url = format!("http://{}", model.address);
-    let relay = ModelRelay::new(&url, TlsRoots::Machine).unwrap();
-    let relay = relay.fenced_by(EffectFence::new(lease.clone()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let _task = tokio::spawn(async move {
-        relay.serve(listener, shared(), Arc::default(), None).await;
-    });
+    let relay = new_relay(&url, REQUESTS_MAX).fenced_by(EffectFence::new(lease.clone()));
+    let address = serve_agent(&relay, "a").await;
     let renewing = renew(&lease);
     let mut client = TcpStream::connect(address).await.unwrap();
     let sent = request("POST /v1/messages", r#"{"stream":true}"#);

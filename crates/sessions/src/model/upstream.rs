@@ -1,5 +1,6 @@
 //! Connections to the model's endpoint: opened when needed, kept for the next request.
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use super::{Body, BoxError};
 
 /// Bytes of an answer's head, and of what is read ahead.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Connections that are kept while nobody uses them.
+/// Idle connections that are kept; one more takes the place of one of the tenant that has most.
 const IDLE_MAX: usize = 32;
 /// Time that an unused connection is kept.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(50);
@@ -65,12 +66,14 @@ pub(super) struct ModelUpstream {
     /// Made when it is first needed: reading the machine's authorities takes milliseconds.
     tls: OnceCell<TlsConnector>,
     /// Connections that nobody uses, the latest last.
-    idle: Arc<Mutex<Vec<IdleUpstream>>>,
+    idle: Arc<Mutex<VecDeque<IdleUpstream>>>,
     /// Lets nothing go outside after the server's lease.
     fence: EffectFence,
 }
 
 struct IdleUpstream {
+    /// Tenant that opened it. Its task takes that tenant's turns, so no other tenant gets it.
+    tenant: Arc<str>,
     connection: UpstreamConnection,
     since: Instant,
 }
@@ -136,15 +139,16 @@ impl ModelUpstream {
         &self.authority
     }
 
-    /// Sends a request and returns when the head of the answer is there. Dropping the future, or
-    /// the answer's body, closes the connection.
+    /// Sends a request of a tenant and returns when the head of the answer is there. Dropping the
+    /// future, or the answer's body, closes the connection.
     pub(super) async fn send(
         &self,
+        tenant: &Arc<str>,
         mut request: Request<Body>,
     ) -> Result<Response<UpstreamAnswer>, UpstreamError> {
         request.headers_mut().insert(HOST, self.authority.clone());
         loop {
-            let kept = self.kept();
+            let kept = self.kept(tenant);
             let is_kept = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,
@@ -159,8 +163,9 @@ impl ModelUpstream {
             }
             match connection.sender.try_send_request(request).await {
                 Ok(answer) => {
-                    let idle = Arc::clone(&self.idle);
-                    return Ok(answer.map(|body| UpstreamAnswer::new(body, connection, idle)));
+                    let keeper =
+                        UpstreamKeeper { tenant: Arc::clone(tenant), idle: Arc::clone(&self.idle) };
+                    return Ok(answer.map(|body| UpstreamAnswer::new(body, connection, keeper)));
                 }
                 // A connection that was kept may have been closed by the other side meanwhile.
                 // Nothing of the request was sent then, and it comes back.
@@ -172,12 +177,13 @@ impl ModelUpstream {
         }
     }
 
-    /// A connection that was kept.
-    fn kept(&self) -> Option<UpstreamConnection> {
+    /// Takes the latest of the tenant's connections that were kept.
+    fn kept(&self, tenant: &str) -> Option<UpstreamConnection> {
         let mut idle = self.idle.lock();
         let now = Instant::now();
         idle.retain(|one| now - one.since < IDLE_TIME_MAX && !one.connection.sender.is_closed());
-        idle.pop().map(|one| one.connection)
+        let latest = idle.iter().rposition(|one| *one.tenant == *tenant)?;
+        idle.remove(latest).map(|one| one.connection)
     }
 
     async fn open(&self) -> Result<UpstreamConnection, UpstreamError> {
@@ -232,33 +238,61 @@ fn error_of(error: hyper::Error) -> UpstreamError {
     UpstreamError::Http(error)
 }
 
-/// An answer's body. At its end its connection is kept for the next request; dropped before that,
-/// the connection is closed, and the endpoint knows that nobody listens.
+/// Keeper of a connection whose request was answered.
+struct UpstreamKeeper {
+    tenant: Arc<str>,
+    idle: Arc<Mutex<VecDeque<IdleUpstream>>>,
+}
+
+impl UpstreamKeeper {
+    fn keep(&self, connection: UpstreamConnection) {
+        let tenant = Arc::clone(&self.tenant);
+        let mut idle = self.idle.lock();
+        if idle.len() >= IDLE_MAX {
+            remove_one(&mut idle);
+        }
+        idle.push_back(IdleUpstream { tenant, connection, since: Instant::now() });
+    }
+}
+
+/// Removes the oldest connection of the tenant that has most, so that no tenant takes the places of
+/// the others.
+fn remove_one(idle: &mut VecDeque<IdleUpstream>) {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for one in idle.iter() {
+        *counts.entry(&one.tenant).or_default() += 1;
+    }
+    let most = counts.values().copied().max().unwrap_or_default();
+    let oldest = idle.iter().position(|one| counts.get(&*one.tenant) == Some(&most));
+    if let Some(oldest) = oldest {
+        idle.remove(oldest);
+    }
+}
+
+/// An answer's body. At its end its connection is kept for the tenant's next request; dropped
+/// before that, the connection is closed, and the endpoint knows that nobody listens.
 pub(super) struct UpstreamAnswer {
     body: Incoming,
     connection: Option<UpstreamConnection>,
-    idle: Arc<Mutex<Vec<IdleUpstream>>>,
+    keeper: UpstreamKeeper,
 }
 
 impl UpstreamAnswer {
     fn new(
         body: Incoming,
         connection: UpstreamConnection,
-        idle: Arc<Mutex<Vec<IdleUpstream>>>,
+        keeper: UpstreamKeeper,
     ) -> UpstreamAnswer {
-        let mut answer = UpstreamAnswer { body, connection: Some(connection), idle };
+        let mut answer = UpstreamAnswer { body, connection: Some(connection), keeper };
         answer.keep_at_end();
         answer
     }
 
     fn keep_at_end(&mut self) {
-        if !self.body.is_end_stream() {
-            return;
-        }
-        let Some(connection) = self.connection.take() else { return };
-        let mut idle = self.idle.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(IdleUpstream { connection, since: Instant::now() });
+        if self.body.is_end_stream()
+            && let Some(connection) = self.connection.take()
+        {
+            self.keeper.keep(connection);
         }
     }
 }

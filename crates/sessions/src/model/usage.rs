@@ -92,7 +92,7 @@ pub(super) struct ModelUsage {
     pub(super) is_final: bool,
 }
 
-/// Receiver of an answer's usage once the answer is gone: also of one that nobody read to its end.
+/// Receiver of a response's usage when the response is dropped, even if it was not read to its end.
 pub(super) trait UsageObserver {
     /// Takes what the answer said, and how many bytes of it passed.
     fn enter(&mut self, usage: &ModelUsage, bytes: u64);
@@ -249,7 +249,7 @@ impl<B, L: UsageObserver> CountedAnswer<B, L> {
 }
 
 impl<B, L: UsageObserver> Drop for CountedAnswer<B, L> {
-    /// Reports the usage, even if nobody read the answer to its end.
+    /// Reports the usage, even if the response was not read to its end.
     fn drop(&mut self) {
         self.reader.end(&mut self.usage);
         self.ledger.enter(&self.usage, self.bytes);

@@ -37,7 +37,7 @@ pub(crate) struct SandboxAdmission {
     metrics: Arc<SessionCounters>,
     /// Tokens of the server: places are kept for other tenants where there are others.
     tokens: Option<TokenRegistry>,
-    /// Weak, because whoever ends sandboxes asks for places as well.
+    /// Weak, because the code that ends sandboxes also requests places.
     eviction: OnceLock<Weak<dyn SandboxEviction>>,
     /// Numbers the sandboxes in which versions of agents and layers of templates are made.
     builds: AtomicU64,
@@ -111,7 +111,7 @@ impl SandboxAdmission {
         for duty in duties {
             self.metrics.count(SandboxEvent::Evicted);
             let eviction = self.eviction.get().and_then(Weak::upgrade).ok_or_else(|| {
-                SessionError::internal("nobody is left to end the sandbox that gives way")
+                SessionError::internal("no task is left to end the evicted sandbox")
             })?;
             eviction.perform(duty).await;
         }

@@ -63,7 +63,7 @@ const INSTALL_LAST_WORDS: Duration = Duration::from_secs(1);
 const INSTALL: &str = "install.sh";
 /// The file that makes an agent Claude's.
 const CLAUDE_MD: &str = "CLAUDE.md";
-/// The signal that nobody ignores.
+/// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
 
 /// A file of a folder, as it is kept.
@@ -749,7 +749,7 @@ fn check_files(files: &[AgentFile]) -> Result<Vec<StoredAgentFile>, SessionError
     for (index, file) in files.iter().enumerate() {
         check_path(&file.path, &format!("files[{index}].path"))?;
         if !paths.insert(file.path.as_str()) {
-            return Err(SessionError::invalid(format!("files[{index}].path"), "is there twice"));
+            return Err(SessionError::invalid(format!("files[{index}].path"), "occurs twice"));
         }
         let content = match file.base64 {
             false => file.content.clone().into_bytes(),

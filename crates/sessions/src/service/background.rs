@@ -90,8 +90,8 @@ impl SessionsInner {
         futures_util::future::join_all(entries.into_iter().map(rest)).await;
         self.workspaces.discard_ready().await;
         if time::timeout(STORE_MAX, self.writer.close()).await.is_err() {
-            // Whoever starts it again when the store is back finds what was durable, and the files.
-            tracing::error!("the store cannot be reached; what was not written to it yet is lost");
+            // A restart after the store is back finds the durable state and the files.
+            tracing::error!("the store cannot be reached; unwritten changes are lost");
         }
     }
 }

@@ -4,12 +4,15 @@
 //! A restored session is one whose server lost its power: its disk has what its programs had
 //! written, its processes are gone, and turns that were under way have ended with an error.
 
+use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use node::store::{SqlStore, SqlStoreError, StoreTransaction};
 use node::task::Boxed;
 
-use super::sessions::Sessions;
+use super::cluster::ClusterPlace;
+use super::directory::SessionDirectory;
 use crate::error::SessionError;
 use crate::store::{SessionFileIds, SessionStore, change_server, file_ids};
 use crate::workspace::{self, ColdCopy};
@@ -26,20 +29,38 @@ pub struct SessionFileNames {
     pub layers: Vec<String>,
 }
 
-impl Sessions {
-    /// Returns the files that a copy of the store names; none where this server has no sessions.
+/// Access of a backup to the files of this server's sessions.
+pub struct SessionBackup {
+    cluster: Arc<ClusterPlace>,
+    directory: Arc<SessionDirectory>,
+}
+
+impl fmt::Debug for SessionBackup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionBackup").finish_non_exhaustive()
+    }
+}
+
+impl SessionBackup {
+    pub(super) fn new(
+        cluster: Arc<ClusterPlace>,
+        directory: Arc<SessionDirectory>,
+    ) -> SessionBackup {
+        SessionBackup { cluster, directory }
+    }
+
+    /// Returns the files that a copy of the store names.
     ///
     /// # Errors
     /// When the copy cannot be read.
     pub fn files_in(
         &self,
         copy: &mut dyn StoreTransaction,
-    ) -> Result<Option<SessionFileNames>, SqlStoreError> {
-        let Some(inner) = self.supported() else { return Ok(None) };
-        let SessionFileIds { disks, layers } = file_ids(copy, inner.cluster.server())?;
+    ) -> Result<SessionFileNames, SqlStoreError> {
+        let SessionFileIds { disks, layers } = file_ids(copy, self.cluster.server())?;
         let disks = disks.into_iter().map(|id| (workspace::image_name(&id), id));
         let layers = layers.iter().map(|id| workspace::image_name(id));
-        Ok(Some(SessionFileNames { disks: disks.collect(), layers: layers.collect() }))
+        Ok(SessionFileNames { disks: disks.collect(), layers: layers.collect() })
     }
 
     /// Copies a disk to a new file, as it is at one moment: that of the sandbox which has it, or
@@ -47,7 +68,7 @@ impl Sessions {
     /// long as that takes.
     ///
     /// # Errors
-    /// When it cannot be copied.
+    /// When it cannot be copied, or the lease of this server is over.
     pub fn copy_disk<'a>(
         &'a self,
         id: &'a str,
@@ -55,10 +76,9 @@ impl Sessions {
         to: &'a Path,
     ) -> Boxed<'a, Result<(), SessionError>> {
         Box::pin(async move {
-            let inner = self.ready()?;
+            self.cluster.check_lease()?;
             for _ in 0..COPY_TRIES_MAX {
-                let used =
-                    inner.directory.body_with(id).and_then(|body| Some((body.disk()?, body)));
+                let used = self.directory.body_with(id).and_then(|body| Some((body.disk()?, body)));
                 if let Some((attached, body)) = used {
                     return workspace::copy(&attached, body.sandbox().ok().as_ref(), to).await;
                 }

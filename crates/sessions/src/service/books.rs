@@ -30,11 +30,11 @@ pub(crate) enum ResidentKey {
 /// Action that makes room for another sandbox or session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionDuty {
-    /// Ends this session's sandbox after storing what is in it.
+    /// Ends this session's sandbox after storing its files.
     Stop(Arc<str>),
     /// Moves the disk of this cold session to the object store.
     Archive(Arc<str>),
-    /// Ends this sandbox, which nobody has used.
+    /// Ends this unused sandbox.
     Discard(u64),
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct ResidentLedger {
     /// Guards both, so that they agree.
     inner: Mutex<ResidentLedgerInner>,
     figures: ResidentFigures,
-    /// Told when somebody may be able to go who was not before.
+    /// Notified when a sandbox becomes evictable.
     changed: Notify,
     /// Sessions whose place on the books has changed.
     changes: RecordFeed,
@@ -79,7 +79,7 @@ pub(crate) struct ResidentLedger {
 
 #[derive(Debug)]
 struct ResidentLedgerInner {
-    /// Sandboxes that live. Nobody is cold here.
+    /// Live sandboxes. None of them is cold.
     live: Residents<ResidentKey>,
     /// Sandboxes that live, and cold sessions.
     all: Residents<ResidentKey>,
@@ -118,7 +118,7 @@ impl ResidentLedger {
         &self.changes
     }
 
-    /// Tells those who wait for a place, and those who follow sessions, that one has changed.
+    /// Notifies waiters for a place, and followers of sessions, that one has changed.
     fn tell(&self, key: &ResidentKey) {
         self.changed.notify_waiters();
         self.publish(key);
@@ -135,7 +135,7 @@ impl ResidentLedger {
         self.figures.stats()
     }
 
-    /// Returns what a resident is doing. A cold one that this server does not keep is not known.
+    /// Returns the state of a resident. A cold one that this server does not keep is unknown.
     pub(crate) fn state(&self, key: &ResidentKey) -> Option<State> {
         self.inner.lock().all.state(key)
     }
@@ -155,7 +155,7 @@ impl ResidentLedger {
         counts
     }
 
-    /// Counts what a tenant has of each state. Looks at all residents.
+    /// Counts a tenant's residents in each state. Visits all residents.
     pub(crate) fn stats_of(&self, tenant: &str) -> ResidentStats {
         let inner = &*self.inner.lock();
         let mut stats =
@@ -240,12 +240,12 @@ impl ResidentLedger {
         Ok(duties)
     }
 
-    /// Returns whether somebody waits in line: who comes later does not go before.
+    /// Returns whether callers are queued: later ones do not overtake them.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes a place after those who came before, for as long as it may help to wait.
+    /// Takes a place in the order of arrival, while waiting can help.
     ///
     /// # Errors
     /// When there is no room, all are at work and none is being made.
@@ -268,7 +268,7 @@ impl ResidentLedger {
         }
     }
 
-    /// Takes a place for a sandbox that nobody waits for: only when nothing has to go for it.
+    /// Takes a place for a sandbox that no caller waits for: only if no other has to be evicted.
     pub(crate) fn admit_if_free(&self, request: &PlaceRequest<'_>, now: Instant) -> bool {
         let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
@@ -303,7 +303,7 @@ impl ResidentLedger {
         true
     }
 
-    /// The sandbox is there, and nobody has used it.
+    /// The sandbox is ready and unused.
     pub(crate) fn warm(&self, key: &ResidentKey, now: Instant) {
         let inner = &mut *self.inner.lock();
         for books in [&mut inner.live, &mut inner.all] {
@@ -344,7 +344,7 @@ impl ResidentLedger {
             *at_work += 1;
         }
         let at_work = *at_work;
-        // Who waited for it to be made learns that it does not go.
+        // Callers that waited for it to become evictable learn that it does not.
         self.tell(key);
         Some(at_work)
     }
@@ -383,7 +383,7 @@ impl ResidentLedger {
         self.tell(key);
     }
 
-    /// The sandbox is gone, whatever it was doing; the session is kept.
+    /// The sandbox is gone, whatever its state was; the session is kept.
     pub(crate) fn cold(&self, key: &ResidentKey, uses: &UseCount, now: Instant) {
         let inner = &mut *self.inner.lock();
         uses.go();
@@ -471,7 +471,7 @@ impl ResidentLedger {
         for key in taken {
             inner.remove_live(&key);
             let ResidentKey::Session(id) = &key else {
-                // What is ready has never been at work, so that it does not wait.
+                // A prepared sandbox has never worked, so it does not count as waiting.
                 inner.strike(&key);
                 continue;
             };
@@ -574,7 +574,7 @@ impl ResidentLedgerInner {
         true
     }
 
-    /// Counts what a tenant has that lives.
+    /// Counts a tenant's live sandboxes.
     fn live_count(&self, tenant: &Arc<str>) -> usize {
         self.live_of.get(tenant).copied().unwrap_or(0)
     }

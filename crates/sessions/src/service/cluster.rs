@@ -136,7 +136,7 @@ impl ClusterPlace {
         let mut state = entry.state.lock();
         state.announced_to.clone_from(&node);
         if let Some(node) = node {
-            // Nobody waits for that.
+            // No caller waits for that.
             let told = nodes.tell_stored(node, manifest.to_owned(), &state.row.chain);
             node::task::spawn(told);
         }

@@ -7,6 +7,7 @@ use node::client::TlsRoots;
 use node::clock::{self, IdGenerator};
 use node::cluster::NodeMembership;
 use node::current::CurrentSettings;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::http::Shares;
@@ -18,6 +19,7 @@ use sandbox::Engine;
 use super::admission::SandboxAdmission;
 use super::agents::{AgentParts, AgentService};
 use super::attachments::SessionAttachments;
+use super::backup::SessionBackup;
 use super::books::ResidentLedger;
 use super::cluster::ClusterPlace;
 use super::conversations::SessionConversations;
@@ -31,6 +33,7 @@ use super::exec::SessionCommands;
 use super::factory::SandboxFactory;
 use super::fork::SessionCopies;
 use super::gates::GrantGates;
+use super::grant_authority::GrantAuthority;
 use super::grants::GrantReaders;
 use super::launch::{ModelAccess, ProgramLauncher};
 use super::lease_keeper::LeaseKeeper;
@@ -39,6 +42,7 @@ use super::objects::SessionObjects;
 use super::parts::{ReadyNodes, SessionParts};
 use super::prefetch::PrefetchQueue;
 use super::prewarm::{PrewarmParts, PrewarmPool};
+use super::queries::SessionQueries;
 use super::recover::SessionRecovery;
 use super::sessions::SessionsInner;
 use super::shared::SharedParts;
@@ -55,7 +59,7 @@ use crate::error::SessionError;
 use crate::events::EventWriter;
 use crate::interpreter::LONG_FRAMES_MAX;
 use crate::metrics::SessionCounters;
-use crate::model::{ModelKey, ModelRelay, UsageTotals};
+use crate::model::{ModelKey, ModelRelay, REQUESTS_MAX, UsageTotals};
 use crate::store::{SecretStore, SessionStore};
 use crate::terminals::KEPT_IN_ALL_MAX;
 use crate::workspace::WorkspaceStore;
@@ -208,7 +212,7 @@ impl SessionsInner {
     ) -> Result<Arc<SessionsInner>, SessionError> {
         let SessionParts { config, objects, sealer, membership, handover, is_shared, .. } = parts;
         let model = ModelAccess {
-            relay: model_relay(&config, parts.fence)?,
+            relay: model_relay(&config, parts.fence, parts.turns)?,
             key: parts.model_key.as_deref().map(model_key).transpose()?,
             usage: Arc::clone(&opened.model_use),
             tracer: parts.tracer,
@@ -247,6 +251,9 @@ impl SessionsInner {
             copies,
             conversations: SessionConversations::new(&shared, lifecycle()),
             terminals: SessionTerminals::new(&shared, lifecycle()),
+            queries: SessionQueries::new(shared.store.clone(), Arc::clone(&shared.directory)),
+            backup: SessionBackup::new(Arc::clone(&shared.cluster), Arc::clone(&shared.directory)),
+            grant_authority: GrantAuthority::new(gates(), shared.store.agents.clone()),
             grants: GrantReaders::new(lifecycle(), gates(), Arc::clone(&commands)),
             commands,
             lease_keeper: LeaseKeeper::new(&shared, lifecycle()),
@@ -338,15 +345,15 @@ impl SharedParts {
 fn model_relay(
     config: &SessionsConfig,
     fence: EffectFence,
+    turns: FairScheduler,
 ) -> Result<Option<ModelRelay>, SessionError> {
     let Some(url) = &config.model.url else { return Ok(None) };
-    let relay = ModelRelay::new(url, TlsRoots::Machine)
+    let relay = ModelRelay::new(url, TlsRoots::Machine, turns, REQUESTS_MAX)
         .map_err(|what| SessionError::invalid("sessions.model.url", what))?;
     Ok(Some(relay.fenced_by(fence)))
 }
 
 fn model_key(key: &str) -> Result<ModelKey, SessionError> {
-    ModelKey::new(key).ok_or_else(|| {
-        SessionError::invalid("sessions.model.api_key", "has characters that no key has")
-    })
+    ModelKey::new(key)
+        .ok_or_else(|| SessionError::invalid("sessions.model.api_key", "has invalid characters"))
 }

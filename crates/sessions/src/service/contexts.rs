@@ -1,4 +1,4 @@
-//! Contexts of a session's code interpreter, for whoever has its sandbox.
+//! Contexts of a session's code interpreter, for the owner of its sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const OUTPUT_BYTES_MAX: usize = 10 << 20;
 /// Languages that a sandbox has a context of from the beginning.
 const DEFAULTS: [CellLanguage; 2] = [CellLanguage::Python, CellLanguage::JavaScript];
 
-/// Directory in which contexts start that are not told where.
+/// Default directory of contexts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextHome(pub(crate) &'static str);
 
@@ -196,7 +196,7 @@ impl SandboxGuard {
                 guard.contexts().park(&guard).await?;
                 guard.default_context(CellLanguage::Python, home)?.start(&guard).await
             };
-            // Whoever asks for a context is told why there is none.
+            // A request for the context gets the reason why there is none.
             if let Err(error) = prepared.await {
                 tracing::debug!(%error, "no interpreter was parked");
             }

@@ -70,7 +70,7 @@ impl SessionConversations {
         }
     }
 
-    /// Takes a message. It is told to the agent when the ones before it are done with.
+    /// Accepts a message. It is sent to the agent when the earlier ones are done.
     ///
     /// # Errors
     /// `Conflict` when the session is not active; `TooMany` when too many wait already; `DiskFull`
@@ -96,8 +96,8 @@ impl SessionConversations {
                 }
                 return Ok(taken.stream);
             }
-            // Active without a sandbox: only for a moment, or until somebody asks.
-            // Whoever made one may have had to look for the session again.
+            // Active without a sandbox: only for a moment, or until the next request.
+            // The code that created it may have had to look the session up again.
             entry = Arc::clone(&self.lifecycle.with_body(&entry).await?.entry);
         }
     }

@@ -1,9 +1,9 @@
 //! New sessions.
 //!
-//! A session is there for its caller when its row is durable and its sandbox is ready; both are
-//! made at the same time. What was made ahead is taken when it is exactly what is asked for. When
-//! one part fails, the other one is undone: no way out of here leaves a sandbox, a disk or a row
-//! that nobody has.
+//! A session is created when its row is durable and its sandbox is ready; both are done
+//! concurrently. A prepared sandbox is used if it is exactly what was requested. When one part
+//! fails, the other one is undone: no exit path leaves a sandbox, a disk or a row without an
+//! owner.
 
 use std::sync::Arc;
 use std::time::Instant;

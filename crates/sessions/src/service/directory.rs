@@ -1,7 +1,7 @@
-//! Directory of the sessions that this server works with.
+//! Directory of the sessions in use on this server.
 //!
-//! While a session is in it, its entry is the truth of it, and its row is written behind by its
-//! log. Sessions that nobody works with are rows alone.
+//! While a session is in it, its entry is authoritative, and its row is written behind by its
+//! log. Other sessions exist only as rows.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -110,10 +110,10 @@ impl SessionDirectory {
         self.entries.lock().remove(&entry.id);
     }
 
-    /// Takes a session out that nobody else has: its row says it all.
+    /// Removes a session without other users: its row is complete.
     pub(super) fn forget(&self, entry: &Arc<SessionEntry>) {
         let mut entries = self.entries.lock();
-        // The map's and this one: whoever else has it may be about to work with it.
+        // The map's reference and this one: another holder may be about to use it.
         if Arc::strong_count(entry) > 2 || entry.body().is_some() {
             return;
         }
@@ -204,7 +204,7 @@ impl SessionDirectory {
         }
     }
 
-    /// Finds a session, with everything that was told of it in the store.
+    /// Finds a session, with everything reported about it in the store.
     pub(super) async fn settled(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         match self.here(tenant, id) {
             Some(entry) if entry.session_state() != SessionState::Ended => entry.log.settle().await,

@@ -52,21 +52,22 @@ impl DiskArchive {
     }
 
     /// Makes the files of a session durable that stops and has no sandbox any more: where this
-    /// server finds them again, or where each server does. The caller holds its transition, and
-    /// passes the disk that it has just put down.
+    /// server finds them again, or where each server does. The latter is given up when somebody
+    /// resumes the session, which goes on with its disk here; returns whether it was not. The
+    /// caller holds its transition, and passes the disk that it has just put down.
     pub(super) async fn store_stopped(
         &self,
         entry: &Arc<SessionEntry>,
         settled: Option<&SettledDisk>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         if !self.keeps_stopped {
-            return self.store_files(entry, settled).await;
+            return self.store_files_until(entry, settled, entry.resumed.raised()).await;
         }
         let _storing = entry.storing.lock().await;
-        match self.disk_to_store(entry).await? {
-            Some(disk) => self.settle(&disk, settled).await,
-            None => Ok(()),
+        if let Some(disk) = self.disk_to_store(entry).await? {
+            self.settle(&disk, settled).await?;
         }
+        Ok(true)
     }
 
     /// Brings the disk of a session without a sandbox to the object store. The caller holds its
@@ -128,7 +129,7 @@ impl DiskArchive {
         Ok((!is_missing).then_some(disk))
     }
 
-    /// Brings a disk that nobody has attached into the state in which it is stored.
+    /// Prepares a detached disk for storing.
     async fn settle(
         &self,
         disk: &DiskId,
@@ -208,7 +209,7 @@ impl DiskArchive {
         entry: &SessionEntry,
         body: &SessionSandbox,
     ) -> Result<(), SessionError> {
-        // Whoever ends the sandbox now waits for this before he stores or removes files himself.
+        // The end of the sandbox waits for this before files are stored or removed.
         let _storing = entry.storing.lock().await;
         if entry.state.lock().left {
             let message = "the session is another server's by now".to_owned();

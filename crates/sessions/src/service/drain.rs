@@ -1,10 +1,10 @@
 //! Hand-over of sessions to other nodes while this one drains.
 //!
-//! Sessions at rest go first, those that were used longest ago before others; who works with one is
-//! not interrupted: it goes when that is over. The files are brought to the object store, and the
-//! row names the node that goes on with the session, so that whoever is asked for it next finds it
-//! there. A session whose requests overlap all the time is given a moment in which new ones wait.
-//! What fails is tried again, and stays this node's until it succeeds.
+//! Idle sessions are handed over first, least recently used ones before others; a session in use
+//! is not interrupted: it is handed over when its work ends. The files are uploaded to the object
+//! store, and the row names the next owner, so that the next request finds it there. A session
+//! whose requests overlap all the time gets a moment in which new ones wait. A failed hand-over is
+//! retried, and the session stays this node's until it succeeds.
 
 mod plan;
 
@@ -44,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause before what failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Reason of a session's change of node, for those who listen.
-const HANDED_OVER: &str = "its node drains, and another one goes on with it";
+const HANDED_OVER: &str = "its node drains, and another node continues it";
 
 /// Outcome of the hand-over of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

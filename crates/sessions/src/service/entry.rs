@@ -52,6 +52,8 @@ pub(crate) struct SessionEntry {
     pub(crate) uploaded: UploadedPieces,
     /// Raised by those who wait for the transition: an upload behind requests gives way to them.
     pub(crate) wanted: WantedSignal,
+    /// Raised while somebody waits to resume it.
+    pub(crate) resumed: WantedSignal,
     /// Guards what changes. Never held over an await.
     pub(crate) state: Mutex<EntryState>,
     /// Number of listeners of the session as a whole.
@@ -164,6 +166,7 @@ impl SessionEntry {
             storing: tokio::sync::Mutex::default(),
             uploaded: UploadedPieces::default(),
             wanted: WantedSignal::default(),
+            resumed: WantedSignal::default(),
             state: Mutex::new(EntryState {
                 row,
                 body: None,

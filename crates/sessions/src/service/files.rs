@@ -148,9 +148,9 @@ impl SandboxGuard {
     /// and for agents; when the sandbox is gone.
     pub async fn connect(&self, port: u16) -> Result<TcpStream, SessionError> {
         match self.at_work.body.sandbox()?.connect(port).await {
-            Err(SandboxError::PortRefused(port)) => {
-                Err(SessionError::Conflict(format!("nobody listens at port {port} of the sandbox")))
-            }
+            Err(SandboxError::PortRefused(port)) => Err(SessionError::Conflict(format!(
+                "no program listens on port {port} of the sandbox"
+            ))),
             Err(SandboxError::PortOfServer(port)) => Err(http::HttpError::new(
                 ErrorCode::Forbidden,
                 format!(

@@ -1,7 +1,7 @@
 //! Copies of sessions: forks and snapshots. Both stand on a layer that is a copy of the parent's
-//! disk, as it is at one moment. The parent is not touched, and its chain does not grow: were its
-//! disk itself to become the layer, a server that dies in between would leave a row that names a
-//! disk which is no more.
+//! disk at one moment. The parent is not changed, and its chain does not grow: if its disk itself
+//! became the layer, a crash in between would leave a row that names a disk that no longer
+//! exists.
 
 use std::fmt;
 use std::sync::Arc;

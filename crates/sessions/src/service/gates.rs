@@ -1,7 +1,7 @@
 //! Access of a session's sandbox: grants, and the gate that serves their sockets.
 //!
-//! The gate of a sandbox is opened before the first program of its session starts there, and goes
-//! away with the sandbox. What is granted can change meanwhile; what is taken back ends at once.
+//! The gate of a sandbox is opened before the first program of its session starts there, and is
+//! closed with the sandbox. Grants can change meanwhile; a revoked one ends at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

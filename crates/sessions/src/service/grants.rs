@@ -1,5 +1,5 @@
-//! Grants of sessions as callers see them: those that an agent is deployed with, and readers of
-//! what is behind them.
+//! Grants of sessions for callers: those that an agent is deployed with, and reads of their
+//! targets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, Ses
     let grants = decoded
         .and_then(|content| serde_json::from_slice(&content).map_err(|error| error.to_string()));
     grants.map_err(|error| {
-        SessionError::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
+        SessionError::invalid("files", format!("{GRANTS_FILE} is not a list of grants: {error}"))
     })
 }
 

@@ -26,7 +26,7 @@ use crate::agent::{
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::metrics::SessionCounters;
-use crate::model::{ModelKey, ModelKeyOwner, ModelRelay, UsageTotals};
+use crate::model::{ModelAccessSpec, ModelKey, ModelKeyOwner, ModelRelay, UsageTotals};
 use crate::store::rows::SessionRow;
 use crate::store::{AgentTable, SecretStore};
 use crate::traces::ModelTracer;
@@ -148,6 +148,7 @@ impl ProgramLauncher {
         let spec = StartSpec {
             options: &row.options,
             session: &row.id,
+            tenant: &row.tenant,
             conversation: row.agent_session.as_deref(),
             is_ahead: false,
             grants: &row.grants,
@@ -212,11 +213,15 @@ impl ProgramLauncher {
             && body.relay.lock().is_none()
         {
             let listener = sandbox.listen(MODEL_PORT).await?;
-            let (relay, access) = (relay.clone(), self.access(launch)?);
-            let tally = Arc::clone(&self.model.usage);
+            let relay = relay.clone();
             let holder = spec.session.into();
-            let tracer = self.model.tracer.clone().map(|tracer| ModelTracer { tracer, holder });
-            let serving = async move { relay.serve(listener, access, tally, tracer).await };
+            let access = ModelAccessSpec {
+                tenant: spec.tenant.into(),
+                key: self.access(launch)?,
+                tally: Arc::clone(&self.model.usage),
+                tracer: self.model.tracer.clone().map(|tracer| ModelTracer { tracer, holder }),
+            };
+            let serving = async move { relay.serve(listener, access).await };
             *body.relay.lock() = Some(ModelRelayTask::new(serving));
         }
         let program = SessionProgram {
@@ -239,7 +244,7 @@ impl ProgramLauncher {
 
     /// Returns whose key a session's requests to the model get.
     fn access(&self, launch: &LaunchEnvironment) -> Result<ModelKeyOwner, SessionError> {
-        let no_key = || SessionError::Agent("the credential is no key for the model".to_owned());
+        let no_key = || SessionError::Agent("the credential is not for the model".to_owned());
         match &launch.model_key {
             Some(own) => Ok(ModelKeyOwner::Own(ModelKey::new(own).ok_or_else(no_key)?)),
             None => Ok(ModelKeyOwner::Shared(self.model.key.clone())),
@@ -282,6 +287,7 @@ impl ProgramLauncher {
 pub(super) struct StartSpec<'a> {
     pub(super) options: &'a AgentOptions,
     pub(super) session: &'a str,
+    pub(super) tenant: &'a str,
     pub(super) conversation: Option<&'a str>,
     /// There is no session yet.
     pub(super) is_ahead: bool,

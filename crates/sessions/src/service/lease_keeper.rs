@@ -1,5 +1,5 @@
-//! Sandboxes of a server whose lease is over stand still, and what others have taken over meanwhile
-//! is ended before the rest goes on.
+//! Freezes the sandboxes of a server whose lease has expired, and ends those that other servers
+//! have taken over before the rest continues.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -286,8 +286,9 @@ impl SessionLifecycle {
         }
     }
 
-    /// Brings the files of a session that rests to the object store.
-    async fn store_rested(&self, entry: &Arc<SessionEntry>) {
+    /// Brings the files of a session that rests to the object store. One that is stopped is any
+    /// server's to resume then.
+    pub(super) async fn store_rested(&self, entry: &Arc<SessionEntry>) {
         loop {
             let _transition = entry.transition.lock().await;
             // One that was left is another server's by now, with its files.
@@ -296,6 +297,14 @@ impl SessionLifecycle {
                 return;
             }
             match self.disk_archive.store_files_unless_wanted(entry).await {
+                Ok(true) if entry.session_state() == SessionState::Stopped => {
+                    if let Err(error) = self.directory.let_go(entry, None).await {
+                        let error = &error as &dyn std::error::Error;
+                        let session = &*entry.id;
+                        tracing::warn!(session, error, "a stopped session could not be let go");
+                    }
+                    return;
+                }
                 Ok(true) => return,
                 // Behind whoever wanted it, in case that one found no room for its sandbox.
                 Ok(false) => {}

@@ -1,4 +1,4 @@
-//! From what is asked to what holds: limits, options and environment of a session, complete.
+//! Resolution of a request to the effective limits, options and environment of a session.
 
 use std::collections::BTreeMap;
 
@@ -301,7 +301,8 @@ pub(crate) fn check_create(
         return Err(SessionError::invalid("idle_s", "must be at least 1"));
     }
     if request.template.is_some() && (request.agent.is_some() || request.snapshot.is_some()) {
-        let message = "is given beside `agent` or `snapshot`, which have files of their own";
+        let message =
+            "cannot be combined with `agent` or `snapshot`, which have files of their own";
         return Err(SessionError::invalid("template", message));
     }
     Ok(())

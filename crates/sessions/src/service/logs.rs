@@ -1,4 +1,4 @@
-//! Lines that an agent writes to its standard error, for whoever wants to know why it failed.
+//! Lines that an agent writes to its standard error, for diagnosing failures.
 
 use std::collections::VecDeque;
 

@@ -36,7 +36,7 @@ impl SessionObjects {
             tracing::warn!(
                 key,
                 error = &error as &dyn std::error::Error,
-                "an object that nobody needs could not be removed"
+                "failed to remove an unneeded object"
             );
         }
     }

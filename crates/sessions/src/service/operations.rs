@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use api::{CreateSession, Grant, SessionMetrics, SessionState};
-use node::auth::TokenPrincipal;
+use api::{CreateSession, SessionState};
 use node::clock;
 
 use super::create::{FirstUse, NewSession};
 use super::detached::detached;
 use super::directory::SessionUse;
-use super::files::{SandboxGuard, SessionFiles, figures};
+use super::files::{SandboxGuard, SessionFiles};
 use super::requests::{CreateExtras, DeadlineAction, SessionUpdate};
 use super::sessions::Sessions;
 use super::views::shown;
@@ -18,45 +17,10 @@ use crate::metrics::TimedOperation;
 use crate::store::rows::SessionRow;
 use crate::workspace::DiskSource;
 
+/// Error of a stop that was overtaken.
+const RESUMED_MEANWHILE: &str = "the session was resumed before its files were in the object store";
+
 impl Sessions {
-    /// Returns whether somebody may give these grants to sandboxes of his own.
-    ///
-    /// # Errors
-    /// The grant that is not his to give, or any when this server has no gateway.
-    pub fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), SessionError> {
-        if grants.is_empty() {
-            return Ok(());
-        }
-        self.ready()?.gates.gateway()?.authorize(who, grants).map_err(SessionError::from)
-    }
-
-    /// Returns whether somebody may give these to a session of an agent: what the agent's sessions
-    /// have anyway is everybody's who may use the agent.
-    ///
-    /// # Errors
-    /// As above; when there is no such agent.
-    pub async fn authorize_for(
-        &self,
-        who: &TokenPrincipal,
-        agent: Option<&str>,
-        grants: &[Grant],
-    ) -> Result<(), SessionError> {
-        if grants.is_empty() {
-            return Ok(());
-        }
-        let inner = self.ready()?;
-        let of_agent = match agent {
-            Some(name) => {
-                inner.store.agents.find(&who.tenant, name).await?.map(|agent| agent.grants)
-            }
-            None => None,
-        };
-        let of_agent = of_agent.unwrap_or_default();
-        let beyond: Vec<Grant> =
-            grants.iter().filter(|grant| !of_agent.contains(grant)).cloned().collect();
-        self.authorize(who, &beyond)
-    }
-
     /// A new session.
     ///
     /// # Errors
@@ -183,7 +147,8 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session, it has ended, or its files cannot be stored: it is stopped
-    /// then, and its files are on this server.
+    /// then, and its files are on this server. When it is resumed before its files are stored: the
+    /// one who resumes it does not wait for that, and has them from this server's disk.
     pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
@@ -198,7 +163,12 @@ impl Sessions {
                 Some(body) => inner.lifecycle.put_down_to_store(&entry, &body).await,
                 None => None,
             };
-            inner.disk_archive.store_stopped(&entry, settled.as_ref()).await?;
+            if !inner.disk_archive.store_stopped(&entry, settled.as_ref()).await? {
+                // In case that there is no room for its sandbox.
+                let (lifecycle, resumed) = (Arc::clone(&inner.lifecycle), Arc::clone(&entry));
+                node::task::spawn(async move { lifecycle.store_rested(&resumed).await });
+                return Err(SessionError::Conflict(RESUMED_MEANWHILE.to_owned()));
+            }
             let view = inner.directory.view(&entry);
             inner.directory.let_go(&entry, None).await?;
             Ok(view)
@@ -239,7 +209,10 @@ impl Sessions {
         let inner = Arc::clone(inner);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
+            // Its files are at hand while its stop is still storing them elsewhere.
+            let resuming = entry.resumed.raise();
             let (entry, _transition) = inner.lifecycle.hold(&tenant, &id).await?;
+            drop(resuming);
             if entry.session_state() == SessionState::Ended {
                 return Err(SessionError::Ended);
             }
@@ -292,7 +265,7 @@ impl Sessions {
             Ok(inner.directory.view(&entry))
         });
         match ended.await {
-            Err(SessionError::Ended) => self.get(tenant, id).await,
+            Err(SessionError::Ended) => self.queries()?.get(tenant, id).await,
             other => other,
         }
     }
@@ -403,42 +376,8 @@ impl Sessions {
         Ok(SandboxGuard::new(inner, at_work))
     }
 
-    /// Returns whose session it is: for whoever has proved otherwise that it may be used.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn tenant_of(&self, id: &str) -> Result<String, SessionError> {
-        let inner = self.ready()?;
-        match inner.directory.known(id) {
-            Some(entry) => Ok(entry.tenant.to_string()),
-            None => {
-                let row = inner.store.session_of_anybody(id).await?;
-                Ok(row.ok_or(SessionError::NotFound("session"))?.tenant)
-            }
-        }
-    }
-
     /// A key for a face, the same one on all servers that share what sessions seal secrets with.
     pub fn derived_key(&self, purpose: &str) -> Option<[u8; 32]> {
         self.supported().map(|inner| inner.secrets.derived_key(purpose))
-    }
-
-    /// Returns what a session uses at present. None when it has no sandbox.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn metrics(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<Option<SessionMetrics>, SessionError> {
-        let inner = self.ready()?;
-        let Some(entry) = inner.directory.here(tenant, id) else {
-            return inner.directory.row(tenant, id).await.map(|_| None);
-        };
-        // To look at it is not to use it.
-        let Some(body) = entry.body() else { return Ok(None) };
-        let Ok(sandbox) = body.sandbox() else { return Ok(None) };
-        figures(&sandbox, body.disk()).await.map(Some)
     }
 }

@@ -1,4 +1,4 @@
-//! Dependencies of the service, which the server gives it.
+//! Dependencies of the service, which the server provides.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use node::auth::TokenRegistry;
 use node::cluster::NodeMembership;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
@@ -54,6 +55,8 @@ pub struct SessionParts {
     pub gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server: places are kept for other tenants where there are others.
     pub tokens: Option<TokenRegistry>,
+    /// Turns of tenants, which requests of agents to the model take as well.
+    pub turns: FairScheduler,
     /// Makes spans of requests to the model; none where nothing is traced.
     pub tracer: Option<Tracer>,
 }

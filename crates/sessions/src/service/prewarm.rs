@@ -1,9 +1,9 @@
-//! Sandboxes that are made before anybody asks: with the files of an agent, and on the second level
-//! with its process, too.
+//! Sandboxes that are prepared in advance: with the files of an agent, and on the second level with
+//! its process, too.
 //!
-//! One is handed out only when it is exactly what a fresh one would be. What a session wants of its
-//! own either can be told to a process that runs, or the level below is taken, or nothing: a limit,
-//! a variable or a credential is never forgotten for speed.
+//! One is used only if it is exactly what a fresh one would be. A session's own settings are either
+//! sent to the running process, or the lower level is used, or none: a limit, a variable or a
+//! credential is never dropped for speed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -237,7 +237,7 @@ impl PrewarmPool {
                 tracing::warn!(
                     agent = id,
                     error = &error as &dyn std::error::Error,
-                    "a sandbox could not be made ready"
+                    "failed to prepare a sandbox"
                 );
             }
         });
@@ -410,6 +410,7 @@ impl PrewarmPool {
         let spec = StartSpec {
             options: &options,
             session: &ready.session,
+            tenant: &agent.tenant,
             conversation: None,
             is_ahead: true,
             grants: &agent.grants,

@@ -1,8 +1,8 @@
-//! Recovery at the start of a server from what it left behind when it was stopped, or died.
+//! Recovery at the start of a server from the state that its previous run left.
 //!
-//! Whatever its sandboxes did is over: they ended with the server. Their disks are here, complete
-//! up to the last write. So every session that had one is paused, turns that were under way get
-//! their end, and files that no row names are removed. Nothing is made before that.
+//! All sandboxes ended with that run. Their disks are here, complete up to the last write. So every
+//! session that had one is paused, turns in progress are ended, and files that no row names are
+//! removed. Nothing is created before that.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl SessionRecovery {
         }
         let removed = self.workspaces.sweep(disks, self.all_layers().await?).await?;
         if removed > 0 {
-            tracing::info!(removed, "removed disks and layers that nobody knows of");
+            tracing::info!(removed, "removed unknown disks and layers");
         }
         self.templates.end_lost_builds(true).await?;
         self.sweeps.layers();

@@ -1,4 +1,4 @@
-//! Requests of callers and faces: what is asked for, and what is to change.
+//! Requests of callers and compatibility interfaces: operations and changes.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use api::{SandboxCounts, SessionLimits, SessionList};
+use api::{SandboxCounts, SessionLimits};
 use node::auth::TokenPrincipal;
 use node::changes::RecordFeed;
 use node::clock::{self, IdGenerator};
@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use super::activity::SessionActivity;
 use super::agents::AgentService;
 use super::attachments::SessionAttachments;
+use super::backup::SessionBackup;
 use super::books::ResidentLedger;
 use super::cluster::ClusterPlace;
 use super::compose::OpenedStores;
@@ -32,6 +33,7 @@ use super::exec::SessionCommands;
 use super::fence::SessionFence;
 use super::fork::SessionCopies;
 use super::gates::GrantGates;
+use super::grant_authority::GrantAuthority;
 use super::grants::GrantReaders;
 use super::launch::ProgramLauncher;
 use super::lease_keeper::LeaseKeeper;
@@ -40,23 +42,22 @@ use super::limits;
 use super::parts::SessionParts;
 use super::prefetch::PrefetchQueue;
 use super::prewarm::PrewarmPool;
+use super::queries::SessionQueries;
 use super::recover::SessionRecovery;
-use super::requests::ListQuery;
 use super::sweeps::SessionSweeper;
 use super::sweeps::timers::SweepTimers;
 use super::takeover::SessionTakeover;
 use super::templates::TemplateService;
 use super::terminals::SessionTerminals;
 use super::usage::UsageReports;
-use super::views::{KeptExtras, ListedPage, ListedSession, counted, shown};
+use super::views::counted;
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::{EventWriter, LostSession};
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::UsageTotals;
 use crate::other_nodes::OtherNodes;
-use crate::store::rows::SessionFilter;
-use crate::store::{PAGE_MAX, SecretStore, SessionStore};
+use crate::store::{SecretStore, SessionStore};
 use crate::workspace::WorkspaceStore;
 
 /// Agents and sessions. Cheap to clone.
@@ -93,6 +94,9 @@ pub(super) struct SessionsInner {
     pub(super) commands: Arc<SessionCommands>,
     pub(super) terminals: SessionTerminals,
     pub(super) grants: GrantReaders,
+    pub(super) grant_authority: GrantAuthority,
+    pub(super) queries: SessionQueries,
+    pub(super) backup: SessionBackup,
     pub(super) templates: Arc<TemplateService>,
     pub(super) agents: Arc<AgentService>,
     pub(super) credentials: Arc<CredentialVault>,
@@ -234,6 +238,28 @@ impl Sessions {
         config.map_or((0, 0), |config| (config.memory_bytes, config.disk_bytes))
     }
 
+    /// Questions about sessions.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn queries(&self) -> Result<&SessionQueries, SessionError> {
+        self.ready().map(|inner| &inner.queries)
+    }
+
+    /// Rights to give grants.
+    ///
+    /// # Errors
+    /// See [`Sessions::credentials`].
+    pub fn grant_authority(&self) -> Result<&GrantAuthority, SessionError> {
+        self.ready().map(|inner| &inner.grant_authority)
+    }
+
+    /// Access of a backup, also while the lease of this server is over; none where it has no
+    /// sessions.
+    pub fn backup(&self) -> Option<&SessionBackup> {
+        self.supported().map(|inner| &inner.backup)
+    }
+
     /// Agents of tenants.
     ///
     /// # Errors
@@ -359,85 +385,6 @@ impl Sessions {
         match &self.0 {
             ServerSupport::Ready(inner) => Some(inner.books.changes()),
             ServerSupport::Unavailable(_) => None,
-        }
-    }
-
-    /// A session, as it is.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn get(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
-        let inner = self.ready()?;
-        match inner.directory.here(tenant, id) {
-            Some(entry) => Ok(inner.directory.view(&entry)),
-            None => Ok(shown(inner.directory.row(tenant, id).await?)),
-        }
-    }
-
-    /// Sessions of a tenant, newest first.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn list(&self, tenant: &str, query: ListQuery) -> Result<SessionList, SessionError> {
-        let page = self.list_with_extras(tenant, query).await?;
-        let sessions = page.sessions.into_iter().map(|listed| listed.session).collect();
-        Ok(SessionList { sessions, next_cursor: page.next_cursor })
-    }
-
-    /// Lists sessions with what faces keep.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn list_with_extras(
-        &self,
-        tenant: &str,
-        query: ListQuery,
-    ) -> Result<ListedPage, SessionError> {
-        let inner = self.ready()?;
-        if !query.states.is_empty() {
-            inner.directory.settle_rows(tenant).await;
-        }
-        let limit = query.limit.clamp(1, PAGE_MAX - 1);
-        let filter = SessionFilter {
-            states: query.states.clone(),
-            agent: query.agent,
-            metadata: query.metadata,
-            face: query.face,
-            before: query.cursor,
-            limit: limit + 1,
-        };
-        let mut rows = inner.store.sessions(tenant, filter).await?;
-        let next_cursor = (rows.len() > limit).then(|| {
-            rows.truncate(limit);
-            rows.last().map(|row| row.id.clone())
-        });
-        let mut sessions = Vec::with_capacity(rows.len());
-        for row in rows {
-            // What is worked with here is newer in memory than in its row.
-            let listed = match inner.directory.here(tenant, &row.id) {
-                Some(entry) => {
-                    let extras = KeptExtras::from(&entry.state.lock().row);
-                    ListedSession { session: inner.directory.view(&entry), extras }
-                }
-                None => ListedSession { extras: KeptExtras::from(&row), session: shown(row) },
-            };
-            if query.states.is_empty() || query.states.contains(&listed.session.state) {
-                sessions.push(listed);
-            }
-        }
-        Ok(ListedPage { sessions, next_cursor: next_cursor.flatten() })
-    }
-
-    /// Returns what a face keeps with a session: what it gave, the session's face, and its
-    /// deadline.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn extras(&self, tenant: &str, id: &str) -> Result<KeptExtras, SessionError> {
-        let inner = self.ready()?;
-        match inner.directory.here(tenant, id) {
-            Some(entry) => Ok(KeptExtras::from(&entry.state.lock().row)),
-            None => Ok(KeptExtras::from(&inner.directory.row(tenant, id).await?)),
         }
     }
 

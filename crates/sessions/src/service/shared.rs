@@ -1,4 +1,4 @@
-//! Parts that the owners of state are made with; each keeps what it needs of them.
+//! Dependencies that the owners of state are created with.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The start command of a template: in a new session, and whenever its sandbox is made anew.
+//! The start command of a template: in a new session, and whenever its sandbox is created again.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,10 +5,9 @@
 //! at a time, and another tenant's waits for those few at most. More of them at a time would not be
 //! ready sooner: starting is the processor's work.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
+use node::tenant_values::TenantValues;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Sandboxes of one tenant that are started at a time, for each processor.
@@ -18,8 +17,8 @@ const STARTS_PER_PROCESSOR: usize = 2;
 #[derive(Debug)]
 pub(super) struct StartLimiter {
     starts_max: usize,
-    /// Those of tenants that start something, or did since the last look.
-    tenants: Mutex<HashMap<Arc<str>, Weak<TenantStarts>>>,
+    /// Those of tenants that start something.
+    tenants: TenantValues<TenantStarts>,
 }
 
 /// Starts of one tenant.
@@ -61,24 +60,15 @@ impl StartLimiter {
     }
 
     fn with_max(starts_max: usize) -> StartLimiter {
-        StartLimiter { starts_max, tenants: Mutex::default() }
+        StartLimiter { starts_max, tenants: TenantValues::default() }
     }
 
     /// Waits, in line with others of the tenant, until one more may be started.
     pub(super) async fn enter(&self, tenant: &str) -> StartPermit {
-        let starts = {
-            let mut tenants = self.tenants.lock();
-            match tenants.get(tenant).and_then(Weak::upgrade) {
-                Some(starts) => starts,
-                None => {
-                    tenants.retain(|_, starts| starts.strong_count() > 0);
-                    let places = Arc::new(Semaphore::new(self.starts_max));
-                    let starts = Arc::new(TenantStarts { places, waiting: watch::Sender::new(0) });
-                    tenants.insert(tenant.into(), Arc::downgrade(&starts));
-                    starts
-                }
-            }
-        };
+        let starts = self.tenants.value_of(tenant, || TenantStarts {
+            places: Arc::new(Semaphore::new(self.starts_max)),
+            waiting: watch::Sender::new(0),
+        });
         let waiting = WaitingStart::begin(&starts);
         // It is never closed.
         let place = Arc::clone(&starts.places).acquire_owned().await.ok();
@@ -89,7 +79,7 @@ impl StartLimiter {
     /// Resolves when nobody of the tenant waits for a place: whatever nobody waits for is done
     /// behind what somebody waits for.
     pub(super) async fn nobody_waits(&self, tenant: &str) {
-        let starts = self.tenants.lock().get(tenant).and_then(Weak::upgrade);
+        let starts = self.tenants.in_use(tenant);
         let Some(mut waiting) = starts.map(|starts| starts.waiting.subscribe()) else { return };
         // Its sender goes when nobody of the tenant starts anything.
         let _nobody = waiting.wait_for(|waiting| *waiting == 0).await;
@@ -115,8 +105,7 @@ mod tests {
         assert!(starts.enter("flood").now_or_never().is_none());
         drop((second, third));
         // Of those that start nothing, nothing is kept.
-        drop(starts.enter("another").await);
-        assert_eq!(starts.tenants.lock().len(), 1);
+        assert!(starts.tenants.in_use("flood").is_none());
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
-//! Bounds of what one tenant may keep, and of how full this server's disk may become.
+//! Limits on a tenant's storage, and on the use of this server's disk.
 //!
-//! A sandbox writes to its disk without asking, so that these are bounds on what is made: a tenant
-//! that has as much as it may gets nothing new, and what it has can grow to the size of its disks,
-//! whose sum is bounded as well. What was counted is remembered for some seconds.
+//! A sandbox writes to its disk without asking, so these limits apply to creation: a tenant at its
+//! limit gets nothing new, and its existing disks can grow to their size, whose sum is limited as
+//! well. Measurements are cached for some seconds.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Background work: deadlines, idleness, cold disks, layers that nobody needs.
+//! Background work: deadlines, idle sessions, cold disks, unused layers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl SessionSweeper {
                     tracing::warn!(
                         session,
                         error = &error as &dyn std::error::Error,
-                        "a session whose time was up could not be ended"
+                        "failed to end an expired session"
                     );
                 }
             }
@@ -177,7 +177,7 @@ impl SessionSweeper {
     async fn detach_unused_layers(&self) {
         if let Err(error) = self.workspaces.detach_unused().await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "layers that nobody uses could not be detached");
+            tracing::warn!(error, "failed to detach unused layers");
         }
     }
 
@@ -253,7 +253,7 @@ impl SessionSweeper {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "sessions whose time is up could not be looked for"
+                    "failed to look for expired sessions"
                 );
                 return;
             }
@@ -338,7 +338,7 @@ impl SessionSweeper {
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "a disk could not be made ready"
+                        "failed to prepare a disk"
                     );
                     time::sleep(SWEEP_EVERY).await;
                 }
@@ -361,7 +361,7 @@ impl SessionSweeper {
                 tracing::error!(
                     session,
                     error = &error as &dyn std::error::Error,
-                    "a session can not be stored, and is given up"
+                    "failed to store a session; it is abandoned"
                 );
             }
             let sweeper = Arc::clone(self);

@@ -1,8 +1,8 @@
-//! Takeover of sessions whose node is lost, without being asked.
+//! Automatic takeover of sessions whose node is lost.
 //!
-//! Each node looks at all when it renews its lease. Those that are lost give up their sessions to
-//! the others: each session has one node that takes it first ([`takeover::is_own_turn`]). What was
-//! under way ends with an error, so that nobody waits for it; files are those of the object store.
+//! Each node examines the others when it renews its lease. Sessions of lost ones are distributed:
+//! each session has one node that takes it first ([`takeover::is_own_turn`]). Requests in progress
+//! end with an error, so that no caller waits for them; files are those of the object store.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl SessionTakeover {
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 // Whoever asks for it next brings it to its end.
-                tracing::warn!(session, error, "what a lost node had begun could not be ended");
+                tracing::warn!(session, error, "failed to end the requests of a lost node");
                 return;
             }
         }
@@ -151,7 +151,7 @@ impl SessionTakeover {
             Ok(_) | Err(SessionError::Ended | SessionError::OnAnotherServer { .. }) => {}
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(session, error, "messages wait until the session is asked for");
+                tracing::warn!(session, error, "messages wait until the session is next used");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Templates: what sandboxes start from beside the host's programs.
+//! Templates: the base of sandboxes, in addition to the host's programs.
 //!
 //! A template is a name for builds; a build is a chain of layers, one for each step that changes
 //! files, with an environment, a directory and a start command. Layers are found again by the hash

@@ -1,4 +1,4 @@
-//! Signal that somebody waits for a session whose files are on their way to the object store.
+//! Signal that a caller waits for a session whose files are being uploaded to the object store.
 
 use tokio::sync::watch;
 

@@ -1,4 +1,4 @@
-//! Transactions on the tables, and what callers are told when one fails.
+//! Transactions on the tables, and the errors that callers get when one fails.
 
 use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 

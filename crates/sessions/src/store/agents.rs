@@ -292,7 +292,7 @@ fn deploy(
     if let Some(before) = before {
         if before.id != new.id && new.env.is_some() {
             // What is sealed for one id cannot be opened for another one.
-            let message = "the agent was deployed by somebody else just now".to_owned();
+            let message = "the agent was deployed concurrently".to_owned();
             return Err(SqlStoreError::refuse(SessionError::Conflict(message)));
         }
         agent.id = before.id;

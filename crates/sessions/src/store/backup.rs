@@ -1,4 +1,4 @@
-//! What a backup reads of a copy of the store, and what a restored one changes.
+//! Reads of a backup from a copy of the store, and changes at a restore.
 
 use node::store::{SqlStoreError, StoreTransaction};
 

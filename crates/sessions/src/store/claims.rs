@@ -1,4 +1,4 @@
-//! Claims of what other servers have: on which terms, and many at once.
+//! Claims of sessions of other servers: their conditions, and many at once.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Layers, who stands on them, and snapshots.
+//! Layers, their users, and snapshots.
 
 use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 

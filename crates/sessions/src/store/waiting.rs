@@ -1,8 +1,8 @@
-//! Messages that wait for their turn: kept until it begins, so that whoever has the session next
-//! goes on with them.
+//! Queued messages: stored until their turn begins, so that the session's next owner continues
+//! with them.
 //!
-//! A turn's first event says that it has begun. A message whose turn has one waits no more, also
-//! while its row is still here: what began with a server that is lost does not begin again.
+//! A turn's first event records that it has begun. A message with that event is no longer queued,
+//! even while its row still exists: a turn that began on a lost server does not begin again.
 
 use std::collections::HashSet;
 

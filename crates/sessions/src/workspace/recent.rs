@@ -1,5 +1,5 @@
-//! Layers that were used lately by those who come and go quickly. Attaching one takes milliseconds,
-//! an execution about as much: so they stay attached for a while.
+//! Recently used layers of short-lived sandboxes. Attaching one takes milliseconds, about as long
+//! as an execution: so they stay attached for a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;

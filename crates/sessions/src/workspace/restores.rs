@@ -1,9 +1,9 @@
-//! Bounds on what is brought from the object store, and who comes first.
+//! Limits on concurrent restores from the object store, and their order.
 //!
-//! When a node is lost, hundreds of sessions want their disks from the nodes that are left. Brought
-//! all side by side, each of them would be there when the last one is. So there are few at a time,
-//! those that were used last first; and so that nobody waits for ever behind them, every
-//! [`LONGEST_EVERY`]th place goes to the one that has waited longest.
+//! When a node is lost, the remaining nodes need the disks of hundreds of sessions. If all were
+//! restored concurrently, each would be complete only when the last one is. So there are few at a
+//! time, most recently used sessions first; and so that none waits for ever, every
+//! [`LONGEST_EVERY`]th restore is that of the one that has waited longest.
 //!
 //! | what | at a time |
 //! |---|---|

@@ -144,7 +144,10 @@ async fn an_agent_that_dies_ends_its_turn_and_is_started_again(engine: Engine) {
     let turn = server.say(&id, "die").await;
     assert!(errors(&turn).contains("code 7"), "{turn:?}");
     assert_eq!(texts(&server.say(&id, "x").await), "3");
-    assert_eq!(server.get(TENANT, &id).await.unwrap().state, SessionState::Active);
+    assert_eq!(
+        server.queries().unwrap().get(TENANT, &id).await.unwrap().state,
+        SessionState::Active
+    );
     server.end(TENANT, &id).await.unwrap();
     server.stop().await;
 }
@@ -258,7 +261,7 @@ async fn versions_and_files_are_shown(engine: Engine) {
     assert_eq!(server.agents().unwrap().update(TENANT, "a", update).await.unwrap().version, 1);
     let third = of(&server, "a").await;
     assert_eq!(server.out(&third, "cat notes/x.md").await, "one");
-    assert_eq!(server.get(TENANT, &third).await.unwrap().agent_version, Some(1));
+    assert_eq!(server.queries().unwrap().get(TENANT, &third).await.unwrap().agent_version, Some(1));
     assert!(matches!(
         server.agents().unwrap().get("tenant-b", "a").await,
         Err(SessionError::NotFound("agent"))

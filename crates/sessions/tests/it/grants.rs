@@ -137,7 +137,7 @@ async fn start(engine: Engine, ports: &[u16]) -> (Arc<Sockets>, Arc<Server>, Str
 /// Ports that hold in the sandbox, which are those that are said.
 async fn ports(gateway: &Sockets, server: &Server, id: &str) -> Vec<u16> {
     let ports: Vec<u16> = gateway.held.lock().keys().copied().collect();
-    let said = server.get(TENANT, id).await.unwrap().grants;
+    let said = server.queries().unwrap().get(TENANT, id).await.unwrap().grants;
     assert_eq!(said.iter().map(Grant::port).collect::<Vec<_>>(), ports);
     ports
 }

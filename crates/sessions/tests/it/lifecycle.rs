@@ -30,14 +30,14 @@ async fn a_session_is_made_worked_with_and_ended(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
     let id = server.plain().await;
-    let session = server.get(TENANT, &id).await.unwrap();
+    let session = server.queries().unwrap().get(TENANT, &id).await.unwrap();
     assert_eq!((session.state, session.sandbox), (SessionState::Active, SandboxState::Warm));
     assert_eq!(server.out(&id, "echo hello; pwd; id -un").await, "hello\n/workspace\nuser\n");
-    let session = server.get(TENANT, &id).await.unwrap();
+    let session = server.queries().unwrap().get(TENANT, &id).await.unwrap();
     assert_eq!(session.sandbox, SandboxState::Waiting);
     let failed = server.sh(&id, "echo bad >&2; exit 3").await;
     assert_eq!((failed.exit_code, failed.stderr.as_str()), (Some(3), "bad\n"));
-    let metrics = server.metrics(TENANT, &id).await.unwrap().unwrap();
+    let metrics = server.queries().unwrap().metrics(TENANT, &id).await.unwrap().unwrap();
     assert!(metrics.disk_total_bytes > 32 << 20 && metrics.memory_bytes > 0, "{metrics:?}");
 
     let ended = server.end(TENANT, &id).await.unwrap();
@@ -54,7 +54,7 @@ async fn another_tenant_finds_nothing(engine: Engine) {
     let server = home.start().await;
     let id = server.plain().await;
     for error in [
-        server.get("tenant-b", &id).await.map(drop),
+        server.queries().unwrap().get("tenant-b", &id).await.map(drop),
         server.end("tenant-b", &id).await.map(drop),
         server.resume("tenant-b", &id).await.map(drop),
         server.files("tenant-b", &id).await.map(drop),
@@ -64,7 +64,8 @@ async fn another_tenant_finds_nothing(engine: Engine) {
     ] {
         assert!(matches!(error, Err(SessionError::NotFound("session"))), "{error:?}");
     }
-    let theirs = server.list("tenant-b", ListQuery { limit: 10, ..ListQuery::default() });
+    let theirs =
+        server.queries().unwrap().list("tenant-b", ListQuery { limit: 10, ..ListQuery::default() });
     assert!(theirs.await.unwrap().sessions.is_empty());
     server.end(TENANT, &id).await.unwrap();
     server.stop().await;
@@ -84,7 +85,10 @@ async fn files_and_state_survive_pause_stop_and_restart(engine: Engine) {
         .await;
     let all = "cat .git/HEAD node_modules/x/y yarn.lock ~/home";
     server.pause(TENANT, &id).await.unwrap();
-    assert_eq!(server.get(TENANT, &id).await.unwrap().state, SessionState::Paused);
+    assert_eq!(
+        server.queries().unwrap().get(TENANT, &id).await.unwrap().state,
+        SessionState::Paused
+    );
     let refused = server.commands().unwrap().run(
         TENANT,
         &id,
@@ -103,7 +107,7 @@ async fn files_and_state_survive_pause_stop_and_restart(engine: Engine) {
 
     server.stop().await;
     let server = home.start().await;
-    let session = server.get(TENANT, &id).await.unwrap();
+    let session = server.queries().unwrap().get(TENANT, &id).await.unwrap();
     assert_eq!((session.state, session.id.as_str()), (SessionState::Paused, id.as_str()));
     server.resume(TENANT, &id).await.unwrap();
     assert_eq!(server.out(&id, all).await, "1\n2\n3\n4\n");
@@ -129,7 +133,9 @@ async fn a_sandbox_that_dies_pauses_its_session(engine: Engine) {
     assert!(matches!(long, Err(SessionError::SandboxEnded(_))), "{long:?}");
     ended.await;
     drop(guard);
-    let paused = || async { server.get(TENANT, &id).await.unwrap().state == SessionState::Paused };
+    let paused = || async {
+        server.queries().unwrap().get(TENANT, &id).await.unwrap().state == SessionState::Paused
+    };
     server.until("the session is paused", paused).await;
     // W4: it is not taken for alive.
     server.resume(TENANT, &id).await.unwrap();
@@ -147,7 +153,7 @@ async fn who_waits_the_longest_gives_way_and_comes_back(engine: Engine) {
     let c = server.plain().await;
     let state = |id: String| {
         let server = &server;
-        async move { server.get(TENANT, &id).await.unwrap() }
+        async move { server.queries().unwrap().get(TENANT, &id).await.unwrap() }
     };
     assert_eq!(state(a.clone()).await.state, SessionState::Paused);
     assert_eq!(state(b.clone()).await.state, SessionState::Active);
@@ -277,11 +283,11 @@ async fn idle_sessions_give_up_their_sandboxes(engine: Engine) {
     server.out(&impatient, "echo x >file").await;
     server.out(&patient, "true").await;
     let paused = || async {
-        let session = server.get(TENANT, &impatient).await.unwrap();
+        let session = server.queries().unwrap().get(TENANT, &impatient).await.unwrap();
         session.state == SessionState::Paused && session.sandbox == SandboxState::Cold
     };
     server.until("it is swept", paused).await;
-    let other = server.get(TENANT, &patient).await.unwrap();
+    let other = server.queries().unwrap().get(TENANT, &patient).await.unwrap();
     assert_eq!((other.state, other.sandbox), (SessionState::Active, SandboxState::Waiting));
     server.resume(TENANT, &impatient).await.unwrap();
     assert_eq!(server.out(&impatient, "cat file").await, "x\n");
@@ -356,7 +362,7 @@ async fn deadlines_pause_and_end(engine: Engine) {
         let server = &server;
         move || {
             let id = id.clone();
-            async move { server.get(TENANT, &id).await.unwrap().state == state }
+            async move { server.queries().unwrap().get(TENANT, &id).await.unwrap().state == state }
         }
     };
     server.until("it is paused", is(SessionState::Paused, id.clone())).await;

@@ -23,6 +23,7 @@ tests![
     a_burst_of_idle_sessions_is_answered_at_once,
     a_create_at_capacity_does_not_wait_for_the_object_store,
     a_session_is_worked_with_while_its_disk_is_on_its_way,
+    a_session_is_resumed_while_its_stop_stores_its_files,
     a_tenant_has_its_share_of_sandboxes_and_no_more,
     half_is_kept_for_others_where_there_are_others,
     a_tenant_is_told_of_its_own_sandboxes_only,
@@ -71,7 +72,7 @@ async fn a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place(engin
         assert_eq!((made.len(), refused.len()), (PLACES, count - PLACES));
         assert_eq!(server.counts().running, PLACES, "none was given up for another");
         for guard in &made {
-            let session = server.get(TENANT, guard.session()).await.unwrap();
+            let session = server.queries().unwrap().get(TENANT, guard.session()).await.unwrap();
             assert_eq!(session.state, SessionState::Active);
         }
         let ids: Vec<String> = made.iter().map(|guard| guard.session().to_owned()).collect();
@@ -196,7 +197,7 @@ async fn a_session_is_worked_with_while_its_disk_is_on_its_way(engine: Engine) {
     drop(time::timeout(SOON, on_its_way).await.expect("the disk is on its way").unwrap());
     let mut cold = Vec::new();
     for id in made {
-        if server.get(TENANT, &id).await.unwrap().sandbox == SandboxState::Cold {
+        if server.queries().unwrap().get(TENANT, &id).await.unwrap().sandbox == SandboxState::Cold {
             cold.push(id);
         }
     }
@@ -210,6 +211,36 @@ async fn a_session_is_worked_with_while_its_disk_is_on_its_way(engine: Engine) {
     assert_eq!(asked.len(), count, "{asked:?}");
     assert_eq!(server.out(id, "cat kept.txt").await, "kept\n");
     assert_eq!(server.counts().resumed_local, 1);
+    drop(silent);
+    server.stop().await;
+}
+
+async fn a_session_is_resumed_while_its_stop_stores_its_files(engine: Engine) {
+    let mut home = Home::new(engine, config());
+    let (objects, mut silent) = silent_object_store().await;
+    home.objects = Some(objects);
+    let server = home.start().await;
+    let id = server.plain().await;
+    server.out(&id, "echo kept > kept.txt").await;
+    let stopping = {
+        let (sessions, id) = (server.sessions.clone(), id.clone());
+        tokio::spawn(async move { sessions.stop(TENANT, &id).await })
+    };
+    let is_piece = |line: &String| line.starts_with("PUT ") && line.contains("/pieces/");
+    let on_its_way = silent.asked.wait_for(|asked| asked.iter().any(is_piece));
+    drop(time::timeout(SOON, on_its_way).await.expect("its disk is on its way").unwrap());
+    assert_eq!(
+        server.queries().unwrap().get(TENANT, &id).await.unwrap().state,
+        SessionState::Stopped
+    );
+    let resumed = time::timeout(SOON, server.resume(TENANT, &id)).await;
+    let resumed = resumed.expect("its files are on the disk of this server").unwrap();
+    assert_eq!(resumed.state, SessionState::Active);
+    assert_eq!(server.counts().resumed_local, 1);
+    assert_eq!(server.out(&id, "cat kept.txt").await, "kept\n");
+    let overtaken = stopping.await.unwrap().unwrap_err();
+    assert!(matches!(overtaken, SessionError::Conflict(_)), "{overtaken:?}");
+    assert!(overtaken.to_string().contains("resumed"), "{overtaken}");
     drop(silent);
     server.stop().await;
 }
@@ -236,11 +267,11 @@ async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
     let resting = first.session().to_owned();
     drop(first);
     let third = create_held(&server, "hog").await.unwrap();
-    let paused = server.get("hog", &resting).await.unwrap();
+    let paused = server.queries().unwrap().get("hog", &resting).await.unwrap();
     assert_eq!(paused.state, SessionState::Paused);
     let refused = server.resume("hog", &resting).await.unwrap_err();
     assert!(matches!(refused, SessionError::TooMany(_)), "{refused:?}");
-    let paused = server.get("hog", &resting).await.unwrap();
+    let paused = server.queries().unwrap().get("hog", &resting).await.unwrap();
     assert_eq!(paused.state, SessionState::Paused, "there may be room later");
     drop((second, third, others));
     server.resume("hog", &resting).await.unwrap();
@@ -302,7 +333,7 @@ async fn a_list_shows_the_state_that_was_answered(engine: Engine) {
     let id = server.plain().await;
     let listed = async |state| {
         let query = ListQuery { states: vec![state], limit: 10, ..ListQuery::default() };
-        let list = server.list(TENANT, query).await.unwrap();
+        let list = server.queries().unwrap().list(TENANT, query).await.unwrap();
         list.sessions.iter().any(|session| session.id == id)
     };
     for round in 0..40 {

@@ -15,6 +15,7 @@ use api::{
 use node::auth::TokenRegistry;
 use node::cluster::{NODE_LEASE, NodeDescription, NodeIdentity, NodeMembership};
 use node::drain::DrainHandle;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
@@ -189,6 +190,7 @@ impl Home {
             has_own_objects: self.objects.is_none() && server == ALONE,
             is_shared: false,
             handover: HandoverTerms::default(),
+            turns: FairScheduler::for_this_runtime(),
             tracer: None,
         };
         let sessions = Sessions::start(parts, &mut registry).await.unwrap();

@@ -312,7 +312,7 @@ pub(super) async fn upload_bundle(
     match files.import_tar(WORKSPACE, unpacked).await {
         Ok(_) => Ok(Json(json!({ "message": "Workspace restored to live sandbox" }))),
         Err(FilesError::Io(error)) if is_broken(&error) => {
-            Err(AshFailure::bad(format!("bundle: is no tar.gz: {error}")))
+            Err(AshFailure::bad(format!("bundle: not a tar.gz: {error}")))
         }
         Err(error) => Err(error.into()),
     }

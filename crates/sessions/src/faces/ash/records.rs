@@ -311,7 +311,7 @@ pub(super) async fn analytics(caller: AshCaller, AshQuery(used): AshQuery<AshUsa
     let mut by_status: BTreeMap<&str, u64> = BTreeMap::new();
     let mut filter = ListQuery { limit: USAGE_MAX, ..ListQuery::default() };
     loop {
-        let page = sessions.list(tenant, filter.clone()).await?;
+        let page = sessions.queries()?.list(tenant, filter.clone()).await?;
         for session in page.sessions.iter().filter(|session| is_shown(session)) {
             *by_status.entry(session.state.as_str()).or_default() += 1;
         }

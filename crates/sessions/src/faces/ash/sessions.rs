@@ -174,7 +174,7 @@ pub(super) async fn list(caller: AshCaller, AshQuery(query): AshQuery<AshSession
         ListQuery { states, agent: query.agent, limit: LIST_MAX, ..ListQuery::default() };
     let (mut place, mut found) = (0_usize, Vec::new());
     loop {
-        let page = caller.sessions().list(&caller.tenant, filter.clone()).await?;
+        let page = caller.sessions().queries()?.list(&caller.tenant, filter.clone()).await?;
         for session in page.sessions.iter().filter(|session| is_shown(session)) {
             if place >= offset && found.len() < limit {
                 found.push(shape(session));
@@ -309,7 +309,7 @@ impl AshCaller {
     /// A session of the caller's.
     pub(super) async fn session(&self, uuid: &str) -> Result<SessionView, AshFailure> {
         let id = session_id(uuid)?;
-        Ok(self.sessions().get(&self.tenant, &id).await?)
+        Ok(self.sessions().queries()?.get(&self.tenant, &id).await?)
     }
 
     /// Returns a session that takes messages and commands.

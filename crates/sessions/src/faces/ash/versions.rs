@@ -180,7 +180,7 @@ pub(super) async fn create(
         knowledge: fields.knowledge_files.or(knowledge),
     };
     let id = caller.new_id();
-    // The number first, so that none is given twice.
+    // The number first, so that none is specified twice.
     caller.keep_extra(&agent, &extra).await?;
     caller.keep_version(&agent, &id, &version).await?;
     let kept = caller.version(&agent, &id).await?;

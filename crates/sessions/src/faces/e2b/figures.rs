@@ -67,8 +67,9 @@ impl UsageSamples {
         id: &str,
         becomes: SampleUse,
     ) -> Result<Option<UsageSample>, SessionError> {
-        let Some(now) = sessions.metrics(tenant, id).await? else { return Ok(None) };
-        let session = sessions.get(tenant, id).await?;
+        let queries = sessions.queries()?;
+        let Some(now) = queries.metrics(tenant, id).await? else { return Ok(None) };
+        let session = queries.get(tenant, id).await?;
         let mut history = self.0.lock();
         let before = history.looked.replace((now.at_ms, now.cpu_ms));
         let cpu_used_pct = before.map_or(0.0, |(at_ms, cpu_ms)| {

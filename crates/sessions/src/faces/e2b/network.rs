@@ -22,7 +22,7 @@ const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
 /// Leading bits from which on a network that begins with an internal address is an internal one.
 const INTERNAL_BITS_MIN: u8 = 8;
 /// Fields of `network` when a sandbox is made.
-const FIELDS_OF_NEW: [&str; 6] =
+pub(super) const FIELDS_OF_NEW: [&str; 6] =
     ["allowOut", "allowPublicTraffic", "denyOut", "egressProxy", "maskRequestHost", "rules"];
 /// Fields of an update.
 const FIELDS_OF_UPDATE: [&str; 5] =
@@ -134,7 +134,7 @@ fn outbound<'a>(
     internet: Option<bool>,
 ) -> Result<NetworkRules, RestError> {
     if field("egressProxy").is_some() {
-        return Err(wrong("egressProxy", "proxies of one's own are not supported here"));
+        return Err(wrong("egressProxy", "custom proxies are not supported"));
     }
     let allow_out = texts(field("allowOut"), "allowOut")?;
     let deny_out = texts(field("denyOut"), "denyOut")?;

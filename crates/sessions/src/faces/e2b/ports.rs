@@ -61,12 +61,12 @@ pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<PortTarget, RestE
         return Ok(target);
     }
     let Some(id) = headers.get("e2b-sandbox-id") else { return Ok(PortTarget::Server) };
-    let id = id.to_str().map_err(|_| RestError::invalid("e2b-sandbox-id: is no text"))?;
+    let id = id.to_str().map_err(|_| RestError::invalid("e2b-sandbox-id: not text"))?;
     let port = match headers.get("e2b-sandbox-port") {
         None => ENVD_PORT,
         Some(port) => {
             let port = port.to_str().ok().and_then(|port| port.parse().ok());
-            port.ok_or_else(|| RestError::invalid("e2b-sandbox-port: is no port"))?
+            port.ok_or_else(|| RestError::invalid("e2b-sandbox-port: not a port"))?
         }
     };
     Ok(PortTarget::Sandbox { id: id.to_owned(), port })

@@ -302,7 +302,7 @@ fn gone(selector: &ProcessSelector) -> RpcError {
         (None, Some(tag)) => {
             RpcError::not_found(format!("process with tag {} not found", shown(tag)))
         }
-        (None, None) => RpcError::invalid("process: neither `pid` nor `tag` is given"),
+        (None, None) => RpcError::invalid("process: specify `pid` or `tag`"),
     }
 }
 

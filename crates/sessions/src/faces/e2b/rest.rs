@@ -215,12 +215,12 @@ impl AuthorizedRequest<'_> {
         if !is_id(id) {
             return Err(missing());
         }
-        let sessions = &self.face.sessions;
-        let extras = match sessions.extras(self.tenant, id).await {
+        let queries = self.face.sessions.queries()?;
+        let extras = match queries.extras(self.tenant, id).await {
             Err(SessionError::NotFound(_) | SessionError::Ended) => return Err(missing()),
             other => other?,
         };
-        let session = sessions.get(self.tenant, id).await?;
+        let session = queries.get(self.tenant, id).await?;
         if extras.face.as_deref() != Some(FACE) || session.state == SessionState::Ended {
             return Err(missing());
         }
@@ -324,7 +324,9 @@ impl AuthorizedRequest<'_> {
     fn egress(&self, network: &NetworkRules) -> Result<Option<Grant>, RestError> {
         let E2bContext { sessions, config, .. } = self.face;
         let Some(grant) = network.grant(config.internet) else { return Ok(None) };
-        match sessions.authorize(self.who, std::slice::from_ref(&grant)) {
+        let wanted = std::slice::from_ref(&grant);
+        let offered = sessions.grant_authority();
+        match offered.and_then(|authority| authority.authorize(self.who, wanted)) {
             Err(error) if network.names_something() => Err(of_network(error)),
             Err(_not_offered) => Ok(None),
             Ok(()) => Ok(Some(grant)),
@@ -414,14 +416,20 @@ impl AuthorizedRequest<'_> {
     }
 
     async fn pause(&self, id: &str, body: PauseBody) -> Answer {
-        let (session, _, kept) = self.find(id).await?;
+        let (session, extras, kept) = self.find(id).await?;
         if session.state != SessionState::Active {
             let message = format!("sandbox {id} is already paused");
             return Err(RestError::new(StatusCode::CONFLICT, message));
         }
         let sessions = &self.face.sessions;
         if body.memory == Some(false) {
-            sessions.stop(self.tenant, id).await?;
+            // Before the stop: a resume that overtakes it sets its own, and where that resume finds
+            // no room the sandbox stays paused, which has no end.
+            sessions.set_deadline(self.tenant, id, None, kept.on_deadline()).await?;
+            if let Err(error) = sessions.stop(self.tenant, id).await {
+                self.restore_deadline(id, extras.deadline_ms).await;
+                return Err(error.into());
+            }
         } else {
             let guard = sessions.sandbox(self.tenant, id).await?;
             sessions.pause(self.tenant, id).await?;
@@ -432,10 +440,24 @@ impl AuthorizedRequest<'_> {
             if let Err(error) = guard.freeze().await {
                 tracing::debug!(sandbox = id, %error, "a paused sandbox was not frozen");
             }
+            sessions.set_deadline(self.tenant, id, None, kept.on_deadline()).await?;
         }
-        sessions.set_deadline(self.tenant, id, None, kept.on_deadline()).await?;
         self.face.sandboxes.release(id);
         done()
+    }
+
+    /// Sets the deadline again that a stop was to clear, if that left the sandbox running and
+    /// nobody has set another one.
+    async fn restore_deadline(&self, id: &str, deadline_ms: Option<u64>) {
+        let Ok((session, extras, kept)) = self.find(id).await else { return };
+        if session.state != SessionState::Active || extras.deadline_ms.is_some() {
+            return;
+        }
+        let sessions = &self.face.sessions;
+        let set = sessions.set_deadline(self.tenant, id, deadline_ms, kept.on_deadline());
+        if let Err(error) = set.await {
+            tracing::warn!(sandbox = id, %error, "failed to restore the deadline of a sandbox");
+        }
     }
 
     async fn timeout(&self, id: &str, body: TimeoutBody) -> Answer {

@@ -139,8 +139,9 @@ impl E2bSandboxes {
         let (tenant, kept) = match &known {
             Some(live) => (live.tenant.clone(), live.kept.clone()),
             None => {
-                let tenant = sessions.tenant_of(id).await?;
-                let extras = sessions.extras(&tenant, id).await?;
+                let queries = sessions.queries()?;
+                let tenant = queries.tenant_of(id).await?;
+                let extras = queries.extras(&tenant, id).await?;
                 if extras.face.as_deref() != Some(FACE) {
                     return Err(SandboxClosed::NotRunning);
                 }
@@ -165,9 +166,9 @@ impl E2bSandboxes {
         }
         let tenant = match self.known(id) {
             Some(live) => live.tenant.clone(),
-            None => sessions.tenant_of(id).await?,
+            None => sessions.queries()?.tenant_of(id).await?,
         };
-        match sessions.get(&tenant, id).await?.state {
+        match sessions.queries()?.get(&tenant, id).await?.state {
             SessionState::Active => Ok(()),
             SessionState::Starting
             | SessionState::Paused

@@ -143,7 +143,7 @@ impl AuthorizedRequest<'_> {
         let mut from = 0;
         for (name, value) in parameters(self.uri.query().unwrap_or_default()) {
             if name == "logsOffset" {
-                from = value.parse().map_err(|_| RestError::invalid("logsOffset: is no number"))?;
+                from = value.parse().map_err(|_| RestError::invalid("logsOffset: not a number"))?;
             }
         }
         let sessions = &self.face.sessions;

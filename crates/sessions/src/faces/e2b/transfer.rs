@@ -205,7 +205,7 @@ async fn signer_of(
 ) -> Option<(String, String)> {
     let tenant = match face.sandboxes.known(id) {
         Some(live) => live.tenant.clone(),
-        None => face.sessions.tenant_of(id).await.ok()?,
+        None => face.sessions.queries().ok()?.tenant_of(id).await.ok()?,
     };
     let holders = face.tokens.principals_of(&tenant).into_iter().map(|it| it.token_id);
     let mut signers =

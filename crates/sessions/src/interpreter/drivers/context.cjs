@@ -245,8 +245,12 @@ async function valueOf(remote) {
 }
 
 async function evaluate(code) {
+  let wasInterrupted = false;
   const interrupted = new Promise((_, reject) => {
-    interrupt = () => reject(new Interrupted('the cell was interrupted'));
+    interrupt = () => {
+      wasInterrupted = true;
+      reject(new Interrupted('the cell was interrupted'));
+    };
   });
   interrupted.catch(() => {});
   let evaluation;
@@ -264,6 +268,8 @@ async function evaluate(code) {
     // What runs at once is interrupted by this, what waits by the handler of the signal.
     do {
       await new Promise((written) => { control.write('', written); });
+      // While the socket took what the round before had told.
+      if (wasInterrupted) throw new Interrupted('the cell was interrupted');
       vm.runInThisContext('__begin()', { breakOnSigint: true, filename: 'cove-context' });
     } while (evaluation === undefined);
   } catch (error) {

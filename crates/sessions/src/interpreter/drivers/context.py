@@ -240,6 +240,34 @@ def patch_modules(output):
 # ---- cells ---------------------------------------------------------------------------------------
 
 
+class EarlyInterrupts:
+    """Interrupts that come before a cell's own code.
+
+    IPython runs callbacks there, and goes on when one of them is interrupted.
+    """
+
+    has_come = False
+    #: Cells that run: a callback may run some as well.
+    depth = 0
+
+    def begin(self):
+        self.has_come = False
+        self.depth = 0
+        signal.signal(signal.SIGINT, self.heed)
+
+    def heed(self, _number, _frame):
+        self.has_come = True
+        raise KeyboardInterrupt
+
+    def reach_code(self):
+        """Raises the interrupt that has come. One that comes from here on is raised in the code."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and self.depth == 1 and signal.getsignal(signal.SIGINT) == self.heed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self.has_come:
+                raise KeyboardInterrupt
+
+
 def make_ipython():
     """Makes IPython's shell, without what asks a person or writes a history."""
     from IPython.core.displayhook import DisplayHook
@@ -270,6 +298,18 @@ def make_ipython():
 
     class ContextShell(InteractiveShell):
         output = None
+        interrupts = EarlyInterrupts()
+
+        def run_cell(self, *arguments, **options):
+            self.interrupts.depth += 1
+            try:
+                return super().run_cell(*arguments, **options)
+            finally:
+                self.interrupts.depth -= 1
+
+        async def run_code(self, *arguments, **options):
+            self.interrupts.reach_code()
+            return await super().run_code(*arguments, **options)
 
         def system(self, command):
             code = shell_command(self.var_expand(command, depth=1))
@@ -325,6 +365,7 @@ class IPythonRunner:
 
     def run(self, code, count):
         self.shell.execution_count = count
+        self.shell.interrupts.begin()
         result = self.shell.run_cell(code, store_history=True)
         error = result.error_before_exec or result.error_in_exec
         if error is not None and not self.output.has_failed:

@@ -15,7 +15,7 @@ use crate::model::usage::{ModelUsage, UsageObserver};
 
 /// The one path whose answers cost something.
 const CHARGED_PATH: &str = "/v1/messages";
-/// Characters of a path or a model's name that are told.
+/// Characters of a path or a model's name that are recorded.
 const TOLD_CHARS_MAX: usize = 200;
 /// Bytes that make a token where nobody says how many there were. In answers that come in events
 /// most bytes are no text, so that it is rather too much.
@@ -23,7 +23,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens of one answer that are estimated, whatever was asked for: none has more, and nobody
 /// shall use up what others share by asking for more and leaving.
 const ESTIMATE_MAX: u64 = 128_000;
-/// Error of a request whose answer nobody waited for.
+/// Error of a request whose client disconnected before the response.
 const LEFT: &str = "the client left";
 
 /// A request.
@@ -55,7 +55,7 @@ enum ExchangeStage {
     Refused { why: ModelRefusal, was_sent: bool },
 }
 
-/// So much of a text from inside as is told, without what could pass for more than one line.
+/// Recorded part of a text from inside, without line breaks and the like.
 fn told(text: &str) -> String {
     let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().take(TOLD_CHARS_MAX).map(plain).collect()

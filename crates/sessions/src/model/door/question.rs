@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 
 /// A body that is no object, or has one of the names that matter twice or in a wrong form.
 pub(super) const UNCLEAR: &str =
-    "the body must be one object of JSON in which nothing that matters is there twice";
+    "the body must be one object of JSON in which no relevant field occurs twice";
 /// A body that names no model.
 pub(super) const NO_MODEL: &str = "model: is missing";
 
@@ -98,7 +98,7 @@ impl<'de> Deserialize<'de> for FieldName {
 fn set<T, E: serde::de::Error>(slot: &mut Option<T>, value: T) -> Result<(), E> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(E::custom("a name is there twice")),
+        Some(_) => Err(E::custom("a name occurs twice")),
     }
 }
 

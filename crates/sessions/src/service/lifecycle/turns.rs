@@ -1,7 +1,7 @@
-//! Messages: taken, put in line, told to the agent one after the other, and heard.
+//! Messages: accepted, queued, sent to the agent one after the other, and answered.
 //!
-//! Every turn that is taken has a `turn_start` and a `done`, with its own name on everything in
-//! between. While one runs or waits, the session's sandbox is at work.
+//! Every accepted turn has a `turn_start` and a `done`, with its own id on everything in between.
+//! While a turn runs or waits, the session's sandbox counts as working.
 //!
 //! A message that waits is in the store before its sender is answered, until its turn has begun:
 //! whoever has the session next, because this server is lost, goes on with it. What has begun is

@@ -1,4 +1,4 @@
-//! Deadlines of sessions, and what wakes the background work before its time.
+//! Deadlines of sessions, and the signal that wakes the background work early.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

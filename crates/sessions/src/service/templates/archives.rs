@@ -1,5 +1,5 @@
-//! Archives that steps of templates copy from: kept in pieces in the object store, and removed when
-//! nobody has used them for long.
+//! Archives that steps of templates copy from: stored in pieces in the object store, and removed
+//! when they have not been used for long.
 
 use std::sync::Arc;
 

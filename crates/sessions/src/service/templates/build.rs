@@ -1,6 +1,6 @@
-//! A build under way: each step whose layer is missing runs in a sandbox of its own, over the
-//! layers before it, and what its disk holds then is the next layer. A build whose layers are all
-//! there starts no sandbox.
+//! A build in progress: each step whose layer is missing runs in a sandbox of its own, over the
+//! layers before it, and its disk becomes the next layer. A build whose layers all exist starts
+//! no sandbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -312,7 +312,7 @@ impl TemplateService {
             Err(error) => tracing::warn!(
                 build = id,
                 error = &error as &dyn std::error::Error,
-                "layers of a build that was deleted could not be given up"
+                "failed to release the layers of a deleted build"
             ),
         }
     }

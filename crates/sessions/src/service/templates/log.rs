@@ -1,4 +1,4 @@
-//! Log of a build that is under way: bounded, whatever its steps write.
+//! Log of a build in progress, bounded however much its steps write.
 
 use api::TemplateLogLine;
 use node::clock;

@@ -1,4 +1,4 @@
-//! What builds reach: the mirrors that the operator named, through the gateway's proxy. Pure.
+//! Network access of builds: the operator's mirrors, through the gateway's proxy. Pure.
 
 use std::collections::BTreeMap;
 

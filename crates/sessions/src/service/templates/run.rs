@@ -1,4 +1,4 @@
-//! Commands of steps: what they write, how they end, and what they read.
+//! Commands of steps: their input, output and result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Templates of those who have sandboxes without a session: executions.
+//! Templates for sandboxes without a session: executions.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -163,7 +163,7 @@ impl AuthorizedRequest<'_> {
                 limit: PAGE_MAX,
                 ..ListQuery::default()
             };
-            let list = self.face.sessions.list_with_extras(self.tenant, query).await?;
+            let list = self.face.sessions.queries()?.list_with_extras(self.tenant, query).await?;
             looked_at += list.sessions.len();
             for ListedSession { session, extras } in &list.sessions {
                 let kept: StoredE2bSandbox =

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use api::{SessionState, SessionView, SnapshotView};
 use node::clock::rfc3339_of_ms as time;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::BASE;
@@ -14,6 +15,29 @@ use crate::faces::e2b::network;
 use crate::faces::e2b::sandboxes::StoredE2bSandbox;
 use crate::faces::e2b::{ENVD_VERSION, cpu_count};
 use crate::service::{AgentLogLine, LogLevel};
+
+/// Fields of a request for a new sandbox, and those of its `network`. What looks like one of them
+/// is no field of a later version of the interface.
+const KNOWN_FIELDS: [&str; 18] = [
+    "allowOut",
+    "allowPublicTraffic",
+    "allow_internet_access",
+    "autoPause",
+    "autoPauseMemory",
+    "autoResume",
+    "denyOut",
+    "egressProxy",
+    "envVars",
+    "iam",
+    "maskRequestHost",
+    "mcp",
+    "metadata",
+    "network",
+    "rules",
+    "templateID",
+    "timeout",
+    "volumeMounts",
+];
 
 /// Request for a new sandbox.
 #[derive(Debug, Default, Deserialize)]
@@ -33,6 +57,17 @@ pub(super) struct NewSandbox {
     mcp: Option<Value>,
     iam: Option<Value>,
     volume_mounts: Option<Vec<Value>>,
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
+}
+
+/// Returns the field that an unknown one is likely to mean: another spelling of it, or one of
+/// `network` that stands beside it. To pass over `allow_public_traffic` would open what its sender
+/// wants closed.
+fn meant_field(unknown: &str) -> Option<&'static str> {
+    let folded = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+    let unknown = folded(unknown);
+    KNOWN_FIELDS.into_iter().find(|known| folded(known) == unknown)
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -47,6 +82,14 @@ impl NewSandbox {
     /// # Errors
     /// Names the field.
     pub(super) fn check(&self) -> Result<(), RestError> {
+        let meant = |name: &String| Some((name.clone(), meant_field(name)?));
+        if let Some((name, meant)) = self.others.keys().find_map(meant) {
+            let message = match network::FIELDS_OF_NEW.contains(&meant) {
+                true => format!("{name}: unknown field; there is `network.{meant}`"),
+                false => format!("{name}: unknown field; there is `{meant}`"),
+            };
+            return Err(RestError::invalid(message));
+        }
         let drops_memory = self.auto_pause_memory == Some(false);
         if drops_memory && self.auto_resume.is_some_and(|it| it.enabled) {
             let message = "autoPauseMemory: a sandbox whose memory is dropped cannot be resumed by \
@@ -194,6 +237,24 @@ mod tests {
 
     fn new(value: Value) -> NewSandbox {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_field_in_another_spelling_is_not_passed_over() {
+        for (given, meant) in [
+            (json!({ "allow_public_traffic": false }), "`network.allowPublicTraffic`"),
+            (json!({ "allowPublicTraffic": false }), "`network.allowPublicTraffic`"),
+            (json!({ "deny_out": ["0.0.0.0/0"] }), "`network.denyOut`"),
+            (json!({ "Network": { "allowPublicTraffic": false } }), "`network`"),
+            (json!({ "allowInternetAccess": false }), "`allow_internet_access`"),
+            (json!({ "auto-pause": true }), "`autoPause`"),
+            (json!({ "template_id": "base" }), "`templateID`"),
+        ] {
+            let refused = format!("{:?}", new(given.clone()).check().unwrap_err());
+            assert!(refused.contains(meant), "{given}: {refused}");
+        }
+        // Fields of later versions of the clients.
+        assert!(new(json!({ "secure": true, "templateID": "base" })).check().is_ok());
     }
 
     #[test]
