@@ -10,7 +10,7 @@ use api::Verdict;
 use node::history::{LatencyCounts, LatencyHistogram, SharedCounter};
 use parking_lot::Mutex;
 
-use crate::admission::TenantLoad;
+use crate::admission::{AdmissionLoad, TenantLoad};
 
 /// Tenants that are counted by themselves. For another one, the one that was idle for longest goes.
 const TENANTS_MAX: usize = 64;
@@ -173,7 +173,7 @@ impl ActivityCounters {
     /// Returns what was counted, with the load of `admission`: of all, and of each tenant.
     pub(crate) fn read(
         &self,
-        (running, waiting): (usize, usize),
+        of_all: AdmissionLoad,
         loads: &HashMap<String, TenantLoad>,
         now: Instant,
     ) -> ExecutionActivity {
@@ -184,6 +184,7 @@ impl ActivityCounters {
             let TenantLoad { running, waiting } = load;
             (Arc::clone(name), ExecutionTotals { running, waiting, ..it.counters.totals() })
         });
+        let AdmissionLoad { running, waiting, .. } = of_all;
         ExecutionActivity {
             total: ExecutionTotals { running, waiting, ..self.total.totals() },
             wait: self.wait.counts(),
@@ -216,7 +217,11 @@ mod tests {
         }
         let load = TenantLoad { running: 2, waiting: 3 };
         let loads = HashMap::from([("t5".to_owned(), load), ("t0".to_owned(), load)]);
-        let found = counters.read((7, 8), &loads, at(TENANTS_MAX));
+        let found = counters.read(
+            AdmissionLoad { running: 7, waiting: 8, memory_bytes: 0 },
+            &loads,
+            at(TENANTS_MAX),
+        );
         assert_eq!(found.total.started, TENANTS_MAX as u64 + 2);
         assert_eq!((found.total.running, found.total.waiting), (7, 8));
         assert_eq!(found.tenants.len(), TENANTS_MAX);
@@ -227,6 +232,6 @@ mod tests {
         assert_eq!(of("t5"), Some(expected));
         assert_eq!(counters.displaced.load(Ordering::Relaxed), 2);
         let later = at(TENANTS_MAX) + IDLE_MAX;
-        assert_eq!(counters.read((0, 0), &loads, later).tenants.len(), 1);
+        assert_eq!(counters.read(AdmissionLoad::default(), &loads, later).tenants.len(), 1);
     }
 }

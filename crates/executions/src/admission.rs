@@ -53,7 +53,7 @@ pub(crate) struct AdmissionBounds {
     /// True if that was set, and does not follow from the places of this node: then it may hold
     /// over all nodes.
     pub(crate) limits_tenants: bool,
-    /// Sum of the memory limits of what runs.
+    /// Sum of the memory limits of running programs.
     pub(crate) memory_bytes_max: u64,
     /// Callers that wait.
     pub(crate) queue_max: usize,

@@ -141,7 +141,7 @@ pub struct ExecutionsConfig {
     pub queue_max: usize,
     /// Executions that one token may have waiting.
     pub queue_max_per_tenant: usize,
-    /// Sum of the memory limits of what runs. Left out: 80 % of what the host has.
+    /// Sum of the memory limits of running programs. Left out: 80 % of what the host has.
     pub memory_budget_bytes: Option<u64>,
     /// Defaults of the run stage.
     pub limits: LimitSpec,

@@ -39,27 +39,25 @@ pub enum ExecutionError {
         bytes_max: u64,
     },
     /// The requests that wait are as large as they may be together.
-    #[error("the executions that wait would have more than {bytes_max} bytes of requests")]
+    #[error("the waiting executions would have more than {bytes_max} bytes of requests")]
     QueueBytesFull {
         /// `queued_bytes_max` of the configuration.
         bytes_max: u64,
     },
     /// Answers to this tenant that are not read yet hold as much memory as they may.
-    #[error(
-        "answers to this token that are not read yet hold {bytes_max} bytes, which is its share"
-    )]
+    #[error("unread responses of this token hold {bytes_max} bytes, which is its share")]
     TooManyAnswerBytes {
         /// `answers_bytes_max_per_tenant` of the configuration.
         bytes_max: u64,
     },
     /// All answers that are not read yet hold as much memory as they may.
-    #[error("answers that are not read yet hold {bytes_max} bytes, which is the server's limit")]
+    #[error("unread responses hold {bytes_max} bytes, which is the server's limit")]
     AnswerBytesFull {
         /// `answers_bytes_max` of the configuration.
         bytes_max: u64,
     },
     /// No place became free while the caller waited.
-    #[error("no place to run in became free within {} ms; send the request again", .wait_max.as_millis())]
+    #[error("no capacity became free within {} ms; send the request again", .wait_max.as_millis())]
     WaitedTooLong {
         /// Time that it waited.
         wait_max: Duration,

@@ -2,6 +2,7 @@
 
 mod live;
 
+use api::operations::executions as table;
 use api::{
     BatchAnswer, BatchRequest, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
     ExecutionState as JobState, LanguageList, QueueChange, QueueStats, Verdict, WebhookSecret,
@@ -13,36 +14,42 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::TokenPrincipal;
 use node::clock;
-use node::http::{self, JsonBody, query};
-use node::http::{RouteTable, get, post};
+use node::http::{self, JsonBody, OperationRoutes, query};
 use serde::Deserialize;
 
 use crate::answers::AnswerDocument;
+use crate::aside::write_answer;
 use crate::error::{ExecutionError, IDEMPOTENCY_KEY};
 use crate::jobs::{JobSubmission, Jobs};
 use crate::queue::{JobFilter, JobOrder, JobParts as QueueParts};
 use crate::service::ProgramIo;
+use crate::verdict::content_bytes;
 
 /// Executions on a page of a list, unless the caller says otherwise.
 const PAGE_DEFAULT: usize = 50;
 
-/// Routes below `/v1/executions`, `/v1/queue` and `/v1/languages`, for [`node::http::HttpShell`] to
-/// wrap.
+/// Returns the routes of executions, for [`node::http::HttpShell`] to wrap.
 pub fn routes(jobs: Jobs) -> Router {
-    Router::new()
-        .at("/v1/executions", post(submit).get(list))
-        .at("/v1/executions/batch", post(batch))
-        .at("/v1/executions/{id}", get(fetch).delete(cancel))
-        .at("/v1/executions/{id}/events", get(live::events))
-        .at("/v1/executions/{id}/retry", post(retry))
-        .at("/v1/queue", get(stats))
-        .at("/v1/queue/pause", post(pause))
-        .at("/v1/queue/resume", post(resume))
-        .at("/v1/queue/drain", post(drain))
-        .at("/v1/queue/retry", post(retry_all))
-        .at("/v1/webhooks/secret", get(webhook_secret))
-        .at("/v1/languages", get(languages))
-        .with_state(jobs)
+    handlers().with_state(jobs)
+}
+
+fn handlers() -> Router<Jobs> {
+    OperationRoutes::of(table::EXECUTIONS)
+        .serve(&table::CREATE_EXECUTION, submit)
+        .serve(&table::LIST_EXECUTIONS, list)
+        .serve(&table::CREATE_BATCH, batch)
+        .serve(&table::GET_EXECUTION, fetch)
+        .serve(&table::CANCEL_EXECUTION, cancel)
+        .serve(&table::FOLLOW_EXECUTION, live::events)
+        .serve(&table::RETRY_EXECUTION, retry)
+        .serve(&table::GET_QUEUE, stats)
+        .serve(&table::PAUSE_QUEUE, pause)
+        .serve(&table::RESUME_QUEUE, resume)
+        .serve(&table::DRAIN_QUEUE, drain)
+        .serve(&table::RETRY_DEAD, retry_all)
+        .serve(&table::GET_WEBHOOK_SECRET, webhook_secret)
+        .serve(&table::LIST_LANGUAGES, languages)
+        .routes()
 }
 
 /// The id in the path. Nobody has one that is not text.
@@ -104,12 +111,9 @@ async fn submit(
     let execution =
         service.execute_held(&who.token_id, request, ProgramIo::default(), &mut nothing);
     let (execution, room) = Box::pin(execution).await?;
-    let document = AnswerDocument::of(&execution).map_err(|error| {
-        tracing::error!(execution = %execution.id, %error, "an answer cannot be written");
-        http::HttpError::internal()
-    })?;
-    drop(execution);
-    Ok(document.held([room]).answer(StatusCode::OK))
+    let bytes = content_bytes(&execution);
+    let document = write_answer(bytes, [room], move || AnswerDocument::of(&execution)).await?;
+    Ok(document.answer(StatusCode::OK))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, http::HttpError> {
@@ -117,7 +121,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, http::HttpErro
     let Some(value) = values.next() else { return Ok(None) };
     let refuse = |message: &str| http::HttpError::invalid(message).at(IDEMPOTENCY_KEY);
     if values.next().is_some() {
-        return Err(refuse("is given twice"));
+        return Err(refuse("is specified twice"));
     }
     let text = value.to_str().map_err(|_| refuse("must be printable ASCII"))?;
     Ok(Some(text.to_owned()))
@@ -354,26 +358,15 @@ async fn stats(
     Ok(axum::Json(jobs.stats(QueueScope::of(&uri, &who)?).await?))
 }
 
-async fn pause(
-    State(jobs): State<Jobs>,
-    who: TokenPrincipal,
-) -> Result<axum::Json<QueueStats>, http::HttpError> {
-    set_paused(&jobs, &who, true).await
+async fn pause(State(jobs): State<Jobs>) -> Result<axum::Json<QueueStats>, http::HttpError> {
+    set_paused(&jobs, true).await
 }
 
-async fn resume(
-    State(jobs): State<Jobs>,
-    who: TokenPrincipal,
-) -> Result<axum::Json<QueueStats>, http::HttpError> {
-    set_paused(&jobs, &who, false).await
+async fn resume(State(jobs): State<Jobs>) -> Result<axum::Json<QueueStats>, http::HttpError> {
+    set_paused(&jobs, false).await
 }
 
-async fn set_paused(
-    jobs: &Jobs,
-    who: &TokenPrincipal,
-    paused: bool,
-) -> Result<axum::Json<QueueStats>, http::HttpError> {
-    operator(who)?;
+async fn set_paused(jobs: &Jobs, paused: bool) -> Result<axum::Json<QueueStats>, http::HttpError> {
     jobs.set_paused(paused).await?;
     Ok(axum::Json(jobs.stats(None).await?))
 }
@@ -476,6 +469,11 @@ mod tests {
             let error = filter(text).unwrap_err().to_string();
             assert!(error.starts_with(says), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
     }
 
     #[test]

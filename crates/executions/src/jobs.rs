@@ -35,6 +35,7 @@ pub(crate) use self::traced::is_interactive;
 use self::webhooks::WebhookSender;
 use self::worker::{AwaitedAttachments, HeldJobs, RecentPace};
 use crate::answers::{AnswerDocument, AnswerMemory, AnswerPatience};
+use crate::aside::aside;
 use crate::config::{ConfigError, JobsConfig};
 use crate::error::{ExecutionError, IDEMPOTENCY_KEY, RequestRefusal};
 use crate::events;
@@ -332,15 +333,15 @@ impl Jobs {
         let (mut job, room) = self.fetch(Some(tenant), id, parts, AnswerPatience::Caller).await?;
         let mut stored = Vec::new();
         for (name, part) in [("request", job.request.take()), ("result", job.result.take())] {
-            stored.extend(part.filter(|text| is_json(id, text)).map(|text| (name, text)));
+            stored.extend(checked(id, part).await.map(|text| (name, text)));
         }
         let record = self.with_place(self.record(job)).await?;
         Ok(written(&record, stored)?.held([room]))
     }
 
     /// The body of a webhook: the same, of a job that was read.
-    fn webhook_body(&self, mut job: QueuedJob) -> Result<AnswerDocument, ExecutionError> {
-        let stored = job.result.take().filter(|text| is_json(&job.id, text));
+    async fn webhook_body(&self, mut job: QueuedJob) -> Result<AnswerDocument, ExecutionError> {
+        let stored = checked(&job.id, job.result.take()).await;
         written(&self.record(job), stored.map(|text| ("result", text)).into_iter().collect())
     }
 
@@ -724,6 +725,17 @@ fn written(
         let error = &error as &dyn std::error::Error;
         tracing::error!(execution = %record.id, error, "a record cannot be written");
         ExecutionError::Unavailable("the record of the execution cannot be written at present")
+    })
+}
+
+/// Returns what was stored, where there is something and it is JSON.
+async fn checked(id: &ExecutionId, stored: Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let text = stored?;
+    let of = id.clone();
+    let checked = aside(text.len(), move || is_json(&of, &text).then_some(text)).await;
+    checked.unwrap_or_else(|error| {
+        tracing::error!(execution = %id, %error, "a stored result cannot be read");
+        None
     })
 }
 

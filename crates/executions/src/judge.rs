@@ -9,6 +9,8 @@ use api::{LimitHit, StageOutcome, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use crate::verdict::output_bytes;
+
 /// Names of the files that a checker or interactor gets: the test's input, the program's output,
 /// the expected output. Their names follow its own arguments in this order, which is that of
 /// testlib's `registerTestlibCmd` and `registerInteraction`. The output file of an interactor is
@@ -207,12 +209,7 @@ fn message_of(who: &str, judge: &StageOutcome) -> Option<String> {
 /// Leaves the output out of `outcome` when the answer holds too much of it already; `left` is what
 /// it may still hold.
 pub(crate) fn bound_output(outcome: &mut StageOutcome, left: &mut u64) {
-    let base64 = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let bytes = outcome.stdout.len()
-        + outcome.stderr.len()
-        + base64(&outcome.stdout_base64)
-        + base64(&outcome.stderr_base64);
-    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let bytes = u64::try_from(output_bytes(outcome)).unwrap_or(u64::MAX);
     if bytes <= *left {
         *left -= bytes;
         return;

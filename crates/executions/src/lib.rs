@@ -34,6 +34,7 @@
 //! | `grants` | what a program may reach, and who serves it |
 //! | `templates` | what its sandboxes begin with, and whose that is |
 //! | `verdict` | from how a program ended to what is said about it, pure |
+//! | `aside` | work on long output, away from the threads that serve requests |
 //! | `service` | the operations |
 //! | [`http`] | the native HTTP face |
 //! | `activity` | what a server's history is made of, of all and of each tenant |
@@ -57,6 +58,7 @@
 mod activity;
 mod admission;
 mod answers;
+mod aside;
 mod cache;
 mod config;
 mod error;

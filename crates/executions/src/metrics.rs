@@ -89,7 +89,7 @@ impl ExecutionMetrics {
         registry.register("cove_executions", help, finished.clone());
         let help = "Executions that were not run, by error code";
         registry.register("cove_executions_refused", help, refused.clone());
-        let help = "Executions that ran, by how their results came about";
+        let help = "Executions that ran, by speed mode";
         registry.register("cove_executions_mode", help, modes.clone());
         let help = "Time of the parts of an execution";
         registry.register_with_unit(
@@ -169,14 +169,14 @@ impl Collector for AdmissionGauges {
         gauge("cove_executions_waiting", "Executions that wait", None, count(waiting))?;
         gauge(
             "cove_executions_memory_reserved",
-            "Sum of the memory limits of what runs",
+            "Sum of the memory limits of running programs",
             Some(&Unit::Bytes),
             memory_bytes,
         )?;
         let CacheStats { hits, joined, misses, entries, bytes } = self.cache.stats();
         gauge("cove_compile_cache_entries", "Programs in the compile cache", None, count(entries))?;
         gauge("cove_compile_cache", "What they take", Some(&Unit::Bytes), bytes)?;
-        let help = "Compilations that were asked for: found, shared with one under way, done";
+        let help = "Requested compilations: cached, shared with one in progress, done";
         let mut encoder = encoder.encode_descriptor(
             "cove_compile_cache_lookups",
             help,

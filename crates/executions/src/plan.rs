@@ -449,7 +449,7 @@ impl ExecutionPlanner {
         for (index, file) in recipe.files.iter().enumerate() {
             let top = file.path.split('/').next().unwrap_or_default();
             if added.contains(&top) {
-                let message = "is the name of a file that is added";
+                let message = "is the name of a file that Cove adds";
                 return Err(RequestRefusal::invalid(format!("files[{index}].name"), message));
             }
         }
@@ -538,7 +538,7 @@ impl ExecutionPlanner {
                 Err(RequestRefusal::invalid(field, message))
             }
             (Some((_, bytes)), None) => Ok(StdinSource::Bytes(bytes)),
-            (Some(_), Some(_)) => Err(RequestRefusal::invalid("stdin", "is given twice")),
+            (Some(_), Some(_)) => Err(RequestRefusal::invalid("stdin", "is specified twice")),
         }
     }
 
@@ -679,7 +679,7 @@ fn one_of(
         (Some(text), None) => Ok(Some((field, text.into_bytes()))),
         (None, Some(text)) => Ok(Some((base64_field, decode(base64_field, &text)?))),
         (Some(_), Some(_)) => {
-            let message = format!("is given twice; give one of {field} and {base64_field}");
+            let message = format!("is specified twice; use either {field} or {base64_field}");
             Err(RequestRefusal::invalid(field, message))
         }
     }

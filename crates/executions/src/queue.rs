@@ -249,6 +249,13 @@ pub struct QueuedJob {
     pub result: Option<Vec<u8>>,
 }
 
+impl QueuedJob {
+    /// Bytes of the request and the result.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        [&self.request, &self.result].into_iter().flatten().map(Vec::len).sum()
+    }
+}
+
 /// Parts of a job that are read besides its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobParts {
@@ -333,7 +340,7 @@ pub enum QueueError {
         queued_max: u64,
     },
     /// The requests that wait are as large as they may be together.
-    #[error("the executions that wait would have more than {queued_bytes_max} bytes of requests")]
+    #[error("the waiting executions would have more than {queued_bytes_max} bytes of requests")]
     FullBytes {
         /// [`QueueConfig::queued_bytes_max`].
         queued_bytes_max: u64,

@@ -22,6 +22,7 @@ use sandbox::{
 use tokio::sync::{Semaphore, mpsc};
 
 use self::build::BuiltProgram;
+use crate::aside::aside;
 use crate::cache::CompileCache;
 use crate::grants::{self, ExecutionGrants, GrantSockets};
 use crate::judge::{self, ANSWER, INPUT, OUTPUT, SAID_BYTES_MAX, compare};
@@ -35,9 +36,6 @@ use crate::service::ProgressObserver;
 use crate::templates::AttachedTemplate;
 use crate::traces::{self, SANDBOX};
 use crate::verdict;
-
-/// Output that is compared on the task that runs the program; more goes to a thread of its own.
-const COMPARED_AT_ONCE_BYTES: usize = 256 << 10;
 
 /// Engine, languages and limits that executions run with.
 pub(crate) struct RunEnvironment {
@@ -292,7 +290,7 @@ impl<'a> ExecutionRun<'a> {
             (BuiltProgram::Refused, _) => {}
         }
         // What was asked for and never came to be is said so, too.
-        self.output_files(outputs, Vec::new());
+        self.output_files(outputs, Vec::new()).await;
         Ok(())
     }
 
@@ -326,7 +324,7 @@ impl<'a> ExecutionRun<'a> {
         };
         self.progress.exit(StageName::Run, None, mode, &outcome);
         self.push(StageName::Run, mode, outcome);
-        self.output_files(outputs, contents);
+        self.output_files(outputs, contents).await;
         Ok(())
     }
 
@@ -485,7 +483,7 @@ impl<'a> ExecutionRun<'a> {
         self.since = self.machine.metrics.observe(part(stage), self.since);
         let mut exit = ran?;
         let contents = std::mem::take(&mut exit.outputs);
-        let outcome = self.judged(stage, &program, exit);
+        let outcome = judged(self.id, stage, program, exit).await;
         traces::describe(&mut span, &outcome);
         Ok((outcome, contents))
     }
@@ -499,28 +497,46 @@ impl<'a> ExecutionRun<'a> {
         span
     }
 
-    fn judged(&self, stage: StageName, program: &[u8], exit: ProgramExit) -> StageOutcome {
-        let outcome = verdict::outcome(stage, program, exit);
-        if outcome.verdict == Verdict::Ie {
-            tracing::error!(execution = %self.id, "the engine lost a program");
-        }
-        outcome
-    }
-
     fn push(&mut self, name: StageName, mode: ExecutionMode, outcome: StageOutcome) {
         self.stages.push(StageResult { name, mode, outcome, output_at_top: false });
     }
 
     /// Adds what was asked for and is not there yet.
-    fn output_files(&mut self, outputs: Vec<String>, contents: Vec<Result<Vec<u8>, String>>) {
+    async fn output_files(&mut self, outputs: Vec<String>, contents: Vec<Result<Vec<u8>, String>>) {
         if !self.files.is_empty() {
             return;
         }
+        let bytes = contents.iter().flatten().map(Vec::len).sum();
         let missing = || Err("the program did not run to its end".to_owned());
         let contents = contents.into_iter().chain(std::iter::repeat_with(missing));
         let files = outputs.into_iter().zip(contents);
-        self.files.extend(files.map(|(name, content)| verdict::output_file(name, content)));
+        let made = aside(bytes, move || {
+            files.map(|(name, content)| verdict::output_file(name, content)).collect()
+        });
+        match made.await {
+            Ok(files) => self.files = files,
+            Err(error) => tracing::error!(execution = %self.id, %error, "files cannot be written"),
+        }
     }
+}
+
+/// Judges how one stage ended, away from the task when there is much output.
+async fn judged(
+    id: &ExecutionId,
+    stage: StageName,
+    program: Vec<u8>,
+    exit: ProgramExit,
+) -> StageOutcome {
+    let bytes = exit.stdout.len() + exit.stderr.len();
+    let judged = aside(bytes, move || verdict::outcome(stage, &program, exit)).await;
+    let outcome = judged.unwrap_or_else(|error| {
+        tracing::error!(execution = %id, %error, "an outcome cannot be written");
+        verdict::infrastructure_failure()
+    });
+    if outcome.verdict == Verdict::Ie {
+        tracing::error!(execution = %id, "the engine lost a program");
+    }
+    outcome
 }
 
 /// Judge of test cases, ready to be started.
@@ -538,12 +554,13 @@ async fn difference(
     expected: Vec<u8>,
 ) -> Option<String> {
     let actual = judge::stdout_bytes(outcome);
-    if actual.len().max(expected.len()) <= COMPARED_AT_ONCE_BYTES {
-        return compare::difference(rule, &actual, &expected);
-    }
-    let compared = node::task::blocking(move || compare::difference(rule, &actual, &expected));
+    let bytes = actual.len().max(expected.len());
+    let compared = aside(bytes, move || compare::difference(rule, &actual, &expected));
     // It ends in error only when it panicked, and then nothing is known to be equal.
-    compared.await.unwrap_or_else(|error| Some(format!("cannot be compared: {error}")))
+    compared.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "failed to compare an output");
+        Some("the output cannot be compared".to_owned())
+    })
 }
 
 fn command(start: ProgramStart, files: Vec<WorkspaceFile>, is_compiled: bool) -> SandboxCommand {

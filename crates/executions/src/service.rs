@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time;
 
 use crate::activity::ExecutionActivity;
-use crate::admission::{Admission, AdmissionBounds, AdmissionLoad, AdmissionOrigin, RunPermit};
+use crate::admission::{Admission, AdmissionBounds, AdmissionOrigin, RunPermit};
 use crate::answers::{AnswerBounds, AnswerBudget, AnswerMemory, AnswerPatience};
 use crate::cache::{CacheSharing, CompileCache};
 use crate::config::{ConfigError, ExecutionsConfig, HostCapacity};
@@ -390,9 +390,9 @@ impl ExecutionService {
     /// Returns what was counted of executions, for the history of the server.
     #[must_use]
     pub fn activity(&self) -> ExecutionActivity {
-        let AdmissionLoad { running, waiting, .. } = self.inner.admission.load();
+        let of_all = self.inner.admission.load();
         let loads = self.inner.admission.tenant_loads();
-        self.inner.machine.metrics.activity.read((running, waiting), &loads, clock::now())
+        self.inner.machine.metrics.activity.read(of_all, &loads, clock::now())
     }
 
     /// Returns how many run at one time.

@@ -148,7 +148,7 @@ impl TemplateCell {
         let Some(owned) = request.template.take() else { return Ok(None) };
         let source = Arc::clone(self.get()?);
         let Some((reference, tenant)) = owned.split_once(OF) else {
-            let message = "nobody who may use it has asked for this";
+            let message = "the job was not submitted by a token that may use it";
             return Err(RequestRefusal::new(ErrorCode::Forbidden, FIELD, message));
         };
         let found =

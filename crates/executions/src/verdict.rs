@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use api::{
-    BytesEncoding, LimitHit, OutputFile, StageName, StageOutcome, TruncatedStreams, Verdict,
+    BytesEncoding, Execution, LimitHit, OutputFile, StageName, StageOutcome, TruncatedStreams,
+    Verdict,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -247,6 +248,26 @@ pub(crate) fn move_to_top(inner: &mut StageOutcome) -> (StageOutcome, bool) {
     );
     let (stdout, stderr, stdout_base64, stderr_base64) = streams;
     (StageOutcome { stdout, stderr, stdout_base64, stderr_base64, ..inner.clone() }, true)
+}
+
+/// Bytes of output that an outcome holds.
+pub(crate) fn output_bytes(outcome: &StageOutcome) -> usize {
+    let base64 = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    outcome.stdout.len()
+        + outcome.stderr.len()
+        + base64(&outcome.stdout_base64)
+        + base64(&outcome.stderr_base64)
+}
+
+/// Bytes of output and files that an execution holds.
+pub(crate) fn content_bytes(execution: &Execution) -> usize {
+    let stages = execution.stages.iter().map(|stage| output_bytes(&stage.outcome));
+    let tests = execution
+        .tests
+        .iter()
+        .map(|test| output_bytes(&test.outcome) + test.judge.as_ref().map_or(0, output_bytes));
+    let files = execution.files.iter().filter_map(|file| file.content.as_ref().map(String::len));
+    output_bytes(&execution.outcome) + stages.chain(tests).chain(files).sum::<usize>()
 }
 
 /// Milliseconds with one decimal: finer figures would tell programs about each other.

@@ -1,4 +1,4 @@
-//! What was done at the sockets of sandboxes: an append-only record.
+//! Audit log of the sockets of sandboxes: an append-only record.
 //!
 //! Records wait in memory, up to a number in all, for each tenant and for each grant, and are
 //! written in batches. Who does something never waits for that. What does not fit, or comes faster
@@ -11,8 +11,8 @@ pub(crate) mod source;
 mod summary;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
@@ -20,6 +20,7 @@ use api::{AuditEvent, AuditOutcome, AuditRecordList, AuditSummaryKey, AuditSumma
 use node::clock;
 use node::gateway::GrantHolder;
 use node::store::SqlStoreError;
+use node::tenant_values::TenantValues;
 use node::traces::Tracer;
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -108,7 +109,7 @@ impl GatewayAuditLimits {
     }
 }
 
-/// Filter of records. What is none does not matter.
+/// Filter of records. `None` matches every record.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     /// Records of this session or execution.
@@ -121,7 +122,7 @@ pub struct AuditFilter {
     pub outcome: Option<AuditOutcome>,
     /// Records of this grant: `postgres:shop`, `http`.
     pub grant: Option<String>,
-    /// With this in their text or error, whatever the case of ASCII letters.
+    /// Records with this in their text or error, ignoring the case of ASCII letters.
     pub text: Option<String>,
     /// That ended at this time or later, in Unix milliseconds.
     pub from_ms: Option<u64>,
@@ -152,7 +153,7 @@ pub(crate) struct WaitingRecord {
     pub(crate) bytes_in: Option<u64>,
 }
 
-/// A record with its place among those that wait. What is missing needs none.
+/// Queued record with its place in the queue. Records of gaps need none.
 type Placed = (Arc<WaitingRecord>, Option<AuditReservation>);
 
 /// A place among the records that wait: in all, of a tenant, of a grant. It is given back when
@@ -194,7 +195,7 @@ impl MissingRecords {
         }
     }
 
-    /// Returns what a record says that was made of it.
+    /// Returns the API's form of a record.
     fn read(record: &WaitingRecord) -> Option<MissingRecords> {
         let count = record.rows.filter(|_| record.event == AuditEvent::Missing)?;
         let from_ms = record.at_ms.saturating_sub(record.took_us / 1000);
@@ -229,18 +230,18 @@ struct AuditInner {
     store: AuditStore,
     limits: GatewayAuditLimits,
     statements: AuditStatements,
-    /// Makes spans of what is done; none where nothing is traced.
+    /// Records spans of grant uses; `None` without tracing.
     tracer: Option<Tracer>,
     state: Mutex<AuditState>,
     /// Records that wait or are being written, in all and of each tenant that has some.
     waiting: Arc<AtomicUsize>,
-    tenants: Mutex<HashMap<Arc<str>, Weak<AtomicUsize>>>,
+    tenants: TenantValues<AtomicUsize>,
     lost: AtomicU64,
     written: AtomicU64,
-    /// Statements and requests of sandboxes, and what was refused to them.
+    /// Statements, requests and refusals of sandboxes.
     requests: AtomicU64,
     refusals: AtomicU64,
-    /// Held while records are written, so that who reads them waits for that.
+    /// Held while records are written, so that readers wait for them.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -265,7 +266,7 @@ impl AuditState {
     }
 }
 
-/// Writes down what is done under one grant.
+/// Records the uses of one grant.
 #[derive(Debug)]
 struct AuditWriter {
     audit: Arc<AuditInner>,
@@ -353,7 +354,7 @@ impl AuditInner {
         waiting.into_iter().chain(missing).collect()
     }
 
-    /// Counts what happened, whether it is written down or not.
+    /// Counts an event, whether it is recorded or not.
     fn count(&self, happening: &GatewayEvent<'_>) {
         if matches!(happening.event, AuditEvent::Statement | AuditEvent::Request) {
             self.requests.fetch_add(1, Ordering::Relaxed);
@@ -376,18 +377,6 @@ impl AuditInner {
         waiting.append(&mut state.waiting);
         state.waiting = waiting;
     }
-
-    /// Returns how many records of a tenant wait, for as long as something of it is there.
-    fn of_tenant(&self, name: &Arc<str>) -> Arc<AtomicUsize> {
-        let mut tenants = self.tenants.lock();
-        if let Some(count) = tenants.get(name).and_then(Weak::upgrade) {
-            return count;
-        }
-        tenants.retain(|_, count| count.strong_count() > 0);
-        let count = Arc::default();
-        tenants.insert(Arc::clone(name), Arc::downgrade(&count));
-        count
-    }
 }
 
 impl GatewayAudit {
@@ -403,7 +392,7 @@ impl GatewayAudit {
             tracer: None,
             state: Mutex::default(),
             waiting: Arc::default(),
-            tenants: Mutex::default(),
+            tenants: TenantValues::default(),
             lost: AtomicU64::new(0),
             written: AtomicU64::new(0),
             requests: AtomicU64::new(0),
@@ -412,7 +401,7 @@ impl GatewayAudit {
         }))
     }
 
-    /// Makes spans of what is done, too. To be called before anybody writes anything down.
+    /// Records spans of grant uses, too. Must be called before the first record.
     pub(crate) fn traced_by(mut self, tracer: Option<Tracer>) -> GatewayAudit {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.tracer = tracer;
@@ -420,14 +409,14 @@ impl GatewayAudit {
         self
     }
 
-    /// Returns who writes down what is done under one grant.
+    /// Returns the recorder of one grant.
     pub(crate) fn witness(&self, holder: &GrantHolder, grant: &str) -> Arc<dyn AuditSink> {
         let GatewayAuditLimits { waiting_max_per_grant, per_s_per_grant, .. } = self.0.limits;
         let pace = GrantPace::new(waiting_max_per_grant, per_s_per_grant, clock::now());
         Arc::new(AuditWriter {
             audit: Arc::clone(&self.0),
             source: Arc::new(AuditSource { holder: holder.clone(), grant: grant.into() }),
-            of_tenant: self.0.of_tenant(&holder.tenant),
+            of_tenant: self.0.tenants.value_of(&holder.tenant, AtomicUsize::default),
             own: Arc::default(),
             pace: Mutex::new(pace),
         })
@@ -498,7 +487,7 @@ impl GatewayAudit {
         self.0.store.shorten(clock::wall_ms().saturating_sub(age_ms), records).await
     }
 
-    /// Writes behind, and removes what is too old, until it is dropped.
+    /// Writes queued records and removes expired ones, until it is dropped.
     ///
     /// An outage of the store is logged once, when it begins, and once when it is over: the loop
     /// tries again each [`WRITE_INTERVAL`]. Missing records are logged when the first one is
@@ -534,7 +523,8 @@ impl GatewayAudit {
                 if now > lost && is_log_due {
                     tracing::warn!(
                         lost = now - lost,
-                        "audit records are missing: more came than the limits gateway.audit_* let in"
+                        "audit records are missing: more than the limits gateway.audit_* \
+                         permit"
                     );
                     (lost, loss_logged) = (now, Some(clock::now()));
                 }

@@ -1,4 +1,4 @@
-//! The `[gateway]` table: limits of grants, who may give them, secrets, and what is written down.
+//! The `[gateway]` table: limits of grants, offers, secrets, and the audit log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,13 +28,13 @@ pub struct GatewayConfig {
     pub connections_max: usize,
     /// Connections of one tenant's sandboxes.
     pub connections_max_per_tenant: usize,
-    /// For how long is kept what was done, in days; 0 to write nothing down.
+    /// Retention of the audit log, in days; 0 disables it.
     pub audit_keep_days: u64,
     /// Form in which statements of databases are written down.
     pub audit_statements: AuditStatements,
     /// True if addresses of requests are written down with the values of their queries.
     pub audit_queries: bool,
-    /// Most records that are kept. Who has most of them loses some first.
+    /// Maximum number of records. The oldest of those with the most are removed first.
     pub audit_records_max: u64,
     /// Records of one tenant.
     pub audit_records_max_per_tenant: u64,
@@ -260,7 +260,7 @@ pub enum AuditStatements {
     /// With `?` in place of literals.
     #[default]
     Normalised,
-    /// Statements as they were sent, with what is confidential in them.
+    /// Statements as they were sent, including confidential values.
     Full,
     /// Not at all, but for how they ended.
     None,

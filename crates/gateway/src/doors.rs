@@ -91,7 +91,7 @@ impl<'a> GatewayEvent<'a> {
 /// Writes down what is done under one grant of one sandbox. It never waits: what there is no room
 /// for is counted as lost.
 pub trait AuditSink: Send + Sync + fmt::Debug {
-    /// Returns how statements are wanted. Who sees `None` need not make a text of them at all.
+    /// Returns the form of recorded statements. With `None`, no text needs to be built.
     fn statements(&self) -> AuditStatements;
 
     /// Returns whether contexts of traces are wanted.
@@ -99,7 +99,7 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Takes a record. Copies what it keeps, and no more of a text than is kept.
+    /// Accepts a record. Copies the fields that are stored, and texts up to the stored length.
     fn saw(&self, happening: &GatewayEvent<'_>);
 }
 
@@ -145,7 +145,7 @@ pub trait DatabaseBackends: Send + Sync + fmt::Debug {
     /// Returns what there is, by name: at most so many databases, and so many roles of each.
     fn known(&self, databases_max: usize, roles_max: usize) -> Vec<KnownDatabase>;
 
-    /// Returns whether this can be granted, as far as it is known at present.
+    /// Returns whether this can be granted, as far as known at present.
     ///
     /// # Errors
     /// The field of the grant that is wrong: a tenant that is not there, or of another engine.
@@ -163,7 +163,7 @@ pub trait DatabaseBackends: Send + Sync + fmt::Debug {
     fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String>;
 }
 
-/// A place among those connections that have not said yet who they are.
+/// A place among connections that have not logged in.
 #[derive(Debug)]
 pub struct LoginPlace {
     pub(crate) _permits: [OwnedSemaphorePermit; 3],
@@ -180,7 +180,7 @@ pub trait DatabaseDoor: Send + Sync + fmt::Debug {
     /// ended, or the connection.
     fn admit(&self, stream: std::net::TcpStream, place: LoginPlace);
 
-    /// The sandbox rests: servers that no open transaction needs are given back.
+    /// The sandbox is paused: server connections without an open transaction are released.
     fn rest(&self);
 
     /// Ends what former owners of the guest's session have running, in bounded time and before the

@@ -74,7 +74,7 @@ use crate::doors::{AuditSink, GatewayEvent, StreamDoor};
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 /// Time for the head of a request, and between two requests.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
-/// Bytes of a head, and of what is read ahead.
+/// Bytes of a head, and of read-ahead.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Time until the head of an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5 * 60);
@@ -96,7 +96,7 @@ pub struct EgressProxy {
     /// True if values of queries are written down.
     shows_queries: bool,
     fence: EffectFence,
-    /// Says whose requests are, where a rule wants that; none where nobody owns them by a lease.
+    /// Session headers for rules that request them; `None` if no session owns the sandbox.
     session: Option<SessionHeaders>,
 }
 
@@ -107,7 +107,7 @@ pub struct ProxyContext {
     pub dialer: Arc<EgressDialer>,
     /// Turns of the tenant to look up a name.
     pub lookups: Arc<Semaphore>,
-    /// Account of what the grant has used.
+    /// Usage account of the grant.
     pub account: Arc<GrantAccount>,
     /// Sink of audit records.
     pub witness: Arc<dyn AuditSink>,
@@ -144,7 +144,7 @@ impl EgressProxy {
 impl StreamDoor for EgressProxy {
     fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
         Box::pin(async move {
-            // Whatever was on its way is written down as it is dropped.
+            // A request in progress is recorded when it is dropped.
             timeout(CONNECTION_TIME_MAX, self.connection(stream)).await.ok();
         })
     }
@@ -208,7 +208,7 @@ impl EgressProxy {
     async fn answer(&self, request: Request<Incoming>, slot: &Slot) -> Response<Body> {
         let text = shown(request.method(), request.uri(), self.shows_queries);
         let (witness, usage) = (Arc::clone(&self.witness), Arc::clone(&self.usage));
-        // It goes outside as it is; here it is only referred to.
+        // The request is sent with this value; here it is only referred to.
         let trace = match witness.is_traced() {
             true => TraceContext::from_headers(request.headers()),
             false => None,
@@ -286,7 +286,7 @@ impl EgressProxy {
         check_framing(request.headers())?;
         let (rule, mut inspected) = self.decide(request.method().as_str(), &target).await?;
         let compared_path = inspected.path;
-        // Nobody is lent a secret for another request than the one that is seen.
+        // A secret is added only to the request that was compared with the rules.
         inspected.path |= rule.scanner.is_some();
         inspected.method |= rule.scanner.is_some();
         check_query(request.uri(), inspected)?;
@@ -363,7 +363,7 @@ fn check_query(uri: &Uri, inspected: InspectedParts) -> Result<(), EgressRefusal
     match field {
         None => Ok(()),
         Some(field) => Err(EgressRefusal::forbidden(format!(
-            "query: `{field}` stands for another method, and the rule compares methods or adds a \
+            "query: `{field}` overrides the method, and the rule compares methods or adds a \
              secret"
         ))),
     }
@@ -387,7 +387,7 @@ async fn ask(
 ) -> Result<Response<Incoming>, EgressRefusal> {
     let answer = sender.send_request(message).await.map_err(EgressRefusal::broken)?;
     match answer.status() {
-        // Nobody asked for another protocol.
+        // No upgrade was requested.
         StatusCode::SWITCHING_PROTOCOLS => {
             Err(EgressRefusal::of(502, "the server changed the protocol"))
         }
@@ -483,7 +483,7 @@ fn shown(method: &Method, uri: &Uri, shows_queries: bool) -> String {
 #[derive(Debug)]
 struct EgressRefusal {
     status: StatusCode,
-    /// A line: what is wrong, or the rule that refused.
+    /// A line with the problem, or the rule that refused.
     why: String,
 }
 

@@ -34,7 +34,7 @@ use crate::shared::{GatewayShared, TenantShare};
 
 /// Wait after a connection could not be accepted, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Wait after a connection was refused, so that who asks for many costs little.
+/// Wait after a refused connection, so that a flood of connections costs little.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 /// Connections to a database of one grant that are not logged in.
 pub(crate) const LOGINS_MAX: usize = 32;
@@ -43,7 +43,7 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/p
     x-cove-refused: connections\r\ncontent-length: 27\r\nconnection: close\r\n\r\n\
     cove: too many connections\n";
 
-/// Grants that can be given.
+/// Kinds of grants.
 pub(crate) struct ReadyGrants {
     pub(crate) shared: Arc<GatewayShared>,
     pub(crate) holder: GrantHolder,
@@ -87,7 +87,7 @@ pub(crate) struct OpenSockets {
 #[derive(Default)]
 struct GateState {
     served: Vec<ServedGrant>,
-    /// Listeners of grants that were taken back, whose ports others will have.
+    /// Listeners of revoked grants, whose ports new grants will use.
     spare: BTreeMap<u16, TcpListener>,
 }
 
@@ -115,7 +115,7 @@ impl Drop for ServedGrant {
     }
 }
 
-/// A listener that can be taken away from who accepts from it.
+/// A listener that can be taken away from its accept loop.
 #[derive(Clone)]
 struct RevocableListener(Arc<Mutex<Option<TcpListener>>>);
 
@@ -169,7 +169,7 @@ impl GrantGate for OpenSockets {
             Ok(ready) => self.serve(ready.grants, listeners),
             Err(_) => tracing::error!(holder = %self.holder.id, "an opening of another gateway"),
         }
-        // What was not used again is closed.
+        // Listeners that were not reused are closed.
         self.state.lock().spare.clear();
     }
 
@@ -202,8 +202,8 @@ impl GrantGate for OpenSockets {
 }
 
 impl OpenSockets {
-    /// Returns a door that lets nobody write: the grant's own where it only reads, else one beside
-    /// it, whose clients are counted with those of the grant.
+    /// Returns a read-only door: the grant's own if it only reads, else a second one
+    /// whose clients count with those of the grant.
     fn reading_door(&self, served: &mut ServedGrant) -> Result<ReaderDoor, HttpError> {
         let engine = match &served.grant {
             Grant::Catalog(grant) => {
@@ -229,8 +229,7 @@ impl OpenSockets {
             Grant::Postgres(_) => TenantEngine::Postgres,
             Grant::Mysql(_) => TenantEngine::Mysql,
             Grant::Http(_) | Grant::Model(_) => {
-                let message =
-                    format!("`{}` leads to no data that can be read", served.grant.label());
+                let message = format!("`{}` has no data that can be read", served.grant.label());
                 return Err(HttpError::invalid(message).at("name"));
             }
         };
@@ -269,7 +268,7 @@ impl OpenSockets {
         }
     }
 
-    /// Serves what is not served yet, with the listeners of ports that have none.
+    /// Serves grants that are not served yet, and opens their missing listeners.
     fn serve(&self, grants: Vec<(Grant, Box<dyn ResolvedGrant>)>, listeners: Vec<TcpListener>) {
         let mut state = self.state.lock();
         let mut listeners = listeners.into_iter();
@@ -346,7 +345,7 @@ struct AcceptTask {
     logins: Arc<Semaphore>,
     slot: RevocableListener,
     witness: Arc<dyn AuditSink>,
-    /// Turns that streams take, and whose.
+    /// Turns of streams, and the tenant that takes them.
     turns: FairScheduler,
     caller: Arc<str>,
 }
@@ -425,7 +424,7 @@ impl AcceptTask {
         let why = Some("connections: the limit is reached");
         let refused = GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Refused);
         self.witness.saw(&GatewayEvent { error: why, ..refused });
-        // What fits into the socket; nobody waits for a client that does not read.
+        // Only as much as fits into the socket: a client that does not read is not waited for.
         if stream.writable().await.is_ok() {
             stream.try_write(TOO_MANY).ok();
             stream.shutdown().await.ok();

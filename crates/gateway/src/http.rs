@@ -1,5 +1,6 @@
-//! The native HTTP face: `GET /v1/audit` and what is counted of it, and what may be granted.
+//! The native HTTP API: `GET /v1/audit` and its summary, and the offers of grants.
 
+use api::operations::gateway as table;
 use api::{
     AuditRecordList, AuditSummaryKey, AuditSummaryReport, GrantCheckReport, GrantCheckRequest,
     GrantOfferList,
@@ -8,7 +9,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
 use node::auth::TokenPrincipal;
-use node::http::{self, JsonBody, RouteTable as _, get, post, query};
+use node::http::{self, JsonBody, OperationRoutes, query};
 use serde::Deserialize;
 
 use crate::audit::{AuditFilter, PAGE_DEFAULT, PAGE_MAX};
@@ -18,14 +19,18 @@ use crate::store::{event_of, outcome_of};
 /// Longest text that is looked for in records, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Routes below this path, for [`node::http::HttpShell`] to wrap.
+/// Returns the routes of the gateway, for [`node::http::HttpShell`] to wrap.
 pub fn routes(service: GatewayService) -> Router {
-    Router::new()
-        .at("/v1/audit", get(audit))
-        .at("/v1/audit/summary", get(summary))
-        .at("/v1/gateway/offers", get(offers))
-        .at("/v1/gateway/offers/check", post(check))
-        .with_state(service)
+    handlers().with_state(service)
+}
+
+fn handlers() -> Router<GatewayService> {
+    OperationRoutes::of(table::GATEWAY)
+        .serve(&table::LIST_AUDIT, audit)
+        .serve(&table::SUMMARIZE_AUDIT, summary)
+        .serve(&table::LIST_GRANT_OFFERS, offers)
+        .serve(&table::CHECK_GRANTS, check)
+        .routes()
 }
 
 /// Order of a page.
@@ -145,6 +150,11 @@ fn known<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
+    }
 
     #[test]
     fn what_is_asked_for_is_known() {

@@ -1,4 +1,4 @@
-//! The kinds of grants: what the gateway has to know of each, in one file per kind.
+//! The kinds of grants, in one file per kind.
 //!
 //! A kind is a type that implements [`GrantKind`], and one line in each of the two tables here:
 //! [`kind_of`], and [`OFFER_FORMS`] for how `[[gateway.offers]]` names it.
@@ -22,7 +22,7 @@ use crate::doors::{AuditSink, DatabaseDoor, FieldError, StreamDoor};
 use crate::offers::{GrantNotOffered, TenantOffers};
 use crate::shared::{GatewayShared, TenantShare};
 
-/// A grant that somebody asks for, as its kind knows it.
+/// A requested grant, in the form of its kind.
 pub(crate) trait GrantKind {
     /// Checks that the tenant of a token may give it.
     ///
@@ -45,7 +45,7 @@ pub(crate) trait ResolvedGrant: Send {
     /// Environment variables by which clients inside find the service at this port.
     fn variables(&self, port: u16) -> GrantVariables;
 
-    /// Value of `DATABASE_URL` where this is the only database; none for what is no database.
+    /// Value of `DATABASE_URL` if this is the only database; `None` for other targets.
     fn database_url(&self, _port: u16) -> Option<String> {
         None
     }
@@ -60,7 +60,7 @@ pub(crate) trait ResolvedGrant: Send {
 /// Names and values of environment variables.
 pub(crate) type GrantVariables = Vec<(&'static str, String)>;
 
-/// Sandbox for which a grant is opened, and what the gateway has for it.
+/// Sandbox for which a grant is opened, with the gateway's state for it.
 pub(crate) struct OpenContext<'a> {
     pub(crate) shared: &'a GatewayShared,
     pub(crate) tenant: &'a TenantShare,

@@ -1,27 +1,27 @@
-//! The gateway: it serves the sockets inside sandboxes.
+//! The gateway: serves the listening sockets of grants inside sandboxes.
 //!
-//! A sandbox that was granted something has a socket on its loopback that this crate accepts from.
-//! The socket says whose it is; nothing secret is inside. What each grant leads to is known by
-//! others, who are plugged in ([`doors`]): databases, warehouses, the model. Servers outside are
-//! reached by the proxy in [`egress`]. What was done is written down ([`audit`]).
+//! A sandbox with grants has listening sockets on its loopback interface, and this crate accepts
+//! their connections. The socket identifies the sandbox; no secret is inside. Other crates
+//! implement what each grant leads to ([`doors`]): databases, warehouses, the model. External
+//! servers are reached through the proxy in [`egress`]. Every use is audited ([`audit`]).
 //!
 //! | file | what |
 //! |---|---|
-//! | `service.rs` | [`GatewayService`]: who may give grants, and who reads the audit |
-//! | `resolve.rs` | from grants that are asked for to what they mean |
-//! | `shared.rs` | what the gates of all sandboxes have in common |
-//! | `kinds.rs` | the kinds of grants, each in a file: offers, limits, checks, variables, how it opens |
-//! | `offers.rs` | what holders of tokens may give, pure |
-//! | `offered.rs` | what a token may give, listed; and whether grants would be given |
-//! | `schema.rs` | which schemas of databases a grant can name, pure |
-//! | `environment.rs` | what clients inside look for in their environment, pure |
+//! | `service.rs` | [`GatewayService`]: authorization of grants, queries of the audit log |
+//! | `resolve.rs` | resolves requested grants to their targets |
+//! | `shared.rs` | state that the listeners of all sandboxes share |
+//! | `kinds.rs` | the kinds of grants, each in a file: offers, limits, checks, variables, opening |
+//! | `offers.rs` | grants that a token's tenant is offered, pure |
+//! | `offered.rs` | lists the grants that a token may create, and checks grants in advance |
+//! | `schema.rs` | database schemas that a grant can name, pure |
+//! | `environment.rs` | environment variables for clients in the sandbox, pure |
 //! | `gate.rs` | the listeners of one sandbox |
-//! | `reader.rs` | reading what is behind a grant from the server's side, through its own door |
-//! | `doors.rs` | what others implement, and what they are given |
+//! | `reader.rs` | reads the target of a grant on behalf of API callers, through its listener |
+//! | `doors.rs` | interfaces that backends of grants implement, and their arguments |
 //! | `egress.rs` | the proxy, with its rules |
-//! | `audit.rs`, `store.rs` | what was done: in memory, at rest |
-//! | `traces.rs` | spans of what was done |
-//! | `http.rs` | `GET /v1/audit`, and what may be granted |
+//! | `audit.rs`, `store.rs` | the audit log: in memory, in the store |
+//! | `traces.rs` | spans of grant uses |
+//! | `http.rs` | `GET /v1/audit`, and the offers |
 #![forbid(unsafe_code)]
 
 pub mod audit;

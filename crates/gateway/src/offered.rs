@@ -28,7 +28,7 @@ const ROLES_MAX: usize = 32;
 /// Lowest port that a sandbox lets the server listen on.
 const PORT_MIN: u16 = 1024;
 
-/// Lists what the holder of a token may give.
+/// Lists the grants that a token may create.
 pub(crate) fn list(shared: &GatewayShared, who: &TokenPrincipal) -> GrantOfferList {
     let is_unrestricted = offers::is_unrestricted(who);
     let mut all = match is_unrestricted {
@@ -63,7 +63,7 @@ fn limits(shared: &GatewayShared) -> GrantOfferLimits {
     }
 }
 
-/// What there is, for whoever may give all of it.
+/// All targets, for tokens that may create any grant.
 fn everything(shared: &GatewayShared) -> Vec<OfferedGrant> {
     let mut all = Vec::new();
     // One more than is listed, so that it is seen that there are more.
@@ -87,7 +87,7 @@ fn everything(shared: &GatewayShared) -> Vec<OfferedGrant> {
     all
 }
 
-/// What the configuration offers to one tenant, by kind and name.
+/// Offers of the configuration to one tenant, by kind and name.
 fn of_tenant(shared: &GatewayShared, tenant: &str) -> Vec<OfferedGrant> {
     let config = shared.config.now();
     let offers = TenantOffers::new(&config.offers, tenant);
@@ -212,12 +212,12 @@ fn model(shared: &GatewayShared) -> OfferedGrant {
     })
 }
 
-/// Reason why a grant cannot be given at present, whoever gives it.
+/// Reason why a grant cannot be created at present by any token.
 fn problem(shared: &GatewayShared, grant: &Grant) -> Option<String> {
     kinds::kind_of(grant).resolve(shared).err().map(|error| error.message)
 }
 
-/// Says of each grant whether a sandbox of the token's would be given it.
+/// Checks for each grant whether a sandbox of the token would get it.
 ///
 /// # Errors
 /// 400 for more than a sandbox can have.

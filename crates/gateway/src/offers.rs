@@ -24,21 +24,21 @@ pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
         for (place, label) in offer.grants.iter().enumerate() {
             if !kinds::is_offer(label) {
                 return Err(format!(
-                    "gateway.offers[{index}].grants[{place}]: `{label}` is no grant"
+                    "gateway.offers[{index}].grants[{place}]: `{label}` is not a grant"
                 ));
             }
         }
         for (place, network) in offer.internal.iter().enumerate() {
             if network.parse::<AllowedNetwork>().is_err() {
                 let setting = format!("gateway.offers[{index}].internal[{place}]");
-                return Err(format!("{setting}: `{network}` is no network"));
+                return Err(format!("{setting}: `{network}` is not a network"));
             }
         }
     }
     Ok(())
 }
 
-/// Returns whether somebody may give these grants.
+/// Returns whether the caller may create these grants.
 ///
 /// # Errors
 /// 403 with the grant that is not his to give.
@@ -53,7 +53,7 @@ pub(crate) fn authorize(
     Ok(())
 }
 
-/// Returns whether somebody may give this grant, the one at `index` of a request.
+/// Returns whether the caller may create this grant, the one at `index` of a request.
 ///
 /// # Errors
 /// As of [`authorize`].
@@ -75,7 +75,7 @@ pub(crate) fn authorize_one(
     })?;
     match kind.limit_above(config) {
         Some(limit) => {
-            let message = "is above what this server gives";
+            let message = "exceeds this server's limit";
             let field = format!("grants[{index}].limits.{limit}");
             Err(http::HttpError::new(ErrorCode::Forbidden, message).at(field))
         }

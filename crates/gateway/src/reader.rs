@@ -1,4 +1,4 @@
-//! Reading what is behind a grant from the server's side, for callers of the HTTP interface.
+//! Reads of a grant's target from the server's side, for callers of the HTTP API.
 //!
 //! A reader is a client of the grant's own door, as a program in the sandbox is: it connects to the
 //! same listener code over a socket, and proves nothing. So what read-only refuses, what is masked,
@@ -109,7 +109,7 @@ pub(crate) struct ReaderRooms {
     pub(crate) connections: [Arc<Semaphore>; 2],
 }
 
-/// Reads what is behind one grant.
+/// Reader of one grant's target.
 pub(crate) struct DoorReader {
     pub(crate) label: String,
     pub(crate) door: ReaderDoor,
@@ -139,13 +139,13 @@ struct ResultTable {
 /// Why a statement has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum SqlFailure {
-    /// What the database says of the statement: a code and a sentence.
+    /// Error of the database for the statement: a code and a message.
     #[error("{code}: {message}")]
     Database { code: String, message: String },
-    /// What the database says of the connection.
+    /// Error of the database for the connection.
     #[error("the database refuses the connection: {code}: {message}")]
     Connection { code: String, message: String },
-    /// The values given do not fit the statement.
+    /// The parameter values do not match the statement.
     #[error("{0}")]
     Parameters(String),
     /// The database does something that is not expected here.
@@ -186,7 +186,7 @@ impl From<io::Error> for SqlFailure {
 }
 
 impl SqlFailure {
-    /// Returns the answer to a caller; `field` is what the statement came from.
+    /// Returns the error for a caller; `field` is the field of the statement.
     fn answer(self, field: &str) -> HttpError {
         let message = self.to_string();
         match self {
@@ -279,7 +279,7 @@ impl DoorReader {
     }
 
     fn taken_back(&self) -> HttpError {
-        let message = format!("the grant `{}` was taken back, or its sandbox ended", self.label);
+        let message = format!("the grant `{}` was revoked, or its sandbox ended", self.label);
         HttpError::new(ErrorCode::Conflict, message)
     }
 
@@ -352,7 +352,7 @@ impl DoorReader {
         done
     }
 
-    /// Asks a warehouse what it has, over a connection that is served meanwhile.
+    /// Describes a warehouse, over a connection that is served meanwhile.
     async fn browse(
         &self,
         door: &Weak<dyn StreamDoor>,
@@ -420,7 +420,7 @@ fn as_text(value: &Value) -> Result<Option<String>, SqlFailure> {
     match value {
         Value::Null => Ok(None),
         Value::String(text) if text.contains('\0') => {
-            Err(SqlFailure::parameters("a text with a NUL byte is no text of PostgreSQL".into()))
+            Err(SqlFailure::parameters("PostgreSQL does not support NUL in text".into()))
         }
         Value::String(text) => Ok(Some(text.clone())),
         other => Ok(Some(other.to_string())),
@@ -448,7 +448,7 @@ fn no_socket(error: io::Error) -> HttpError {
     HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
 }
 
-/// Reads bytes that nobody wants.
+/// Reads and discards bytes.
 async fn discard(stream: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<()> {
     let mut buffer = vec![0; DISCARD_BYTES.min(length)];
     let mut left = length;

@@ -24,7 +24,7 @@ pub(crate) fn check_count(grants: &[Grant]) -> Result<(), http::HttpError> {
     Err(http::HttpError::invalid(format!("must be at most {GRANTS_MAX}")).at("grants"))
 }
 
-/// Finds out what the grant at `index` of a request means, where others have these ports.
+/// Resolves the grant at `index` of a request; other grants use these ports.
 ///
 /// # Errors
 /// 400 with the field of the grant that is wrong.

@@ -1,4 +1,4 @@
-//! The gateway as services with sandboxes know it: who may give grants, and who reads the audit.
+//! The gateway's interface to services with sandboxes: authorization of grants, and the audit log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use node::http;
 use node::store::{SqlStore, SqlStoreError};
 use node::task::{self, Boxed};
 use node::telemetry::Registry;
+use node::tenant_values::TenantValues;
 use node::traces::Tracer;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -33,7 +34,7 @@ use crate::gate::ReadyGrants;
 use crate::kinds::ResolvedGrant;
 use crate::metrics::{self, GatewayFigures};
 use crate::resolve::{check_count, environment_of, resolve_one};
-use crate::shared::{GatewayShared, TenantShares};
+use crate::shared::GatewayShared;
 use crate::store::AuditStore;
 use crate::{offered, offers};
 
@@ -54,7 +55,7 @@ pub struct GatewayParts {
     pub roots: TlsRoots,
     /// Resolver of names; the machine's own resolver when there is none.
     pub resolver: Option<Arc<dyn NameResolver>>,
-    /// Makes spans of what is done; none where nothing is traced.
+    /// Records spans of grant uses; `None` without tracing.
     pub tracer: Option<Tracer>,
     /// Lets nothing go outside after the server's lease.
     pub fence: EffectFence,
@@ -113,7 +114,7 @@ pub struct GatewayActivity {
 }
 
 impl GatewayService {
-    /// Returns what was counted, for the history of the server.
+    /// Returns the counters, for the history of the server.
     #[must_use]
     pub fn activity(&self) -> GatewayActivity {
         let shared = &self.0.shared;
@@ -152,7 +153,7 @@ impl GatewayService {
                 rooms: Arc::new(Semaphore::new(most)),
                 fence: fence.clone(),
                 turns,
-                tenants: TenantShares::default(),
+                tenants: TenantValues::default(),
                 config: CurrentSettings::new(config),
             };
             let rooms = Arc::clone(&shared.rooms);
@@ -209,7 +210,7 @@ impl GatewayService {
         self.0.shared.audit.records(filter).await.map_err(unreadable)
     }
 
-    /// Counts what was done by what it has in common, of the same records.
+    /// Counts the same records by group.
     ///
     /// # Errors
     /// As for [`GatewayService::audit`].

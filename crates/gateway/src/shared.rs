@@ -1,12 +1,11 @@
 //! State that the gates of all sandboxes have in common.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use node::current::CurrentSettings;
 use node::fair::FairScheduler;
 use node::fence::EffectFence;
-use parking_lot::Mutex;
+use node::tenant_values::TenantValues;
 use tokio::sync::Semaphore;
 
 use crate::audit::GatewayAudit;
@@ -32,7 +31,7 @@ pub(crate) struct GatewayShared {
     /// Turns of tenants: a connection that is served here takes those of its own.
     pub(crate) turns: FairScheduler,
     /// State of the tenants that have a sandbox.
-    pub(crate) tenants: TenantShares,
+    pub(crate) tenants: TenantValues<TenantShare>,
 }
 
 /// State that the sandboxes of one tenant share.
@@ -44,24 +43,15 @@ pub(crate) struct TenantShare {
     pub(crate) lookups: Arc<Semaphore>,
 }
 
-/// State of each tenant that has a sandbox with grants, by its name.
-#[derive(Debug, Default)]
-pub(crate) struct TenantShares(Mutex<HashMap<Arc<str>, Weak<TenantShare>>>);
-
 impl GatewayShared {
-    /// Returns what the sandboxes of a tenant have together, for as long as one of them is there.
-    pub(crate) fn tenant(&self, name: &Arc<str>) -> Arc<TenantShare> {
-        let mut tenants = self.tenants.0.lock();
-        if let Some(share) = tenants.get(name).and_then(Weak::upgrade) {
-            return share;
-        }
-        tenants.retain(|_, share| share.strong_count() > 0);
-        let most = self.config.now().connections_max_per_tenant.min(Semaphore::MAX_PERMITS);
-        let share = Arc::new(TenantShare {
-            rooms: Arc::new(Semaphore::new(most)),
-            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX_PER_TENANT)),
-        });
-        tenants.insert(Arc::clone(name), Arc::downgrade(&share));
-        share
+    /// Returns the state that a tenant's sandboxes share, for as long as one of them exists.
+    pub(crate) fn tenant(&self, name: &str) -> Arc<TenantShare> {
+        self.tenants.value_of(name, || {
+            let most = self.config.now().connections_max_per_tenant.min(Semaphore::MAX_PERMITS);
+            TenantShare {
+                rooms: Arc::new(Semaphore::new(most)),
+                lookups: Arc::new(Semaphore::new(LOOKUPS_MAX_PER_TENANT)),
+            }
+        })
     }
 }

@@ -163,7 +163,7 @@ impl AuditStore {
         Ok(())
     }
 
-    /// Returns who has more than so many records, and how many.
+    /// Returns the tenants or holders with more than so many records, and their numbers.
     async fn counts(
         &self,
         whose: AuditOwner,
@@ -183,7 +183,7 @@ impl AuditStore {
         read.await
     }
 
-    /// Removes the oldest records of somebody.
+    /// Removes the oldest records of a tenant or holder.
     async fn remove(&self, whose: AuditOwner, name: &str, count: u64) -> Result<(), SqlStoreError> {
         let mut left = count;
         while left > 0 {
@@ -293,7 +293,7 @@ fn record(row: &SqlRow) -> Result<AuditRecord, SqlStoreError> {
         tenant: row.get(2)?,
         holder: row.get(3)?,
         grant: row.get(4)?,
-        // What a newer version wrote is shown as what it is nearest to.
+        // Values of a newer version are mapped to the closest known ones.
         event: event_of(&event).unwrap_or(AuditEvent::Request),
         outcome: outcome_of(&outcome).unwrap_or(AuditOutcome::Failed),
         text: row.get(7)?,
@@ -354,7 +354,7 @@ mod tests {
         let late = tokio::spawn(async move {
             let write = late.0.transact("test.write_late", move |it| {
                 insert(it, &[waiting("late")])?;
-                // Nobody listens any more when this is run again.
+                // The receiver may be gone when this is run again.
                 written.send(()).ok();
                 // Until it is dropped.
                 goes_on.recv().unwrap_err();

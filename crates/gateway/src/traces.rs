@@ -22,7 +22,7 @@ use crate::kinds::kind_and_name;
 /// Methods that names of spans have.
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT"];
 
-/// Makes a span of what was done, if it is a part of a trace.
+/// Records a span of a grant use that is a part of a trace.
 pub(crate) fn record(tracer: &Tracer, source: &AuditSource, event: &GatewayEvent<'_>) {
     let name = match event.event {
         AuditEvent::Connect => "connect",

@@ -185,7 +185,7 @@ pub struct EngineStats {
     pub preparing: usize,
     /// Callers that wait for one.
     pub waiting: usize,
-    /// Sandboxes made since the start.
+    /// Sandboxes created since the start.
     pub created: u64,
     /// Sandboxes for sessions that are prepared and not yet handed out.
     pub sessions_prepared: usize,
@@ -477,7 +477,7 @@ impl Engine {
         layers: &SandboxLayers,
     ) -> Result<Sandbox, SandboxError> {
         if !self.shared.recipe.root {
-            let why = "layers need a server that is started as root";
+            let why = "layers require a server started as root";
             return Err(SandboxError::Unavailable(why.to_owned()));
         }
         let [plain, connected] = &self.shared.layered;

@@ -79,7 +79,7 @@ pub enum SandboxError {
     #[error("ask something of a session")]
     Refused(#[source] StepFailure),
     /// No listener on that port of a session's loopback.
-    #[error("nobody listens on port {0} of the session")]
+    #[error("no program listens on port {0} of the session")]
     PortRefused(u16),
     /// The server listens on that port of a session's loopback, or has: what is served there is for
     /// the session's own programs.
@@ -279,7 +279,7 @@ fn check(command: &SandboxCommand) -> Result<(), SandboxError> {
         return Err(SandboxError::Command("extra: a number is not from 3 to 255"));
     }
     if numbers.windows(2).any(|pair| pair.first() == pair.last()) {
-        return Err(SandboxError::Command("extra: a number is there twice"));
+        return Err(SandboxError::Command("extra: a number occurs twice"));
     }
     command.listen.as_ref().map_or(Ok(()), |listen| check_ports(listen, command.profile))
 }
@@ -297,7 +297,7 @@ fn check_ports(listen: &LoopbackListen, profile: SeccompProfile) -> Result<(), S
     let mut ports = listen.ports.clone();
     ports.sort_unstable();
     if ports.windows(2).any(|pair| pair.first() == pair.last()) {
-        return Err(SandboxError::Command("listen: a port is there twice"));
+        return Err(SandboxError::Command("listen: a port occurs twice"));
     }
     Ok(())
 }

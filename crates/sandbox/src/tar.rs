@@ -441,7 +441,7 @@ impl<R: Read> HeaderReader<R> {
             b"6" => MemberKind::Fifo,
             b"3" | b"4" => return invalid(format!("`{readable}` is a device")),
             b"S" => return invalid(format!("`{readable}` is sparse in GNU tar's old form")),
-            _ => return invalid(format!("`{readable}` is of a kind that is not unpacked")),
+            _ => return invalid(format!("`{readable}` is of an unsupported type")),
         };
         let mtime = number(field(block, MTIME)).unwrap_or(0);
         let mode = number(field(block, MODE)).unwrap_or(0);

@@ -1,6 +1,12 @@
 //! The decisions of admission: a state machine that knows neither time nor tasks.
+//!
+//! The order of tenants is a [`TurnOrder`]; what this adds is when one whose turn it is may run,
+//! and which of its own requests goes first.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use pool::TurnOrder;
 
 use super::{AdmissionBounds, AdmissionLoad, AdmissionOrigin, TenantLoad};
 
@@ -70,8 +76,8 @@ pub(super) struct AdmissionQueue<W> {
     memory_bytes: u64,
     /// Shares of tenants that run something.
     usage: HashMap<String, TenantUsage>,
-    /// The tenants that wait, each once, the one whose turn it is first.
-    turns: VecDeque<TenantLine<W>>,
+    /// The tenants that wait.
+    turns: TurnOrder<Arc<str>, TenantLine<W>>,
     /// Admitted from the queue, and not yet noticed by the one who waits.
     granted: Vec<GrantedTicket>,
     /// This node's parts of the limits of tenants; who is not named has none. None where a node has
@@ -109,7 +115,6 @@ impl TenantUsage {
 /// hold meanwhile the workers that other tenants' jobs wait for.
 #[derive(Debug)]
 struct TenantLine<W> {
-    name: String,
     callers: VecDeque<AdmissionWaiter<W>>,
     patient_callers: VecDeque<AdmissionWaiter<W>>,
     jobs: VecDeque<AdmissionWaiter<W>>,
@@ -127,9 +132,8 @@ struct AdmissionWaiter<W> {
 }
 
 impl<W> TenantLine<W> {
-    fn new(name: &str, next: AdmissionOrigin) -> TenantLine<W> {
+    fn new(next: AdmissionOrigin) -> TenantLine<W> {
         TenantLine {
-            name: name.to_owned(),
             callers: VecDeque::new(),
             patient_callers: VecDeque::new(),
             jobs: VecDeque::new(),
@@ -208,7 +212,7 @@ impl<W: Clone> AdmissionQueue<W> {
             running: 0,
             memory_bytes: 0,
             usage: HashMap::new(),
-            turns: VecDeque::new(),
+            turns: TurnOrder::default(),
             granted: Vec::new(),
             parts: None,
             next_ticket: 0,
@@ -222,8 +226,8 @@ impl<W: Clone> AdmissionQueue<W> {
         if memory_bytes > memory_bytes_max {
             return ArrivalOutcome::TooLarge { memory_bytes_max };
         }
-        let known = self.turns.iter().position(|waiting| waiting.name == tenant);
-        let is_overtaking = known.is_some() || self.next_turn().is_some();
+        let line = self.turns.get(tenant).map(|(_, line)| line);
+        let is_overtaking = line.is_some() || self.next_turn().is_some();
         let waiter = AdmissionWaiter {
             ticket: AdmissionTicket(self.next_ticket),
             memory_bytes,
@@ -236,7 +240,6 @@ impl<W: Clone> AdmissionQueue<W> {
             self.start(tenant, &waiter);
             return ArrivalOutcome::Admitted;
         }
-        let line = known.and_then(|at| self.turns.get(at));
         let full = self.reached_bound(origin, line);
         if let Some(full) = full
             && !self.awaits_first_part(tenant, &waiter, line)
@@ -245,12 +248,11 @@ impl<W: Clone> AdmissionQueue<W> {
         }
         let ticket = waiter.ticket;
         self.next_ticket += 1;
-        match known.and_then(|at| self.turns.get_mut(at)) {
-            Some(waiting) => waiting.line_mut(origin).push_back(waiter),
+        match self.turns.entry(tenant) {
+            Some(mut known) => known.queue_mut().line_mut(origin).push_back(waiter),
             None => {
-                let mut waiting = TenantLine::new(tenant, origin);
-                waiting.line_mut(origin).push_back(waiter);
-                self.turns.push_back(waiting);
+                let line = self.turns.join(tenant.into(), || TenantLine::new(origin));
+                line.line_mut(origin).push_back(waiter);
             }
         }
         match full {
@@ -267,7 +269,7 @@ impl<W: Clone> AdmissionQueue<W> {
     ) -> Option<WaitingBound> {
         let [queue_max, waiting_max] = origin.waiting_max(&self.bounds);
         let waiting = |tenant: &TenantLine<W>| tenant.line(origin).len();
-        if self.turns.iter().map(waiting).sum::<usize>() >= queue_max {
+        if self.turns.iter().map(|(_, line)| waiting(line)).sum::<usize>() >= queue_max {
             return Some(WaitingBound::All { queue_max });
         }
         (line.map_or(0, waiting) >= waiting_max).then_some(WaitingBound::Tenant { waiting_max })
@@ -297,7 +299,7 @@ impl<W: Clone> AdmissionQueue<W> {
         if self.take_granted(ticket).is_some() {
             return true;
         }
-        let mut waiters = self.turns.iter_mut().flat_map(TenantLine::waiters_mut);
+        let mut waiters = self.turns.queues_mut().flat_map(TenantLine::waiters_mut);
         if let Some(waiter) = waiters.find(|waiter| waiter.ticket == ticket) {
             waiter.wake = Some(wake.clone());
         }
@@ -318,8 +320,12 @@ impl<W: Clone> AdmissionQueue<W> {
             Some(_) => return self.release(tenant, memory_bytes),
             None => {}
         }
-        self.turns.iter_mut().for_each(|tenant| tenant.remove(ticket));
-        self.turns.retain(|tenant| tenant.len() > 0);
+        if let Some(mut of_tenant) = self.turns.entry(tenant) {
+            of_tenant.queue_mut().remove(ticket);
+            if of_tenant.queue().len() == 0 {
+                of_tenant.leave();
+            }
+        }
         // The one behind it may need less.
         self.admit()
     }
@@ -353,7 +359,7 @@ impl<W: Clone> AdmissionQueue<W> {
     }
 
     pub(super) fn load(&self) -> AdmissionLoad {
-        let waiting = self.turns.iter().map(TenantLine::len).sum();
+        let waiting = self.turns.iter().map(|(_, line)| line.len()).sum();
         AdmissionLoad { running: self.running, waiting, memory_bytes: self.memory_bytes }
     }
 
@@ -364,8 +370,8 @@ impl<W: Clone> AdmissionQueue<W> {
             .iter()
             .map(|(name, usage)| (name.clone(), TenantLoad { running: usage.running, waiting: 0 }));
         let mut loads: HashMap<String, TenantLoad> = running.collect();
-        for line in &self.turns {
-            loads.entry(line.name.clone()).or_default().waiting = line.len();
+        for (tenant, line) in self.turns.iter() {
+            loads.entry(tenant.as_ref().to_owned()).or_default().waiting = line.len();
         }
         loads
     }
@@ -401,9 +407,9 @@ impl<W: Clone> AdmissionQueue<W> {
         for (tenant, usage) in &self.usage {
             uses.entry(tenant.clone()).or_default().running = usage.counted();
         }
-        for line in &self.turns {
+        for (tenant, line) in self.turns.iter() {
             let counted = line.waiters().filter(|waiter| !waiter.is_further).count();
-            let usage = uses.entry(line.name.clone()).or_default();
+            let usage = uses.entry(tenant.as_ref().to_owned()).or_default();
             // There are no places for more.
             usage.waiting = counted.min(self.bounds.running_max.saturating_sub(usage.running));
         }
@@ -451,11 +457,10 @@ impl<W: Clone> AdmissionQueue<W> {
         is_limited && usage.map_or(0, TenantUsage::counted) >= part
     }
 
-    /// Index in `turns` of the tenant whose turn it is: the first that runs less than its share.
-    fn next_turn(&self) -> Option<usize> {
-        self.turns.iter().position(|tenant| {
-            tenant.first().is_some_and(|first| !self.has_share(&tenant.name, first))
-        })
+    /// The tenant whose turn it is: the first that runs less than its share. With its request.
+    fn next_turn(&self) -> Option<(&Arc<str>, &AdmissionWaiter<W>)> {
+        let mut firsts = self.turns.iter().filter_map(|(name, line)| Some((name, line.first()?)));
+        firsts.find(|(name, first)| !self.has_share(name, first))
     }
 
     fn start(&mut self, tenant: &str, waiter: &AdmissionWaiter<W>) {
@@ -479,16 +484,17 @@ impl<W: Clone> AdmissionQueue<W> {
     /// that has its share keeps its place, and is passed over meanwhile.
     fn admit(&mut self) -> Vec<W> {
         let mut woken = Vec::new();
-        while let Some(at) = self.next_turn()
-            && let Some(first) = self.turns.get(at).and_then(TenantLine::first)
+        while let Some((tenant, first)) = self.next_turn()
             && self.fits(first.memory_bytes)
-            && let Some(mut tenant) = self.turns.remove(at)
-            && let Some(waiter) = tenant.take_first()
+            && let tenant = Arc::clone(tenant)
+            && let Some(mut turn) = self.turns.entry(&tenant)
+            && let Some(waiter) = turn.queue_mut().take_first()
         {
-            self.start(&tenant.name, &waiter);
-            if tenant.len() > 0 {
-                self.turns.push_back(tenant);
+            match turn.queue().len() {
+                0 => drop(turn.leave()),
+                _ => turn.send_back(),
             }
+            self.start(&tenant, &waiter);
             let AdmissionWaiter { ticket, is_further, .. } = waiter;
             self.granted.push(GrantedTicket { ticket, is_further });
             woken.extend(waiter.wake);

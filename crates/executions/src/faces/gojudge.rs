@@ -36,7 +36,7 @@ use std::time::Duration;
 use axum::extract::multipart::{Multipart, MultipartRejection};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
@@ -64,8 +64,15 @@ pub use self::config::GojudgeConfig;
 use self::elsewhere::OtherFileStores;
 use self::run::{CallerHandle, GojudgeRunner, RunError};
 use self::store::{FileStoreError, KeptFile};
+use self::wire::GojudgeResult;
 use crate::answers::AnswerDocument;
+use crate::aside::write_answer;
 use crate::service::ExecutionService;
+
+/// Paths at which programs run while their callers wait.
+const RUN: &str = "/run";
+const SOCKET: &str = "/ws";
+const STREAM: &str = "/stream";
 
 /// Longest pause between two pieces of an upload.
 const UPLOAD_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -88,14 +95,24 @@ fn own_routes(runner: Arc<GojudgeRunner>) -> Router {
     // The limit on uploads is the store's, which says so in its own words.
     let upload = MethodRouter::from(post(put_file)).layer(DefaultBodyLimit::disable());
     Router::new()
-        .at("/run", post(run))
+        .at(RUN, post(run))
         .route("/file", MethodRouter::from(get(list_files)).merge(upload))
         .at("/file/{id}", get(get_file).delete(delete_file))
-        .at("/ws", get(socket::connect))
-        .at("/stream", get(stream::connect))
+        .at(SOCKET, get(socket::connect))
+        .at(STREAM, get(stream::connect))
         .at("/version", get(version))
         .at("/config", get(settings))
         .with_state(runner)
+}
+
+/// Returns whether a request, or the WebSocket that it opens, runs programs while its caller waits.
+/// `path` is below that of the face.
+pub fn runs_programs(method: &Method, path: &str) -> bool {
+    match path {
+        RUN => method == Method::POST,
+        SOCKET | STREAM => method == Method::GET,
+        _ => false,
+    }
 }
 
 /// Returns how errors of the shell, and of what it extracts, look here: a JSON text. For
@@ -115,13 +132,14 @@ async fn run(
     };
     // Boxed: it holds programs and their results, and stays where it is while it waits.
     match Box::pin(runner.run(&who.token_id, request, CallerHandle::default())).await {
-        Ok((outcomes, room)) => match serde_json::to_value(outcomes) {
-            Ok(answer) => AnswerDocument::of_tree(answer).held([room]).answer(StatusCode::OK),
-            Err(error) => {
-                tracing::error!(%error, "an answer cannot be written");
-                RunError::Internal.into_response()
+        Ok((outcomes, room)) => {
+            let bytes = outcomes.iter().map(GojudgeResult::content_bytes).sum();
+            let write = move || serde_json::to_value(outcomes).map(AnswerDocument::of_tree);
+            match write_answer(bytes, [room], write).await {
+                Ok(document) => document.answer(StatusCode::OK),
+                Err(_) => RunError::Internal.into_response(),
             }
-        },
+        }
         Err(error) => error.into_response(),
     }
 }

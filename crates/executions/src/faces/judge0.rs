@@ -70,13 +70,15 @@ use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use self::languages::NumberedLanguage;
 use self::render::{
     DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, SubmissionView, TextEncoding,
 };
 use self::submission::{Complaints, LABEL, SubmissionRecord};
-use crate::answers::{AnswerDocument, AnswerPatience};
+use crate::answers::{AnswerDocument, AnswerMemory, AnswerPatience};
+use crate::aside::aside;
 use crate::error::ExecutionError;
 use crate::faces::{excerpt, parameters};
 use crate::jobs::{JobSubmission, Jobs};
@@ -392,20 +394,18 @@ async fn create(
         .next()
         .ok_or_else(|| Judge0Failure::from(node::http::HttpError::internal()))?;
     let token = token::of(&record.id);
-    let mut room = None;
-    let answer = if wait {
-        face.jobs.ended(&who.token_id, &record.id).await?;
-        let mut submitted = face.submitted_with_files(&who, &token, &fields).await?;
-        room = submitted.room.take();
-        match submitted.render(fields, query.texts(&face.config), &languages) {
-            Ok(answer) => answer,
-            // It was accepted and has run: the token must not be lost.
-            Err(NotText) => json!({ "token": token, "error": NOT_TEXT }),
-        }
-    } else {
-        json!({ "token": token })
-    };
-    Ok(AnswerDocument::of_tree(answer).held(room).answer(StatusCode::CREATED))
+    if !wait {
+        let answer = json!({ "token": token });
+        return Ok(AnswerDocument::of_tree(answer).answer(StatusCode::CREATED));
+    }
+    face.jobs.ended(&who.token_id, &record.id).await?;
+    let submitted = face.submitted_with_files(&who, &token, &fields).await?;
+    let layout = SubmissionLayout { fields, texts: query.texts(&face.config), languages };
+    let rendered = layout.render(submitted).await?;
+    // It was accepted and has run: the token must not be lost.
+    let lost = |NotText| json!({ "token": token, "error": NOT_TEXT });
+    let answer = rendered.document.unwrap_or_else(lost);
+    Ok(AnswerDocument::of_tree(answer).held(rendered.room).answer(StatusCode::CREATED))
 }
 
 async fn create_batch(
@@ -477,9 +477,9 @@ async fn show(
     let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let mut submitted = face.submitted_with_files(&who, &token, &fields).await?;
-    let room = submitted.room.take();
-    let document = submitted.render(fields, query.texts(&face.config), &languages);
+    let submitted = face.submitted_with_files(&who, &token, &fields).await?;
+    let layout = SubmissionLayout { fields, texts: query.texts(&face.config), languages };
+    let RenderedSubmission { document, room } = layout.render(submitted).await?;
     let document = document.map_err(|NotText| Judge0Failure::not_text())?;
     Ok(AnswerDocument::of_tree(document).held(room).answer(StatusCode::OK))
 }
@@ -497,15 +497,15 @@ async fn show_batch(
     let tokens: Vec<&str> = tokens.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
     face.check_batch(tokens.len())?;
     let languages = face.languages().await;
+    let layout = SubmissionLayout { fields, texts: query.texts(&face.config), languages };
     let mut documents = Vec::with_capacity(tokens.len());
     let mut rooms = Vec::new();
     for token in tokens {
         documents.push(match face.submitted(&who, token).await {
-            Ok(mut submitted) => {
-                rooms.extend(submitted.room.take());
-                submitted
-                    .render(fields.iter().copied(), query.texts(&face.config), &languages)
-                    .map_err(|NotText| Judge0Failure::not_text())?
+            Ok(submitted) => {
+                let RenderedSubmission { document, room } = layout.render(submitted).await?;
+                rooms.extend(room);
+                document.map_err(|NotText| Judge0Failure::not_text())?
             }
             Err(failure) if failure.status == StatusCode::NOT_FOUND => Value::Null,
             Err(failure) => return Err(failure),
@@ -539,15 +539,15 @@ async fn list(
         total += 1;
     })
     .await?;
+    let layout = SubmissionLayout { fields, texts: query.texts(&face.config), languages };
     let mut documents = Vec::with_capacity(tokens.len());
     let mut rooms = Vec::new();
     for token in tokens {
         match face.submitted(&who, &token).await {
-            Ok(mut submitted) => {
-                rooms.extend(submitted.room.take());
-                let texts = query.texts(&face.config);
-                let rendered = submitted.render(fields.iter().copied(), texts, &languages);
-                documents.push(rendered.map_err(|NotText| Judge0Failure::not_text())?);
+            Ok(submitted) => {
+                let RenderedSubmission { document, room } = layout.render(submitted).await?;
+                rooms.extend(room);
+                documents.push(document.map_err(|NotText| Judge0Failure::not_text())?);
             }
             // Forgotten since it was listed.
             Err(failure) if failure.status == StatusCode::NOT_FOUND => {}
@@ -578,24 +578,60 @@ async fn delete(
     let query = SubmissionQuery::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let mut submitted = face.submitted_with_files(&who, &token, &fields).await?;
+    let submitted = face.submitted_with_files(&who, &token, &fields).await?;
     if !submitted.is_final() {
         let id = submitted.status();
         let status = render::STATUSES.get(id.saturating_sub(1)).copied().unwrap_or_default();
         let message = format!("submission cannot be deleted because its status is {id} ({status})");
         return Err(Judge0Failure::bad(message));
     }
-    let room = submitted.room.take();
-    let document = submitted.render(fields, query.texts(&face.config), &languages);
+    let layout = SubmissionLayout { fields, texts: query.texts(&face.config), languages };
+    let RenderedSubmission { document, room } = layout.render(submitted).await?;
     let document = document.map_err(|NotText| Judge0Failure::not_text())?;
     let removed = face.jobs.queue().remove(who.token_id.to_string(), token::id(&token)).await;
     removed.map_err(ExecutionError::from)?;
     Ok(AnswerDocument::of_tree(document).held(room).answer(StatusCode::OK))
 }
 
+/// Layout of submissions in answers.
+struct SubmissionLayout {
+    fields: Vec<&'static str>,
+    texts: TextEncoding,
+    languages: Arc<[NumberedLanguage]>,
+}
+
+/// A submission in Judge0's fields.
+struct RenderedSubmission {
+    document: Result<Value, NotText>,
+    /// Memory for what it holds.
+    room: Option<AnswerMemory>,
+}
+
+impl SubmissionLayout {
+    async fn render(
+        &self,
+        mut submitted: SubmissionView,
+    ) -> Result<RenderedSubmission, Judge0Failure> {
+        let (fields, texts) = (self.fields.clone(), self.texts);
+        let languages = Arc::clone(&self.languages);
+        let bytes = submitted.stored_bytes();
+        let render = move || RenderedSubmission {
+            room: submitted.room.take(),
+            document: submitted.render(fields, texts, &languages),
+        };
+        aside(bytes, render).await.map_err(unread)
+    }
+}
+
+/// Reports that work on a stored submission ended without a result.
+fn unread(error: JoinError) -> Judge0Failure {
+    tracing::error!(%error, "failed to read a submission");
+    Judge0Failure::from(node::http::HttpError::internal())
+}
+
 impl Judge0Context {
-    async fn languages(&self) -> Vec<NumberedLanguage> {
-        languages::all(&self.service.languages().await.languages)
+    async fn languages(&self) -> Arc<[NumberedLanguage]> {
+        languages::all(&self.service.languages().await.languages).into()
     }
 
     fn check_batch(&self, count: usize) -> Result<(), Judge0Failure> {
@@ -688,7 +724,11 @@ impl Judge0Context {
         let fetched =
             self.jobs.fetch(Some(&who.token_id), &id, parts, AnswerPatience::Caller).await;
         let job = match fetched {
-            Ok((job, room)) => SubmissionView::of(job).map(|submitted| submitted.holding(room)),
+            Ok((job, room)) => {
+                let bytes = job.stored_bytes();
+                let read = move || SubmissionView::of(job).map(|view| view.holding(room));
+                aside(bytes, read).await.map_err(unread)?
+            }
             Err(error) if error.code() == ErrorCode::NotFound => None,
             Err(error) => return Err(error.into()),
         };

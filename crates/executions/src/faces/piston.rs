@@ -16,6 +16,7 @@ mod runtimes;
 mod stage;
 mod version;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
@@ -32,8 +33,10 @@ use serde_json::{Value, json};
 use self::stage::CombinedOutput;
 pub(super) use self::version::RuntimeVersion;
 use crate::answers::AnswerDocument;
+use crate::aside::write_answer;
 use crate::error::ExecutionError;
 use crate::service::{ExecutionService, ProgramIo};
+use crate::verdict::content_bytes;
 
 /// The `[compat.piston]` table of cove.toml. As in Piston, a limit is what holds when a request
 /// names none, and also the most that a request may name. What exceeds the server's own limits is
@@ -92,14 +95,32 @@ struct PistonFailure {
     retry_after: Option<u64>,
 }
 
+/// Paths of the interface; those of the public instance were below a path of their own.
+const ROOT: &str = "/api/v2";
+const PUBLIC_ROOT: &str = "/api/v2/piston";
+/// Paths below them at which programs run.
+const EXECUTE: &str = "/execute";
+const CONNECT: &str = "/connect";
+
+/// Returns whether a request, or the WebSocket that it opens, runs programs while its caller waits.
+/// `path` is below that of the face.
+pub fn runs_programs(method: &Method, path: &str) -> bool {
+    let below = path.strip_prefix(PUBLIC_ROOT).or_else(|| path.strip_prefix(ROOT));
+    match below {
+        Some(EXECUTE) => method == Method::POST,
+        Some(CONNECT) => method == Method::GET,
+        Some(_) | None => false,
+    }
+}
+
 /// Piston's own paths, for [`node::http::HttpShell`] to wrap.
 pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
     let face = PistonContext { service, config: Arc::new(config) };
     let v2 = Router::new()
         .at("/runtimes", get(runtimes))
         .at("/packages", get(packages).post(install).delete(uninstall))
-        .at("/execute", post(execute))
-        .at("/connect", get(connect::connect))
+        .at(EXECUTE, post(execute))
+        .at(CONNECT, get(connect::connect))
         .method_not_allowed_fallback(|| async {
             PistonFailure::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
         })
@@ -109,11 +130,10 @@ pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
         let name = concat!("Piston v2 by Cove ", env!("CARGO_PKG_VERSION"));
         axum::Json(json!({ "message": name }))
     };
-    // The public instance had its paths below `/api/v2/piston`.
     Router::new()
         .at("/", get(about))
-        .nest("/api/v2/piston", v2.clone())
-        .nest("/api/v2", v2)
+        .nest(PUBLIC_ROOT, v2.clone())
+        .nest(ROOT, v2)
         .fallback(|| async { PistonFailure::new(StatusCode::NOT_FOUND, "Not Found") })
 }
 
@@ -196,9 +216,12 @@ async fn execute(
         face.service.execute_held(&who.token_id, request, ProgramIo::default(), &mut together);
     // Boxed: it holds a request and its result, and stays where it is while it waits.
     let (execution, room) = Box::pin(execution).await?;
-    let answer = stage::answer(&job, &execution, &together);
-    drop((execution, together));
-    Ok(AnswerDocument::of_tree(answer).held([room]).answer(StatusCode::OK))
+    let bytes = content_bytes(&execution) + together.len();
+    let write = move || {
+        let answer = stage::answer(&job, &execution, &together);
+        Ok::<_, Infallible>(AnswerDocument::of_tree(answer))
+    };
+    Ok(write_answer(bytes, [room], write).await?.answer(StatusCode::OK))
 }
 
 async fn body(request: Request) -> Result<Value, PistonFailure> {

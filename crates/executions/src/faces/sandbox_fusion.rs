@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use api::{Execution, ExecutionRequest, Verdict};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use node::auth::TokenPrincipal;
@@ -35,8 +35,10 @@ use serde_json::json;
 
 use self::request::{NotebookBody, PlannedRun, RunCodeBody};
 use crate::answers::{AnswerDocument, AnswerMemory};
+use crate::aside::{aside, write_answer};
 use crate::error::{ExecutionError, RequestRefusal};
 use crate::service::ExecutionService;
+use crate::verdict::content_bytes;
 
 /// The `[compat.sandbox_fusion.settings]` table of cove.toml.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -80,12 +82,22 @@ enum SandboxFusionFailure {
     Http(HttpError),
 }
 
+/// Paths at which programs run.
+const RUN_CODE: &str = "/run_code";
+const RUN_JUPYTER: &str = "/run_jupyter";
+
+/// Returns whether a request runs programs while its caller waits. `path` is below that of the
+/// face.
+pub fn runs_programs(method: &Method, path: &str) -> bool {
+    matches!(path, RUN_CODE | RUN_JUPYTER) && method == Method::POST
+}
+
 /// SandboxFusion's own paths, for [`node::http::HttpShell`] to wrap.
 pub fn routes(service: ExecutionService, config: SandboxFusionConfig) -> Router {
     let context = SandboxFusionContext { service, config: Arc::new(config) };
     Router::new()
-        .at("/run_code", post(run_code))
-        .at("/run_jupyter", post(run_jupyter))
+        .at(RUN_CODE, post(run_code))
+        .at(RUN_JUPYTER, post(run_jupyter))
         .at("/v1/ping", get(ping))
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, Json(json!({"detail": "Method Not Allowed"})))
@@ -163,9 +175,15 @@ async fn run_code(
     let planner = context.service.planner();
     let mut run = request::plan_code(body, &languages, &planner, &context.config)?;
     let (execution, room) = context.execute(&who, &mut run).await?;
-    let answer = reply::of_code(&run, &execution)?;
-    drop(execution);
-    Ok(AnswerDocument::of_tree(answer).held([room]).answer(StatusCode::OK))
+    let written = aside(content_bytes(&execution), move || {
+        let answer = reply::of_code(&run, &execution)?;
+        Ok(AnswerDocument::of_tree(answer).held([room]))
+    });
+    let document: Result<_, SandboxFusionFailure> = written.await.map_err(|error| {
+        tracing::error!(%error, "failed to write an answer");
+        HttpError::internal()
+    })?;
+    Ok(document?.answer(StatusCode::OK))
 }
 
 async fn run_jupyter(
@@ -178,14 +196,12 @@ async fn run_jupyter(
     let planner = context.service.planner();
     let mut run = request::plan_notebook(body, &languages, &planner, &context.config)?;
     let (execution, room) = context.execute(&who, &mut run).await?;
-    let reply::NotebookReply { object, cells } = reply::of_notebook(&run, &execution);
-    drop(execution);
-    let document =
-        AnswerDocument::with_members(&object, vec![("cells", cells)]).map_err(|error| {
-            tracing::error!(%error, "an answer cannot be written");
-            HttpError::internal()
-        })?;
-    Ok(document.held([room]).answer(StatusCode::OK))
+    let bytes = content_bytes(&execution);
+    let write = move || {
+        let reply::NotebookReply { object, cells } = reply::of_notebook(&run, &execution);
+        AnswerDocument::with_members(&object, vec![("cells", cells)])
+    };
+    Ok(write_answer(bytes, [room], write).await?.answer(StatusCode::OK))
 }
 
 impl SandboxFusionContext {

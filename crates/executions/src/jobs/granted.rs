@@ -7,6 +7,7 @@
 
 use api::ExecutionRequest;
 use hmac::{Hmac, Mac as _};
+use node::hex;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
@@ -36,7 +37,7 @@ pub(super) fn stored(
         return serde_json::to_vec(request);
     }
     let request = serde_json::to_string(request)?;
-    let granted = digits(&proof(key, tenant, &request));
+    let granted = hex::encode(&proof(key, tenant, &request));
     serde_json::to_vec(&StoredGrants { granted, request })
 }
 
@@ -54,14 +55,16 @@ pub(super) fn request(
         let request: ExecutionRequest = serde_json::from_slice(stored).map_err(malformed)?;
         return match needs_proof(&request) {
             false => Ok(request),
-            true => Err("grants: nobody who may give them has asked for this".to_owned()),
+            true => {
+                Err("grants: the job was not submitted by a token that may create them".to_owned())
+            }
         };
     };
     let is_proven = (undigits(&granted)).is_some_and(|proof| {
         mac(key, tenant, &request).is_some_and(|it| it.verify_slice(&proof).is_ok())
     });
     if !is_proven {
-        return Err("grants: they are not those that were given to it here".to_owned());
+        return Err("grants: they differ from those that the job was submitted with".to_owned());
     }
     serde_json::from_str(&request).map_err(malformed)
 }
@@ -99,10 +102,6 @@ fn mac(key: &[u8; 32], tenant: &str, request: &str) -> Option<Hmac<Sha256>> {
 /// Empty, which proves nothing, for a key that cannot be one.
 fn proof(key: &[u8; 32], tenant: &str, request: &str) -> Vec<u8> {
     mac(key, tenant, request).map_or_else(Vec::new, |mac| mac.finalize().into_bytes().to_vec())
-}
-
-fn digits(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn undigits(digits: &str) -> Option<Vec<u8>> {

@@ -189,7 +189,7 @@ impl LiveExecutions {
             let mut place = live.io.lock();
             if *live.attached.borrow() {
                 return Err(ExecutionError::Conflict(
-                    "somebody is attached to this execution".to_owned(),
+                    "another client is attached to this execution".to_owned(),
                 ));
             }
             *place = Some(Box::new(io));

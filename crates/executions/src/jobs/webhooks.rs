@@ -26,6 +26,7 @@ use tokio::time;
 
 use super::{Jobs, granted};
 use crate::answers::AnswerPatience;
+use crate::aside::aside;
 use crate::error::ExecutionError;
 use crate::faces::judge0;
 use crate::queue::{JobParts, WebhookDelivery};
@@ -81,6 +82,9 @@ fn pause(failures: u32) -> Duration {
     PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSE_MAX)
 }
 
+/// Why a webhook was not sent: the work on its body ended without a result.
+const UNWRITTEN: &str = "failed to write the body";
+
 impl Jobs {
     /// Delivers what is due, for as long as it is polled.
     pub(super) async fn deliver_webhooks(&self) {
@@ -130,7 +134,7 @@ impl Jobs {
         let again = match self.send(&id, attempt).await {
             Ok(()) => None,
             Err(why) if attempt >= self.inner.config.webhook_attempts_max => {
-                tracing::warn!(execution = %id, attempt, why, "a webhook is given up");
+                tracing::warn!(execution = %id, attempt, why, "a webhook is abandoned");
                 None
             }
             Err(why) => {
@@ -168,15 +172,19 @@ impl Jobs {
             None => self.inner.sender.secret(&job.tenant),
         };
         // A face has its own words for a result; the native one has none of its own in `face`.
-        let (method, body) = match judge0::callback_body(&job) {
-            Some(body) => (Method::PUT, body),
-            None => {
-                let document = self.webhook_body(job).map_err(|error| error.to_string())?;
+        let bytes = job.stored_bytes();
+        let render = move || (judge0::callback_body(&job), job);
+        let (method, body) = match aside(bytes, render).await.map_err(|_| UNWRITTEN)? {
+            (Some(body), _) => (Method::PUT, body),
+            (None, job) => {
+                let document = self.webhook_body(job).await.map_err(|error| error.to_string())?;
                 (Method::POST, document.into_bytes())
             }
         };
         let timestamp = self.inner.queue.now_ms() / 1000;
-        let signature = signature(&secret, &id.0, timestamp, &body);
+        let signed = id.0.clone();
+        let sign = move || (signature(&secret, &signed, timestamp, &body), body);
+        let (signature, body) = aside(bytes, sign).await.map_err(|_| UNWRITTEN)?;
         let mut request = ClientRequest::new(method, webhook.url);
         request.timeout = self.inner.config.webhook_timeout();
         request.response_bytes_max = ANSWER_BYTES_MAX;

@@ -2,6 +2,7 @@
 
 use node::task::Boxed;
 use std::collections::HashMap;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::time;
 use super::live::LiveExecution;
 use super::{Jobs, JobsInner, traced};
 use crate::answers::AnswerMemory;
+use crate::aside::aside;
 use crate::error::ExecutionError;
 use crate::events::EventRecorder;
 use crate::queue::{
@@ -24,6 +26,7 @@ use crate::queue::{
 };
 use crate::service::ProgramIo;
 use crate::templates;
+use crate::verdict::content_bytes;
 
 /// Jobs taken from the queue at one time.
 const CLAIMS_MAX: usize = 16;
@@ -294,7 +297,7 @@ impl Jobs {
             let claims = tokio::select! {
                 claims = claim => claims,
                 () = claim_is_over(drain) => {
-                    tracing::warn!("the queue did not answer before the server stopped");
+                    tracing::warn!("the queue did not respond before the server stopped");
                     break;
                 }
             };
@@ -340,7 +343,7 @@ impl Jobs {
             () = returned => {}
             () = return_is_over(drain) => {
                 tracing::error!(
-                    "the queue cannot be reached; what was taken from it runs again elsewhere"
+                    "the queue cannot be reached; claimed jobs run again elsewhere"
                 );
             }
         }
@@ -530,7 +533,7 @@ impl JobWorker {
         tokio::select! {
             io = time::timeout(ATTACH_TIMEOUT, live.attached()) => io.map_err(|_| {
                 let seconds = ATTACH_TIMEOUT.as_secs();
-                AttemptEnd::Cancelled(format!("nobody attached to it within {seconds} s"))
+                AttemptEnd::Cancelled(format!("no client attached to it within {seconds} s"))
             }),
             () = self.drain.begun() => Err(AttemptEnd::Returned),
         }
@@ -568,7 +571,8 @@ impl JobWorker {
             AttemptEnd::Ran(mut execution, room) => {
                 held = Some(room);
                 execution.last_seq = live.log.next_seq();
-                finished(execution)
+                let written = aside(content_bytes(&execution), move || finished(execution)).await;
+                written.unwrap_or_else(|error| unwritten(&error))
             }
             AttemptEnd::Cancelled(message) => {
                 let (state, text) = (ExecutionState::Cancelled, Some(message.clone()));
@@ -674,8 +678,14 @@ fn finished(execution: Box<Execution>) -> (AttemptResult, Option<EventKind>) {
         Ok(text) => {
             (AttemptResult::Result(text), Some(EventKind::Verdict { verdict, result: execution }))
         }
-        Err(error) => (AttemptResult::Failed { message: error.to_string() }, None),
+        Err(error) => unwritten(&error),
     }
+}
+
+/// Reports that a result cannot be stored. The log says why; what a panic says is not for clients.
+fn unwritten(error: &(dyn Error + 'static)) -> (AttemptResult, Option<EventKind>) {
+    tracing::error!(error, "failed to write a result");
+    (AttemptResult::Failed { message: "the server failed to write the result".to_owned() }, None)
 }
 
 /// Why a request was refused that had been accepted.

@@ -197,7 +197,7 @@ fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), R
             .or(field_if(request.interactive, "interactive"))
     };
     let refuse = |field: &'static str, other: &str| {
-        Err(RequestRefusal::invalid(field, format!("cannot be given along with {other}")))
+        Err(RequestRefusal::invalid(field, format!("cannot be combined with {other}")))
     };
     if !request.tests.is_empty() {
         let outputs = field_if(!request.outputs.is_empty(), "outputs");
@@ -243,7 +243,7 @@ fn check_comparison(request: &ExecutionRequest) -> Result<(), RequestRefusal> {
                 [("comparison.absolute", absolute), ("comparison.relative", relative)]
             {
                 if !value.is_finite() || *value < 0.0 {
-                    let message = "must be a finite number that is not negative";
+                    let message = "must be a finite, non-negative number";
                     return Err(RequestRefusal::invalid(field, message));
                 }
             }

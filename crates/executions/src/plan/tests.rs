@@ -547,7 +547,7 @@ fn test_cases_and_judges_are_checked_with_their_place() {
         ),
         (
             r#"{"argv": ["x"], "tests": [{}], "comparison": {"mode": "checker", "argv": ["c"], "files": [{"name": "answer.txt", "content": ""}]}}"#,
-            Err("comparison.files[0].name: file that is added"),
+            Err("comparison.files[0].name: file that Cove adds"),
         ),
         (
             r#"{"argv": ["x"], "interactor": {"argv": ["c"], "limits": {"wall_ms": 0}}}"#,

@@ -1,8 +1,8 @@
 //! The order of waiting jobs: pure, without a clock.
 //!
-//! Tenants that wait stand in a ring and take turns, one job each: deficit round robin with equal
-//! weights and a cost of one. A tenant joins at the end of the ring, so one that comes late is not
-//! owed what it did not ask for, and one that sends a single job waits one round at most.
+//! Tenants that wait take turns, one job each ([`TurnOrder`]). A tenant joins behind all others, so
+//! one that comes late is not owed what it did not ask for, and one that sends a single job waits
+//! one round at most.
 //!
 //! Within a tenant the order is by effective priority: the priority and one step for each
 //! `ageing` of waiting. All jobs age at the same rate, so which of two goes first never changes,
@@ -10,11 +10,12 @@
 
 mod ordered;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::ExecutionId;
+use pool::TurnOrder;
 
 use self::ordered::OrderedRuns;
 use super::quota::ClaimQuota;
@@ -66,10 +67,8 @@ pub(crate) struct TakenJobs {
 pub(crate) struct JobSchedule {
     ageing: Duration,
     jobs: HashMap<Arc<str>, ScheduleEntry>,
-    tenants: HashMap<Arc<str>, TenantSchedule>,
-    /// Tenants in the order of their turns. Each tenant is in it once; one that has nothing left
-    /// stays until its turn comes.
-    ring: VecDeque<Arc<str>>,
+    /// Tenants with the places of their jobs. One that has nothing left stays until its turn comes.
+    tenants: TurnOrder<Arc<str>, OrderedRuns<JobPosition>>,
     /// Deadlines of waiting jobs.
     deadlines: BTreeSet<(u64, Arc<str>)>,
 }
@@ -83,18 +82,12 @@ struct ScheduleEntry {
     bytes: u64,
 }
 
-#[derive(Debug, Default)]
-struct TenantSchedule {
-    waiting: OrderedRuns<JobPosition>,
-}
-
 impl JobSchedule {
     pub(crate) fn new(ageing: Duration) -> JobSchedule {
         JobSchedule {
             ageing,
             jobs: HashMap::new(),
-            tenants: HashMap::new(),
-            ring: VecDeque::new(),
+            tenants: TurnOrder::default(),
             deadlines: BTreeSet::new(),
         }
     }
@@ -106,20 +99,11 @@ impl JobSchedule {
             return;
         }
         let id: Arc<str> = id.0.into();
-        let tenant = match self.tenants.get_key_value(tenant.as_str()) {
-            Some((name, _)) => Arc::clone(name),
-            None => {
-                let name: Arc<str> = tenant.into();
-                self.tenants.insert(Arc::clone(&name), TenantSchedule::default());
-                self.ring.push_back(Arc::clone(&name));
-                name
-            }
-        };
+        let known = self.tenants.get(tenant.as_str());
+        let tenant = known.map_or_else(|| tenant.as_str().into(), |(name, _)| Arc::clone(name));
         let rank = rank(priority, created_ms, self.ageing);
         let place = JobPosition { rank, created_ms, id: Arc::clone(&id) };
-        if let Some(of_tenant) = self.tenants.get_mut(&tenant) {
-            of_tenant.waiting.insert(place.clone());
-        }
+        self.tenants.join(Arc::clone(&tenant), OrderedRuns::default).insert(place.clone());
         if let Some(deadline_ms) = deadline_ms {
             self.deadlines.insert((deadline_ms, Arc::clone(&id)));
         }
@@ -129,9 +113,9 @@ impl JobSchedule {
     /// A job waits no more. Nothing happens when it did not wait.
     pub(crate) fn remove(&mut self, id: &ExecutionId) {
         if let Some((id, entry)) = self.jobs.remove_entry(id.0.as_str())
-            && let Some(of_tenant) = self.tenants.get_mut(&entry.tenant)
+            && let Some(mut of_tenant) = self.tenants.entry(&entry.tenant)
         {
-            of_tenant.waiting.remove(&entry.place);
+            of_tenant.queue_mut().remove(&entry.place);
             if let Some(deadline_ms) = entry.deadline_ms {
                 self.deadlines.remove(&(deadline_ms, id));
             }
@@ -140,7 +124,7 @@ impl JobSchedule {
 
     /// Takes out up to `count_max` jobs, those whose turn it is. What is past its deadline is never
     /// among them: it is out of the order from then on.
-    /// Tenants whose quota is used up are passed over, and stand at the end of the ring then.
+    /// Tenants whose quota is used up are passed over, and stand behind all others then.
     pub(crate) fn take(
         &mut self,
         count_max: usize,
@@ -160,28 +144,23 @@ impl JobSchedule {
     fn take_one(&mut self, quota: &mut ClaimQuota, turns: &mut usize) -> Option<WaitingJob> {
         let mut passed_over = 0;
         loop {
-            let is_left = |tenant: &TenantSchedule| tenant.waiting.len() > 0;
-            if let Some(name) = self.ring.front()
-                && self.tenants.get(name).is_some_and(is_left)
-                && !quota.charge(name)
-            {
-                *turns += 1;
+            let mut first = self.tenants.first()?;
+            if first.queue().len() == 0 {
+                // It joins again, at the end, when it has something.
+                first.leave();
+                continue;
+            }
+            *turns += 1;
+            if !quota.charge(first.key()) {
+                first.send_back();
                 passed_over += 1;
-                self.ring.rotate_left(1);
-                if passed_over >= self.ring.len() {
+                if passed_over >= self.tenants.len() {
                     return None;
                 }
                 continue;
             }
-            let name = self.ring.pop_front()?;
-            let Some(place) = self.tenants.get_mut(&name).and_then(|it| it.waiting.pop_first())
-            else {
-                // It joins again, at the end, when it has something.
-                self.tenants.remove(&name);
-                continue;
-            };
-            self.ring.push_back(name);
-            *turns += 1;
+            let place = first.queue_mut().pop_first()?;
+            first.send_back();
             if let Some((id, entry)) = self.jobs.remove_entry(&place.id) {
                 if let Some(deadline_ms) = entry.deadline_ms {
                     self.deadlines.remove(&(deadline_ms, Arc::clone(&id)));
@@ -211,15 +190,15 @@ impl JobSchedule {
     /// then. Takes time that grows with the number of tenants, not with that of jobs.
     pub(crate) fn position(&self, id: &ExecutionId) -> Option<u64> {
         let entry = self.jobs.get(id.0.as_str())?;
-        let within = self.tenants.get(&entry.tenant)?.waiting.before(&entry.place);
+        let within = self.tenants.get(&entry.tenant)?.1.before(&entry.place);
         let mut before = within;
         // Those whose turn is sooner take one turn more than those whose turn is later.
         let mut turns = within + 1;
-        for name in &self.ring {
+        for (name, waiting) in self.tenants.iter() {
             if *name == entry.tenant {
                 turns = within;
-            } else if let Some(other) = self.tenants.get(name) {
-                before += other.waiting.len().min(turns);
+            } else {
+                before += waiting.len().min(turns);
             }
         }
         u64::try_from(before).ok()
@@ -229,8 +208,8 @@ impl JobSchedule {
     pub(crate) fn clear(&mut self) {
         self.jobs.clear();
         self.deadlines.clear();
-        for tenant in self.tenants.values_mut() {
-            tenant.waiting = OrderedRuns::default();
+        for waiting in self.tenants.queues_mut() {
+            *waiting = OrderedRuns::default();
         }
     }
 
@@ -241,7 +220,7 @@ impl JobSchedule {
 
     /// Returns how many of a tenant wait.
     pub(crate) fn of_tenant(&self, tenant: &str) -> usize {
-        self.tenants.get(tenant).map_or(0, |it| it.waiting.len())
+        self.tenants.get(tenant).map_or(0, |(_, waiting)| waiting.len())
     }
 }
 

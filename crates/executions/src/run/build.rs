@@ -58,7 +58,7 @@ impl ExecutionRun<'_> {
         let key = machine.cache.key(self.tenant, &tools, &command, &files);
         match machine.cache.find(key).await {
             CacheLookup::Hit(compiled) | CacheLookup::Joined(CompileEnd::Compiled(compiled)) => {
-                let outcome = self.cached(stage, &command, &compiled.exit);
+                let outcome = self.cached(stage, program_name(&command), &compiled.exit).await;
                 Ok(self.built(
                     stage,
                     ExecutionMode::Cached,
@@ -67,7 +67,7 @@ impl ExecutionRun<'_> {
                 ))
             }
             CacheLookup::Joined(CompileEnd::Refused(exit)) => {
-                let outcome = self.cached(stage, &command, &exit);
+                let outcome = self.cached(stage, program_name(&command), &exit).await;
                 Ok(self.built(stage, ExecutionMode::Cached, outcome, None))
             }
             CacheLookup::Lead(leader) => {
@@ -77,10 +77,10 @@ impl ExecutionRun<'_> {
     }
 
     /// Returns the earlier outcome of a compiler, with no time taken for it now.
-    fn cached(
+    async fn cached(
         &mut self,
         stage: StageName,
-        command: &SandboxCommand,
+        program: Vec<u8>,
         exit: &ProgramExit,
     ) -> StageOutcome {
         self.progress.stage(stage, None);
@@ -98,7 +98,7 @@ impl ExecutionRun<'_> {
             processes_peak: 0,
             ..exit.clone()
         };
-        self.judged(StageName::Compile, &program_name(command), exit)
+        judged(self.id, StageName::Compile, program, exit).await
     }
 
     /// Compiles now. `leader` is whom to tell, unless nobody is to know.
@@ -128,7 +128,7 @@ impl ExecutionRun<'_> {
             }
         };
         let contents = std::mem::take(&mut exit.outputs);
-        let outcome = self.judged(StageName::Compile, &program, exit.clone());
+        let outcome = judged(self.id, StageName::Compile, program, exit.clone()).await;
         traces::describe(&mut span, &outcome);
         span.end();
         if outcome.verdict != Verdict::Ok {
@@ -278,7 +278,7 @@ fn shared(made: &[WorkspaceFile]) -> Option<Vec<WorkspaceFile>> {
     match shared {
         Ok(shared) => Some(shared),
         Err(error) => {
-            tracing::warn!(%error, "what was compiled is not kept");
+            tracing::warn!(%error, "the compiled program is not cached");
             None
         }
     }

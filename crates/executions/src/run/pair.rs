@@ -43,7 +43,7 @@ impl ExecutionRun<'_> {
             Ok(((program, contents), interactor)) => {
                 self.push(StageName::Interactor, ExecutionMode::Fresh, interactor);
                 self.push(StageName::Run, ExecutionMode::Fresh, program);
-                self.output_files(outputs, contents);
+                self.output_files(outputs, contents).await;
                 Ok(())
             }
             Err(failure) => {
@@ -109,8 +109,8 @@ impl ExecutionRun<'_> {
         };
         let ending = TalkEnding { first, stopped: exit.stopped, volume };
         let contents = std::mem::take(&mut exit.outputs);
-        let mut outcome = self.judged(StageName::Run, &names.0, exit);
-        let interactor = self.judged(StageName::Interactor, &names.1, interactor);
+        let mut outcome = judged(self.id, StageName::Run, names.0, exit).await;
+        let interactor = judged(self.id, StageName::Interactor, names.1, interactor).await;
         apply_interactor(&mut outcome, &interactor, ending);
         traces::describe(&mut span, &outcome);
         self.progress.exit(StageName::Interactor, test, ExecutionMode::Fresh, &interactor);

@@ -1,4 +1,4 @@
-//! Summaries of the audit: who reached what, how often, and what was refused. Pure.
+//! Summaries of the audit log: accesses and refusals by target, holder or grant. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use api::{AuditEvent, AuditOutcome, AuditSummaryGroup, AuditSummaryKey};
 /// Groups of a summary. What belongs to others is counted together.
 const GROUPS_MAX: usize = 1000;
 
-/// Targets of one group that are told apart.
+/// Targets of one group that are distinguished.
 const TARGETS_MAX: usize = 1000;
 
 /// Targets of one group that are named.
@@ -28,7 +28,7 @@ struct SummaryGroup {
     targets: BTreeSet<String>,
 }
 
-/// What a summary looks at of a record.
+/// Fields of a record that a summary uses.
 #[derive(Debug)]
 pub(crate) struct SummarizedRecord<'a> {
     /// Tenant, holder and grant.

@@ -73,7 +73,7 @@ impl AccountLedger {
         account
     }
 
-    /// Gives up the older half of the accounts that nobody uses.
+    /// Drops the older half of the unused accounts.
     fn give_up(&mut self) {
         let is_idle = |account: &Arc<GrantAccount>| Arc::strong_count(account) == 1;
         let idle = self.grants.values().filter(|(_, account)| is_idle(account));

@@ -28,19 +28,19 @@ pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyCut {
     /// The length is unclear, or the sender left.
-    #[error("the body broke off")]
+    #[error("the body ended early")]
     Broken,
     /// The sender paused for too long.
     #[error("the body paused for too long")]
     Paused,
-    /// The grant's limit of bytes is reached, or nobody can tell.
+    /// The grant's limit of bytes is reached, or its usage is unknown.
     #[error("{0}")]
     Limit(LimitRefusal),
     /// The body has a secret that must not come back.
-    #[error("the answer has a secret in it")]
+    #[error("the response contains a secret")]
     Secret,
     /// The body has a form field that stands for another method.
-    #[error("the form has a field that stands for another method")]
+    #[error("the form has a field that overrides the method")]
     MethodField,
 }
 

@@ -25,7 +25,7 @@ use super::rules::DeniedNetworks;
 /// slow, and far fewer than there are threads.
 pub const LOOKUPS_MAX: usize = 64;
 
-/// Lookups of one tenant: whose names take long keeps others waiting for less.
+/// Lookups of one tenant, so that its slow names delay other tenants less.
 pub const LOOKUPS_MAX_PER_TENANT: usize = 2;
 
 /// Addresses of one name that are tried.
@@ -49,7 +49,7 @@ pub(super) enum EgressDialError {
     /// No answer.
     #[error("connect to `{0}`")]
     Connect(String, #[source] io::Error),
-    /// The other side is not who it should be, or speaks no TLS.
+    /// The server's certificate is not valid, or it does not support TLS.
     #[error("agree on TLS with `{0}`")]
     Tls(String, #[source] io::Error),
     /// This side cannot speak TLS.
@@ -94,7 +94,7 @@ impl NameResolver for SystemResolver {
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let found = task::blocking(move || {
                 let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-                // Held until the thread is free, also when nobody waits any more.
+                // Held until the thread is free, also when the caller has gone.
                 drop((own, turn));
                 found
             });
@@ -137,7 +137,7 @@ impl EgressDialer {
         EgressDialer { resolver, roots, tls: OnceCell::new() }
     }
 
-    /// Connects to a host whose addresses are all good.
+    /// Connects to a host whose addresses are all permitted.
     pub(super) async fn connect(
         &self,
         host: &RequestHost,
@@ -184,7 +184,7 @@ impl EgressDialer {
         Err(EgressDialError::Connect(shown(), last))
     }
 
-    /// Agrees on TLS with a host, whose certificate has to be good.
+    /// Negotiates TLS with a host, whose certificate must be valid.
     pub(super) async fn tls(
         &self,
         host: &RequestHost,

@@ -1,4 +1,4 @@
-//! Recognition of a secret that an answer repeats, whole or in part, as it is or encoded.
+//! Recognition of a secret that a response repeats, whole or in part, plain or encoded.
 //!
 //! The proxy adds secrets to requests outside the sandbox, so answers must not carry them back. A
 //! [`SecretScanner`] knows each secret in the encodings that servers use when they echo a request
@@ -160,7 +160,7 @@ fn spellings(word: &[u8]) -> Vec<Vec<u8>> {
         true => char::from(byte).to_string(),
         false => format!("%{byte:02x}"),
     }));
-    // As JSON escapes only what it must.
+    // JSON with the required escapes only.
     forms.push(each(|byte| match byte {
         b'"' | b'\\' | b'/' => format!("\\{}", char::from(byte)),
         _ => char::from(byte).to_string(),
@@ -183,7 +183,7 @@ fn spellings(word: &[u8]) -> Vec<Vec<u8>> {
             forms.push(digits.to_vec());
         }
     }
-    // What is too short to be no accident.
+    // Matches that are too short to be significant.
     forms.retain(|form| form.len() >= WORD_BYTES_MIN.min(word.len()));
     forms
 }

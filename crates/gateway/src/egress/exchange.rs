@@ -53,7 +53,7 @@ impl GrantUsage {
         requests.map_err(|refusal| LimitRefusal::new(&OF_REQUESTS, refusal))
     }
 
-    /// Returns whether so many bytes may still pass, as far as it is known.
+    /// Returns whether so many bytes may still pass, as far as known.
     pub(super) fn has_room(&self, count: u64) -> bool {
         !self.account.bytes.would_exceed(count, self.bytes_max)
     }
@@ -78,7 +78,7 @@ impl GrantUsage {
     }
 }
 
-/// Why something is beyond a limit of the grant, or nobody can tell whether it is.
+/// Reason why a limit of the grant is exceeded, or its usage unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct LimitRefusal {
@@ -97,15 +97,15 @@ struct LimitWords {
 
 const OF_REQUESTS: LimitWords = LimitWords {
     used_up: "requests: the grant's limit is reached",
-    held_elsewhere: "requests: another server has what is left of the grant's limit; try again",
-    store_away: "requests: the store, which keeps what the grant has used, cannot be reached; try \
+    held_elsewhere: "requests: another server holds the rest of the grant's limit; try again",
+    store_away: "requests: the store, which keeps the grant's usage, cannot be reached; try \
                  again",
 };
 
 const OF_BYTES: LimitWords = LimitWords {
     used_up: "bytes: the grant's limit is reached",
-    held_elsewhere: "bytes: another server has what is left of the grant's limit; try again",
-    store_away: "bytes: the store, which keeps what the grant has used, cannot be reached; try \
+    held_elsewhere: "bytes: another server holds the rest of the grant's limit; try again",
+    store_away: "bytes: the store, which keeps the grant's usage, cannot be reached; try \
                  again",
 };
 

@@ -1,4 +1,4 @@
-//! Headers on their way: what belongs to one connection stays, what is added replaces.
+//! Headers of forwarded messages: hop-by-hop ones are removed, added ones replace others.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>
@@ -38,9 +38,19 @@ const OF_ONE_CONNECTION: [HeaderName; 11] = [
 ];
 
 /// Headers by which servers, frameworks and their proxies take another host, or another client,
-/// than the connection says (RFC 7239 and its predecessors). Rules always look at the host.
+/// than the connection says (RFC 7239, its predecessors, and those of content delivery networks and
+/// clouds). Rules always look at the host.
 const HOST_OVERRIDES: &[&str] = &[
+    "cf-connecting-ip",
+    "client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
     "forwarded",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-envoy-original-host",
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-port",
@@ -51,8 +61,13 @@ const HOST_OVERRIDES: &[&str] = &[
     "x-client-ip",
     "x-host",
     "x-http-host-override",
+    "x-original-forwarded-for",
     "x-original-host",
+    "x-proxyuser-ip",
     "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-scheme",
     "true-client-ip",
 ];
 
@@ -65,17 +80,19 @@ const METHOD_OVERRIDES: &[&str] = &[
     "x-original-method",
 ];
 
-/// Headers that stand for the path: IIS' URL Rewrite, Zend, Symfony, Envoy, Traefik; and WebDAV's
-/// second path (RFC 4918 §10.3).
+/// Headers that stand for the path: IIS' URL Rewrite, Azure, Zend, Symfony, Envoy, Traefik; and
+/// WebDAV's second path (RFC 4918 §10.3).
 const PATH_OVERRIDES: &[&str] = &[
     "destination",
     "x-envoy-original-path",
     "x-forwarded-path",
     "x-forwarded-prefix",
     "x-forwarded-uri",
+    "x-ms-original-url",
     "x-original-uri",
     "x-original-url",
     "x-override-url",
+    "x-replaced-path",
     "x-request-uri",
     "x-rewrite-url",
     "x-waws-unencoded-url",
@@ -136,7 +153,7 @@ pub(super) fn may_be_set(name: &HeaderName) -> bool {
     !own.contains(name) && !OF_ONE_CONNECTION.contains(name)
 }
 
-/// Removes what is for the connection that a message came by.
+/// Removes hop-by-hop headers.
 fn strip(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -349,7 +366,7 @@ mod tests {
             let kept: BTreeSet<&str> = kept.iter().copied().chain(["accept"]).collect();
             assert_eq!(names, kept, "{inspected:?}");
         }
-        // The operator may set what a program may not.
+        // The operator may set headers that a program may not.
         let name = HeaderName::from_static("x-http-method-override");
         let added = [AddedHeader { name, value: HeaderValue::from_static("GET") }];
         let mut given = headers(&[("x-http-method-override", "DELETE")]);

@@ -23,7 +23,7 @@ pub enum FirstBytes {
     NotTls,
     /// TLS, but malformed.
     Broken,
-    /// A whole message, and the name in it. None when it names nobody.
+    /// A complete message and its server name; `None` without one.
     Whole(Option<String>),
 }
 

@@ -90,7 +90,7 @@ fn number(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// Parses one to four parts; the last one fills what is left (WHATWG URL, "IPv4 parser").
+/// Parses one to four parts; the last one fills the remaining bytes (WHATWG URL, "IPv4 parser").
 fn ipv4(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u64> = text.split('.').map(number).collect::<Option<_>>()?;
     let (last, before) = parts.split_last()?;

@@ -1,8 +1,8 @@
 //! Paths of requests in the one notation that rules are compared with.
 //!
-//! A server may read a path in another way than whoever checked it: it decodes twice, takes `\` for
-//! `/`, merges slashes, cuts off what follows `;`. A path that gives room for that is *odd*, and is
-//! refused where a rule looks at paths. Of others, what is sent is what was compared.
+//! A server may interpret a path differently from this check: it decodes twice, takes `\` for
+//! `/`, merges slashes, cuts it off at `;`. A path that permits this is *odd*, and is
+//! refused if a rule compares paths. Other paths are sent exactly as they were compared.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc3986#section-5.2.4>

@@ -51,7 +51,7 @@ pub(super) struct EgressRule {
     /// Finds in answers what must not come back; none without a secret.
     pub(super) scanner: Option<SecretScanner>,
     pub(super) is_tls: bool,
-    /// True if requests say whose they are.
+    /// True if requests carry the session headers.
     pub(super) has_session_headers: bool,
     /// True if the ports were named, and are meant then.
     pub(super) names_ports: bool,
@@ -69,7 +69,7 @@ pub(super) struct DeniedNetworks {
 }
 
 impl DeniedNetworks {
-    /// Decides about what a name leads to: all of it, as [`AddressGuard::check`] does.
+    /// Checks all addresses of a name, as [`AddressGuard::check`] does.
     ///
     /// # Errors
     /// When one of the addresses may not be reached.
@@ -289,7 +289,7 @@ fn entries<T>(
     list.iter().enumerate().map(one).collect()
 }
 
-/// A network, and no name: that would be trusted with whatever addresses it has.
+/// A network, not a name: any address of a name would be trusted.
 fn network(text: &str) -> Option<AllowedNetwork> {
     let address = text.split('/').next().unwrap_or_default();
     address.parse::<IpAddr>().ok()?;
@@ -305,7 +305,7 @@ fn headers(rule: &HttpRule, secrets: &NamedSecrets) -> Result<Headers, FieldErro
     }
     for (name, source) in &rule.headers {
         let wrong = |message: &str| FieldError::new(format!("headers.{name}"), message);
-        let header = name.parse::<HeaderName>().map_err(|_| wrong("is no name of a header"))?;
+        let header = name.parse::<HeaderName>().map_err(|_| wrong("is not a header name"))?;
         if !may_be_set(&header) {
             return Err(wrong("is the proxy's own business"));
         }
@@ -313,7 +313,7 @@ fn headers(rule: &HttpRule, secrets: &NamedSecrets) -> Result<Headers, FieldErro
             HeaderSource::Text(text) => text,
             HeaderSource::Secret(secret) => {
                 let found = secrets.0.get(secret).filter(|text| !text.is_empty());
-                found.ok_or_else(|| wrong("there is no secret of this name"))?
+                found.ok_or_else(|| wrong("no secret has this name"))?
             }
         };
         let mut value = HeaderValue::from_str(text)
@@ -391,7 +391,7 @@ mod tests {
             ("get http://api.example.com/v1/items", Err("method: must")),
             ("TRACE http://a.files.example/", Err("method: TRACE")),
             ("GET http://api.example.com:8080/v1/items", Err("no rule fits")),
-            // What is denied inside could be in the tunnel, and nobody would see it.
+            // The tunnel could contain a denied request without being detected.
             ("CONNECT api.example.com:443", Err("rules[0]")),
             ("CONNECT a.files.example:443", Ok(2)),
             ("CONNECT files.example:443", Err("no rule fits")),

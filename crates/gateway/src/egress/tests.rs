@@ -277,7 +277,7 @@ async fn an_answer_that_repeats_a_secret_breaks_off() {
         assert!(asked.contains("planted-canary") && !asked.contains("range"), "{asked}");
         let (outcome, _, error, ..) = proxy.record().await;
         assert_eq!(outcome, AuditOutcome::Refused);
-        assert_eq!(error, "the answer has a secret in it");
+        assert_eq!(error, "the response contains a secret");
     }
 }
 
@@ -309,7 +309,9 @@ async fn an_answer_that_cannot_be_searched_is_refused() {
 async fn a_request_cannot_stand_for_another_method_path_or_host() {
     let overrides = "X-HTTP-Method-Override: DELETE\r\nX_HTTP_Method: DELETE\r\n\
                      X-Original-URL: /admin/x\r\nX-Rewrite-URL: /admin/x\r\n\
-                     X-Forwarded-Host: b.example\r\nForwarded: host=b.example\r\n";
+                     X-Forwarded-Host: b.example\r\nForwarded: host=b.example\r\n\
+                     CF-Connecting-IP: b.example\r\nClient_IP: b.example\r\n\
+                     X-Cluster-Client-IP: b.example\r\nX-Envoy-Original-Host: b.example\r\n";
     for (rest, kept) in [
         ("", ["x-http-method-override", "x-original-url"].as_slice()),
         ("methods = ['GET']", &["x-original-url"]),
@@ -563,9 +565,9 @@ async fn a_body_that_breaks_off_is_not_the_servers_fault() {
     let origin = origin(HELLO).await;
     let limits = HttpLimits { connections: 0, requests: 0, bytes: 7 };
     for (chunks, status, error) in [
-        ("0x5\r\nhello\r\n0\r\n\r\n", 400, "the body broke off"),
-        ("5\r\nhelloXX0\r\n\r\n", 400, "the body broke off"),
-        ("ffffffffffffffff1\r\nhello\r\n0\r\n\r\n", 400, "the body broke off"),
+        ("0x5\r\nhello\r\n0\r\n\r\n", 400, "the body ended early"),
+        ("5\r\nhelloXX0\r\n\r\n", 400, "the body ended early"),
+        ("ffffffffffffffff1\r\nhello\r\n0\r\n\r\n", 400, "the body ended early"),
         ("5\r\nhello\r\n5\r\nworld\r\n0\r\n\r\n", 429, "bytes: the grant's limit is reached"),
     ] {
         let proxy = Setup { limits, ..setup(&rule(origin.port, "")) }.serve().await;

@@ -33,7 +33,7 @@ const HTTPS: u16 = 443;
 /// TLS's word for "access denied", so that a client need not guess.
 const DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
-/// A tunnel whose client was told that it is there.
+/// A tunnel whose client has received the response to `CONNECT`.
 pub(super) struct ConnectTunnel {
     pub(super) client: OnUpgrade,
     pub(super) server: FencedStream<TcpStream>,
@@ -47,9 +47,9 @@ pub(super) struct ConnectTunnel {
 enum TunnelCut {
     #[error("{0}")]
     Refused(&'static str),
-    #[error("the connection broke")]
+    #[error("the connection was lost")]
     Broken(#[from] io::Error),
-    #[error("nothing passed for too long")]
+    #[error("the tunnel was idle for too long")]
     Idle,
 }
 
@@ -89,7 +89,7 @@ impl ConnectTunnel {
             None => {}
             Some(TunnelCut::Refused(why)) => {
                 exchange.refused(why);
-                // Whoever does not take it will see the end of the connection.
+                // A client that does not read it sees the end of the connection.
                 client.try_write(&DENIED).ok();
                 client.shutdown().await.ok();
             }
@@ -156,7 +156,7 @@ async fn copy(
     }
 }
 
-/// The first bytes of a client, which nobody has got yet. TLS among them is for `host`.
+/// The first bytes of a client, not forwarded yet. TLS among them is for `host`.
 async fn first(
     client: &mut ReadHalf<'_>,
     mut bytes: Vec<u8>,
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::egress::hello::tests::hello;
 
-    /// Returns what the first bytes of a client are taken for who sends these and stops.
+    /// Returns how the first bytes of a client that sends these and stops are classified.
     async fn taken(sent: &[u8], host: &str, port: u16) -> Result<usize, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

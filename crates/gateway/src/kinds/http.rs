@@ -72,7 +72,7 @@ fn is_host_offered(offers: &TenantOffers<'_>, rule: &HttpRule, host: &str) -> bo
     })
 }
 
-/// Returns what a list of ports means that may be empty.
+/// Returns the ports of a list, which may be empty.
 fn ports(named: &[u16]) -> &[u16] {
     if named.is_empty() { &PORTS } else { named }
 }

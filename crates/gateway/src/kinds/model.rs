@@ -57,8 +57,7 @@ fn check_models(grant: &ModelGrant, config: &ModelBudgetConfig) -> Result<(), Fi
         return Err(FieldError::new("dollars", "must be a number of dollars"));
     }
     if grant.models.is_empty() {
-        let message =
-            "must name the models that may be asked for, so that `dollars` can be counted";
+        let message = "must name the permitted models, so that `dollars` can be counted";
         return Err(FieldError::new("models", message));
     }
     Ok(())

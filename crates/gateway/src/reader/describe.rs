@@ -1,4 +1,4 @@
-//! Tables and views of a database, as its own catalog tells the role of the grant.
+//! Tables and views of a database, from its own catalog, as visible to the grant's role.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/catalogs.html>
@@ -97,7 +97,7 @@ impl DescribingClient {
 /// not read it.
 ///
 /// # Errors
-/// What the database says.
+/// Error of the database.
 pub(super) async fn database(
     engine: TenantEngine,
     stream: TcpStream,

@@ -1,4 +1,4 @@
-//! Tables of a warehouse, as Iceberg's REST protocol tells a program inside.
+//! Tables of a warehouse, as visible to a program inside over Iceberg's REST protocol.
 //!
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
@@ -24,7 +24,7 @@ use super::describe::{Described, OBJECTS_MAX, not_found};
 /// Longest answer of the catalog, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Namespaces whose tables are listed where no name is given.
+/// Namespaces whose tables are listed if no name is specified.
 const NAMESPACES_MAX: usize = 50;
 
 /// Deepest nesting of a type that is shown.
@@ -111,7 +111,7 @@ impl LakeClient {
         let document: Value = serde_json::from_slice(&body).unwrap_or_default();
         match status {
             StatusCode::OK => Ok(Some(document)),
-            // What the grant does not have looks like what is not there.
+            // Objects outside the grant look like missing ones.
             StatusCode::NOT_FOUND | StatusCode::FORBIDDEN => Ok(None),
             other => {
                 let said = document["error"]["message"].as_str().unwrap_or("no reason is given");
@@ -169,7 +169,7 @@ impl LakeClient {
         Ok(Some(tables.iter().map(table).collect()))
     }
 
-    /// A table, or else what is in a namespace.
+    /// A table, or else the contents of a namespace.
     async fn named(&mut self, name: &str) -> Result<Described, HttpError> {
         let levels: Vec<String> = name.split('.').map(str::to_owned).collect();
         if levels.iter().any(String::is_empty) {

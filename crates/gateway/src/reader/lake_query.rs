@@ -27,7 +27,7 @@ const PROGRAM: &str = include_str!("lake_query.py");
 /// Longest that a statement takes, its interpreter's start included.
 const STATEMENT_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes that are kept of what the program says beside its answer: the last line of a failure.
+/// Bytes of the program's standard error that are kept: the last line of a failure.
 const STDERR_BYTES_MAX: usize = 4 << 10;
 
 /// Exit codes of a program that could not be started, as a shell has them.
@@ -51,7 +51,7 @@ pub(super) enum LakeFailure {
     Sql(SqlFailure),
     /// The statement is one that is never run.
     Refused(String),
-    /// The session has no interpreter, or not the packages; what is missing.
+    /// The session lacks the interpreter or the packages named here.
     Missing(String),
     /// The sandbox could not run the program.
     Sandbox(HttpError),
@@ -180,7 +180,7 @@ fn without_answer(exit: &HolderExit, errors: &[u8]) -> LakeFailure {
             let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
             let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
             let last: String = last.chars().take(300).collect();
-            failed(format!("the statement's program ended with exit code {code} and said: {last}"))
+            failed(format!("the statement's program ended with exit code {code}: {last}"))
         }
     }
 }

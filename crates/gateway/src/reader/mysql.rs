@@ -53,7 +53,7 @@ const CAPABILITIES: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::SECURE_CONNECTION)
     .union(CapabilityFlags::PLUGIN_AUTH);
 
-/// A connection whose server has let it in. Fuzz targets have a stream of their own.
+/// A logged-in connection. Fuzz targets have a stream of their own.
 pub(super) struct MysqlClient<S = TcpStream> {
     stream: BufReader<S>,
     /// Number of the next packet.
@@ -74,11 +74,11 @@ enum RowForm {
 }
 
 fn malformed() -> SqlFailure {
-    SqlFailure::protocol("the database sends what is no packet of its protocol")
+    SqlFailure::protocol("the database sent a malformed packet")
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
-    /// Logs in. Nothing is proved, because the socket says who it is.
+    /// Logs in. No credential is sent, because the socket identifies the client.
     ///
     /// # Errors
     /// When the server refuses, or goes away.
@@ -116,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
     /// Runs one statement.
     ///
     /// # Errors
-    /// What the database says of it.
+    /// Error of the database.
     pub(super) async fn run(
         &mut self,
         sql: &str,
@@ -176,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
         match u64::try_from(given) == Ok(parameters) {
             true => Ok(statement),
             false => Err(SqlFailure::parameters(format!(
-                "the statement has {parameters} parameters and {given} values were given"
+                "the statement has {parameters} parameters, but got {given} values"
             ))),
         }
     }
@@ -201,7 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
         Ok(columns)
     }
 
-    /// The next row; none within for one that is not kept, none at the end of what is read.
+    /// The next row; the inner option is `None` for a row that is not kept, the outer at the end.
     async fn row(&mut self, room: &mut ResultRoom) -> Result<Option<Option<Vec<u8>>>, SqlFailure> {
         let header = self.header().await?;
         // The first byte and the length tell an end and an error from a row, which may be long.
@@ -226,7 +226,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
         }
     }
 
-    /// A packet whose first byte was read.
+    /// A packet whose first byte is read already.
     async fn behind(&mut self, first: u8, header: PacketHeader) -> Result<Vec<u8>, SqlFailure> {
         let mut packet = vec![first];
         packet.extend(self.rest(header.len - 1).await?);
@@ -260,7 +260,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
 
     async fn rest(&mut self, length: usize) -> Result<Vec<u8>, SqlFailure> {
         if length > MESSAGE_BYTES_MAX {
-            return Err(SqlFailure::protocol("the database sends a packet that is too long"));
+            return Err(SqlFailure::protocol("the database sent a packet that is too long"));
         }
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).await?;

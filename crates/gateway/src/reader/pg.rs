@@ -37,7 +37,7 @@ const SETTINGS: [(&str, &str); 7] = [
 const TYPE_NAMES: &str = "SELECT t.oid, format_type(t.oid, NULL) FROM pg_catalog.pg_type t \
      WHERE t.oid::text = ANY (string_to_array($1, ','))";
 
-/// A connection whose server has let it in. Fuzz targets have a stream of their own.
+/// A logged-in connection. Fuzz targets have a stream of their own.
 pub(super) struct PgClient<S = TcpStream> {
     stream: BufReader<S>,
 }
@@ -60,7 +60,7 @@ struct PgAnswer {
     is_ready: bool,
 }
 
-/// What the server says of a statement, one after the other.
+/// Messages of the server for a statement, in order.
 enum PgMessage {
     Row(PgRow),
     Columns(Vec<PgColumn>),
@@ -74,7 +74,7 @@ enum PgMessage {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
-    /// Logs in. Nothing is proved, because the socket says who it is.
+    /// Logs in. No credential is sent, because the socket identifies the client.
     ///
     /// # Errors
     /// When the server refuses, or goes away.
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
     /// Runs one statement.
     ///
     /// # Errors
-    /// What the database says of it.
+    /// Error of the database.
     pub(super) async fn run(
         &mut self,
         sql: &str,
@@ -189,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
         self.stream.read_exact(&mut head).await?;
         let header = PgHeader::parse(&head).ok().flatten();
         let Some(header) = header else {
-            return Err(SqlFailure::protocol("the database sends what is no message"));
+            return Err(SqlFailure::protocol("the database sent a malformed message"));
         };
         let length = header.total.saturating_sub(HEADER_BYTES);
         match header.tag {
@@ -231,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
 
     async fn body(&mut self, length: usize) -> Result<Vec<u8>, SqlFailure> {
         if length > MESSAGE_BYTES_MAX {
-            return Err(SqlFailure::protocol("the database sends a message that is too long"));
+            return Err(SqlFailure::protocol("the database sent a message that is too long"));
         }
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).await?;
@@ -270,7 +270,7 @@ fn row(body: &[u8]) -> Result<PgRow, SqlFailure> {
         }
         Some(values)
     };
-    read().ok_or_else(|| SqlFailure::protocol("the database sends a row that cannot be read"))
+    read().ok_or_else(|| SqlFailure::protocol("the database sent a malformed row"))
 }
 
 fn columns(body: &[u8]) -> Result<Vec<PgColumn>, SqlFailure> {

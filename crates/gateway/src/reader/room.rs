@@ -1,4 +1,4 @@
-//! Room for one result: what is kept of its rows, what is read on and thrown away. Pure.
+//! Size limits of one result: which rows are kept, and which are read and discarded. Pure.
 
 use api::QueryLimit;
 

@@ -34,7 +34,7 @@ pub(super) enum ValueForm {
     RawBytes,
     /// Bits of MySQL, most significant first.
     Bits,
-    /// Whatever else.
+    /// Any other type.
     Text,
 }
 
@@ -104,7 +104,7 @@ fn document(text: &str) -> Option<Value> {
             (true, b'\\') => is_escaped = true,
             (_, b'"') => in_string = !in_string,
             (false, b'0'..=b'9') => digits += 1,
-            // An exponent can lead beyond what a double holds.
+            // An exponent can exceed the range of a double.
             (false, b'e' | b'E') if digits > 0 => return None,
             (false, b'.') => {}
             _ => digits = 0,

@@ -126,7 +126,7 @@ fn beginning(
     );
     let rows = it.query(&sql, &[number(from_ms.saturating_sub(LATE_MS))])?;
     let smallest: Option<u64> = rows.first().map(|row| row.get(0)).transpose()?.flatten();
-    // Nothing has happened since: nothing is found.
+    // There are no later records: nothing is found.
     Ok(Some(smallest.unwrap_or(u64::MAX >> 1)))
 }
 

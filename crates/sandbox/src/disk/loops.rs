@@ -44,7 +44,7 @@ pub(super) enum ImageAccess {
 /// Finds out whether there are loop devices.
 pub(super) fn check() -> Result<(), DiskError> {
     sys::open(CONTROL, libc::O_RDWR).map(drop).map_err(|error| DiskError::Unsupported {
-        missing: format!("there are no loop devices here: /dev/loop-control: {error}"),
+        missing: format!("no loop devices: /dev/loop-control: {error}"),
         remedy: "load the kernel's module loop; in a container, show the host's /dev",
     })
 }

@@ -181,7 +181,7 @@ async fn commands_that_cannot_be_are_refused(engine: Engine) {
         (with_extra(&[2]), "extra: a number is not"),
         (with_extra(&[256]), "extra: a number is not"),
         (with_extra(&[u32::MAX]), "extra: a number is not"),
-        (with_extra(&[4, 3, 4]), "extra: a number is there twice"),
+        (with_extra(&[4, 3, 4]), "extra: a number occurs twice"),
         (SandboxCommand { stdout: OutputMode::Stdout, ..shell("true") }, "stdout: "),
         (SandboxCommand { terminal, stdout: handle(fd()), ..shell("true") }, "terminal: "),
         (SandboxCommand { terminal, stderr: OutputMode::Stdout, ..shell("true") }, "terminal: "),

@@ -225,7 +225,7 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
             }
         }
         assert_eq!(queue.load(), oracle.load(), "seed {seed} step {number}");
-        assert!(queue.turns.iter().all(|tenant| tenant.first().is_some()), "seed {seed}");
+        assert!(queue.turns.iter().all(|(_, line)| line.first().is_some()), "seed {seed}");
     }
     for entry in std::mem::take(&mut oracle.present) {
         match tickets.remove(&entry.number) {
@@ -533,7 +533,7 @@ fn starve(seed: u64) -> u64 {
         let origin = origin(random.below(8));
         let memory_bytes_max = if random.below(10) == 0 { 10 } else { 3 };
         let memory_bytes = 1 + random.below(memory_bytes_max);
-        let known = queue.turns.iter().find(|it| it.name == tenant);
+        let known = queue.turns.get(tenant.as_str()).map(|(_, line)| line);
         let ahead = known.map_or(0, |it| u64::try_from(it.line(origin).len()).unwrap());
         if number < 2000 {
             match queue.arrive(request(&tenant, origin, memory_bytes)) {

@@ -3,12 +3,11 @@
 //! Such a request needs a place for each program before any of them runs. Two that each had half of
 //! theirs would wait for each other for ever, so one group acquires its places at a time. Of one
 //! tenant only the first group waits among those of all, so that a tenant that sends many delays
-//! its own.
+//! its own. Semaphores do that, and what a group that gives up leaves behind is theirs to undo.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use node::tenant_values::TenantValues;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::run::RunError;
@@ -21,20 +20,18 @@ const GROUPS_MAX_PER_TENANT: usize = 64;
 /// Admits one group at a time, and tenants in rotation.
 #[derive(Debug)]
 pub(super) struct GroupAdmission {
+    /// Permits, one for each group that acquires places or waits for that.
+    groups: Semaphore,
+    /// Held by the group that acquires places.
     running: Semaphore,
-    groups: Mutex<GroupQueue>,
+    tenants: TenantValues<TenantGroups>,
 }
 
-#[derive(Debug, Default)]
-struct GroupQueue {
-    count: usize,
-    /// Tenants with groups; no entry for others.
-    per_tenant: HashMap<Arc<str>, TenantGroups>,
-}
-
+/// Permits of one tenant.
 #[derive(Debug)]
 struct TenantGroups {
-    count: usize,
+    /// One for each of its groups.
+    groups: Arc<Semaphore>,
     /// Held by the group of this tenant that waits among those of all.
     running: Arc<Semaphore>,
 }
@@ -48,55 +45,48 @@ pub(super) struct GroupPermit<'a> {
     _group: WaitingGroup<'a>,
 }
 
+/// A group that acquires places or waits for that.
+#[derive(Debug)]
+struct WaitingGroup<'a> {
+    /// Given back first: the tenant's limit is kept for as long as a group has one of its permits.
+    _permits: (SemaphorePermit<'a>, OwnedSemaphorePermit),
+    tenant: Arc<TenantGroups>,
+}
+
 impl GroupAdmission {
     pub(super) fn new() -> GroupAdmission {
-        GroupAdmission { running: Semaphore::new(1), groups: Mutex::default() }
+        GroupAdmission {
+            groups: Semaphore::new(GROUPS_MAX),
+            running: Semaphore::new(1),
+            tenants: TenantValues::default(),
+        }
     }
 
     /// Waits for the right to acquire the places of a group. Cancel-safe.
     pub(super) async fn acquire(&self, tenant: &str) -> Result<GroupPermit<'_>, RunError> {
-        let (group, own) = self.enter(tenant)?;
-        let own = own.acquire_owned().await.map_err(|_| RunError::Internal)?;
+        let group = self.enter(tenant)?;
+        let own = Arc::clone(&group.tenant.running).acquire_owned().await;
+        let own = own.map_err(|_| RunError::Internal)?;
         let all = self.running.acquire().await.map_err(|_| RunError::Internal)?;
         Ok(GroupPermit { _all: all, _own: own, _group: group })
     }
 
-    fn enter(&self, tenant: &str) -> Result<(WaitingGroup<'_>, Arc<Semaphore>), RunError> {
+    fn enter(&self, tenant: &str) -> Result<WaitingGroup<'_>, RunError> {
         let full = |what: String| RunError::Full(format!("worker queue is full: {what}"));
-        let mut groups = self.groups.lock();
-        if groups.count >= GROUPS_MAX {
-            return Err(full(format!("{GROUPS_MAX} groups are waiting")));
-        }
-        let (name, own) = match groups.per_tenant.get_key_value(tenant) {
-            Some((_, own)) if own.count >= GROUPS_MAX_PER_TENANT => {
-                return Err(full(format!("{GROUPS_MAX_PER_TENANT} groups of this token")));
-            }
-            Some((name, own)) => (Arc::clone(name), Arc::clone(&own.running)),
-            None => (tenant.into(), Arc::new(Semaphore::new(1))),
-        };
-        groups.count += 1;
-        let new = || TenantGroups { count: 0, running: Arc::clone(&own) };
-        groups.per_tenant.entry(Arc::clone(&name)).or_insert_with(new).count += 1;
-        Ok((WaitingGroup { admission: self, tenant: name }, own))
+        let of_all = self.groups.try_acquire();
+        let of_all = of_all.map_err(|_| full(format!("{GROUPS_MAX} groups are waiting")))?;
+        let tenant = self.tenants.value_of(tenant, TenantGroups::new);
+        let own = Arc::clone(&tenant.groups).try_acquire_owned();
+        let own = own.map_err(|_| full(format!("{GROUPS_MAX_PER_TENANT} groups of this token")))?;
+        Ok(WaitingGroup { tenant, _permits: (of_all, own) })
     }
 }
 
-/// A group that acquires places or waits for that.
-#[derive(Debug)]
-struct WaitingGroup<'a> {
-    admission: &'a GroupAdmission,
-    tenant: Arc<str>,
-}
-
-impl Drop for WaitingGroup<'_> {
-    fn drop(&mut self) {
-        let mut groups = self.admission.groups.lock();
-        groups.count = groups.count.saturating_sub(1);
-        if let Some(own) = groups.per_tenant.get_mut(&self.tenant) {
-            own.count = own.count.saturating_sub(1);
-            if own.count == 0 {
-                groups.per_tenant.remove(&self.tenant);
-            }
+impl TenantGroups {
+    fn new() -> TenantGroups {
+        TenantGroups {
+            groups: Arc::new(Semaphore::new(GROUPS_MAX_PER_TENANT)),
+            running: Arc::new(Semaphore::new(1)),
         }
     }
 }
@@ -125,8 +115,9 @@ mod tests {
         drop(second.as_mut().now_or_never().unwrap().unwrap());
         drop(third.as_mut().now_or_never().unwrap().unwrap());
         drop((second, third, other));
-        let groups = admission.groups.lock();
-        assert_eq!((groups.count, groups.per_tenant.len()), (0, 0));
+        let free = [&admission.groups, &admission.running].map(Semaphore::available_permits);
+        assert_eq!(free, [GROUPS_MAX, 1]);
+        assert!(["a", "b"].iter().all(|tenant| admission.tenants.in_use(tenant).is_none()));
     }
 
     #[tokio::test]

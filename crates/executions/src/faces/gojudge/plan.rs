@@ -529,7 +529,7 @@ fn take_end(end: PipeIndex, programs: &mut [GojudgeProgram]) -> Result<(usize, u
     let index = usize::try_from(end.index).ok().filter(|index| *index < programs.len());
     let Some((index, program)) = index.and_then(|index| Some((index, programs.get_mut(index)?)))
     else {
-        return Err(RunError::invalid("index", format!("there is no cmd[{}]", end.index)));
+        return Err(RunError::invalid("index", format!("cmd[{}] does not exist", end.index)));
     };
     let fd = usize::try_from(end.fd).ok().filter(|fd| *fd < DESCRIPTORS_MAX);
     let Some(fd) = fd else {

@@ -184,8 +184,7 @@ impl GojudgeRunner {
         }
         let outcomes = self.run_admitted(tenant, plan, remote).await?;
         drop(permits);
-        let held = outcomes.iter().flat_map(|outcome| outcome.files.values()).map(String::len);
-        room.set(held.sum());
+        room.set(outcomes.iter().map(GojudgeResult::content_bytes).sum());
         Ok((outcomes, room))
     }
 

@@ -21,6 +21,7 @@ use tokio::time::{self, MissedTickBehavior};
 use super::run::{CallerHandle, CallerRequest, GojudgeRunner, RunError};
 use super::wire;
 use crate::answers::AnswerMemory;
+use crate::aside::aside;
 
 /// Interval at which a ping is sent, as by go-judge.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(50);
@@ -124,7 +125,11 @@ impl ConnectionRequests {
                 }
             };
             if let Some(answer) = answer {
-                let text = serde_json::to_string(&answer).unwrap_or_default();
+                let bytes = answer.content_bytes();
+                // The memory is held until the text is sent.
+                let write =
+                    move || (serde_json::to_string(&answer).unwrap_or_default(), answer.room);
+                let Ok((text, _room)) = aside(bytes, write).await else { return };
                 if !send(&mut sink, Message::Text(text.into())).await {
                     return;
                 }
@@ -138,7 +143,7 @@ impl ConnectionRequests {
             Ok(request) => request,
             Err(error) => {
                 let error = node::http::plain_json_error(&error);
-                return Some(refusal("", format!("the message is no request: {error}")));
+                return Some(refusal("", format!("the message is not a request: {error}")));
             }
         };
         if !request.cancel_request_id.is_empty() {

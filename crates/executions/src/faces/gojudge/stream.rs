@@ -27,6 +27,7 @@ use super::inputs::StreamInputs;
 use super::run::{CallerHandle, CallerRequest, GojudgeRunner};
 use super::socket::{self, SHUTTING_DOWN, SILENCE_MAX};
 use super::wire;
+use crate::aside::aside;
 
 /// First bytes of messages.
 const REQUEST: u8 = 1;
@@ -108,9 +109,15 @@ async fn serve(runner: &GojudgeRunner, tenant: &str, drain: DrainHandle, socket:
     };
     match ended {
         Ok(answer) => {
-            let mut message = vec![ANSWER];
-            // Our own types with text keys, which always can be JSON.
-            message.extend(serde_json::to_vec(&answer).unwrap_or_default());
+            let bytes = answer.content_bytes();
+            let write = move || {
+                let mut message = vec![ANSWER];
+                // Our own types with text keys, which always can be JSON.
+                message.extend(serde_json::to_vec(&answer).unwrap_or_default());
+                // The memory is held until the message is sent.
+                (message, answer.room)
+            };
+            let Ok((message, _room)) = aside(bytes, write).await else { return };
             if socket::send(&mut sink, Message::Binary(message.into())).await {
                 socket::close(&mut sink, close_code::NORMAL, "").await;
             }

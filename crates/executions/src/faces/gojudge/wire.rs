@@ -170,6 +170,11 @@ impl GojudgeResult {
             file_error: Vec::new(),
         }
     }
+
+    /// Bytes of the files in it, which are what may be long.
+    pub(super) fn content_bytes(&self) -> usize {
+        self.files.values().map(String::len).sum()
+    }
 }
 
 /// A word about a program. Those that only a judge could say are not here.
@@ -227,8 +232,14 @@ pub(super) struct GojudgeResponse {
     pub(super) error: String,
     /// Memory of the results, until they are sent.
     #[serde(skip)]
-    #[expect(dead_code, reason = "held, not read")]
     pub(super) room: Option<AnswerMemory>,
+}
+
+impl GojudgeResponse {
+    /// Bytes of the files in it.
+    pub(super) fn content_bytes(&self) -> usize {
+        self.results.iter().map(GojudgeResult::content_bytes).sum()
+    }
 }
 
 /// Takes `null` for the zero value, as go-judge does.

@@ -140,6 +140,11 @@ impl SubmissionView {
         Some(SubmissionView { job, remembered, judged, archive: None, room: None })
     }
 
+    /// Bytes that it is read and written from.
+    pub(super) fn stored_bytes(&self) -> usize {
+        self.job.stored_bytes()
+    }
+
     /// Ties memory for it to it.
     pub(super) fn holding(self, room: AnswerMemory) -> SubmissionView {
         SubmissionView { room: Some(room), ..self }

@@ -14,6 +14,13 @@ pub(super) struct CombinedOutput {
     stages: Vec<Vec<u8>>,
 }
 
+impl CombinedOutput {
+    /// Bytes of all stages.
+    pub(super) fn len(&self) -> usize {
+        self.stages.iter().map(Vec::len).sum()
+    }
+}
+
 impl ProgressObserver for CombinedOutput {
     fn stage(&mut self, _stage: StageName, _test: Option<u32>) {
         self.stages.push(Vec::new());

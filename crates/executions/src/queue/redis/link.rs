@@ -81,9 +81,9 @@ impl BullmqScript {
 pub(super) enum LinkError {
     #[error("Redis did not answer within {} s", EXCHANGE_MAX.as_secs())]
     Silent,
-    #[error("an answer of Redis is not what it should be: {0}")]
+    #[error("unexpected reply from Redis: {0}")]
     Answer(String),
-    #[error("the scripts of BullMQ are not those this server knows")]
+    #[error("the version of BullMQ's scripts is unknown to this server")]
     Scripts,
 }
 

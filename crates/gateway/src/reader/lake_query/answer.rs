@@ -16,19 +16,19 @@ const COLUMNS_MAX: usize = 4_096;
 const MESSAGE_CHARS_MAX: usize = 2_000;
 const CODE_CHARS_MAX: usize = 60;
 
-/// Types whose values have parts, and come as JSON.
+/// Composite types, whose values are JSON.
 const NESTED: [&str; 5] = ["STRUCT", "MAP", "UNION", "JSON", "VARIANT"];
 
 /// Why an answer cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AnswerError {
-    #[error("the program in the session writes a line that is too long")]
+    #[error("the program in the session wrote a line that is too long")]
     LongLine,
-    #[error("the program in the session writes what is no answer")]
+    #[error("the program in the session wrote a malformed result")]
     Malformed,
 }
 
-/// Kinds of failures that the program tells.
+/// Kinds of failures that the program reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AnswerFailureKind {
@@ -40,11 +40,11 @@ pub(super) enum AnswerFailureKind {
     Parameters,
     /// Package that is not there.
     Missing,
-    /// What the catalog or a library says.
+    /// Error of the catalog or a library.
     Catalog,
 }
 
-/// Failure that the program tells.
+/// Failure that the program reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AnswerFailure {
     pub(super) kind: AnswerFailureKind,
@@ -176,7 +176,7 @@ fn shown(form: ValueForm, text: Option<String>) -> Value {
     }
 }
 
-/// Returns how values of a type are shown, by the name that DuckDB gives it.
+/// Returns the format of a type's values, by DuckDB's name of the type.
 ///
 /// # References
 /// - <https://duckdb.org/docs/stable/sql/data_types/overview>

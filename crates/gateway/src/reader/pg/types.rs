@@ -57,7 +57,7 @@ pub(super) struct PgType {
 }
 
 impl PgType {
-    /// Returns what is known of a type.
+    /// Returns the description of a type.
     pub(super) fn of(oid: u32) -> PgType {
         let unknown = PgType { name: None, form: ValueForm::Text, is_list: false };
         let known = TYPES.iter().find(|(one, list, ..)| oid != 0 && (*one == oid || *list == oid));

@@ -1,0 +1,63 @@
+//! Work on long texts, away from the runtime's threads: answers, and whatever else takes time for
+//! each byte of a program's output.
+//!
+//! Callers take turns for these threads, one poll each ([`node::fair`]). A poll that encodes or
+//! reads megabytes keeps a thread from all of them for as long as that takes; so what grows with a
+//! program's output is done elsewhere when there is much of it.
+
+use std::error::Error;
+
+use node::http::HttpError;
+use tokio::task::JoinError;
+
+use crate::answers::{AnswerDocument, AnswerMemory};
+
+/// Bytes that are worked on where one is: another thread would cost more.
+const AT_ONCE_BYTES: usize = 256 << 10;
+
+/// Does work that takes time for each of so many bytes.
+///
+/// # Errors
+/// When it panicked, or the runtime ended first.
+pub(crate) async fn aside<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    match bytes <= AT_ONCE_BYTES {
+        true => Ok(work()),
+        false => node::task::blocking(work).await,
+    }
+}
+
+/// Writes an answer of so many bytes of output. Its memory is held by the work, which goes on to
+/// its end also when nobody waits for it any more.
+///
+/// # Errors
+/// When it cannot be written. The log says why.
+pub(crate) async fn write_answer<E: Error + Send + 'static>(
+    bytes: usize,
+    rooms: impl IntoIterator<Item = AnswerMemory> + Send + 'static,
+    write: impl FnOnce() -> Result<AnswerDocument, E> + Send + 'static,
+) -> Result<AnswerDocument, HttpError> {
+    let failed = |error: &(dyn Error + 'static)| {
+        tracing::error!(error, "failed to write an answer");
+        HttpError::internal()
+    };
+    let written = aside(bytes, move || write().map(|document| document.held(rooms))).await;
+    written.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_long_is_worked_on_by_another_thread() {
+        let here = thread::current().id();
+        let of = |bytes: usize| aside(bytes, || thread::current().id());
+        assert_eq!(of(AT_ONCE_BYTES).await.unwrap(), here);
+        assert_ne!(of(AT_ONCE_BYTES + 1).await.unwrap(), here);
+    }
+}
