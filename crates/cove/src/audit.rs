@@ -69,7 +69,7 @@ async fn show(args: &SandboxAuditArgs, server: &Remote) -> Result<()> {
             Some(next) if left > 0 && is_newest_first => before = Some(next),
             Some(next) if left > 0 => after = Some(next),
             Some(next) => {
-                complain(&format!("there are more: {option} {next} goes on, --all shows all"));
+                complain(&format!("there are more: {option} {next} continues, --all shows all"));
                 return Ok(());
             }
             None => return Ok(()),

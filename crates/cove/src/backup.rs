@@ -105,7 +105,7 @@ fn described(archive: &CheckedArchive) -> String {
         }
     }
     let lists = [
-        ("left out, because they are no regular files with plain names", &report.skipped),
+        ("skipped, because they are not regular files with plain names", &report.skipped),
         ("cut off by a client while they were read", &report.shortened),
     ];
     for (what, files) in lists {

@@ -206,7 +206,7 @@ impl RunningBouncer {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(
                     error,
-                    "there is no bouncer, because its address is taken: {}",
+                    "the bouncer is not running, because its address is in use: {}",
                     MOVE
                 );
                 return Ok(None);
@@ -233,7 +233,7 @@ impl RunningBouncer {
     /// Has cancel requests passed on to other nodes, and figures of all nodes shown. Returns the
     /// routes at which the others do that.
     pub(crate) fn join(&self, nodes: PeerForwarder) -> axum::Router {
-        self.bouncer.join(nodes.clone());
+        self.bouncer.peers().join(nodes.clone());
         if self.relay.shares_limits() {
             passing::pass_clients_on(&self.relay, nodes.clone());
         }
@@ -534,7 +534,7 @@ fn alone(source: &ConfigSource, takeover: Option<PathBuf>) -> Result<()> {
             BouncerContext { store: None, login_secret, host, succession, hangups, limits: None };
         // Alone it has no other purpose, so that a taken address is an error.
         let Some(running) = RunningBouncer::start(source, context, &mut registry).await? else {
-            bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");
+            bail!("nothing to do: the bouncer is not enabled, or its address is in use");
         };
         let manager = service_manager::follow(&source.environment, &drain);
         tokio::select! {

@@ -232,7 +232,7 @@ impl CatalogShutdown {
     pub(crate) async fn write(self) {
         if let Err(error) = self.0.audit_log().write_audit().await {
             let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "what was done last in the catalog is not written down");
+            tracing::error!(error, "the last audit records of the catalog were not written");
         }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) use self::tenants::{
 pub(crate) use self::terminals::{SessionTerminalArgs, SessionTerminalsArgs};
 pub(crate) use self::worker::{WorkerAnthropicArgs, WorkerArgs, WorkerCommand};
 
-/// Runs code you do not trust and says what became of it.
+/// Runs untrusted code and reports the result.
 #[derive(Debug, Parser)]
 #[command(
     name = "cove",
@@ -86,12 +86,12 @@ pub(crate) use self::worker::{WorkerAnthropicArgs, WorkerArgs, WorkerCommand};
 Examples:
   cove run hello.py                 run a file; its extension names the language
   cove run -- /bin/ls -l            run a command
-  cove demo --serve                 start a server with something on it to look at
+  cove demo --serve                 start a server with sample data
   cove serve                        start the server and see what to try
-  cove exec submit --wait hello.py  have a server run it, and wait for the verdict
-  cove agent deploy my-agent        make an agent of a folder
+  cove exec submit --wait hello.py  run it on a server and wait for the verdict
+  cove agent deploy my-agent        deploy a folder as an agent
   cove session chat --agent my-agent
-  cove doctor                       which isolation is active here, and what is missing"
+  cove doctor                       check this machine's isolation"
 )]
 pub(crate) struct Cli {
     /// Print the version
@@ -129,7 +129,7 @@ pub(crate) enum CliCommand {
     Serve(ServeArgs),
     /// Submit executions to a server, watch, list and cancel them
     Exec(ExecArgs),
-    /// Look at a server's queue; pause it, drain it, retry what failed
+    /// Show a server's queue; pause it, drain it, retry dead executions
     Queue(QueueArgs),
     /// Deploy agents to a server, list, show and delete them
     Agent(AgentArgs),
@@ -143,11 +143,11 @@ pub(crate) enum CliCommand {
     Worker(WorkerArgs),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
-    /// Show what a server measured in the last minutes and hours, with a line for each figure
+    /// Show a server's measurements of the last minutes and hours, a line for each figure
     History(HistoryArgs),
-    /// List the grants that a token may give to sandboxes, and check some before they are given
+    /// List the grants that a token may create, and check grants in advance
     Grants(SandboxGrantArgs),
-    /// Show what sandboxes did with their grants: statements, requests, refusals
+    /// Show the audit log of sandboxes' grants: statements, requests, refusals
     Audit(SandboxAuditArgs),
     /// Print an address that opens the console of a server in a browser, signed in
     Console(ConsoleArgs),
@@ -165,9 +165,9 @@ pub(crate) enum CliCommand {
     Bouncer(BouncerArgs),
     /// Run only the Iceberg catalog, or manage the catalog of a server
     Catalog(Box<CatalogArgs>),
-    /// Have a server read its configuration again, and take over what can be without a restart
+    /// Reload a server's configuration: apply the settings that need no restart
     Reload(ReloadArgs),
-    /// Show the configuration in force and where it comes from; find what is wrong with it
+    /// Show and check the effective configuration
     Config(Box<ConfigCommandArgs>),
     /// Copy a server while it serves, into one file; check such a file
     Backup(BackupArgs),
@@ -177,7 +177,7 @@ pub(crate) enum CliCommand {
     Token(TokenArgs),
     /// List the languages and which of them can be used here
     Languages(LanguagesArgs),
-    /// Check what this machine offers for isolation
+    /// Check which isolation mechanisms this machine supports
     Doctor(DoctorArgs),
     /// Print completions of commands and options for a shell
     Completions(CompletionsArgs),
@@ -210,10 +210,10 @@ Settings come from the configuration file, then from the environment (COVE_HTTP,
 COVE_EXECUTIONS__QUEUE_MAX, ...), then from these flags. The first start makes an
 API token; `cove token` prints it for the owner of the data directory.
 
-SIGTERM ends the server when the programs that run have ended; a second one ends
-it at once.
+SIGTERM stops the server when running programs have ended; a second one stops it
+at once.
 
-With --takeover a new server replaces one that runs on the same data directory: that
+With --takeover a new server replaces a running one on the same data directory: the old one
 stops, and the bouncer's clients wait for the new one instead of losing their connections.
 
 Examples:
@@ -242,8 +242,8 @@ pub(crate) struct ServeArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Without a command it prints the first token. A running server takes note of new and
-revoked tokens within a second.
+Without a command it prints the first token. A running server detects new and revoked
+tokens within a second.
 
 Examples:
   curl -s localhost:4100/v1/languages -H \"authorization: Bearer $(cove token)\"
@@ -325,8 +325,8 @@ Examples:
   cove doctor --json | jq
   cove doctor --server http://127.0.0.1:4100    check the machine of a server, with its engine
 
-With --server it runs there, which needs the token of an operator. `cove exec --help` says
-where the token is from.
+With --server the check runs on that server, which needs an operator's token. See
+`cove exec --help` for the sources of the token.
 
 Exit codes: 0 untrusted code can be run, 1 it cannot, 2 wrong usage, 125 no server
 answers or the token is not for it."
@@ -353,9 +353,9 @@ pub(crate) struct DoctorArgs {
        cove run [OPTIONS] --lang LANGUAGE - [-- ARGUMENTS...]
        cove run [OPTIONS] -- COMMAND [ARGUMENTS...]",
     after_help = "\
-Standard output and error of the program pass through as they come, and so does
-standard input, unless the program itself is read from there. Whenever the verdict
-is not OK, it is said on standard error with the limit that was hit.
+Standard output and error of the program pass through as they arrive, and so does
+standard input, unless the program itself is read from there. A verdict other than OK
+is reported on standard error with the limit that was reached.
 
 Examples:
   cove run examples/hello.py
@@ -367,15 +367,15 @@ Examples:
   cove run --server http://judge:4100 --grant postgres:shop report.py
   cove run --server http://judge:4100 --template science report.py
 
-With --server the program runs there: input, output, signals to end it and exit codes
-are the same, limits are the server's. `cove exec --help` says where its token is from.
+With --server the program runs on that server: input, output, signals and exit codes
+are the same, limits are the server's. See `cove exec --help` for the sources of its token.
 
-Exit codes: the program's own when it ended by itself, or
-    2  wrong usage, or a request that cannot be run as it is
+Exit codes: the program's own if it exited by itself, or
+    2  wrong usage, or an invalid request
   124  TLE: it reached its CPU or wall time limit
   125  IE: Cove failed, cannot isolate programs here, or no server answers
   126  CE: it did not compile
-  127  there is no such program
+  127  the program does not exist
   128+N  SG: signal N ended it
   137  MLE or OLE: it reached its memory or output limit"
 )]
@@ -416,6 +416,17 @@ mod tests {
     //! The forms that the documentation shows.
 
     use super::*;
+
+    #[test]
+    fn commands_that_the_tables_of_operations_name_are_there() {
+        for operation in api::operations::all() {
+            let words = operation.command.into_iter().flat_map(|it| it.split(' '));
+            words.fold(Cli::definition(), |command, word| {
+                let found = command.get_subcommands().find(|it| it.get_name() == word);
+                found.unwrap_or_else(|| panic!("{}: no command `{word}`", operation.id)).clone()
+            });
+        }
+    }
 
     fn run(arguments: &[&str]) -> Result<RunArgs, clap::Error> {
         let all = ["cove", "run"].iter().chain(arguments);

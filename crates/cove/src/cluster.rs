@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ::catalog::http::PlanReference;
 use anyhow::{Context as _, Result, bail};
+use api::operations::server as table;
 use api::{ErrorCode, ExecutionId, NodeDrainView, NodeList, NodeLoadView, NodeStatus, NodeView};
 use axum::body::Bytes;
 use axum::extract::{Path as PathOf, State};
@@ -26,7 +27,7 @@ use node::cluster::{
 use node::data_dir::{DataDir, write_atomic};
 use node::drain::DrainHandle;
 use node::fair::FairScheduler;
-use node::http::{self, FastHead, HttpError, ListenerSite, RouteTable, get, post};
+use node::http::{self, FastHead, HttpError, ListenerSite, OperationRoutes, RouteTable, get, post};
 use node::sealed::Sealer;
 use node::store::{SqlStore, SqlStoreError, StoreUrl};
 use node::task::Boxed;
@@ -514,54 +515,44 @@ pub(crate) fn routes(
     sessions: &Sessions,
 ) -> Router {
     measure(membership, executions, sessions);
-    Router::new()
-        .at("/v1/nodes", get(list))
-        .at("/v1/nodes/{id}", get(show))
-        .at("/v1/nodes/{id}/drain", post(drain))
-        .at("/v1/nodes/{id}/undrain", post(undrain))
-        .with_state(Arc::new(membership.clone()))
+    handlers().with_state(Arc::new(membership.clone()))
 }
 
-async fn list(
-    who: TokenPrincipal,
-    State(membership): State<Arc<NodeMembership>>,
-) -> Result<Json<NodeList>, HttpError> {
-    for_operators(&who)?;
+fn handlers() -> Router<Arc<NodeMembership>> {
+    OperationRoutes::of(table::NODES)
+        .serve(&table::LIST_NODES, list)
+        .serve(&table::GET_NODE, show)
+        .serve(&table::DRAIN_NODE, drain)
+        .serve(&table::UNDRAIN_NODE, undrain)
+        .routes()
+}
+
+async fn list(State(membership): State<Arc<NodeMembership>>) -> Result<Json<NodeList>, HttpError> {
     Ok(Json(NodeList { nodes: views(&membership).await? }))
 }
 
 async fn show(
-    who: TokenPrincipal,
     State(membership): State<Arc<NodeMembership>>,
     PathOf(id): PathOf<String>,
 ) -> Result<Json<NodeView>, HttpError> {
-    for_operators(&who)?;
     find(&membership, &id).await.map(Json)
 }
 
 async fn drain(
-    who: TokenPrincipal,
     State(membership): State<Arc<NodeMembership>>,
     PathOf(id): PathOf<String>,
 ) -> Result<Json<NodeView>, HttpError> {
-    ask(&who, &membership, &id, true).await.map(Json)
+    ask(&membership, &id, true).await.map(Json)
 }
 
 async fn undrain(
-    who: TokenPrincipal,
     State(membership): State<Arc<NodeMembership>>,
     PathOf(id): PathOf<String>,
 ) -> Result<Json<NodeView>, HttpError> {
-    ask(&who, &membership, &id, false).await.map(Json)
+    ask(&membership, &id, false).await.map(Json)
 }
 
-async fn ask(
-    who: &TokenPrincipal,
-    membership: &NodeMembership,
-    id: &str,
-    drains: bool,
-) -> Result<NodeView, HttpError> {
-    for_operators(who)?;
+async fn ask(membership: &NodeMembership, id: &str, drains: bool) -> Result<NodeView, HttpError> {
     if !membership.registry().ask_to_drain(id, drains).await.map_err(|error| store(&error))? {
         return Err(unknown(id));
     }
@@ -628,12 +619,6 @@ fn view(node: NodeRecord, now_ms: u64, this: &str) -> NodeView {
     }
 }
 
-/// Nodes concern everybody, and their addresses nobody else.
-fn for_operators(who: &TokenPrincipal) -> Result<(), HttpError> {
-    let message = "only an operator's token may see or change nodes";
-    if who.operator { Ok(()) } else { Err(HttpError::new(ErrorCode::Forbidden, message)) }
-}
-
 fn unknown(id: &str) -> HttpError {
     HttpError::new(ErrorCode::NotFound, format!("there is no node \"{}\"", id.escape_default()))
 }
@@ -649,6 +634,11 @@ mod tests {
     use testkit::Scratch;
 
     use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
+    }
 
     #[test]
     fn a_server_keeps_its_name() {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use axum::Router;
-use axum::http::{HeaderMap, Method};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use bouncer::Bouncer;
 use bouncer::faces::dbbouncer;
@@ -105,18 +105,14 @@ pub(crate) fn faces(
 /// Returns whether a request, or the WebSocket that it opens, runs programs while its caller waits.
 /// Submissions of Judge0 are jobs, also where their callers wait.
 pub(crate) fn runs_programs(request: FastHead<'_>) -> bool {
-    let Some(path) = request.uri.path().strip_prefix(ROOT) else { return false };
-    let (face, path) = path.split_once('/').unwrap_or((path, ""));
-    match (face, path) {
-        ("go-judge", "run") | ("sandbox-fusion", "run_code" | "run_jupyter") => {
-            request.method == Method::POST
-        }
-        ("go-judge", "ws" | "stream") => request.method == Method::GET,
-        ("piston", path) => match path.strip_prefix("api/v2/") {
-            Some("execute" | "piston/execute") => request.method == Method::POST,
-            Some("connect" | "piston/connect") => request.method == Method::GET,
-            Some(_) | None => false,
-        },
+    let FastHead { method, uri, .. } = request;
+    let Some(path) = uri.path().strip_prefix(ROOT) else { return false };
+    let face = path.split('/').next().unwrap_or_default();
+    let path = path.strip_prefix(face).unwrap_or_default();
+    match face {
+        "go-judge" => gojudge::runs_programs(method, path),
+        "sandbox-fusion" => sandbox_fusion::runs_programs(method, path),
+        "piston" => piston::runs_programs(method, path),
         _ => false,
     }
 }
@@ -173,7 +169,8 @@ pub(crate) async fn dbbouncer(
     metrics: MetricsPage,
 ) -> Result<Option<(BoundListener, ListenerSite)>> {
     let Some(address) = &config.dbbouncer.listen else { return Ok(None) };
-    let bouncer = bouncer.context("compat.dbbouncer.listen: there is no bouncer")?;
+    let bouncer = bouncer
+        .context("compat.dbbouncer.listen: the bouncer is not enabled, or its address is in use")?;
     let listener = BoundListener::bind(address).await.context("failed to listen for dbbouncer")?;
     let metrics = get(move |headers: HeaderMap| async move { metrics.response(&headers).await });
     let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
@@ -224,6 +221,8 @@ pub(crate) async fn listen(
 
 #[cfg(test)]
 mod tests {
+    use axum::http::Method;
+
     use super::*;
 
     #[test]

@@ -411,7 +411,7 @@ fn plaintext<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PlaintextPoli
         "loopback" => Ok(PlaintextPolicy::Loopback),
         "always" => Ok(PlaintextPolicy::Always),
         other => {
-            Err(de::Error::custom(format!("`{other}` is none of `never`, `loopback` and `always`")))
+            Err(de::Error::custom(format!("`{other}` must be `never`, `loopback` or `always`")))
         }
     }
 }
@@ -421,7 +421,7 @@ fn durability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CommitDurabi
         "process" => Ok(CommitDurability::Process),
         "power" => Ok(CommitDurability::Power),
         other => {
-            let message = format!("`{other}` is no durability; there are `process` and `power`");
+            let message = format!("`{other}` is not a durability; use `process` or `power`");
             Err(de::Error::custom(message))
         }
     }
@@ -431,7 +431,7 @@ fn level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LevelFilter, D::E
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|_| {
         let levels = "`off`, `error`, `warn`, `info`, `debug` and `trace`";
-        de::Error::custom(format!("`{text}` is no log level; there are {levels}"))
+        de::Error::custom(format!("`{text}` is not a log level; use {levels}"))
     })
 }
 
@@ -451,7 +451,7 @@ pub(crate) enum CoveConfigError {
     #[error("{origin}: {message}")]
     Value { origin: String, message: String },
     /// There is no directory to keep state in.
-    #[error("there is no home directory for the data directory; name one with --data-dir")]
+    #[error("no home directory for the data directory; specify one with --data-dir")]
     NoHome,
 }
 

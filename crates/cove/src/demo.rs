@@ -123,7 +123,7 @@ fn millis(time: Duration) -> u64 {
 pub(crate) fn run(args: &DemoArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     if let Some(DemoCommand::Load(load)) = &args.command {
         if args.serve || args.remove || args.postgres.is_some() || args.json {
-            let message = "`cove demo load` has options of its own, behind that word";
+            let message = "`cove demo load` has its own options, which follow it";
             return remote::conclude(Err(UsageError(message.to_owned()).into()));
         }
         return remote::with_server(&args.server, config, environment, async |server| {
@@ -244,7 +244,7 @@ fn found(answer: Result<Value, RemoteFailure>) -> Result<Option<Value>, RemoteFa
 
 /// The text at a place of an answer.
 fn text<'v>(answer: &'v Value, member: &str) -> Result<&'v str> {
-    answer[member].as_str().with_context(|| format!("the server has not said `{member}`"))
+    answer[member].as_str().with_context(|| format!("the server did not return `{member}`"))
 }
 
 /// The members of a list, if there is one of this name.

@@ -91,7 +91,7 @@ impl Collector for EngineFigures {
             let value = ConstCounter::new(value);
             value.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
         };
-        counter("cove_sandboxes_created", "Sandboxes made since the start", stats.created)?;
+        counter("cove_sandboxes_created", "Sandboxes created since the start", stats.created)?;
         let help = "Spawner processes that died and were replaced";
         counter("cove_spawners_replaced", help, stats.spawners_replaced)
     }

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::operations::server as table;
 use api::{ErrorCode, HistoryReport, HistorySeries};
 use axum::extract::State;
 use axum::http::Uri;
@@ -31,7 +32,7 @@ use node::auth::TokenPrincipal;
 use node::clock;
 use node::cluster::NodeIdentity;
 use node::history::{HistoryMoment, HistoryRing, HistoryWindow, SeriesId, SeriesSample};
-use node::http::{HttpError, RouteTable as _, get};
+use node::http::{HttpError, OperationRoutes};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -73,7 +74,7 @@ impl HistoryService {
     pub(crate) fn open(node: &NodeIdentity, config: HistoryConfig) -> (HistoryService, Router) {
         let (node, started, ring) = (node.id.clone(), clock::now(), Mutex::default());
         let history = HistoryService(Arc::new(HistoryInner { node, config, started, ring }));
-        let routes = Router::new().at("/v1/history", get(read)).with_state(history.clone());
+        let routes = handlers().with_state(history.clone());
         (history, routes)
     }
 
@@ -206,6 +207,10 @@ impl HistoryReader<'_> {
     }
 }
 
+fn handlers() -> Router<HistoryService> {
+    OperationRoutes::of(table::HISTORY).serve(&table::GET_HISTORY, read).routes()
+}
+
 /// `GET /v1/history`.
 async fn read(
     State(history): State<HistoryService>,
@@ -219,6 +224,11 @@ async fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
+    }
 
     #[test]
     fn samples_are_in_the_middle_of_slots() {

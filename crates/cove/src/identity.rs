@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::operations::server as table;
 use api::{
     ConsoleCodeRequest, ConsoleCodeView, ConsoleLogin, ConsoleLoginAnswer, CredentialKind,
     EnabledServices, ErrorCode, WhoamiView,
@@ -15,13 +16,9 @@ use node::auth::{
     CallerCredential, ConsoleAccessError, TokenPrincipal, TokenRegistry, TokenScopes,
 };
 use node::http::{
-    self, CompatFace, ConnectionPeer, FaceAccess, HostNames, HttpError, JsonBody, RouteTable, get,
-    post,
+    self, ConnectionPeer, HostNames, HttpError, JsonBody, OperationRoutes, RouteTable, get,
 };
 use node::readiness::CHECK_INTERVAL;
-
-/// Path at which codes are redeemed: without a token, because it is there that one gets it.
-const LOGIN_PATH: &str = "/v1/console/login";
 
 /// Path of the console, from the server's root.
 const CONSOLE_PATH: &str = "/console/";
@@ -37,21 +34,21 @@ pub(crate) struct ServerIdentity {
 /// Returns the routes. Signing in goes under the names of the server alone.
 pub(crate) fn routes(identity: ServerIdentity, hosts: HostNames) -> Router {
     let identity = Arc::new(identity);
-    let signing_in = Router::new()
-        .at("/v1/console/codes", post(make_code))
-        .at(LOGIN_PATH, post(login))
-        .at("/v1/console/logout", post(logout))
-        .with_state(Arc::clone(&identity));
-    Router::new()
-        .at("/", get(root))
-        .at("/v1/whoami", get(whoami))
-        .with_state(identity)
-        .merge(hosts.guard(signing_in))
+    let signing_in = signing_in().with_state(Arc::clone(&identity));
+    callers().at("/", get(root)).with_state(identity).merge(hosts.guard(signing_in))
 }
 
-/// Returns what of it has rules of its own.
-pub(crate) fn shapes() -> [(&'static str, CompatFace); 1] {
-    [(LOGIN_PATH, CompatFace { access: FaceAccess::Own, ..CompatFace::NATIVE })]
+fn callers() -> Router<Arc<ServerIdentity>> {
+    OperationRoutes::of(table::IDENTITY).serve(&table::WHOAMI, whoami).routes()
+}
+
+fn signing_in() -> Router<Arc<ServerIdentity>> {
+    OperationRoutes::of(table::SIGN_IN)
+        .serve(&table::CREATE_CONSOLE_CODE, make_code)
+        // Without a token, because it is there that one gets it.
+        .serve(&table::SIGN_IN_AT_CONSOLE, login)
+        .serve(&table::SIGN_OUT_AT_CONSOLE, logout)
+        .routes()
 }
 
 /// `GET /`: leads people to the console.
@@ -187,5 +184,16 @@ fn refusal(error: ConsoleAccessError) -> HttpError {
             HttpError::new(ErrorCode::Overloaded, "the store cannot be reached")
                 .retry_after(CHECK_INTERVAL)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(callers());
+        drop(signing_in());
     }
 }

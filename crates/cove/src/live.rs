@@ -25,21 +25,19 @@ mod source;
 mod topics;
 
 use api::ErrorCode;
+use api::operations::gateway as table;
 use axum::Router;
 use axum::extract::{Extension, FromRequestParts as _, Request, State, WebSocketUpgrade};
 use axum::response::Response;
 use node::auth::TokenPrincipal;
 use node::drain::DrainHandle;
 use node::http::{
-    ConnectionPeer, HostNames, HttpError, InProcessCaller, InProcessRoutes, RouteTable as _,
-    ServedInProcess, get,
+    ConnectionPeer, HostNames, HttpError, InProcessCaller, InProcessRoutes, OperationRoutes,
+    ServedInProcess,
 };
 
 use self::socket::{LiveConversation, MESSAGE_BYTES_MAX};
 pub(crate) use self::source::FollowedFeeds;
-
-/// Path of the WebSocket.
-pub(crate) const PATH: &str = "/v1/live";
 
 /// Subprotocol of the WebSocket. A browser offers its token beside it, as `bearer.<token>`.
 const PROTOCOL: &str = "cove.live.v1";
@@ -68,7 +66,11 @@ impl LiveEndpoint {
 
 /// Routes for [`node::http::HttpShell`] to wrap.
 pub(crate) fn routes(endpoint: LiveEndpoint) -> Router {
-    Router::new().at(PATH, get(open)).with_state(endpoint)
+    handlers().with_state(endpoint)
+}
+
+fn handlers() -> Router<LiveEndpoint> {
+    OperationRoutes::of(table::LIVE).serve(&table::OPEN_LIVE, open).routes()
 }
 
 async fn open(
@@ -96,4 +98,14 @@ async fn open(
         .max_frame_size(MESSAGE_BYTES_MAX);
     let conversation = LiveConversation::new(caller, drain, endpoint.feeds);
     Ok(upgrade.on_upgrade(move |socket| Box::pin(conversation.serve(socket))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
+    }
 }

@@ -72,7 +72,7 @@ fn scoped(path: &str, scope: &ScopeArgs) -> String {
 /// Asks the person at the terminal.
 fn confirmed(all: bool) -> Result<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(UsageError("nobody is there to ask; confirm with --yes".to_owned()).into());
+        return Err(UsageError("no terminal to ask on; confirm with --yes".to_owned()).into());
     }
     let whose = if all { "everybody's" } else { "your" };
     write!(io::stderr(), "Cancel {whose} waiting executions? [y/N] ")?;

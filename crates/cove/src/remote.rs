@@ -327,8 +327,10 @@ impl Remote {
     ) -> Result<T, RemoteFailure> {
         let body = response.bytes().await.map_err(|error| self.explain(error))?;
         serde_json::from_slice(&body).map_err(|error| {
-            let message =
-                format!("what answers at {} is no Cove server of this version: {error}", self.base);
+            let message = format!(
+                "the server at {} is not a Cove server of this version: {error}",
+                self.base
+            );
             RemoteFailure::new(FailureKind::Unavailable, message)
         })
     }
@@ -434,10 +436,10 @@ impl Remote {
             }
             ClientError::Connect { .. } => (
                 FailureKind::Lost,
-                format!("nobody listens at {base}; `cove serve` starts a server"),
+                format!("no server listens at {base}; start one with `cove serve`"),
             ),
             ClientError::Resolve { .. } => {
-                (FailureKind::Lost, format!("nobody knows where {base} is"))
+                (FailureKind::Lost, format!("cannot resolve the host of {base}"))
             }
             ClientError::Tls { .. } => (
                 FailureKind::Unavailable,
@@ -453,7 +455,7 @@ impl Remote {
                 (FailureKind::Lost, format!("{base} does not answer"))
             }
             ClientError::TooLarge(_) => {
-                (FailureKind::Unavailable, format!("{base} says more than is read"))
+                (FailureKind::Unavailable, format!("the response of {base} is too long"))
             }
         };
         let cause = format!("{:#}", anyhow::Error::new(error));
@@ -578,7 +580,7 @@ fn token(
         return Ok((None, why.to_owned()));
     };
     let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
-        .map_err(|_| UsageError(format!("what {origin} holds is no token")))?;
+        .map_err(|_| UsageError(format!("{origin} does not contain a token")))?;
     value.set_sensitive(true);
     Ok((Some(value), origin))
 }

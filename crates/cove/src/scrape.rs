@@ -166,7 +166,7 @@ impl Collector for DataDirFigures {
         if found.f_files == 0 {
             return Ok(());
         }
-        let help = "Files that may still be made on the file system of the data directory";
+        let help = "Free inodes on the file system of the data directory";
         gauge("cove_data_dir_free_inodes", help, None, inodes(found.f_favail))
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use ::bouncer::Bouncer;
 use ::bouncer::relay::HandoverConfig;
 use anyhow::{Context as _, Result, bail};
-use api::{EnabledServices, ErrorCode, TenantEngine};
+use api::{EnabledServices, ErrorCode, TenantEngine, operations};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
-use node::auth::{TokenRegistry, TokenScope};
+use node::auth::TokenRegistry;
 use node::clock::IdGenerator;
 use node::cluster::{AmountLedger, LimitShares, NodeMembership, PeerForwarder};
 use node::current::CurrentSettings;
@@ -22,8 +22,8 @@ use node::drain::{DrainHandle, Hangups};
 use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::http::{
-    BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable,
-    ServedInProcess, ShellLimits, get, serve_all,
+    BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, OperationRoutes,
+    ServedInProcess, ShellLimits, serve_all,
 };
 use node::readiness::ReadinessChecks;
 use node::shared_keys::KeyCheck;
@@ -72,14 +72,6 @@ const BLOCKING_THREADS_MAX: usize = 8;
 /// Time that the engine's sandboxes may take to go away at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
-/// Scopes that a token needs, by the beginning of the path. What is not here is for any token.
-const SCOPES: [(&str, TokenScope); 4] = [
-    ("/v1/executions", TokenScope::Executions),
-    ("/v1/queue", TokenScope::Executions),
-    ("/v1/webhooks", TokenScope::Executions),
-    ("/v1/agents", TokenScope::Agents),
-];
-
 /// The settings that have a flag.
 pub(crate) fn flags(args: &SettingArgs) -> Flags {
     let mut flags = Flags::new();
@@ -112,7 +104,7 @@ pub(crate) fn serve(
         telemetry::init_logs(config.log.format, config.log.level, environment.has_log_colours())
             .map_err(anyhow::Error::from_boxed)?;
     for variable in &config.ignored_variables {
-        tracing::info!(variable, "looks like a setting, but is none");
+        tracing::info!(variable, "looks like a setting, but is unknown");
     }
     if takeover.is_some() && !config.bouncer.enabled {
         bail!("`--takeover` is for the bouncer's clients, and `bouncer.enabled` is false");
@@ -145,7 +137,7 @@ pub(crate) fn serve(
     // Spawners have their own rule. What has been forked before keeps what it needs to make
     // sandboxes without root: files of a process that cannot be dumped belong to root (proc(5)).
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .context("failed to keep other processes from reading this one")?;
+        .context("failed to keep other processes from reading this one's memory")?;
     if launched.layers().insecure_no_limits {
         tracing::warn!("programs run although nothing limits their memory or their processes");
     }
@@ -253,9 +245,8 @@ impl ServerParts<'_> {
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
         let service = service.traced_by(traces.tracer()).with_shared_limits(shares);
         let jobs = begin_jobs(service, queue, webhook_key, config, &store, &mut registry).await?;
-        let neighbours = session_neighbours(&store, &gate, &tokens, &membership, &jobs, fence);
-        let sessions =
-            self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
+        let beside = session_neighbours(&store, &gate, &tokens, &membership, &jobs, fence, &turns);
+        let sessions = self.sessions.start(config, engine.clone(), beside, &mut registry).await?;
         let limits = ReloadedLimits::new(config);
         let forwarder = peers.forwarder(&membership, &store, &sessions, &jobs).await?;
         let shell = http_shell(limits.shell.clone(), &tokens, &drain, http_metrics.clone())?;
@@ -281,9 +272,8 @@ impl ServerParts<'_> {
         let (reload, hangup) = self.signals.reloader(reloaded, &tokens, listener.tls(), &limits)?;
         let native = native.merge(operator_routes(&reload, identity, &doctor, &tokens, config));
         let (routes, mut shapes) = compat::mount(native, &faces);
-        let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
+        let (ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let of_lake = lake.as_ref().map(|it| it.routes(keyed));
-        let routes = routes.merge(of_ash);
         shapes.extend(shapes_of_ash.into_iter().chain(native_shapes(&endpoint)));
         let (e2b, of_e2b) = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
         let dbbouncer =
@@ -293,7 +283,7 @@ impl ServerParts<'_> {
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let feeds = followed_feeds(&jobs, &sessions, &store, config);
         let live = live::LiveEndpoint::new(config.host_names(), feeds);
-        let (main, tools) = main_site(&shell, (endpoint, live), routes, shapes, of_lake);
+        let (main, tools) = main_site(&shell, (endpoint, live), routes.merge(ash), shapes, of_lake);
         let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
         let of_others = of_faces.merge(of_e2b).merge(of_beside);
         let for_peers =
@@ -327,6 +317,7 @@ fn session_neighbours(
     membership: &NodeMembership,
     jobs: &Jobs,
     fence: EffectFence,
+    turns: &FairScheduler,
 ) -> SessionNeighbours {
     SessionNeighbours {
         store: store.clone(),
@@ -335,6 +326,7 @@ fn session_neighbours(
         membership: membership.clone(),
         executions: jobs.service().clone(),
         fence,
+        turns: turns.clone(),
     }
 }
 
@@ -382,7 +374,7 @@ fn http_shell(
 ) -> Result<HttpShell> {
     let ids = IdGenerator::new().context("failed to seed the id generator")?;
     Ok(HttpShell::new(limits, tokens.clone(), drain.clone(), metrics, ids)
-        .streaming(&sessions::http::STREAMING)
+        .streaming(&operations::upload_paths())
         .streaming(&sessions::faces::ash::STREAMING)
         .streaming(&::catalog::http::STREAMING))
 }
@@ -551,7 +543,7 @@ fn native_routes(
     gate: &::gateway::GatewayService,
     bouncer: Option<&Bouncer>,
 ) -> Router {
-    let why = "it is not enabled, or its address is taken";
+    let why = "it is not enabled, or its address is in use";
     open.merge(executions::http::routes(jobs.clone()))
         .merge(sessions::http::routes(sessions.clone()))
         .merge(::gateway::http::routes(gate.clone()))
@@ -638,15 +630,8 @@ fn followed_feeds(
 fn native_shapes(
     endpoint: &::mcp::McpEndpoint,
 ) -> impl Iterator<Item = (&'static str, CompatFace)> + use<> {
-    let of_sessions = sessions::http::PATHS.map(|path| (path, TokenScope::Sessions));
-    let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
-    let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
-    let scoped = scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)));
     let of_mcp = CompatFace { challenge: endpoint.challenge(), ..CompatFace::NATIVE };
-    let of_tokens = CompatFace::native_for(TokenScope::Tokens);
-    scoped
-        .chain([(::mcp::PATH, of_mcp), (settings::TOKENS_PATH, of_tokens)])
-        .chain(identity::shapes())
+    node::http::native_faces(operations::all()).into_iter().chain([(::mcp::PATH, of_mcp)])
 }
 
 /// Returns the endpoint of tools for agents, without anything behind it yet.
@@ -793,8 +778,11 @@ pub(crate) fn open_routes(
             Err(error.retry_after(node::readiness::CHECK_INTERVAL))
         }
     };
-    Router::new().at("/health/live", get(|| async { "live\n" })).at("/health/ready", get(ready)).at(
-        "/metrics",
-        get(move |headers: HeaderMap| async move { metrics.response(&headers).await }),
-    )
+    OperationRoutes::of(operations::server::HEALTH)
+        .serve(&operations::server::LIVE, || async { "live\n" })
+        .serve(&operations::server::READY, ready)
+        .serve(&operations::server::METRICS, move |headers: HeaderMap| async move {
+            metrics.response(&headers).await
+        })
+        .routes()
 }

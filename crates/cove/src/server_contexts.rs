@@ -89,7 +89,7 @@ impl ServerContexts {
         let contexts = toml::from_str::<ServerContexts>(&text);
         contexts.map_err(|error| {
             let why = error.message();
-            UsageError(format!("`{}` is no file of contexts: {why}", path.display())).into()
+            UsageError(format!("`{}` is not a file of contexts: {why}", path.display())).into()
         })
     }
 
@@ -111,7 +111,7 @@ impl ServerContexts {
         self.contexts.get(name).ok_or_else(|| {
             let known: Vec<_> = self.contexts.keys().map(String::as_str).collect();
             let remedy = match known.is_empty() {
-                true => "`cove context add` makes one".to_owned(),
+                true => "`cove context add` creates one".to_owned(),
                 false => format!("there are {}", known.join(", ")),
             };
             let name = plain(name);
@@ -224,14 +224,14 @@ fn token_of_stdin() -> Result<StoredToken> {
     let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     match is_token {
         true => Ok(StoredToken(token.to_owned())),
-        false => Err(UsageError("what standard input holds is no token".to_owned()).into()),
+        false => Err(UsageError("standard input does not contain a token".to_owned()).into()),
     }
 }
 
 /// Path of the file of contexts.
 fn path_in(environment: &Environment) -> Result<PathBuf> {
     let directory = environment.config_home();
-    let directory = directory.context("there is no home directory for contexts; set HOME")?;
+    let directory = directory.context("no home directory for contexts; set HOME")?;
     Ok(directory.join(FILE))
 }
 

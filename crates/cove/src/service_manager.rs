@@ -15,7 +15,7 @@ use crate::config::Environment;
 /// Variable with the socket's address.
 const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 const READY: &str = "READY=1\nSTATUS=serving";
-const STOPPING: &str = "STOPPING=1\nSTATUS=waiting for what runs";
+const STOPPING: &str = "STOPPING=1\nSTATUS=waiting for running programs";
 
 /// Returns whether a service manager started this process and waits for word of it.
 pub(crate) fn is_waiting(environment: &Environment) -> bool {

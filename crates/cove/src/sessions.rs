@@ -10,6 +10,7 @@ use executions::{ExecutionService, ExecutionTemplate, TemplateSource};
 use node::auth::TokenRegistry;
 use node::cluster::NodeMembership;
 use node::data_dir::DataDir;
+use node::fair::FairScheduler;
 use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::http::HttpError;
@@ -51,6 +52,8 @@ pub(crate) struct SessionNeighbours {
     pub(crate) executions: ExecutionService,
     /// Lets nothing of a sandbox go outside after the server's lease.
     pub(crate) fence: EffectFence,
+    /// Turns of tenants.
+    pub(crate) turns: FairScheduler,
 }
 
 /// Templates of sessions, for executions.
@@ -166,12 +169,12 @@ impl SessionsSettings {
         registry: &mut Registry,
     ) -> Result<Sessions> {
         if !self.is_root {
-            return Ok(Sessions::unavailable("they need a server that is started as root"));
+            return Ok(Sessions::unavailable("the server must be started as root"));
         }
         if config.sessions.resident_max == 0 {
             return Ok(Sessions::unavailable("sessions.resident_max is 0"));
         }
-        let SessionNeighbours { store, gateway, tokens, membership, executions, fence } =
+        let SessionNeighbours { store, gateway, tokens, membership, executions, fence, turns } =
             neighbours;
         let parts = SessionParts {
             config: config.sessions.clone(),
@@ -193,6 +196,7 @@ impl SessionsSettings {
             },
             gateway: Some(gateway),
             tokens: Some(tokens),
+            turns,
             tracer: executions.tracer().cloned(),
         };
         Sessions::start(parts, registry).await.context("failed to start sessions")

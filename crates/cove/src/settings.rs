@@ -31,7 +31,7 @@ use crate::usage_error::UsageError;
 use crate::{flags, serve};
 
 pub(crate) use self::check::contradictions;
-pub(crate) use self::service::{TOKENS_PATH, routes};
+pub(crate) use self::service::routes;
 
 /// Runs `cove config`.
 pub(crate) fn run(args: &ConfigCommandArgs, environment: &Environment) -> Result<ExitCode> {
@@ -116,7 +116,7 @@ fn check(
         }))?;
     } else {
         for variable in &layers.ignored_variables {
-            note(&format!("{variable}: looks like a setting, but is none"));
+            note(&format!("{variable}: looks like a setting, but is unknown"));
         }
         for problem in &layers.problems {
             note(&problem.to_string());

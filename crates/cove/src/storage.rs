@@ -45,7 +45,7 @@ const STORE_END_MAX: Duration = Duration::from_secs(10);
 pub(crate) async fn finish(writing: impl Future<Output = ()>) {
     if tokio::time::timeout(STORE_END_MAX, writing).await.is_err() {
         tracing::error!(
-            "the store did not answer while the server stopped; what was not written yet is lost"
+            "the store did not respond during the shutdown; unwritten changes are lost"
         );
     }
 }
@@ -205,7 +205,7 @@ fn own_key(data_dir: &Path) -> Result<[u8; 32]> {
     let path = data_dir.join(WEBHOOK_KEY_FILE);
     match fs::read_to_string(&path) {
         Ok(text) => key(&text)
-            .with_context(|| format!("`{}` has not 64 hexadecimal digits", path.display())),
+            .with_context(|| format!("`{}` does not have 64 hexadecimal digits", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = node::auth::random_key().context("failed to make the key of webhooks")?;
             keep_webhook_key(data_dir, &made)?;

@@ -94,7 +94,7 @@ async fn each(
         }
         let done = match what {
             "" => format!("removed {name}"),
-            "reconnect" => format!("{name} opens its connections anew"),
+            "reconnect" => format!("{name} reconnects"),
             _ => {
                 let tenant: TenantView =
                     server.call(Method::GET, &format!("/v1/tenants/{name}")).await?;

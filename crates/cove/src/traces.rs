@@ -198,10 +198,10 @@ fn headers(config: &TelemetryConfig, environment: &Environment) -> Result<Header
     let mut headers = HeaderMap::new();
     let mut add = |origin: &str, name: &str, text: &str| -> Result<()> {
         let name: HeaderName =
-            name.parse().with_context(|| format!("{origin}: `{name}` is no name of a header"))?;
+            name.parse().with_context(|| format!("{origin}: `{name}` is not a header name"))?;
         // Of a value nothing is said: it is a secret.
         let Ok(mut value) = HeaderValue::from_str(text) else {
-            bail!("{origin}: the value of `{name}` is none of a header");
+            bail!("{origin}: the value of `{name}` is not a header value");
         };
         value.set_sensitive(true);
         headers.insert(name, value);

@@ -17,7 +17,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        _ => return Err(format!("`{unit}` is no unit of time; there are ms, s, m, h and d")),
+        _ => return Err(format!("`{unit}` is not a unit of time; use ms, s, m, h or d")),
     };
     let number = positive(number, text, example)?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
@@ -48,7 +48,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "m" => 1_048_576.0,
         "g" => 1_073_741_824.0,
         "t" => 1_099_511_627_776.0,
-        _ => return Err(format!("`{unit}` is no unit of size; there are k, M, G and T")),
+        _ => return Err(format!("`{unit}` is not a unit of size; use k, M, G or T")),
     };
     let size = positive(number, text, example)? * unit_bytes;
     // Exact below 2^53 bytes, far above what any limit allows.

@@ -113,7 +113,7 @@ impl EnvironmentWorker {
         let base = base.unwrap_or(CONTROL_PLANE).trim_end_matches('/').to_owned();
         check_url(&base).map_err(|error| UsageError(format!("--control-plane: {error}")))?;
         let api_version = HeaderValue::from_str(&args.api_version)
-            .map_err(|_| UsageError("--api-version: it is no value of a header".to_owned()))?;
+            .map_err(|_| UsageError("--api-version: not a header value".to_owned()))?;
         let ids = IdGenerator::new().context("get random bytes")?;
         let control = ControlPlane {
             client: ControlPlane::client(),
@@ -322,5 +322,5 @@ fn key(file: Option<&Path>, environment: &Environment) -> Result<HeaderValue> {
     };
     let text = text.trim();
     let value = if text.is_empty() { None } else { bearer(text) };
-    Ok(value.ok_or_else(|| UsageError(format!("what {origin} holds is no key")))?)
+    Ok(value.ok_or_else(|| UsageError(format!("{origin} does not contain a key")))?)
 }

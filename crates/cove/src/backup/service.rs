@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 use api::ErrorCode;
+use api::operations::server as table;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -16,8 +17,8 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use node::auth::{CallerCredential, TokenPrincipal, TokenScope};
-use node::http::{HttpError, RouteTable, get};
+use node::auth::{CallerCredential, TokenPrincipal};
+use node::http::{HttpError, OperationRoutes};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -41,30 +42,31 @@ impl BackupService {
     /// Removes what a backup has left behind whose server was killed. Blocks.
     pub(super) fn open(sources: BackupSources) -> Result<BackupService> {
         staging::remove(&sources.data_dir.join(STAGE))
-            .context("failed to remove what a backup left behind")?;
+            .context("failed to remove the remains of a backup")?;
         Ok(BackupService { sources: Arc::new(sources), running: Arc::default() })
     }
 }
 
 /// Returns the route.
 pub(super) fn routes(service: BackupService) -> Router {
-    Router::new().at("/v1/backup", get(backup)).with_state(service)
+    handlers().with_state(service)
 }
 
-/// Refuses everybody but operators whose token is for everything: an archive has the keys of the
-/// server and its first token, which outlast a sign-in.
+fn handlers() -> Router<BackupService> {
+    OperationRoutes::of(table::BACKUP).serve(&table::GET_BACKUP, backup).routes()
+}
+
+/// Refuses what an operator signed in with or was issued: an archive has the keys of the server and
+/// its first token, which outlast that.
 fn authorize(who: &TokenPrincipal) -> Result<(), HttpError> {
-    let is_for_all = TokenScope::ALL.into_iter().all(|scope| who.scopes.has(scope));
-    let message = match who.credential {
-        _ if !who.operator || !is_for_all => {
-            "a backup of a server needs a token of an operator with every scope"
-        }
+    match who.credential {
+        CallerCredential::Token => Ok(()),
         CallerCredential::Issued | CallerCredential::Console(_) | CallerCredential::Absent => {
-            "a backup of a server needs an API token, because the server's keys are in it"
+            let message =
+                "a backup of a server needs an API token, because the server's keys are in it";
+            Err(HttpError::new(ErrorCode::Forbidden, message))
         }
-        CallerCredential::Token => return Ok(()),
-    };
-    Err(HttpError::new(ErrorCode::Forbidden, message))
+    }
 }
 
 /// `GET /v1/backup`.
@@ -126,7 +128,7 @@ impl RunningBackup {
         let written = written.and_then(|mut pieces| Ok(io::Write::flush(&mut pieces)?));
         match written {
             Ok(()) => tracing::info!("a backup has ended"),
-            Err(_) if sender.is_closed() => tracing::info!("a backup was given up by its reader"),
+            Err(_) if sender.is_closed() => tracing::info!("the reader of a backup disconnected"),
             Err(error) => {
                 let cause: &(dyn std::error::Error + 'static) = error.as_ref();
                 tracing::error!(error = cause, "a backup failed");
@@ -161,5 +163,15 @@ impl io::Write for PieceWriter {
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
         let sent = self.sender.blocking_send(Ok(piece.into()));
         sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
     }
 }

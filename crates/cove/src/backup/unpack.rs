@@ -95,7 +95,7 @@ impl<R: BufRead> ArchiveReader<R> {
         let first = self.next("its beginning")?;
         ensure!(
             first.name == MANIFEST_NAME.as_bytes(),
-            "it is no backup of Cove: it does not begin with `{MANIFEST_NAME}`"
+            "not a backup of Cove: it does not begin with `{MANIFEST_NAME}`"
         );
         let manifest = BackupManifest::parse(&self.document(&first)?)?;
         visitor.manifest(&manifest)?;
@@ -143,7 +143,7 @@ impl<R: BufRead> ArchiveReader<R> {
             member.kind == MemberKind::File
                 && member.sparse.is_none()
                 && member.size <= DOCUMENT_BYTES_MAX,
-            "`{name}` is no file of at most {DOCUMENT_BYTES_MAX} bytes"
+            "`{name}` is not a file of at most {DOCUMENT_BYTES_MAX} bytes"
         );
         let mut content = vec![0; usize::try_from(member.size)?];
         self.headers.source.read_exact(&mut content).map_err(damaged)?;
@@ -203,7 +203,10 @@ impl<R: BufRead> ArchiveReader<R> {
             ensure!(!line.is_empty(), "`{SUMS_NAME}` has fewer files than the archive");
             if Sha256::digest(&line)[..] != expected[..] {
                 let name = line.get(SUM_DIGITS + 2..).unwrap_or_default();
-                bail!("`{}` is not what was backed up", String::from_utf8_lossy(name).trim_end());
+                bail!(
+                    "`{}` differs from the backed up file",
+                    String::from_utf8_lossy(name).trim_end()
+                );
             }
         }
         ensure!(
@@ -239,7 +242,8 @@ fn checked_name(member: &TarMember) -> Result<String> {
             parts.next().is_some_and(|first| PARTS.contains(&first) || KEY_FILES.contains(&first));
         is_known && parts.all(is_plain_part)
     });
-    let name = name.with_context(|| format!("`{lossy_name}` is no name in a data directory"))?;
+    let name =
+        name.with_context(|| format!("`{lossy_name}` is not a file name of a data directory"))?;
     ensure!(member.kind == MemberKind::File, "`{lossy_name}` is not a regular file");
     let bytes = member.sparse.as_ref().map_or(member.size, |sparse| sparse.real_size);
     ensure!(bytes <= FILE_BYTES_MAX, "`{lossy_name}` has more than {FILE_BYTES_MAX} bytes");

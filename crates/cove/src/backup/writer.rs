@@ -88,7 +88,9 @@ pub(super) async fn hold(
         // Of no snapshot, but of a moment after which nothing that they name is removed.
         StoreDialect::Postgres => {
             let sessions = sources.sessions.clone();
-            let read = sources.store.read("backup.files", move |it| sessions.files_in(it));
+            let read = sources.store.read("backup.files", move |it| {
+                sessions.backup().map(|backup| backup.files_in(it)).transpose()
+            });
             read.await.context("read the store")?
         }
     };
@@ -135,8 +137,7 @@ fn hold_files(
         None => {
             not_included.push(BackupOmission {
                 what: "disks of sessions, which are not available on this server".to_owned(),
-                remedy: "`cove doctor` says what they need; back up again when it is there"
-                    .to_owned(),
+                remedy: "`cove doctor` lists what they need; then back up again".to_owned(),
             });
             SessionFileNames::default()
         }
@@ -196,7 +197,8 @@ fn read_names(
     snapshot: &StoreSnapshot,
 ) -> Result<NamedFiles, SqlStoreError> {
     snapshot.read(|copy| {
-        let sessions = sources.sessions.files_in(copy)?;
+        let sessions = sources.sessions.backup();
+        let sessions = sessions.map(|backup| backup.files_in(copy)).transpose()?;
         let mut elsewhere = Vec::new();
         if sources.has_catalog {
             let own = format!("file://{}/", sources.data_dir.join(WAREHOUSE).display());
@@ -293,7 +295,8 @@ impl HeldBackup {
     fn opened(&self, path: &Path, below: &str, runtime: &Handle) -> Result<File> {
         let Some(id) = self.disks.get(below) else { return open_held(path) };
         let copy = self.staged.beside("disk.img");
-        let copied = self.sources.sessions.copy_disk(id, path, &copy);
+        let backup = self.sources.sessions.backup().context("the sessions of this server")?;
+        let copied = backup.copy_disk(id, path, &copy);
         runtime.block_on(copied).with_context(|| format!("copy the disk {id}"))?;
         let file = open_held(&copy)?;
         fs::remove_file(&copy)?;

@@ -57,7 +57,8 @@ impl<'a> RemoteWarehouse<'a> {
         let path = format!("{CATALOG}/config{}", query.unwrap_or_default());
         let config: Value = server.call(Method::GET, &path).await?;
         let prefix = config["overrides"]["prefix"].as_str();
-        let prefix = prefix.context("the server has not said where its warehouse is")?.to_owned();
+        let prefix =
+            prefix.context("the server did not return its warehouse's location")?.to_owned();
         Ok(RemoteWarehouse { server, prefix, is_json })
     }
 
@@ -106,7 +107,8 @@ impl<'a> RemoteWarehouse<'a> {
         let next = response.headers.get(NEXT_PAGE).and_then(|it| it.to_str().ok());
         let next = next.map(str::to_owned);
         let body = response.bytes().await.map_err(|error| self.server.explain(error))?;
-        let text = String::from_utf8(body.to_vec()).context("the server's page is no text")?;
+        let text =
+            String::from_utf8(body.to_vec()).context("the server's page is not UTF-8 text")?;
         Ok((text, next))
     }
 

@@ -70,7 +70,7 @@ fn body(args: &SetPolicyArgs) -> Result<Value> {
     let joined = conditions.reduce(|all, it| json!({"type": "and", "left": all, "right": it}));
     let filter = args.filter.as_deref().map(read).transpose()?.or(joined);
     if filter.is_none() && args.column.is_empty() {
-        let message = "it restricts nothing: --where, --filter or --column says what it does";
+        let message = "the policy restricts nothing: add --where, --filter or --column";
         return Err(UsageError(message.to_owned()).into());
     }
     if let Some(filter) = filter {

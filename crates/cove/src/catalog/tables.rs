@@ -83,7 +83,7 @@ fn definition(args: &CreateTableArgs) -> Result<Value> {
         None => json!({"schema": schema_of(&args.column)}),
     };
     let Some(object) = body.as_object_mut() else {
-        return Err(UsageError("--from: it is no JSON object".to_owned()).into());
+        return Err(UsageError("--from: not a JSON object".to_owned()).into());
     };
     object.insert("name".to_owned(), args.name.split().1.into());
     if let Some(location) = &args.location {

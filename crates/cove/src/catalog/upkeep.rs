@@ -53,7 +53,7 @@ pub(super) async fn maintain(lake: &RemoteWarehouse<'_>, command: &MaintainComma
         MaintainCommand::Cancel { ids } => {
             for id in ids {
                 let answer = lake.delete(&path(lake, id)).await?;
-                lake.show(&answer, || format!("{id} is told to stop\n"))?;
+                lake.show(&answer, || format!("{id} is stopping\n"))?;
             }
             Ok(())
         }
@@ -93,7 +93,7 @@ async fn start(lake: &RemoteWarehouse<'_>, body: &Value, job: &JobArgs) -> Resul
 async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
     let mut progress = ProgressLine::new(lake.is_json());
     if progress.is_enabled() {
-        remark(&format!("{id} goes on at the server when this command is stopped"));
+        remark(&format!("{id} continues on the server if you stop this command"));
     }
     let (mut wait, mut lost) = (LOOK_MIN, None);
     let report = loop {
@@ -258,10 +258,10 @@ pub(super) async fn execute_retention(
         RetentionCommand::Reset => lake.post(&path, &json!({"undrop-seconds": null})).await?,
     };
     lake.show(&answer, || match answer["undrop-seconds"].as_u64().unwrap_or_default() {
-        0 => "what is dropped goes at once\n".to_owned(),
+        0 => "dropped tables are removed at once\n".to_owned(),
         seconds => {
             let time = span(seconds.saturating_mul(1000));
-            format!("what is dropped can come back for {time}\n")
+            format!("dropped tables can be restored for {time}\n")
         }
     })
 }

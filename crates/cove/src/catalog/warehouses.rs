@@ -52,7 +52,7 @@ pub(super) async fn execute(
                 let query = if *force { "?force=true" } else { "" };
                 let path = format!("{}{query}", path(name));
                 let answer = ask(server, Method::DELETE, &path, None).await?;
-                show(is_json, &answer, || format!("removed {name}; its files are there\n"))?;
+                show(is_json, &answer, || format!("removed {name}; its files were kept\n"))?;
             }
             Ok(())
         }
@@ -65,7 +65,7 @@ fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
     let mut body = match from {
         None => Map::new(),
         Some(Value::Object(body)) => body,
-        Some(_) => return Err(UsageError("--from: it is no JSON object".to_owned()).into()),
+        Some(_) => return Err(UsageError("--from: not a JSON object".to_owned()).into()),
     };
     if !settings.location.is_empty() {
         body.insert("locations".to_owned(), json!(settings.location));
@@ -79,7 +79,7 @@ fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
     if !settings.storage.is_empty() {
         let storage = body.entry("storage").or_insert_with(|| json!({}));
         let Some(storage) = storage.as_object_mut() else {
-            return Err(UsageError("--from: `storage` is no JSON object".to_owned()).into());
+            return Err(UsageError("--from: `storage` is not a JSON object".to_owned()).into());
         };
         for (name, value) in &settings.storage {
             // Switches and numbers are what they look like; all else is text.

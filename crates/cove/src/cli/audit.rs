@@ -16,12 +16,12 @@ use crate::values;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Every grant that was given and taken back, every connection, statement, call of the catalog
-and request of a sandbox, and every refusal, the oldest first, or the newest with --order desc;
-where they were too many, how many are missing. --follow goes on until Ctrl-C; --summary counts
-what was reached. Statements are written down without their values unless the server is told
-otherwise. The token sees what sandboxes of
-its tenant did, an operator's what all did. `cove exec --help` says where it is from.
+Prints every grant that was created or revoked, every connection, statement, catalog call
+and request of a sandbox, and every refusal; oldest first, or newest first with --order desc.
+Missing records are shown by number. --follow runs until Ctrl-C; --summary counts accesses.
+Statements are recorded without their values unless the server is configured otherwise. A
+token sees the records of its tenant's sandboxes, an operator's token all records. See
+`cove exec --help` for the sources of the token.
 
 Events: granted, revoked, connect, disconnect, statement, request, missing.
 Outcomes: done, failed, refused.
@@ -47,7 +47,7 @@ pub(crate) struct SandboxAuditArgs {
     /// Only of this kind
     #[arg(long, value_name = "EVENT", value_parser = event)]
     pub(crate) event: Option<AuditEvent>,
-    /// Only what ended so
+    /// Only records with this outcome
     #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
     pub(crate) outcome: Option<AuditOutcome>,
     /// Only of this grant, such as postgres:shop
@@ -71,7 +71,7 @@ pub(crate) struct SandboxAuditArgs {
     /// Only those before the record of this number
     #[arg(long, value_name = "NUMBER")]
     pub(crate) before: Option<u64>,
-    /// Go on with what happens from now on, or behind --after
+    /// Follow new records, or those after --after
     #[arg(long, conflicts_with_all = ["limit", "all", "before", "until", "order", "summary"])]
     pub(crate) follow: bool,
     /// Count records by target, holder or grant in place of showing them

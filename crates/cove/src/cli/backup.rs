@@ -13,12 +13,12 @@ use super::remote::ServerArgs;
     help_template = HELP_TEMPLATE,
     args_conflicts_with_subcommands = true,
     after_help = "\
-The server goes on serving. The archive has its store, objects, local tables, disks of
-sessions, keys and tokens: keep it like a password. What is elsewhere, such as buckets
-and PostgreSQL, is not in it, and the command says so. It needs an operator's token with
-every scope. `cove exec --help` says where it is from.
+The server keeps serving. The archive contains its store, objects, local tables, disks of
+sessions, keys and tokens: protect it like a password. Data stored elsewhere, such as in
+buckets and PostgreSQL, is not included, and the command lists it. It needs an operator's
+token with every scope. See `cove exec --help` for the sources of the token.
 
-The archive is read again while it comes, and gets its name when it is whole.
+The archive is verified while it is received, and gets its name when it is complete.
 
 Examples:
   cove backup
@@ -46,7 +46,7 @@ pub(crate) struct BackupArgs {
 /// Commands about archives.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BackupCommand {
-    /// Check that an archive is whole, and say what is in it
+    /// Check that an archive is complete, and list its contents
     #[command(help_template = HELP_TEMPLATE)]
     Verify {
         /// Archive
@@ -63,13 +63,13 @@ pub(crate) enum BackupCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-It needs no server. The directory is made, or is empty; nothing is left in it when the
-archive turns out not to be whole. The server that is started on it has an id of its own,
-the tokens and keys of the first one, and its executions, sessions, tenants and tables.
+It needs no server. The directory must be new or empty; if the archive is incomplete,
+nothing is left in it. The server that is started on it has an id of its own, and the
+tokens, keys, executions, sessions, tenants and tables of the first one.
 
-Tables name their files by their paths: restore them to the directory that they were in.
-Executions that waited or ran at the time of the backup run at the first start; give
---pause-queue where the first server may still be running them.
+Tables refer to their files by path: restore them to the directory that they were in.
+Executions that waited or ran at the time of the backup run at the first start; use
+--pause-queue if the first server may still be running them.
 
 Examples:
   cove restore cove.tar.gz --data-dir /var/lib/cove

@@ -28,12 +28,12 @@ use crate::values;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-The levels of a namespace, and what is in it, are divided by dots: `shop.eu.orders`. A dot
-that belongs to a name is written `\\.`: `shop.v1\\.5` is `v1.5` in `shop`. Without
---warehouse it is the server's first one.
+Namespaces and names are separated by dots: `shop.eu.orders`. A dot within a name is
+written `\\.`: `shop.v1\\.5` is `v1.5` in `shop`. Without --warehouse, commands use the
+server's first one.
 
-`cove exec --help` says which server it is and where the token is from; a client's access
-token is good, too.
+See `cove exec --help` for the choice of the server and the token; a client's access
+token works, too.
 
 Examples:
   cove catalog serve
@@ -79,9 +79,9 @@ pub(crate) enum CatalogCommand {
     Role(RoleArgs),
     /// Give rights, list them and take them back
     Grant(GrantArgs),
-    /// Say which part of a table somebody may read
+    /// Restrict principals to a part of a table
     Policy(PolicyArgs),
-    /// Show who did what, and follow it
+    /// Show the audit log, and follow it
     Audit(AuditArgs),
     /// Make functions; list, show and remove them
     Function(FunctionArgs),
@@ -89,11 +89,11 @@ pub(crate) enum CatalogCommand {
     Maintain(MaintainArgs),
     /// Protect namespaces, tables and views from being dropped
     Protection(ProtectionArgs),
-    /// Say how long what was dropped can come back
+    /// Set how long dropped tables and views can be restored
     Retention(RetentionArgs),
-    /// List what was dropped and can come back; bring it back, or let it go
+    /// List dropped tables and views; restore them or remove them for good
     Undrop(UndropArgs),
-    /// Show what was changed, and follow what is being changed
+    /// Show the log of changes, and follow it
     Changes(ChangesArgs),
     /// Find namespaces, tables, views and columns by their names
     Search(CatalogSearchArgs),
@@ -104,9 +104,9 @@ pub(crate) enum CatalogCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A warehouse is the directory or the bucket that namespaces and tables are in. That of the
-configuration is there always. A bucket's key comes from a file of JSON: access-key-id,
-secret-access-key, session-token. What --storage has is in docs/catalog-warehouses.md.
+A warehouse is the directory or the bucket that contains namespaces and tables. That of the
+configuration always exists. A bucket's key comes from a JSON file: access-key-id,
+secret-access-key, session-token. Keys of --storage: see docs/catalog-warehouses.md.
 
 Examples:
   cove catalog warehouse add lake --root s3://bucket/lake --credentials-file key.json \\
@@ -146,7 +146,7 @@ pub(crate) enum WarehouseCommand {
         #[command(flatten)]
         settings: WarehouseSettings,
     },
-    /// Change a warehouse; what is not said stays
+    /// Change a warehouse; omitted settings stay
     #[command(help_template = HELP_TEMPLATE)]
     Set {
         /// Name of the warehouse
@@ -205,10 +205,10 @@ pub(crate) struct UndropArgs {
 /// Commands about what was dropped.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UndropCommand {
-    /// List what can come back, and until when
+    /// List what can be restored, and until when
     #[command(help_template = HELP_TEMPLATE)]
     List {
-        /// Only what was in this namespace
+        /// Only relations of this namespace
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         namespace: Option<CatalogName>,
     },
@@ -236,8 +236,8 @@ pub(crate) enum UndropCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-One change is one line: its number, when, what, of what. With --follow it goes on until
-Ctrl-C, also when the server starts again meanwhile; with --json each is one document.
+Each change is one line: number, time, action, object. With --follow the command runs until
+Ctrl-C, also across restarts of the server; with --json each change is one document.
 
 Examples:
   cove catalog changes --table shop.orders
@@ -248,7 +248,7 @@ pub(crate) struct ChangesArgs {
     /// Number of the last change that was seen, or `latest` [default: the log's beginning]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) after: Option<String>,
-    /// Only those of a namespace and what is in it
+    /// Only those of a namespace and its contents
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
     pub(crate) namespace: Option<CatalogName>,
     /// Only those of a table or view
@@ -257,7 +257,7 @@ pub(crate) struct ChangesArgs {
     /// Maximum number of entries
     #[arg(long, value_name = "COUNT")]
     pub(crate) limit: Option<u64>,
-    /// Go on with what is being changed
+    /// Follow new changes
     #[arg(long)]
     pub(crate) follow: bool,
 }
@@ -267,8 +267,8 @@ pub(crate) struct ChangesArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-What the token may list is found, whatever the case of its name: namespaces, then tables and
-views, then columns. The columns of 100 tables are looked at.
+Searches the objects that the token may list, ignoring case: namespaces, then tables and
+views, then columns. The columns of at most 100 tables are searched.
 
 Examples:
   cove catalog search order
@@ -343,7 +343,7 @@ pub(crate) enum NamespaceCommand {
         #[command(flatten)]
         as_of: AsOfArgs,
     },
-    /// Make a namespace; what it is in has to be there
+    /// Create a namespace; its parent has to exist
     #[command(help_template = HELP_TEMPLATE)]
     Create {
         /// Name of the namespace
@@ -515,9 +515,9 @@ pub(crate) enum ViewCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A client of the catalog has an id and a secret, and gets access tokens by them as OAuth 2
-has it. What `add` and `rotate` print on standard output is `ID:SECRET`, which is what
-Iceberg's clients want as `credential`. The secret is told once.
+A client of the catalog has an id and a secret, and exchanges them for access tokens with
+OAuth 2. `add` and `rotate` print `ID:SECRET` on standard output, which is the `credential`
+of Iceberg's clients. The secret is shown only once.
 
 Examples:
   credential=$(cove catalog principal add spark)
@@ -570,9 +570,10 @@ pub(crate) enum PrincipalCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Rights are read, write (and read), manage (and write), and grant: to give what one has.
-A right to something is one to all that is in it; without --namespace, --table or --view
-it is to the whole warehouse. Principals are `client:ID` and `tenant:NAME`.
+Privileges are read, write (includes read), manage (includes write), and grant: to grant
+one's own privileges. A privilege on an object includes all objects in it; without
+--namespace, --table or --view it is on the whole warehouse. Principals are `client:ID` and
+`tenant:NAME`.
 
 Examples:
   cove catalog grant add client:cl_4Q2M8V3T5W read,write --namespace shop
@@ -591,14 +592,14 @@ pub(crate) enum GrantCommand {
     /// Give rights
     #[command(help_template = HELP_TEMPLATE)]
     Add(GrantedArgs),
-    /// List rights that were given in a warehouse
+    /// List the privileges granted in a warehouse
     #[command(help_template = HELP_TEMPLATE)]
     List {
         /// Only those of this one
         #[arg(long, value_name = "PRINCIPAL")]
         principal: Option<String>,
     },
-    /// Take rights back that were given on exactly this
+    /// Revoke privileges that were granted on exactly this object
     #[command(help_template = HELP_TEMPLATE)]
     Revoke(GrantedArgs),
 }
@@ -613,7 +614,7 @@ pub(crate) struct GrantedArgs {
     #[arg(value_name = "RIGHT", required = true, value_delimiter = ',',
         value_parser = ["read", "write", "manage", "grant"])]
     pub(crate) rights: Vec<String>,
-    /// To a namespace and what is in it
+    /// To a namespace and its contents
     #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
     pub(crate) namespace: Option<CatalogName>,
     /// To a table

@@ -13,8 +13,8 @@ use crate::values;
     help_template = HELP_TEMPLATE,
     after_help = "\
 Servers are the nodes of a cluster when they share a store (`store.url`), an object store
-and two keys. `init` makes the keys on the first server; a token, which is good for once,
-brings them to another one by way of the store, sealed. docs/cluster.md has it end to end.
+and two keys. `init` creates the keys on the first server; a single-use token transfers them
+to another server through the store, encrypted. See docs/cluster.md for all steps.
 
 Examples:
   cove cluster init

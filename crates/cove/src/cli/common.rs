@@ -31,7 +31,7 @@ pub(crate) struct ConfigArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SharedKeyArgs {
     /// Have servers on this store use this server's keys from now on: they were changed on purpose,
-    /// and what was sealed with others can no longer be read
+    /// and secrets sealed with others can no longer be read
     #[arg(long)]
     replace_keys: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) struct ProgramArgs {
     /// Language, where the file's extension does not tell
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) lang: Option<String>,
-    /// Arguments of the program, or the whole command when there is no FILE
+    /// Arguments of the program, or the whole command if there is no FILE
     #[arg(last = true, value_name = "ARGUMENTS")]
     pub(crate) rest: Vec<OsString>,
     /// File that the program reads as its standard input

@@ -11,9 +11,9 @@ use super::remote::ServerArgs;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-The address has a code behind `#` that works once, within 5 minutes. Whoever opens it is
-signed in for 12 hours, with the rights of the token that `cove` uses here, and for as long
-as that token lasts. `cove exec --help` says where the token is from.
+The URL has a single-use code after `#`, valid for 5 minutes. Opening it signs the browser in
+for 12 hours, with the scopes of the token that `cove` uses here, or until that token expires.
+See `cove exec --help` for the sources of the token.
 
 Examples:
   cove console

@@ -15,8 +15,8 @@ use crate::values;
     help_template = HELP_TEMPLATE,
     override_usage = "cove session run [OPTIONS] ID [FILE]",
     after_help = "\
-A cell is read from FILE, from --code, or from here. What it defines is there for the next one in \
-the same context.
+A cell is read from FILE, --code, or standard input. Its definitions are available to the next \
+cell of the same context.
 
 Examples:
   cove session run $id --code 'x = 20'
@@ -32,7 +32,7 @@ pub(crate) struct SessionRunArgs {
     /// Id of the session
     #[arg(value_name = "ID", value_parser = name)]
     pub(crate) id: String,
-    /// File that has the cell; `-` is what comes in here [default: -]
+    /// File that contains the cell; `-` is standard input [default: -]
     #[arg(value_name = "FILE", conflicts_with = "code")]
     pub(crate) file: Option<std::path::PathBuf>,
     /// The cell itself
@@ -57,9 +57,9 @@ pub(crate) struct SessionRunArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A context is a process that keeps what its cells define. A fork has all of that at once, and the \
-two know nothing of each other from then on. In place of CONTEXT stands the name of a language for \
-its default context.
+A context is a process that keeps the definitions of its cells. A fork starts with all of them, \
+and is independent from then on. CONTEXT may also be the name of a language, for its default \
+context.
 
 Examples:
   cove session context list $id
@@ -115,7 +115,7 @@ pub(crate) enum ContextCommand {
     /// Kill the process of a context and start a new one, with nothing defined
     #[command(help_template = HELP_TEMPLATE)]
     Restart(OneContextArgs),
-    /// Interrupt the cell that runs in a context; what was defined is kept
+    /// Interrupt the running cell of a context; its definitions are kept
     #[command(help_template = HELP_TEMPLATE)]
     Interrupt(OneContextArgs),
     /// Delete a context and kill its process

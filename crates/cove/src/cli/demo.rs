@@ -13,17 +13,17 @@ use crate::values::duration;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Makes something to look at on a server: an agent, sessions, executions of several verdicts,
-Iceberg tables with real rows, and tenants of PostgreSQL and of MariaDB where their programs
-are installed. It needs no internet and no key of a model. What it makes is named cove-demo;
-a second run says what is there, and --remove takes that away and nothing else. What cannot
-be made is said with its reason, and the rest goes on.
+Creates sample data on a server: an agent, sessions, executions with several verdicts,
+Iceberg tables with real rows, and tenants of PostgreSQL and MariaDB if their programs
+are installed. It needs no internet and no model key. Everything is named cove-demo; a second
+run lists what exists, and --remove removes exactly that. A step that fails is reported with
+its reason, and the other steps continue.
 
---serve starts a server for it in a directory of its own, until Ctrl-C ends both. With
---data-dir the directory is that one, and is kept.
+--serve starts a server for it in a temporary directory, until Ctrl-C ends both. With
+--data-dir it uses that directory, and keeps it.
 
 Examples:
-  cove demo --serve                    a server and something on it, in one command
+  cove demo --serve                    a server with sample data, in one command
   cove demo                            on the server that `cove exec` would use
   cove demo --postgres postgres://app:secret@127.0.0.1:5432/shop
   cove demo --json | jq '.steps[] | select(.state == \"skipped\")'
@@ -42,10 +42,10 @@ pub(crate) struct DemoArgs {
     /// Address of the server of --serve [default: 127.0.0.1:4100]
     #[arg(long, value_name = "HOST:PORT", requires = "serve")]
     pub(crate) http: Option<String>,
-    /// Take away what the demo made
+    /// Remove the demo
     #[arg(long, conflicts_with = "postgres")]
     pub(crate) remove: bool,
-    /// PostgreSQL database, of a user who is no superuser; one is started when this is left out
+    /// PostgreSQL database of a user who is not a superuser; by default, one is started
     #[arg(long, value_name = "postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
     pub(crate) postgres: Option<String>,
     /// Print one JSON document
@@ -99,14 +99,14 @@ impl LoadService {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Asks every service of a server that has the demo, until Ctrl-C or for a time: programs of
-several languages and verdicts, transactions of many clients on the tenant's five server
-connections, commits and scans of tables, messages to agents, and requests of a session with
-grants. A line each second says how many were answered and how fast. No limit is changed. At
-the end it removes what it made; records of executions go by their age.
+Puts load on every service of a server that has the demo, until Ctrl-C or for a time: programs
+in several languages, transactions of many clients on the tenant's five server connections,
+commits and scans of tables, messages to agents, and requests of a session with grants. Prints
+the number of responses and their latency each second. No limit is changed. At the end it
+removes what it created; records of executions expire by age.
 
-Clients of the database need the data directory of the server, on this machine: that of
---data-dir where `cove demo --serve` was given one or has shown its own.
+Clients of the database need the data directory of the server, on this machine: specify the
+--data-dir of `cove demo --serve`, or the one that it printed.
 
 Examples:
   cove demo load

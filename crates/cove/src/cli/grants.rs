@@ -31,10 +31,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Grants lead code in a sandbox to databases, warehouses, servers outside and the model. A token
-gives those that the server's [[gateway.offers]] have for its tenant; an operator's token with
-the scope tenants gives all. `cove session create --grant` and `cove session grants` give them.
-`cove exec --help` says where the token is from.
+Grants give code in a sandbox access to databases, warehouses, external servers and the model.
+A token may create those that the server's [[gateway.offers]] have for its tenant; an
+operator's token with the scope `tenants` may create all. `cove session create --grant` and
+`cove session grants` create them. See `cove exec --help` for the sources of the token.
 
 Examples:
   cove grants offers
@@ -50,13 +50,13 @@ pub(crate) struct SandboxGrantArgs {
 /// Questions about grants.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SandboxGrantCommand {
-    /// List what the token may give to sandboxes, and within which limits
+    /// List the grants that the token may create, and their limits
     #[command(help_template = HELP_TEMPLATE, after_help = "\
 Examples:
   cove grants offers
   cove grants offers --json | jq -r '.offers[] | select(.kind == \"postgres\").tenant'")]
     Offers(SandboxGrantOffersArgs),
-    /// Say of each grant whether a sandbox would be given it, and why not; nothing is made
+    /// Check whether each grant would be accepted, and why not; creates nothing
     #[command(help_template = HELP_TEMPLATE, after_help = "\
 Examples:
   cove grants check postgres:shop
@@ -114,7 +114,7 @@ pub(crate) struct GrantOptions {
     /// object
     #[arg(long = "grant", value_name = "GRANT", value_parser = parse_grant)]
     grants: Vec<Grant>,
-    /// Let them reach nothing, whatever is said elsewhere
+    /// No grants, whatever is specified elsewhere
     #[arg(long, conflicts_with = "grants")]
     no_grants: bool,
 }
@@ -190,9 +190,7 @@ fn named(text: &str, what: &str) -> Result<(String, GrantAccess), String> {
 fn host(text: &str) -> Result<String, String> {
     let is_address = text.parse::<std::net::IpAddr>().is_ok();
     if text.is_empty() || text.contains([':', '/']) && !is_address {
-        return Err(format!(
-            "`{text}` is not the name of a host; ports and paths are said in JSON"
-        ));
+        return Err(format!("`{text}` is not a host name; specify ports and paths in JSON"));
     }
     Ok(text.to_owned())
 }

@@ -13,12 +13,12 @@ use crate::values;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A server keeps 15 minutes by the second and 24 hours by ten seconds, in its memory: a restart
-begins anew. Names end with `*` for many, and `cove_` need not be typed. An operator's token
-sees the whole server; another one the executions and sessions of its own tenant. A rate is the
-mean of its step, a level and a p95 the highest. Gaps are blank.
+A server keeps 15 minutes by the second and 24 hours by ten seconds, in memory: a restart
+clears them. A name may end with `*`, and `cove_` may be omitted. An operator's token
+sees the whole server; another token the executions and sessions of its own tenant. A rate is
+the mean of its step, a level and a p95 the maximum. Gaps are blank.
 
-NO_COLOR switches colours off; where LC_ALL, LC_CTYPE or LANG names no UTF-8, lines are ASCII.
+NO_COLOR disables colours; if LC_ALL, LC_CTYPE or LANG does not specify UTF-8, lines are ASCII.
 
 Examples:
   cove history                                    everything, of the last 15 minutes
@@ -37,7 +37,7 @@ pub(crate) struct HistoryArgs {
     /// Time until now that is shown, at most 24h
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = values::duration)]
     pub(crate) window: Duration,
-    /// Time that one value stands for [default: what makes at most 180 values]
+    /// Time that one value covers [default: at most 180 values]
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) step: Option<Duration>,
     /// Tenant of the bouncer to show

@@ -12,10 +12,10 @@ use super::remote::ServerArgs;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Speaks the Model Context Protocol on standard input and output, for clients that start
+Serves the Model Context Protocol on standard input and output, for clients that start
 a program: an agent then runs code, keeps sessions and edits files in them on the
-server. Clients that speak HTTP need no program: they use http://127.0.0.1:4100/mcp
-with a token. `cove exec --help` says which server it is and where the token is from.
+server. Clients that use HTTP need no program: they connect to http://127.0.0.1:4100/mcp
+with a token. See `cove exec --help` for the choice of the server and the token.
 
 Examples:
   cove mcp install claude                 for Claude Code in this directory

@@ -16,10 +16,10 @@ const ID_BYTES_MAX: usize = 64;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Servers on one store are the nodes of a cluster; any of them answers for all. It needs an
-operator's token. `cove exec --help` says where it is from.
+Servers on one store are the nodes of a cluster; each of them answers every request. These
+commands need an operator's token: see `cove exec --help` for its sources.
 
-States: joining, active, draining, left (stopped), lost (not seen for as long as its lease).
+States: joining, active, draining, left (stopped), lost (its lease has expired).
 
 Examples:
   cove node list
@@ -50,14 +50,14 @@ pub(crate) enum NodeCommand {
     #[command(
         help_template = HELP_TEMPLATE,
         after_help = "\
-The node hands its sessions over one after the other: those at rest at once, others when their
-turn, command or terminal is over. It finishes what else it has, and stays so after a restart,
+The node hands its sessions over one after the other: idle ones at once, others when their
+turn, command or terminal ends. It finishes its other work, and keeps draining after a restart,
 until `cove node undrain`.
 
-With --wait the command shows on standard error how many sessions are left, and ends when there
-are none. It goes on draining when the command is stopped or its time is up.
+With --wait the command prints on standard error how many sessions are left, and ends when
+there are none. The drain continues if the command is stopped or times out.
 
-Exit codes: 0 done, 1 sessions stay there, 2 wrong usage or refused, 124 the time was up, 125 no
+Exit codes: 0 done, 1 sessions stay there, 2 wrong usage or refused, 124 timeout, 125 no
 server answers."
     )]
     Drain(NodeDrainArgs),

@@ -49,7 +49,7 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong usage."
 )]
 pub(crate) struct ManArgs {
-    /// Write the pages of all commands here, instead of the first page to standard output
+    /// Write the pages of all commands to this directory, not the first one to standard output
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) directory: Option<PathBuf>,
 }
@@ -59,8 +59,8 @@ pub(crate) struct ManArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A server has the same pages at /docs. The files need none: a browser reads them from the
-directory, the search included, and any web server serves them.
+A server has the same pages at /docs. The files need no server: a browser opens them from the
+directory, including the search, and any web server can serve them.
 
 Examples:
   cove docs --out docs                             then open docs/index.html

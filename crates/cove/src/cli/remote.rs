@@ -29,10 +29,10 @@ pub(crate) struct ServerArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-The server is the one of --server, of COVE_URL, of COVE_CONTEXT or the current context
-(`cove context`), of the data directory's addresses.json, or http://127.0.0.1:4100. The
-token is that of --token-file, of the context, of COVE_TOKEN, or of the data directory when
-the server is on this machine.
+The server is the first of: --server, COVE_URL, COVE_CONTEXT or the current context
+(`cove context`), addresses.json of the data directory, http://127.0.0.1:4100. The token
+is the first of: --token-file, the context, COVE_TOKEN, the data directory if the server
+is on this machine.
 
 Examples:
   id=$(cove exec submit --label homework-7 main.py)
@@ -53,9 +53,9 @@ pub(crate) struct ExecArgs {
 pub(crate) enum ExecCommand {
     /// Hand a program to the server and print the execution's id
     Submit(Box<SubmitArgs>),
-    /// Show what is known of executions
+    /// Show executions
     Get(GetArgs),
-    /// Follow an execution to its end: its output comes as if it ran here
+    /// Follow an execution to its end and print its output
     Watch(WatchArgs),
     /// End executions
     Cancel(CancelArgs),
@@ -150,7 +150,7 @@ pub(crate) struct SubmitArgs {
     /// Address to post the result to
     #[arg(long, value_name = "URL")]
     pub(crate) webhook: Option<String>,
-    /// Take no short cut: neither what was compiled before nor what was started ahead
+    /// Use neither the compile cache nor an interpreter started in advance
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Wait for the verdict
@@ -191,7 +191,7 @@ pub(crate) struct GetArgs {
     /// Wait until they have ended
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Print what the program wrote, instead of what is known of it
+    /// Print the program's output instead of the result
     #[arg(long, conflicts_with = "json")]
     pub(crate) output: bool,
     /// Print each record as a JSON document
@@ -209,8 +209,8 @@ pub(crate) struct GetArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-The program's standard output and error are this command's. A lost connection is made
-again. Ctrl-C ends the watching and not the execution.
+Prints the program's standard output and error on its own. A lost connection is reopened.
+Ctrl-C ends this command, not the execution.
 
 Examples:
   cove exec watch ex_01J9ZQ4M7T0000000000000000
@@ -237,7 +237,7 @@ pub(crate) struct WatchArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-What runs is ended, what waits never starts, and what has ended stays as it is.
+A running execution is killed, a waiting one never starts, and an ended one does not change.
 
 Examples:
   cove exec cancel ex_01J9ZQ4M7T0000000000000000
@@ -287,7 +287,7 @@ pub(crate) struct ListArgs {
     /// Only those whose label contains this
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// Only those whose id begins so
+    /// Only those whose id has this prefix
     #[arg(long, value_name = "PREFIX")]
     pub(crate) id: Option<String>,
     /// Only those accepted at this time or later, in milliseconds since 1970
@@ -320,8 +320,8 @@ pub(crate) struct ListArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-`cove exec --help` says which server it is and where the token is from. What concerns
-everybody's executions (pause, resume, --all) needs an operator's token.
+See `cove exec --help` for the choice of the server and the token. Commands on executions of
+all tokens (pause, resume, --all) need an operator's token.
 
 Examples:
   cove queue stats
@@ -346,7 +346,7 @@ pub(crate) enum QueueCommand {
         #[command(flatten)]
         scope: ScopeArgs,
     },
-    /// Start nothing more; what runs goes on and submissions are still taken
+    /// Start no executions; running ones continue, and submissions are accepted
     #[command(help_template = HELP_TEMPLATE)]
     Pause {
         /// Print the figures of the queue as one JSON document
@@ -355,7 +355,7 @@ pub(crate) enum QueueCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Start what waits again
+    /// Start waiting executions again
     #[command(help_template = HELP_TEMPLATE)]
     Resume {
         /// Print the figures of the queue as one JSON document
@@ -364,7 +364,7 @@ pub(crate) enum QueueCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Queue again what Cove failed at: one execution, or all that are dead
+    /// Queue dead executions again: one or all
     #[command(
         help_template = HELP_TEMPLATE,
         after_help = "\
@@ -382,11 +382,11 @@ Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
         #[command(flatten)]
         scope: ScopeArgs,
     },
-    /// Cancel what waits; what runs goes on
+    /// Cancel waiting executions; running ones continue
     #[command(
         help_template = HELP_TEMPLATE,
         after_help = "\
-Asks first when a terminal is there to answer, and needs --yes where none is.
+Asks for confirmation on a terminal; otherwise it needs --yes.
 
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
     )]

@@ -11,11 +11,10 @@ use super::common::HELP_TEMPLATE;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A context is a name for a server and the token to use there. Every command takes one
-instead of an address: `cove exec list --server prod`. The current context is used by
-commands that name no server; COVE_URL, COVE_CONTEXT and a data directory that is named
-(--data-dir) come before it. Contexts are in ~/.config/cove/contexts.toml, which only its
-owner can read.
+A context is a name for a server and its token. Every command accepts it instead of a URL:
+`cove exec list --server prod`. Commands without --server use the current context;
+COVE_URL, COVE_CONTEXT and --data-dir take precedence. Contexts are stored in
+~/.config/cove/contexts.toml, which only its owner can read.
 
 Examples:
   cove context add prod --server https://cove.example.com --token-file prod.token

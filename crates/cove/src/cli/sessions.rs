@@ -22,8 +22,8 @@ const NAME_BYTES_MAX: usize = 128;
     help_template = HELP_TEMPLATE,
     after_help = "\
 An agent is a folder. With a CLAUDE.md in it, sessions start Claude's command line; an
-agent.toml says what else they start, with which environment, limits and options.
-`cove exec --help` says which server it is and where the token is from.
+agent.toml specifies another program, environment, limits and options.
+See `cove exec --help` for the choice of the server and the token.
 
 Examples:
   cove agent deploy examples/agents/echo
@@ -65,7 +65,7 @@ pub(crate) enum AgentCommand {
         #[arg(long, value_name = "NUMBER", requires = "files")]
         version: Option<u32>,
     },
-    /// Change what sessions of an agent get, without a new version
+    /// Change an agent's settings without a new version
     Update(AgentUpdateArgs),
     /// Remove agents with all their versions; their sessions keep their files
     #[command(help_template = HELP_TEMPLATE)]
@@ -81,19 +81,18 @@ pub(crate) enum AgentCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Every file of the folder is uploaded but agent.toml, repositories (.git, .hg, .svn), files
-that usually hold secrets (.env, .env.*, .netrc, .pgpass, .pypirc, .ssh, .aws, .gnupg), and
-what .coveignore names: one pattern on a line, `*` for anything within a name, a `/` in it
-or at its front for a place in the folder, at its end for directories, a `!` at its front
-for what is uploaded all the same. The whole has to fit into one request: see
-limits.body_bytes_max of the server. A file
-install.sh is run once, in a sandbox, and what it makes is part of the version. A file
-grants.json says what the agent's sessions may reach: a list of grants. --grant takes its
-place; without either they reach nothing.
+Uploads every file of the folder except agent.toml, repositories (.git, .hg, .svn), files
+that usually contain secrets (.env, .env.*, .netrc, .pgpass, .pypirc, .ssh, .aws, .gnupg),
+and files matched by .coveignore: one pattern per line; `*` matches within a name, a `/` in
+it or at its front anchors it to the folder, one at its end matches directories, and a `!`
+at its front includes files again. The upload has to fit into one request: see
+limits.body_bytes_max of the server. A file install.sh is run once, in a sandbox, and its
+results are part of the version. A file grants.json is the list of grants of the agent's
+sessions; --grant overrides it. Without either, sessions reach nothing.
 
-agent.toml, every line of which may be left out:
+agent.toml; all lines are optional:
   name = \"echo\"
-  description = \"says what it hears\"
+  description = \"repeats messages\"
   runtime = { type = \"command\", argv = [\"python3\", \"agent.py\"] }
   template = \"python-tools\"
   env = { LOG_LEVEL = \"info\" }
@@ -130,8 +129,8 @@ pub(crate) struct DeployArgs {
     override_usage = "cove agent update [OPTIONS] NAME",
     group = ArgGroup::new("change").required(true).multiple(true).args(["grants", "no_grants"]),
     after_help = "\
-What changes holds for sessions that are made from now on; `cove session grants` changes
-one that is there. Grants take the place of all that the agent had.
+Changes apply to new sessions; `cove session grants` changes an existing one. Grants replace
+all previous grants of the agent.
 
 Examples:
   cove agent update helper --grant postgres:shop:rw --grant model
@@ -157,7 +156,7 @@ pub(crate) struct AgentUpdateArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-`cove exec --help` says which server it is and where the token is from.
+See `cove exec --help` for the choice of the server and the token.
 
 Examples:
   id=$(cove session create echo)
@@ -193,17 +192,17 @@ pub(crate) struct SessionArgs {
 pub(crate) enum SessionCommand {
     /// Make a session and print its id
     Create(CreateArgs),
-    /// Say something to a session's agent and show what it does
+    /// Send a message to a session's agent and show its response
     Send(SendArgs),
-    /// Talk to an agent, line by line; Ctrl-C interrupts what it does
+    /// Talk to an agent, line by line; Ctrl-C interrupts its turn
     Chat(ChatArgs),
     /// List sessions, the newest first
     List(SessionListArgs),
     /// Show a session
     Info(OneArgs),
-    /// Show what a session may reach, or change it while it runs
+    /// Show or change the grants of a session
     Grants(GrantsArgs),
-    /// Run a statement over a grant of a session, to read; without one show what is there
+    /// Run a read-only statement over a session's grant; without one, list the tables
     Sql(SqlArgs),
     /// Take no messages for now; the sandbox stays while there is room
     Pause(ManyArgs),
@@ -229,13 +228,13 @@ pub(crate) enum SessionCommand {
     Terminal(SessionTerminalArgs),
     /// List terminals that can be attached to, or end one
     Terminals(SessionTerminalsArgs),
-    /// Run a cell in a context that keeps what cells define
+    /// Run a cell in a context that keeps the definitions of cells
     Run(SessionRunArgs),
     /// List, create, fork, restart and delete contexts of cells
     Context(ContextArgs),
     /// List, fetch, write and remove files of a session
     Files(FilesArgs),
-    /// Show what the agent writes to its standard error
+    /// Show the agent's standard error
     Logs(OneArgs),
     /// Follow everything that happens in a session
     Tail(TailArgs),
@@ -246,7 +245,7 @@ pub(crate) enum SessionCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-It only reads, whatever the grant allows to programs inside. Ctrl-C ends it in the database.
+It only reads, even if the grant lets programs inside write. Ctrl-C cancels it in the database.
 
 Examples:
   cove session sql $id postgres:shop
@@ -273,7 +272,7 @@ pub(crate) struct SqlArgs {
     /// Rows that are returned at most
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_rows: Option<u32>,
-    /// Show the columns of a table, or what is in a namespace
+    /// Show the columns of a table, or the contents of a namespace
     #[arg(long, value_name = "NAME", conflicts_with_all = ["sql", "max_rows"])]
     pub(crate) describe: Option<String>,
 }
@@ -296,7 +295,7 @@ pub(crate) struct ManyArgs {
     pub(crate) ids: Vec<String>,
 }
 
-/// Policy for a turn that nobody listens to.
+/// Policy for a turn without listeners.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum DisconnectPolicy {
     Continue,
@@ -340,10 +339,10 @@ pub(crate) struct NewArgs {
     /// Processes and threads at one time
     #[arg(long, value_name = "COUNT")]
     pub(crate) processes: Option<u64>,
-    /// Time without a message after which it gives up its sandbox, such as 10m
+    /// Idle time after which it gives up its sandbox, such as 10m
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) idle: Option<Duration>,
-    /// Fate of a turn whose last listener goes away: continue or interrupt [default: continue]
+    /// Effect of the last listener disconnecting on a turn: continue, interrupt [default: continue]
     #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub(crate) on_disconnect: Option<DisconnectPolicy>,
     #[command(flatten)]
@@ -377,8 +376,8 @@ pub(crate) struct CreateArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-What the agent says goes to standard output, what it does to standard error. --json
-prints one document at the end, --raw every event as it comes.
+The agent's text goes to standard output, its actions to standard error. --json
+prints one document at the end, --raw every event as it arrives.
 
 Examples:
   cove session send $id 'what is in this directory?'
@@ -400,7 +399,7 @@ pub(crate) struct SendArgs {
     /// Print every event as a line of JSON
     #[arg(long, conflicts_with = "json")]
     pub(crate) raw: bool,
-    /// Show only what the agent says
+    /// Show only the agent's text
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -412,8 +411,8 @@ pub(crate) struct SendArgs {
     override_usage = "cove session chat [OPTIONS] ID
        cove session chat [OPTIONS] --agent NAME",
     after_help = "\
-Every line is a message. Ctrl-C interrupts the agent while it works, and ends the chat
-when it does not; so does Ctrl-D. The session stays; `cove session end` ends it.
+Every line is a message. Ctrl-C interrupts the agent while it works, otherwise it ends the
+chat, like Ctrl-D. The session stays; `cove session end` ends it.
 
 Examples:
   cove session chat --agent echo
@@ -442,9 +441,9 @@ pub(crate) struct ChatArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-What is not among the new grants is taken back at once: connections over it are told and
-end. What is new can be used at once, but programs that run keep the environment that they
-were started with. A grant that stays as it is keeps its connections.
+Grants that are not among the new ones are revoked at once: their connections get an error and
+are closed. New grants can be used at once, but running programs keep the environment that
+they were started with. An unchanged grant keeps its connections.
 
 Examples:
   cove session grants $id
@@ -500,8 +499,8 @@ pub(crate) struct SessionListArgs {
     override_usage = "cove session exec [OPTIONS] ID -- COMMAND [ARGUMENTS...]
        cove session exec --tty ID [-- COMMAND [ARGUMENTS...]]",
     after_help = "\
-Output comes as it is written, and the exit code is the command's. Ctrl-C ends it. With
---tty it has the terminal that you type at; without a command that is a shell.
+Output is streamed, and the exit code is the command's. Ctrl-C ends it. With --tty it uses
+your terminal; the default command is then a shell.
 
 Examples:
   cove session exec $id -- ls -la
@@ -509,8 +508,8 @@ Examples:
   cove session exec --tty $id
   cove session exec --json $id -- make test | jq .exit_code
 
-Exit codes: the command's; 124 its time was up, 125 no server answers or the sandbox ended,
-126 it cannot be executed, 127 there is no such command, 128+N signal N ended it; 2 wrong usage
+Exit codes: the command's; 124 timeout, 125 no server answers or the sandbox ended,
+126 it cannot be executed, 127 the command does not exist, 128+N signal N ended it; 2 wrong usage
 or refused."
 )]
 pub(crate) struct SessionExecArgs {
@@ -523,7 +522,7 @@ pub(crate) struct SessionExecArgs {
     /// Give it the terminal that you type at
     #[arg(long, short, conflicts_with_all = ["json", "stdin", "env", "timeout"])]
     pub(crate) tty: bool,
-    /// Give it what comes in here as its standard input
+    /// Pass standard input to the command
     #[arg(long, short = 'i')]
     pub(crate) stdin: bool,
     /// Environment variable
@@ -615,8 +614,7 @@ pub(crate) struct SessionFilePath {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A lost connection is made again, and nothing is missed or shown twice. Ctrl-C ends the
-watching and nothing else.
+A lost connection is reopened, without gaps or duplicates. Ctrl-C ends only this command.
 
 Examples:
   cove session tail $id
@@ -639,8 +637,8 @@ pub(crate) struct TailArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-On a terminal the figures stay where they are and change; Ctrl-C ends it. Elsewhere they
-are printed once.
+On a terminal the figures are updated in place until Ctrl-C. Elsewhere they are printed
+once.
 
 Examples:
   cove top

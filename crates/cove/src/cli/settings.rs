@@ -42,17 +42,17 @@ pub(crate) struct SettingArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-The server reads file and environment as it did when it started, and finds all that is wrong
-first: then nothing changes. What a reload does not take over is named, and needs a restart;
-`cove config show --json` says which settings are `reloadable`. SIGHUP does the same. It needs
-the token of an operator: `cove exec --help` says where that is from.
+The server reads file and environment again and checks them first: an invalid configuration
+changes nothing. Changed settings that need a restart are listed; `cove config show --json`
+shows which settings are `reloadable`. SIGHUP does the same. The command needs an operator's
+token: see `cove exec --help` for its sources.
 
 Examples:
   cove reload
   cove reload --server http://127.0.0.1:4100
   cove reload --json | jq -r '.restart_needed_for[]'
 
-Exit codes: 0 taken over, 2 wrong usage or nothing was taken over, 125 no server answers."
+Exit codes: 0 reloaded, 2 wrong usage or nothing was reloaded, 125 no server answers."
 )]
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
@@ -67,10 +67,10 @@ pub(crate) struct ReloadArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-File, environment and flags are read as `cove serve` reads them, so that the flags of
-`cove serve` that are settings may be given here, too. Secrets are never shown; in their
-place stands `…`. With --server it is the configuration of a server that runs, which needs
-the token of an operator: `cove exec --help` says where the token is from.
+File, environment and flags are read as `cove serve` reads them; flags of `cove serve` that
+are settings are accepted here, too. Secrets are replaced by `…`. With --server the command
+shows the configuration of a running server, which needs an operator's token: see
+`cove exec --help` for its sources.
 
 Examples:
   cove config check --config cove.toml
@@ -92,11 +92,10 @@ pub(crate) struct ConfigCommandArgs {
 pub(crate) enum ConfigCommand {
     /// Find everything that keeps the configuration from being one
     #[command(after_help = "\
-Each problem is a line on standard error: where the value is, the setting, what is wrong.
-Settings that contradict each other, files that are not there and references that lead to
-nothing are found once each value by itself is right.
+Each problem is a line on standard error: location, setting, problem. Contradicting settings,
+missing files and unresolved references are reported once all values are valid.
 
-Exit codes: 0 it can be served, 1 it cannot, 2 wrong usage or no such file.")]
+Exit codes: 0 valid, 1 invalid, 2 wrong usage or no such file.")]
     Check {
         #[command(flatten)]
         settings: SettingArgs,
@@ -104,7 +103,7 @@ Exit codes: 0 it can be served, 1 it cannot, 2 wrong usage or no such file.")]
         #[arg(long)]
         json: bool,
     },
-    /// Show the configuration in force, and where each value comes from
+    /// Show the effective configuration and the source of each value
     #[command(after_help = "\
 Exit codes: 0 done, 2 wrong usage or no configuration, 125 no server answers or the token is
 not for it.")]
@@ -114,7 +113,7 @@ not for it.")]
 /// `cove config show`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ShowConfigArgs {
-    /// Say behind each value where it comes from
+    /// Add the source of each value
     #[arg(long)]
     pub(crate) origin: bool,
     /// Show one table or setting, such as `executions` or `bouncer.tls`

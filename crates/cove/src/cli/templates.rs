@@ -15,9 +15,9 @@ const NAME_BYTES_MAX: usize = 160;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A template is what sessions start from beside the host's programs: files, an environment, a
-working directory and a start command, built by steps. Steps whose layers are there already
-are not run again. `cove exec --help` says which server it is and where the token is from.
+A template is the base of sessions, in addition to the host's programs: files, environment,
+working directory and a start command, built in steps. Steps with existing layers are not run
+again. See `cove exec --help` for the choice of the server and the token.
 
 Examples:
   cove template build examples/templates/web
@@ -70,7 +70,7 @@ pub(crate) enum TemplateCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-template.toml, every line of which may be left out:
+template.toml; all lines are optional:
   name = \"web\"
   from = \"python-tools\"
   start = \"python3 -m http.server 8000\"
@@ -93,9 +93,9 @@ template.toml, every line of which may be left out:
   command = \"python3 -m compileall .\"
 
 Other types are npm_install (packages, global), git_clone (url, path, branch, depth) and user.
-Steps run as the sandbox's user; what is below /workspace and /home/user is kept. A copy takes
-from the folder, without template.toml and what `cove agent deploy` leaves out as well. The
-log goes to standard error as it is written.
+Steps run as the sandbox's user; only /workspace and /home/user are kept. A copy step reads
+the folder, without template.toml and the files that `cove agent deploy` excludes. The log
+goes to standard error as it is written.
 
 Examples:
   cove template build examples/templates/web
@@ -113,7 +113,7 @@ pub(crate) struct TemplateBuildArgs {
     /// Another tag for this build
     #[arg(long, value_name = "TAG", value_parser = name)]
     pub(crate) tag: Vec<String>,
-    /// Run every step, also those whose layers are there
+    /// Run every step, also those with existing layers
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -18,9 +18,9 @@ const NAME_BYTES_MAX: usize = 63;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A tenant is a database behind the bouncer. The token has to be an operator's, with the
-scope `tenants`; that of the data directory is. Tenants of the configuration file are
-shown here and changed there.
+A tenant is a database behind the bouncer. These commands need an operator's token with the
+scope `tenants`, such as that of the data directory. Tenants of the configuration file are
+listed, but can be changed only in the file.
 
 Examples:
   cove tenant add shop --postgres db:5432 --user app --password-file app.password
@@ -53,7 +53,7 @@ pub(crate) enum TenantCommand {
     Add(Box<AddTenantArgs>),
     /// List tenants with their figures
     List,
-    /// Show a tenant: what it is, what it does, whether its server answers
+    /// Show a tenant's definition, activity and health
     #[command(help_template = HELP_TEMPLATE)]
     Show {
         /// Name of the tenant
@@ -77,9 +77,9 @@ pub(crate) enum TenantCommand {
     Resume(NamesArgs),
     /// Take no new clients, and see the others off after their transactions
     Drain(NamesArgs),
-    /// Open all server connections anew, as they come back
+    /// Reopen all server connections, as they become idle
     Reconnect(NamesArgs),
-    /// Remove tenants; their clients finish what they are doing
+    /// Remove tenants; their clients and server connections are closed at once
     Remove(NamesArgs),
 }
 
@@ -97,11 +97,11 @@ pub(crate) struct NamesArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Passwords come from files, because a command line can be read by everybody; `-` is
-standard input. A password may be what the server keeps of it: a SCRAM secret or an MD5
-hash of PostgreSQL, or the hash of mysql_native_password.
---from reads everything from a file, in the shape of a [[bouncer.tenants]] table (.toml)
-or of the interface (.json); what else is said is laid over it.
+Passwords come from files, because every user can read a command line; `-` is standard
+input. A password may be given as the server stores it: a SCRAM secret or an MD5 hash of
+PostgreSQL, or the hash of mysql_native_password.
+--from reads the definition from a file, in the format of a [[bouncer.tenants]] table (.toml)
+or of the API (.json); other options override it.
 
 Examples:
   cove tenant add shop --postgres db:5432 --user app --password-file app.password
@@ -154,7 +154,7 @@ pub(crate) struct AddTenantArgs {
     /// A setting of every server connection, such as statement_timeout=5s
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) set: Vec<(String, String)>,
-    /// File that says everything
+    /// File with the complete definition
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
     /// Change the tenant of this name
@@ -202,10 +202,10 @@ impl From<PoolModeArg> for PoolMode {
     help_template = HELP_TEMPLATE,
     after_help = "\
 Without a command it runs only the bouncer: tenants of the [bouncer] table, no HTTP, no
-sandboxes, no data directory. `cove serve` has it as well, with everything else.
+sandboxes, no data directory. `cove serve` includes it, with everything else.
 
-SIGHUP reads the configuration again. SIGTERM ends it when the transactions that run
-have ended; a second one ends it at once.
+SIGHUP reads the configuration again. SIGTERM stops it when running transactions have
+ended; a second one stops it at once.
 
 Examples:
   cove bouncer --config cove.toml
@@ -245,7 +245,7 @@ Examples:
 Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
     )]
     Serve,
-    /// Keep what a server hands over until the next one, at standard input, takes it
+    /// Hold a server's handover until the next server, at standard input, takes it
     #[command(hide = true)]
     KeepHandover {
         /// Socket of the server that hands over
@@ -267,8 +267,8 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-On a terminal the figures stay where they are and change; Ctrl-C ends it. Elsewhere they
-are printed once."
+On a terminal the figures are updated in place until Ctrl-C. Elsewhere they are printed
+once."
 )]
 pub(crate) struct BouncerTopArgs {
     /// Time between two looks

@@ -15,9 +15,9 @@ const DETACH_S_MAX: i64 = 60 * 60;
     override_usage = "cove session terminal [OPTIONS] ID [-- COMMAND [ARGUMENTS...]]
        cove session terminal --attach TERMINAL ID",
     after_help = "\
-A shell, or a command, at the terminal that you type at. With --detach-s it goes on for so many
-seconds when the connection is lost or Ctrl-] is typed, and --attach takes it up again, with the
-last 256 KiB of its output. Who attaches takes over from whoever is attached.
+Runs a shell or a command on your terminal. With --detach-s it survives a lost connection or
+Ctrl-] for that many seconds, and --attach continues it, with the last 256 KiB of its output.
+A new client takes over from an attached one.
 
 Examples:
   cove session terminal $id
@@ -38,7 +38,7 @@ pub(crate) struct SessionTerminalArgs {
     /// Directory to start in [default: /workspace]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// Seconds that it goes on without a client [default: 0]
+    /// Seconds that it survives without a client [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=DETACH_S_MAX))]
     pub(crate) detach_s: Option<u32>,
     /// Id of a terminal that was opened with --detach-s
@@ -63,7 +63,7 @@ pub(crate) struct SessionTerminalsArgs {
     /// Id of the session
     #[arg(value_name = "ID", value_parser = name)]
     pub(crate) id: String,
-    /// End this terminal: it hangs up, whoever is attached
+    /// Close this terminal, even if a client is attached
     #[arg(long, value_name = "TERMINAL", value_parser = name)]
     pub(crate) end: Option<String>,
 }

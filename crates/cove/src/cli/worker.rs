@@ -21,9 +21,8 @@ const CONCURRENCY_MAX: usize = 256;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-The agents' loop runs elsewhere, and their tools run in sessions of a Cove server.
-`cove exec --help` says which server it is and where the token is from, which needs the
-scope sessions.
+The agent loop runs elsewhere, and the agents' tools run in sessions of a Cove server. The
+token needs the scope `sessions`: see `cove exec --help` for the choice of server and token.
 
 Examples:
   cove worker anthropic --environment env_01J9ZQ --environment-key-file ~/.env-key"
@@ -47,10 +46,10 @@ pub(crate) enum WorkerCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-Each Managed Agents session has a Cove session of its own, which is found again by its
-metadata (anthropic_session), paused when the session is idle, and keeps its files. The
-environment's key stays in this process and never enters a sandbox. SIGTERM finishes the
-calls that run and returns unfinished work; a second one ends it at once.
+Each Managed Agents session has a Cove session of its own, which is identified by its
+metadata (anthropic_session), paused when idle, and keeps its files. The environment's key
+stays in this process and never enters a sandbox. SIGTERM finishes running calls and returns
+unfinished work; a second one exits at once.
 
 Examples:
   cove worker anthropic --environment env_01J9ZQ --environment-key-file ~/.env-key
@@ -89,10 +88,10 @@ pub(crate) struct WorkerAnthropicArgs {
     /// End when the queue is empty and all that was claimed is finished
     #[arg(long)]
     pub(crate) once: bool,
-    /// Agent whose disk, limits and grants new Cove sessions have; it should have no runtime
+    /// Agent with the disk, limits and grants of new Cove sessions; it should have no runtime
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// Id of a snapshot whose files new Cove sessions have
+    /// Id of a snapshot with the files of new Cove sessions
     #[arg(long, value_name = "ID")]
     pub(crate) snapshot: Option<String>,
     #[command(flatten)]

@@ -99,7 +99,7 @@ fn a_wrong_file_is_an_error_that_names_the_line() {
     check("table", "[server]\n", 1, "unknown field `server`");
     check("type", "[limits]\nconnections_max = 'many'\n", 2, "expected a whole number from 0");
     check("negative", "[limits]\nconnections_max = -1\n", 2, "-1");
-    check("level", "[log]\nlevel = 'loud'\n", 2, "`loud` is no log level");
+    check("level", "[log]\nlevel = 'loud'\n", 2, "`loud` is not a log level");
     check("seconds", "drain_s = -1\n", 1, "seconds");
     check("syntax", "http = \n", 1, "");
     check("twice", "http = 'a'\nhttp = 'b'\n", 2, "duplicate");
@@ -126,7 +126,7 @@ fn every_problem_is_found_with_its_place_and_a_remedy() {
             "f:4: executions.quee_max: unknown field `quee_max`; did you mean `queue_max`?",
             "f:5: executions.files_max: expected a whole number from 0 to 9223372036854775807, got the \
              text \"many\"",
-            "f:8: log.level: `loud` is no log level; there are `off`, `error`, `warn`, `info`, \
+            "f:8: log.level: `loud` is not a log level; use `off`, `error`, `warn`, `info`, \
              `debug` and `trace`",
         ],
     );
@@ -158,7 +158,7 @@ fn every_problem_is_found_with_its_place_and_a_remedy() {
         "",
         &[("COVE_LOG__LEVEL", "loud"), ("COVE_TLS__CRT", "x"), ("COVE_CASE", "x")],
         &[
-            "COVE_LOG__LEVEL: log.level: `loud` is no log level; there are `off`, `error`, \
+            "COVE_LOG__LEVEL: log.level: `loud` is not a log level; use `off`, `error`, \
              `warn`, `info`, `debug` and `trace`",
             "COVE_TLS__CRT: tls.crt: unknown field `crt`; did you mean `cert`?",
         ],

@@ -98,7 +98,9 @@ impl DatabaseAddress {
                 [server, database, user, password].map(str::to_owned);
             is_whole.then_some(DatabaseAddress { server, database, user, password })
         };
-        read().context("--postgres: it is no postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+        read().context(
+            "--postgres: it must have the form postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+        )
     }
 }
 
@@ -269,7 +271,7 @@ pub(super) fn write_for(path: &Path, user: Option<UnixUser>, text: &str) -> io::
 fn start(data_dir: &Path) -> Result<DatabaseAddress> {
     let _one = BUSY.lock();
     let programs = programs().context(
-        "there are no programs of a PostgreSQL server here: install the package `postgresql`, or \
+        "no PostgreSQL server is installed: install the package `postgresql`, or \
          name a database by --postgres",
     )?;
     // Of a run that did not come to its end.

@@ -110,7 +110,7 @@ pub(super) async fn make(server: &Remote, config: &CoveConfig) -> Result<DemoOut
     }
     anyhow::ensure!(
         remote::is_local(server.base()),
-        "the server is on another machine, which reaches no MariaDB server of this one"
+        "the server is on another machine and cannot reach a MariaDB server on this one"
     );
     // Of a run that did not come to its end.
     stop(&config.data_dir).await?;
@@ -159,9 +159,8 @@ fn programs() -> Option<(PathBuf, PathBuf, PathBuf)> {
 /// Starts a server, which makes the tables before it lets anybody in.
 fn start(data_dir: &Path) -> Result<StartingMariaDb> {
     let _one = BUSY.lock();
-    let (install, program, base) = programs().context(
-        "there are no programs of a MariaDB server here: install the package `mariadb-server`",
-    )?;
+    let (install, program, base) = programs()
+        .context("no MariaDB server is installed: install the package `mariadb-server`")?;
     let user = unprivileged("MariaDB", &USERS)?;
     let directory = std::env::temp_dir().join(IdGenerator::new()?.next("cove-demo-mariadb-"));
     let mut server = DemoMariaDb { directory: directory.clone(), pid: None };

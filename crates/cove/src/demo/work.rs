@@ -38,7 +38,7 @@ pub(super) async fn agent(server: &Remote) -> Result<DemoOutcome> {
         return Ok(DemoOutcome::Present(format!("{DEMO} is there")));
     }
     let body = json!({
-        "name": DEMO, "description": "says what it hears; made by `cove demo`",
+        "name": DEMO, "description": "repeats what it receives; created by `cove demo`",
         "runtime": {"type": "command", "argv": ["python3", "agent.py"]},
         "files": [{"path": "agent.py", "content": AGENT}],
     });

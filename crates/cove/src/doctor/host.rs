@@ -86,7 +86,7 @@ pub(super) fn session_disks(place: &Path) -> DoctorFinding {
     let result = match tried {
         Ok(disk) => {
             drop(disk);
-            check("session disks", "made and attached one (ext4 image, loop device, id-mapped)")
+            check("session disks", "created and attached one (ext4 image, loop device, id-mapped)")
         }
         Err(error) => check("session disks", format!("{:#}", anyhow::Error::from(error)))
             .but(CheckStatus::Note, "agents and sessions are not available; everything else is"),
@@ -116,7 +116,7 @@ pub(super) fn layer_checks(layers: &IsolationLayers) -> Vec<DoctorFinding> {
     limit("cpu time", &groups.cpu_time, CheckStatus::Note, time);
     checks.push(match layers.users {
         Some((first, last)) => {
-            check("user ids", format!("one of its own per sandbox, like {first} to {last}"))
+            check("user ids", format!("a separate one per sandbox, like {first} to {last}"))
         }
         None => check("user ids", "the caller's, in a user namespace"),
     });

@@ -30,7 +30,7 @@ pub(super) fn text(report: &DoctorReport, colour: bool) -> String {
     let verdict = if report.ok {
         paint("32", "Untrusted code can be run here.")
     } else {
-        paint("31", "Untrusted code cannot be run here: see what is MISSING above.")
+        paint("31", "Untrusted code cannot be run here: see MISSING above.")
     };
     text.push_str(&format!("\n{verdict}\n"));
     text

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{CheckStatus, DoctorRun, DoctorView, ErrorCode};
+use api::operations::server as table;
+use api::{CheckStatus, DoctorRun, DoctorView};
 use axum::extract::State;
 use axum::{Json, Router};
 use executions::{ExecutionService, Languages};
-use node::auth::TokenPrincipal;
 use node::clock;
 use node::drain::DrainHandle;
-use node::http::{HttpError, RouteTable, get};
+use node::http::{HttpError, OperationRoutes};
 use node::task;
 use sandbox::Engine;
 use tokio::sync::watch;
@@ -116,8 +116,8 @@ impl ServerUnderTest {
             Ok(findings) => findings,
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "a check failed");
-                let found = "the check itself failed; the log says why";
-                vec![check("doctor", found).but(CheckStatus::Missing, "nothing is known of it")]
+                let found = "the check itself failed; see the log";
+                vec![check("doctor", found).but(CheckStatus::Missing, "unknown")]
             }
         }
     }
@@ -131,15 +131,18 @@ fn tried_disk(place: &Path) -> DoctorFinding {
 
 /// Returns the routes.
 pub(crate) fn routes(service: DoctorService) -> Router {
-    Router::new().at("/v1/doctor", get(last).post(anew)).with_state(service)
+    handlers().with_state(service)
+}
+
+fn handlers() -> Router<DoctorService> {
+    OperationRoutes::of(table::DOCTOR)
+        .serve(&table::GET_DOCTOR, last)
+        .serve(&table::RUN_DOCTOR, anew)
+        .routes()
 }
 
 /// `GET /v1/doctor`: the last report. Begins the first run where there was none.
-async fn last(
-    who: TokenPrincipal,
-    State(service): State<DoctorService>,
-) -> Result<Json<DoctorView>, HttpError> {
-    for_operators(&who)?;
+async fn last(State(service): State<DoctorService>) -> Result<Json<DoctorView>, HttpError> {
     if service.state.borrow().last.is_none() {
         service.begin();
     }
@@ -149,19 +152,19 @@ async fn last(
 
 /// `POST /v1/doctor`: a new report, or that of the run that is under way.
 async fn anew(
-    who: TokenPrincipal,
     State(service): State<DoctorService>,
     drain: DrainHandle,
 ) -> Result<Json<DoctorView>, HttpError> {
-    for_operators(&who)?;
     service.begin();
     Ok(Json(service.finished(&drain).await))
 }
 
-fn for_operators(who: &TokenPrincipal) -> Result<(), HttpError> {
-    let message = "the checks of a server need a token of an operator";
-    match who.operator {
-        true => Ok(()),
-        false => Err(HttpError::new(ErrorCode::Forbidden, message)),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_handler() {
+        drop(handlers());
     }
 }

@@ -127,7 +127,7 @@ impl DatabaseDoor for DatabaseGrantListener {
         let (bouncer, former) = (self.bouncer.clone(), self.door.former(&self.bouncer));
         Box::pin(async move {
             if let Some(former) = former {
-                bouncer.end_former(former).await;
+                former.end(&bouncer).await;
             }
         })
     }

@@ -59,10 +59,10 @@ enum MachineWatchError {
     #[error("ask Kubernetes' API server")]
     Client(#[from] ClientError),
     /// The API server refuses.
-    #[error("the API server answers {status}: {message}; {remedy}")]
+    #[error("the API server returned {status}: {message}; {remedy}")]
     Refused { status: StatusCode, message: String, remedy: &'static str },
     /// The answer is of another kind than was asked for.
-    #[error("read what the API server says of the machine")]
+    #[error("read the API server's description of the machine")]
     Answer(#[from] serde_json::Error),
     /// A line does not end.
     #[error(transparent)]
@@ -74,7 +74,7 @@ enum MachineWatchError {
     #[error("ask the registry of nodes")]
     Registry(#[from] SqlStoreError),
     /// The mark cannot be written.
-    #[error("write down that this node drains")]
+    #[error("record that this node drains")]
     Mark(#[from] DataDirError),
     /// The mark cannot be removed.
     #[error("remove `{DRAIN_FILE}`")]

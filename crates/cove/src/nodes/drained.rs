@@ -56,10 +56,10 @@ impl DrainWatch {
         match node.state {
             NodeStatus::Left => return WaitOutcome::Drained,
             NodeStatus::Lost => {
-                return WaitOutcome::InVain("it is lost; others take over what it had");
+                return WaitOutcome::InVain("the node is lost; other nodes take over its sessions");
             }
             NodeStatus::Active | NodeStatus::Joining => {
-                return WaitOutcome::InVain("somebody lets it take work again");
+                return WaitOutcome::InVain("the drain was ended: the node takes work again");
             }
             NodeStatus::Draining => {}
         }
@@ -102,7 +102,7 @@ pub(super) async fn wait(
         });
         if pause.is_zero() {
             let left = node.drain.as_ref();
-            let left = left.map_or_else(|| "it has not said how many".to_owned(), described);
+            let left = left.map_or_else(|| "number unknown".to_owned(), described);
             display.end(&format!("the time is up, and the node has sessions: {left}"));
             return Ok((node, EXIT_TIME));
         }

@@ -109,7 +109,7 @@ impl ExecutionPrinter {
         self.progress.show("started");
         if attempt > 1 && self.printed != [0, 0] {
             // The output of the first attempt is on the screen and cannot be taken back.
-            self.hint("it was started again; its output begins anew");
+            self.hint("it was started again; its output starts over");
         }
         self.printed = [0, 0];
         self.gap = false;
@@ -206,7 +206,7 @@ impl ExecutionPrinter {
         let outcome = &execution.outcome;
         if !execution.tests.is_empty() || outcome.verdict == Verdict::Ce {
             if self.gap {
-                self.hint("not all of its output is shown; `cove exec get` has what is kept");
+                self.hint("some output is not shown; `cove exec get` prints the stored output");
             }
             return Ok(());
         }

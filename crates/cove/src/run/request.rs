@@ -95,7 +95,7 @@ pub(crate) fn request(
         }
         None => {
             if args.lang.is_some() {
-                let message = "--lang goes with a FILE or `-`; what follows `--` is a command";
+                let message = "--lang needs a FILE or `-`; the arguments after `--` are a command";
                 return Err(UsageError(message.to_owned()).into());
             }
             request.argv = Some(rest);
@@ -378,7 +378,7 @@ mod tests {
         scratch.refused("@/missing.xyz", "missing.xyz");
         scratch.refused("@/missing.py", "missing.py");
         scratch.refused("--lang nope @/a.py", "`nope`");
-        scratch.refused("--lang python -- ls", "--lang goes with a FILE");
+        scratch.refused("--lang python -- ls", "--lang needs a FILE");
         scratch.refused("-", "needs --lang");
         scratch.refused("--lang python /dev/zero", "larger than 64 MiB");
         scratch.refused("--file @/missing @/a.py", "missing");

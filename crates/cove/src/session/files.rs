@@ -124,7 +124,7 @@ async fn get(place: &SessionFilePath, local: Option<&Path>, server: &Remote) -> 
 /// The name that a file gets here: never a place elsewhere.
 fn file_name(name: &str) -> Result<&str> {
     match name {
-        "" | "." | ".." => Err(usage("say what to call it here")),
+        "" | "." | ".." => Err(usage("specify a local file name")),
         name => Ok(name),
     }
 }

@@ -333,10 +333,10 @@ impl Actor {
         let is_fatal = |error: &PgError| error.fields.get(&'S').is_some_and(|it| it == "FATAL");
         match last {
             Some(error) if is_fatal(&error) && !is_end(error.code()) => {
-                Trouble::Wrong(format!("the connection broke: {text}"))
+                Trouble::Wrong(format!("the connection was lost: {text}"))
             }
             _ if self.character.faults => Trouble::Lost(text),
-            _ => Trouble::Wrong(format!("the connection broke: {text}")),
+            _ => Trouble::Wrong(format!("the connection was lost: {text}")),
         }
     }
 

@@ -226,11 +226,11 @@ impl Actor {
             return Trouble::Wrong(format!("no answer: {text}"));
         }
         if failure.is_nonsense() || !self.character.faults {
-            return Trouble::Wrong(format!("the connection broke: {text}"));
+            return Trouble::Wrong(format!("the connection was lost: {text}"));
         }
         match failure.error() {
             Some(error) if !is_lost(&error) && !matches!(failure, MyFailure::Broken(..)) => {
-                Trouble::Wrong(format!("the connection broke: {text}"))
+                Trouble::Wrong(format!("the connection was lost: {text}"))
             }
             _ => Trouble::Lost(text),
         }

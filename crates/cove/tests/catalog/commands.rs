@@ -106,7 +106,7 @@ fn namespaces_tables_and_views_are_made_shown_changed_and_dropped() {
             ("table drop shop.eu.sold --purge", 0, "=dropped shop.eu.sold\n"),
             ("namespace drop shop.eu", 0, "=dropped shop.eu\n"),
             ("namespace list --warehouse none", REFUSED, "Warehouse does not exist: none"),
-            ("namespace list --server http://127.0.0.1:1", UNAVAILABLE, "nobody listens"),
+            ("namespace list --server http://127.0.0.1:1", UNAVAILABLE, "no server listens"),
         ],
     );
 }
@@ -125,7 +125,7 @@ fn a_table_that_is_released_is_registered_again_and_json_is_the_answer_itself() 
         &[
             ("namespace create n", 0, "created "),
             (&format!("table create n.t --from {from}"), 0, "created n.t"),
-            (&format!("table create n.u --from {wrong}"), REFUSED, "no JSON object"),
+            (&format!("table create n.u --from {wrong}"), REFUSED, "not a JSON object"),
             ("table create n.u --from /nowhere", REFUSED, "read `/nowhere`"),
             ("table show n.t", 0, "1 tags list<string>"),
         ],

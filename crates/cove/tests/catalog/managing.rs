@@ -135,7 +135,7 @@ fn policies_are_set_shown_and_removed() {
         &server,
         &[
             ("role add bi", 0, "created "),
-            (set, REFUSED, "it restricts nothing"),
+            (set, REFUSED, "restricts nothing"),
             ("policy set eu --principal role:bi", REFUSED, "--table"),
             (&format!("{set} --where region"), REFUSED, "is not COLUMN=VALUE"),
             (&format!("{set} --where none=1"), REFUSED, "none"),
@@ -264,12 +264,12 @@ fn what_is_protected_is_not_dropped_and_what_is_dropped_is_kept_as_long_as_is_sa
             ("protection off --namespace n", 0, "=n is not protected\n"),
             ("protection on", REFUSED, "--table"),
             ("protection on --table n.none", REFUSED, "n.none"),
-            ("retention set 36h", 0, "=what is dropped can come back for 36 h 0 min\n"),
+            ("retention set 36h", 0, "=dropped tables can be restored for 36 h 0 min\n"),
             ("retention show", 0, "36 h"),
-            ("retention set none", 0, "=what is dropped goes at once\n"),
+            ("retention set none", 0, "=dropped tables are removed at once\n"),
             ("table drop n.t", 0, "dropped "),
             ("undrop list", 0, "=id  kind  name  dropped  goes\n"),
-            ("retention reset", 0, "can come back for"),
+            ("retention reset", 0, "can be restored for"),
             ("retention set ever", REFUSED, "ever"),
         ],
     );
@@ -359,7 +359,7 @@ fn snapshots_expire_and_what_would_go_is_listed_first() {
         &[
             (&format!("maintain show {id} --wait"), 0, "done: 1 of 1 tables"),
             (&format!("maintain show {id}"), 0, "done: 1 of 1 tables"),
-            (&format!("maintain cancel {id}"), 0, &format!("={id} is told to stop\n")),
+            (&format!("maintain cancel {id}"), 0, &format!("={id} is stopping\n")),
         ],
     );
     let report = json_of(&server, "maintain expire-snapshots --all");

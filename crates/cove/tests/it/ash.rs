@@ -134,7 +134,7 @@ fn errors_have_ashs_shape_and_status() {
     let wrong = Client::new(client.address(), Some("wrong".to_owned()));
     refused(&wrong, "GET", "/api/agents", &nothing, 401, "Invalid API key");
     for (method, path, body, status, error) in [
-        ("GET", "/api/nothing".to_owned(), json!(null), 404, "there is nothing at"),
+        ("GET", "/api/nothing".to_owned(), json!(null), 404, "does not exist"),
         ("GET", "/api/sessions/x".to_owned(), json!(null), 404, "Session not found"),
         ("GET", format!("/api/sessions/{NOBODY}"), json!(null), 404, "Session not found"),
         ("POST", "/api/sessions".to_owned(), json!({}), 400, "agent"),

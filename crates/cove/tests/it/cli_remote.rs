@@ -425,7 +425,7 @@ fn mistakes_say_what_to_do() {
             &["does not know the token", "wrong"],
         ),
         (vec!["queue", "stats", "--server", &url, "--data-dir", &empty], 125, &["COVE_TOKEN"]),
-        (vec!["queue", "stats", "--server", &free], 125, &["nobody listens", "cove serve"]),
+        (vec!["queue", "stats", "--server", &free], 125, &["no server listens", "cove serve"]),
         (vec!["queue", "stats", "--server", &strange], 125, &["404", "Cove server?"]),
         (vec!["queue", "stats", "--server", &https], 125, &["no TLS", "http://"]),
         (vec!["run", "--server", &https, "--", "true"], 125, &["no TLS", "http://"]),
@@ -443,7 +443,7 @@ fn mistakes_say_what_to_do() {
         (vec!["exec", "list", "--state", "done"], 2, &["state: there is no state"]),
         (vec!["run", "--tty", "--", "true"], 2, &["--server"]),
         (vec!["run", "--server", &url, "--tty", "--", "true"], 2, &["--tty needs a terminal"]),
-        (vec!["run", "--server", &free, "--", "true"], 125, &["nobody listens"]),
+        (vec!["run", "--server", &free, "--", "true"], 125, &["no server listens"]),
     ];
     for (arguments, code, phrase) in rows {
         let mut all = testkit::command(COVE);

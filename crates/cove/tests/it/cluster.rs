@@ -145,7 +145,7 @@ fn a_server_joins_with_a_token() {
             std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
     }
-    failed(&cluster("three", &["join", token]), "was used already");
+    failed(&cluster("three", &["join", token]), "was already used");
     failed(&cluster("two", &["join", token]), "is there already");
     // A server with keys of its own is none of this cluster.
     failed(&cluster("four", &["init"]), "secrets_key");

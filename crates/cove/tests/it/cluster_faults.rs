@@ -59,7 +59,8 @@ fn check_takeover(
     goes: impl Fn(&FencedServers),
     comes_back: impl Fn(&FencedServers),
 ) {
-    let expected = ["lease", "reach", "told", "lost", "store", "session", "failed"];
+    let expected =
+        ["lease", "reach", "told", "usage of grants", "lost", "store", "session", "failed"];
     expected.iter().for_each(|line| stage.two.expect_log(line));
     let (here, there) = (Sessions::from(&stage.one), Sessions::from(&stage.two));
     let session = create_of_at(&here, &json!({"agent": "probe", "grants": stage.grants()}));
@@ -161,10 +162,19 @@ fn a_node_that_is_cut_off_one_way_for_a_moment_goes_on() {
 fn a_server_that_hears_nothing_of_its_store_stops_all_the_same() {
     let _guard = beside_others();
     let mut stage = start_with(&format!("cluster.lease_ms = {LEASE_MS}\n"));
-    for text in ["failed", "reach", "rest", "session", "told", "written", "nothing listens"] {
+    for text in [
+        "failed",
+        "reach",
+        "rest",
+        "session",
+        "told",
+        "usage of grants",
+        "written",
+        "nothing listens",
+    ] {
         stage.two.expect_log(text);
     }
-    for text in ["rest", "written", "alone", "reach", "did not answer", "not told"] {
+    for text in ["rest", "written", "alone", "reach", "did not respond", "in the store"] {
         stage.one.expect_log(text);
     }
     let here = Sessions::from(&stage.one);
@@ -193,7 +203,14 @@ fn a_node_that_its_peers_do_not_reach_keeps_what_it_has() {
     let mut one = Server::start_with(COVE, &[], Some(&of_one));
     let mut two = one.start_beside(&node_config(&url, &settings, &tables));
     for node in [&mut one, &mut two] {
-        for text in ["failed to pass a request on", OVER, "reach", "told"] {
+        for text in [
+            "failed to pass a request on",
+            OVER,
+            "reach",
+            "told",
+            "usage of grants",
+            "in the store",
+        ] {
             node.expect_log(text);
         }
     }
@@ -245,7 +262,17 @@ fn a_store_that_is_started_anew_makes_nobody_lose_a_session() {
     let mut two = one.start_beside(&config);
     wait_for_each_other(&[&one, &two]);
     for node in [&mut one, &mut two] {
-        for text in ["lease", "told", "store", "failed", "written", "could", "reach", "audit"] {
+        for text in [
+            "lease",
+            "told",
+            "usage of grants",
+            "store",
+            "failed",
+            "written",
+            "could",
+            "reach",
+            "audit",
+        ] {
             node.expect_log(text);
         }
     }
@@ -290,7 +317,17 @@ fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
     let mut one = Server::start_with(COVE, &[], Some(&config));
     let mut two = one.start_beside(&config);
     for node in [&mut one, &mut two] {
-        for text in ["lease", "told", "store", "failed", "written", "could", "reach", "audit"] {
+        for text in [
+            "lease",
+            "told",
+            "usage of grants",
+            "store",
+            "failed",
+            "written",
+            "could",
+            "reach",
+            "audit",
+        ] {
             node.expect_log(text);
         }
     }
@@ -429,7 +466,9 @@ fn sessions_of_a_lost_node_wait_for_an_object_store_that_fails_and_then_is_slow(
     };
     let mut one = Server::start_with(COVE, &[], Some(&at(objects.address())));
     let mut two = one.start_beside(&at(way.address()));
-    for text in ["failed", "lost", "told", "taken over", "object store", "could not"] {
+    for text in
+        ["failed", "lost", "told", "usage of grants", "taken over", "object store", "could not"]
+    {
         two.expect_log(text);
     }
     let (here, there) = (Sessions::from(&one), Sessions::from(&two));

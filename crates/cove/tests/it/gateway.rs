@@ -174,7 +174,7 @@ fn a_reader_only_reads_and_what_is_taken_back_ends() {
     // it was sent is seen by the bouncer's own tests.
     assert!(file("ended").contains("closed the connection"), "{}", file("ended"));
     audit(&client, &session, |record| {
-        record["outcome"] == "refused" && record["error"] == "the grant was taken back"
+        record["outcome"] == "refused" && record["error"] == "the grant was revoked"
     });
     assert_eq!(postgres.sql("SELECT count(*) FROM items"), "100");
     assert_ne!(sessions.exec(&session, "psql -h 127.0.0.1 -c 'SELECT 1'")["exit_code"], 0);

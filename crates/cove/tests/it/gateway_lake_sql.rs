@@ -284,7 +284,7 @@ fn a_session_that_cannot_run_a_statement_says_what_it_needs() {
     }
     // What a session puts in the way is bytes of a stranger.
     for (program, expected) in [
-        ("import os; os.write(1, b'{\"rows\": 1}\\n')", "writes what is no answer"),
+        ("import os; os.write(1, b'{\"rows\": 1}\\n')", "wrote a malformed result"),
         ("import os\nwhile True: os.write(1, b'x' * 65536)", "line that is too long"),
         ("import os; os._exit(3)", "exit code 3"),
         ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),

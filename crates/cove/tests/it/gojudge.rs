@@ -360,7 +360,7 @@ fn one_socket_carries_many_requests_and_their_ends() {
         assert_eq!(answer["results"][0]["files"]["stdout"], expected, "{answer}");
     }
     for (message, says) in [
-        ("{", "the message is no request"),
+        ("{", "the message is not a request"),
         (&*request("", "true").to_string(), "empty request id"),
         (&*request("long", "true").to_string(), "duplicated request id"),
         (r#"{"requestId": "x"}"#, "no cmd provided"),

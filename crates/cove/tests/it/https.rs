@@ -53,7 +53,7 @@ fn clients_choose_between_http_1_and_2() {
         assert!(body.contains(r#""stdout":"42\n""#), "{body}");
         let (body, seen) = curl(&server, trusted, &[option], "/v1/nothing");
         assert_eq!(seen, format!("{version} 404"));
-        assert!(body.contains("there is nothing at"), "{body}");
+        assert!(body.contains("does not exist"), "{body}");
         // Events come as they happen.
         let queued = ["-d", program, "-H", "content-type: application/json", option];
         let (body, _) = curl(&server, trusted, &queued, "/v1/executions");

@@ -237,9 +237,10 @@ fn a_cell_is_interrupted_by_a_request_and_by_a_client_that_leaves() {
     assert_eq!(cells.value("python", "kept"), "1");
 }
 
-/// Cells that hold the next one up, in the driver itself, when it has been sent and cannot be
-/// interrupted yet: they say so, and wait until they may go on.
-const HELD_UP: [(&str, &str, &str); 3] = [
+/// Cells that hold the next one up, in the driver itself, when it has been sent and its own code
+/// does not run yet: they say so, and wait until they may go on. All but the callback of IPython
+/// hold it up when it cannot be interrupted.
+const HELD_UP: [(&str, &str, &str); 4] = [
     (
         "python",
         "import os, signal, time
@@ -251,6 +252,17 @@ def held_up(number, handler):
             time.sleep(0.01)
     return true_signal(number, handler)
 signal.signal = held_up",
+        "time.sleep(1000)",
+    ),
+    (
+        "python",
+        // IPython says that a callback was interrupted, and goes on.
+        "import os, time
+def held_up():
+    open('waits', 'w').close()
+    while not os.path.exists('go'):
+        time.sleep(0.01)
+get_ipython().events.register('pre_execute', held_up)",
         "time.sleep(1000)",
     ),
     (
@@ -280,8 +292,8 @@ fn an_interrupt_that_comes_before_a_cell_can_heed_it_is_not_lost() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
     let cells = SessionCells::new(&server);
-    for (language, hold_up, endless) in HELD_UP {
-        let place = format!("/workspace/{language}");
+    for (number, (language, hold_up, endless)) in HELD_UP.into_iter().enumerate() {
+        let place = format!("/workspace/{number}");
         assert_eq!(cells.run("bash", &format!("mkdir {place}"))["verdict"], "OK");
         let context = cells.context(&json!({ "language": language, "cwd": place }));
         assert_eq!(cells.run(&context, hold_up)["verdict"], "OK", "{language}");

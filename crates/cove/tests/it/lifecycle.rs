@@ -380,7 +380,7 @@ fn a_token_is_for_what_it_was_made_for_in_each_spelling() {
     assert!(listed.contains("sdk  tenant team  for sessions,agents\n"), "{listed}");
     let refused = command(&["create", "--name", "a", "--scope", "root"]);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && text.contains("`root` is no scope"), "{text}");
+    assert!(!refused.status.success() && text.contains("`root` is not a scope"), "{text}");
 }
 
 #[test]

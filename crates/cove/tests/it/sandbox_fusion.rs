@@ -144,7 +144,7 @@ fn a_server_at_capacity_says_504_and_nothing_else() {
     let late = |response: &Response| {
         assert_eq!(response.status, 504, "{}", response.text());
         let detail = response.json()["detail"].as_str().unwrap().to_owned();
-        assert!(detail.contains("no place to run in became free"), "{detail}");
+        assert!(detail.contains("no capacity became free"), "{detail}");
     };
     std::thread::scope(|scope| {
         for _ in 0..16 {

@@ -568,7 +568,7 @@ fn every_turn_has_an_end_whatever_becomes_of_its_agent() {
         let answer = sessions.ask(&session, "still there?");
         assert!(answer.starts_with("You said: still there?"), "after {message}: {answer}");
     }
-    // What is no fault: bytes that are no text, and types that nobody knows.
+    // What is no fault: bytes that are not text, and types that nobody knows.
     let harmless = b"{\"type\":\"news\",\"text\":\"\xff\xfe\"}\n{\"type\":\"stream_event\"}\n";
     assert_eq!(sessions.ask(&session, &format!("raw {}", encoded(harmless))), "wrote it");
     // Nothing that an agent says ends another turn than its own.

@@ -192,9 +192,15 @@ fn a_server_whose_store_is_gone_stops_all_the_same() {
     let mut server = Server::start_with(COVE, &[], Some(&shared(&database.database(), &objects)));
     // The audit writes every second, so a slow stop meets it in the middle.
     let audit = "the audit cannot be written";
-    for line in
-        ["lost the store", "failed", "cannot be reached", "not told", "alone", "put to rest", audit]
-    {
+    for line in [
+        "lost the store",
+        "failed",
+        "cannot be reached",
+        "in the store",
+        "alone",
+        "put to rest",
+        audit,
+    ] {
         server.expect_log(line);
     }
     let sessions = Sessions::from(&server);

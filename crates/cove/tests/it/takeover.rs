@@ -308,7 +308,7 @@ fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
             OVER,
             LATE,
             TAKEN,
-            "not told",
+            "in the store",
             "lost the store",
             // It was about to store the files of a turn when it stood still.
             "could not be brought to the object store",
@@ -392,7 +392,7 @@ fn a_store_that_comes_back_makes_nobody_lose_a_session() {
     for node in [&mut one, &mut two] {
         for text in [
             OVER,
-            "not told",
+            "in the store",
             "lost the store",
             "cannot be reached",
             "failed",

@@ -134,6 +134,7 @@ fn every_verdict_is_reached_and_the_strongest_wins() {
     let server = serve();
     let client = server.client();
     let c = |source: &str| json!({"language": "c", "source": source});
+    let rust = |source: &str| json!({"language": "rust", "source": source});
     for (request, expected) in [
         (shell("exit 0"), "OK - 0 -"),
         (shell("exit 3"), "RE - 3 -"),
@@ -147,6 +148,8 @@ fn every_verdict_is_reached_and_the_strongest_wins() {
         (limited("yes", json!({"output_bytes": 1000})), "OLE output - SIGKILL"),
         (c("int main(void) { return 0; }"), "OK - 0 -"),
         (c("int main(void) { return }"), "CE - 1 -"),
+        (rust("#![crate_type = \"lib\"]\npub fn f() {}"), "CE - 1 -"),
+        (rust("#![crate_type = \"cdylib\"]\nfn main() {}"), "OK - 0 -"),
         (c("int main(void) { return 9; }"), "RE - 9 -"),
         (
             json!({"language": "c", "source": "#include \"/dev/zero\"",

@@ -126,7 +126,7 @@ fn a_receiver_that_fails_is_asked_again_and_given_up_in_the_end() {
     // Nobody listens there until the first try has failed.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut server = serve_with(&format!("{LOOPBACK}jobs.webhook_attempts_max = 2\n"));
-    server.expect_log("a webhook is given up");
+    server.expect_log("a webhook is abandoned");
     let client = server.client();
     let first = submit(&client, &hooked("true", &unsteady.url()));
     let unreachable = submit(&client, &hooked("true", &broken.url()));
@@ -145,7 +145,7 @@ fn a_receiver_that_fails_is_asked_again_and_given_up_in_the_end() {
     assert_eq!(late.wait_for(1)[0].header("webhook-attempt"), "2");
     until("it to be given up", SOON, || {
         let log = server.log();
-        let over = |line: &str| line.contains(&unreachable) && line.contains("given up");
+        let over = |line: &str| line.contains(&unreachable) && line.contains("abandoned");
         if log.lines().any(over) { Ok(()) } else { Err("not yet".to_owned()) }
     });
     assert_eq!(broken.delivered().len(), 2);
@@ -181,7 +181,7 @@ fn a_delivery_survives_the_server() {
 fn nothing_inside_is_reached() {
     let _guard = beside_others();
     let mut server = serve_with("jobs.webhook_attempts_max = 1\n");
-    server.expect_log("a webhook is given up");
+    server.expect_log("a webhook is abandoned");
     let client = server.client();
     let receiver = Receiver::start(|_| TAKEN);
     let port = receiver.address().port();
@@ -214,7 +214,7 @@ fn nothing_inside_is_reached() {
     for (url, id) in &accepted {
         until(&format!("{url} to be given up"), SOON, || {
             let log = server.log();
-            let over = |line: &str| line.contains(id) && line.contains("given up");
+            let over = |line: &str| line.contains(id) && line.contains("abandoned");
             if log.lines().any(over) { Ok(()) } else { Err("not yet".to_owned()) }
         });
     }
@@ -232,7 +232,7 @@ fn redirects_are_not_followed() {
     let moved: &'static str = Box::leak(moved.into_boxed_str());
     let receiver = Receiver::start(move |_| moved);
     let mut server = serve_with(&format!("{LOOPBACK}jobs.webhook_attempts_max = 1\n"));
-    server.expect_log("a webhook is given up");
+    server.expect_log("a webhook is abandoned");
     let id = submit(&server.client(), &hooked("true", &receiver.url()));
     until("it to be given up", SOON, || {
         let log = server.log();

@@ -180,7 +180,7 @@ fn check_refused(members: &[Vec<u8>], expected: &str) {
 
 #[test]
 fn hostile_members_are_refused() {
-    let no_name = "is no name in a data directory";
+    let no_name = "is not a file name of a data directory";
     let long = format!("data/warehouse/{}", "x/".repeat(3000));
     let names: &[&[u8]] = &[
         b"/etc/passwd",
@@ -265,7 +265,7 @@ fn what_is_missing_at_either_end_is_named() {
     check(&[first.clone(), report(0), file], "`SHA256SUMS` is missing");
     check(&[first.clone(), report(0), sums("")], "has fewer files than the archive");
     let wrong = format!("{}  cove-backup.json\n", "0".repeat(64));
-    check(&[first, report(0), sums(&wrong)], "`cove-backup.json` is not what was backed up");
+    check(&[first, report(0), sums(&wrong)], "`cove-backup.json` differs from the backed up file");
     check(&[], "the archive is cut off");
 }
 

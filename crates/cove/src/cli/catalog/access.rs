@@ -14,7 +14,7 @@ use crate::values;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-What is granted to `role:NAME` holds for everybody who has the role. Those are principals:
+Grants to `role:NAME` apply to all members of the role. Members are principals:
 `client:ID`, `tenant:NAME`, `oidc:ISSUER:SUBJECT` and `group:ISSUER:GROUP`.
 
 Examples:
@@ -47,7 +47,7 @@ pub(crate) enum RoleCommand {
         #[arg(long, value_name = "PRINCIPAL")]
         member: Vec<String>,
     },
-    /// Show who has a role, and what is granted to it in a warehouse
+    /// Show the members of a role, and its privileges in a warehouse
     #[command(help_template = HELP_TEMPLATE)]
     Show {
         /// Name of the role
@@ -74,7 +74,7 @@ pub(crate) enum RoleCommand {
         #[arg(required = true, value_name = "PRINCIPAL")]
         members: Vec<String>,
     },
-    /// Remove roles with what was granted to them
+    /// Remove roles with their grants
     #[command(help_template = HELP_TEMPLATE)]
     Remove {
         /// Their names
@@ -88,8 +88,8 @@ pub(crate) enum RoleCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-An API key stands for its client and is shown as it is, as a bearer's token. What `add` and
-`rotate` print on standard output is the key. It is told once.
+An API key authenticates its client, and is sent as a bearer token. `add` and `rotate` print
+the key on standard output. It is shown only once.
 
 Examples:
   key=$(cove catalog key add cl_4Q2M8V3T5W ci --expires 90d)
@@ -155,9 +155,9 @@ pub(crate) enum KeyCommand {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A policy says what part of a table a principal may read: which rows, and which columns in
-another way. Its principal gets no credentials for the table's files unless --trusted, for
-whoever can open them reads all of them. Operators are never restricted.
+A policy restricts a principal to a part of a table: it filters rows and masks columns. The
+principal gets no credentials for the table's files unless --trusted, because the files
+contain everything. Operators are never restricted.
 
 Examples:
   cove catalog policy set eu-only --principal role:bi --table shop.orders \\
@@ -194,7 +194,7 @@ pub(crate) enum PolicyCommand {
     },
     /// Make a policy, or put another one in its place
     Set(Box<SetPolicyArgs>),
-    /// Remove policies: who was restricted by them reads again what he has rights to
+    /// Remove policies: the principals they restricted have their full privileges again
     #[command(help_template = HELP_TEMPLATE)]
     Remove {
         /// Their names
@@ -209,10 +209,10 @@ pub(crate) enum PolicyCommand {
     help_template = HELP_TEMPLATE,
     after_help = "\
 A condition is a column, one of = != < <= > >= and a value; several are joined by `and`. A
-value that looks like a number or true or false is one: text that looks so is quoted, as in
---where 'zip=\"01067\"'. All other filters come from a file, as Iceberg's interface has them.
+value that looks like a number, true or false is one: quote it if it is text, as in
+--where 'zip=\"01067\"'. Other filters come from a file, in Iceberg's JSON format.
 
-Ways to show a column: mask-alphanum, show-first-4, show-last-4, sha-256-global,
+Masks of a column: mask-alphanum, show-first-4, show-last-4, sha-256-global,
 sha-256-query-local, truncate-to-year, truncate-to-month, mask-to-fixed-value and
 replace-with-null.
 
@@ -250,9 +250,9 @@ pub(crate) struct SetPolicyArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-One line is one request that changed something, gave credentials away, or was refused: when,
-who, what, what became of it, and its path. The newest come last. With --follow it goes on
-until Ctrl-C; with --json each line is one document.
+Each line is one request that changed something, issued credentials, or was refused: time,
+principal, operation, outcome and path, newest last. With --follow the command runs until
+Ctrl-C; with --json each line is one document.
 
 Examples:
   cove catalog audit --since 1h --outcome refused
@@ -261,13 +261,13 @@ Examples:
   cove catalog audit --since 2026-11-21T00:00:00Z --limit 100000 --json > audit.jsonl"
 )]
 pub(crate) struct AuditArgs {
-    /// Only what this one did
+    /// Only records of this principal
     #[arg(long, value_name = "PRINCIPAL")]
     pub(crate) principal: Option<String>,
     /// Only this, such as drop-table
     #[arg(long, value_name = "NAME")]
     pub(crate) operation: Option<String>,
-    /// Only what became of it: done, refused or failed
+    /// Only records with this outcome: done, refused or failed
     #[arg(long, value_name = "OUTCOME", value_parser = ["done", "refused", "failed"])]
     pub(crate) outcome: Option<String>,
     /// Only paths that begin with this
@@ -283,7 +283,7 @@ pub(crate) struct AuditArgs {
     /// Maximum number of the newest
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub(crate) limit: usize,
-    /// Go on with what is being done
+    /// Follow new records
     #[arg(long)]
     pub(crate) follow: bool,
 }

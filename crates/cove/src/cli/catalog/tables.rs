@@ -82,10 +82,10 @@ pub(crate) enum TableCommand {
         #[arg(long, value_name = "ID")]
         snapshot: Option<i64>,
     },
-    /// Show the health of a table: sizes of files, deletes, partitions, snapshots, what to do
+    /// Show the health of a table: sizes of files, deletes, partitions, snapshots, recommendations
     #[command(help_template = HELP_TEMPLATE, after_help = "\
-Only manifests are read, and no data file. It says which maintenance the table needs, and who
-does it: `cove catalog maintain`, or an engine such as Spark, because Cove writes no data.
+Reads only manifests, no data files. Recommends maintenance, and names what performs it:
+`cove catalog maintain`, or an engine such as Spark, because Cove writes no data.
 
 Examples:
   cove catalog table stats shop.orders

@@ -15,9 +15,9 @@ use crate::values;
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-A job runs on the server and goes on when this command ends; `show` finds it again, `cancel`
-stops it. One whose server has ended is `interrupted`: to ask again does what is left. With
---dry-run nothing is changed, and what would go is listed.
+A job runs on the server and continues when this command ends; `show` prints its progress,
+`cancel` stops it. A job whose server stopped is `interrupted`: run it again to complete it.
+With --dry-run nothing is changed, and the files to be removed are listed.
 
 Examples:
   cove catalog maintain expire-snapshots --all --dry-run
@@ -60,7 +60,7 @@ pub(crate) enum MaintainCommand {
     /// List the jobs of a warehouse
     #[command(help_template = HELP_TEMPLATE)]
     List,
-    /// Show how far a job is, and what went
+    /// Show the progress of a job, and what it removed
     #[command(help_template = HELP_TEMPLATE)]
     Show {
         /// Id of the job
@@ -70,7 +70,7 @@ pub(crate) enum MaintainCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Stop jobs; what they have done stays done
+    /// Stop jobs; completed work is kept
     #[command(help_template = HELP_TEMPLATE)]
     Cancel {
         /// Their ids
@@ -97,7 +97,7 @@ pub(crate) struct MaintainedArgs {
 /// Options of a job's run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobArgs {
-    /// Change nothing: list what would go
+    /// Change nothing: list what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print the job's id and do not wait for its end
@@ -110,7 +110,7 @@ pub(crate) struct JobArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-What is protected can be changed, but neither dropped, renamed, unregistered nor overwritten.
+A protected object can be changed, but not dropped, renamed, unregistered or overwritten.
 
 Examples:
   cove catalog protection on --table shop.orders
@@ -160,8 +160,8 @@ pub(crate) struct ThingArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-How long what is dropped in a warehouse can come back. A namespace has its own time by its
-property `undrop.retention`.
+How long dropped tables and views of a warehouse can be restored. The property
+`undrop.retention` of a namespace overrides it.
 
 Examples:
   cove catalog retention show
@@ -181,14 +181,14 @@ pub(crate) enum RetentionCommand {
     /// Show it
     #[command(help_template = HELP_TEMPLATE)]
     Show,
-    /// Set it for what is dropped from now on
+    /// Set it for future drops
     #[command(help_template = HELP_TEMPLATE)]
     Set {
-        /// The time, such as 7d, or `none`: what is dropped goes at once
+        /// The time, such as 7d, or `none`: dropped tables are removed at once
         #[arg(value_name = "TIME", value_parser = keep)]
         time: Duration,
     },
-    /// Let it be what the configuration says
+    /// Use the configured value
     #[command(help_template = HELP_TEMPLATE)]
     Reset,
 }
@@ -226,7 +226,7 @@ pub(crate) enum FunctionCommand {
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         namespace: CatalogName,
     },
-    /// Show a function: what it takes and returns, and how it is written down
+    /// Show a function: parameters, result and definitions
     #[command(help_template = HELP_TEMPLATE)]
     Show {
         /// Name of the function

@@ -34,7 +34,7 @@ pub(super) async fn lacks(server: &Remote, config: &CoveConfig) -> Result<Option
 }
 
 /// Address of the pooler, and as whom the clients log in.
-fn place(config: &CoveConfig) -> Result<(SocketAddr, DatabaseLogin)> {
+fn place(config: &CoveConfig) -> Result<DemoPooler> {
     let login = database::login(&config.data_dir)?.with_context(|| {
         format!(
             "`{}` has no PostgreSQL server of the demo's: name the server's directory with \
@@ -45,22 +45,29 @@ fn place(config: &CoveConfig) -> Result<(SocketAddr, DatabaseLogin)> {
     let address = remote::listener_in(&config.data_dir, LISTENER).with_context(|| {
         format!("the server of `{}` does not pool PostgreSQL", config.data_dir.display())
     })?;
-    Ok((address, login))
+    Ok(DemoPooler { address, login })
+}
+
+/// Pooler of the demo's database, and who uses it.
+struct DemoPooler {
+    address: SocketAddr,
+    login: DatabaseLogin,
 }
 
 /// Login of clients, and the number of concurrent ones: deriving a key from the password keeps the
 /// thread busy, on which everything else waits meanwhile.
 struct ClientPlace {
-    place: (SocketAddr, DatabaseLogin),
+    database: DemoPooler,
     logins: Semaphore,
 }
 
 /// Connects; the connection is served for as long as the future of `act` runs.
 async fn connected<T>(
-    (address, login): &(SocketAddr, DatabaseLogin),
+    database: &DemoPooler,
     logins: &Semaphore,
     act: impl AsyncFnOnce(&mut Client) -> Result<T>,
 ) -> Result<T> {
+    let DemoPooler { address, login } = database;
     let mut config = Config::new();
     config.host(address.ip().to_string()).port(address.port());
     config.dbname(DEMO).user(&login.user).password(&login.password).application_name(super::LOAD);
@@ -82,13 +89,15 @@ pub(super) async fn clients(
     count: u32,
     meter: &LoadMeter,
 ) -> Result<impl Future<Output = ()>> {
-    let place = ClientPlace { place: place(config)?, logins: Semaphore::new(LOGINS_MAX) };
+    let place = ClientPlace { database: place(config)?, logins: Semaphore::new(LOGINS_MAX) };
     let sql = format!(
         "DROP TABLE IF EXISTS {TABLE}; \
          CREATE TABLE {TABLE} (client bigint PRIMARY KEY, writes bigint NOT NULL)"
     );
-    connected(&place.place, &place.logins, async |client| Ok(client.batch_execute(&sql).await?))
-        .await?;
+    connected(&place.database, &place.logins, async |client| {
+        Ok(client.batch_execute(&sql).await?)
+    })
+    .await?;
     Ok(async move {
         let place = &place;
         join_all((0..count).map(|number| serve(place, number, meter))).await;
@@ -100,7 +109,7 @@ async fn serve(place: &ClientPlace, number: u32, meter: &LoadMeter) {
     let mut state = u64::from(number) + 1;
     loop {
         meter.pace().await;
-        let work = connected(&place.place, &place.logins, async |client| {
+        let work = connected(&place.database, &place.logins, async |client| {
             loop {
                 let draw = random(&mut state);
                 if !meter.measure(transaction(client, number, draw)).await {
