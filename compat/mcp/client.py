@@ -156,7 +156,7 @@ async def cells_of_a_session_keep_what_they_define(client):
 async def paths_lead_nowhere_else(client):
     session = "ses_x/../../executions"
     result = await client.call_tool("read_file", {"session": session, "path": "a"})
-    assert result.is_error and "no id of a session" in text(result), result
+    assert result.is_error and "not the id of a session" in text(result), result
 
 
 @check
