@@ -138,7 +138,7 @@ class FloodConnection:
         self.streams = None
 
     async def ask(self, method, path, body=None):
-        """Status and body of one request; -1 when the connection broke."""
+        """Status and body of one request; -1 when the connection was lost."""
         data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
         credential = f"authorization: Bearer {self.token}\r\n" if self.token else ""
         head = (f"{method} {path} HTTP/1.1\r\nhost: flood\r\n{credential}"

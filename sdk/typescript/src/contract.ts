@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:a51d926c7e154ee08ce2f3bb22ef40c9c3585a1059a511a62bb166a56d57523f
+// Generated from crates/api/openapi.json, sha256:aff5dc6af5f482c6888cadaa8fd6f718418d3b202b271f2a742a3c63bff17e9f
 // By `npm run generate`; do not edit.
 
 /** Version of the interface that these types are of. */

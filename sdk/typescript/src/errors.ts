@@ -13,7 +13,7 @@ export class CoveError extends Error {
   }
 }
 
-/** No answer came: the server was not reached, or the connection broke. */
+/** No answer came: the server was not reached, or the connection was lost. */
 export class CoveConnectionError extends CoveError {}
 
 /** The time of the call was up before its answer came. */

@@ -66,7 +66,7 @@ class APIError(CoveError):
 
 
 class APIConnectionError(CoveError):
-    """The server could not be reached, or the connection broke before it answered."""
+    """The server could not be reached, or the connection was lost before it answered."""
 
 
 class APITimeoutError(APIConnectionError):
