@@ -150,7 +150,7 @@ fn what_does_not_fit_together_is_refused() {
         (r#"{"argv": []}"#, Err("argv: must begin with")),
         (r#"{"argv": [""]}"#, Err("argv: must begin with")),
         (r#"{"argv": ["x"], "source": ""}"#, Err("source: needs a language")),
-        (r#"{"argv": ["x"], "stdin": "", "stdin_base64": ""}"#, Err("stdin: given twice")),
+        (r#"{"argv": ["x"], "stdin": "", "stdin_base64": ""}"#, Err("stdin: specified twice")),
         (r#"{"argv": ["x"], "stdin_base64": "!"}"#, Err("stdin_base64: is not base64")),
         (r#"{"argv": ["x", "a\u0000b"]}"#, Err("argv[1]: NUL")),
         (r#"{"argv": ["x"], "args": ["\u0000"]}"#, Err("args[0]: NUL")),
@@ -446,15 +446,19 @@ fn what_excludes_each_other_is_refused_by_name() {
     let tests = r#""argv": ["x"], "tests": [{"expected": ""}]"#;
     let interactor = r#""argv": ["x"], "interactor": {"argv": ["y"]}"#;
     for (base, rest, expected) in [
-        (tests, r#""stdin": """#, "stdin: along with tests"),
-        (tests, r#""stdin_base64": """#, "stdin_base64: along with tests"),
-        (tests, r#""outputs": ["a"]"#, "outputs: along with tests"),
-        (tests, r#""interactive": true"#, "interactive: along with tests"),
-        (tests, r#""terminal": {"rows": 1, "cols": 1}"#, "terminal: along with tests"),
-        (interactor, r#""stdin": """#, "stdin: along with interactor"),
-        (interactor, r#""interactive": true"#, "interactive: along with interactor"),
-        (interactor, r#""merge_stderr": true"#, "merge_stderr: along with interactor"),
-        (interactor, r#""comparison": {"mode": "exact"}"#, "comparison: along with interactor"),
+        (tests, r#""stdin": """#, "stdin: cannot be combined with tests"),
+        (tests, r#""stdin_base64": """#, "stdin_base64: cannot be combined with tests"),
+        (tests, r#""outputs": ["a"]"#, "outputs: cannot be combined with tests"),
+        (tests, r#""interactive": true"#, "interactive: cannot be combined with tests"),
+        (tests, r#""terminal": {"rows": 1, "cols": 1}"#, "terminal: cannot be combined with tests"),
+        (interactor, r#""stdin": """#, "stdin: cannot be combined with interactor"),
+        (interactor, r#""interactive": true"#, "interactive: cannot be combined with interactor"),
+        (interactor, r#""merge_stderr": true"#, "merge_stderr: cannot be combined with interactor"),
+        (
+            interactor,
+            r#""comparison": {"mode": "exact"}"#,
+            "comparison: cannot be combined with interactor",
+        ),
         (r#""argv": ["x"]"#, r#""comparison": {"mode": "exact"}"#, "comparison: needs tests"),
         (
             r#""argv": ["x"]"#,
@@ -470,12 +474,12 @@ fn what_excludes_each_other_is_refused_by_name() {
         (
             r#""argv": ["x"], "interactive": true"#,
             r#""stdin": """#,
-            "stdin: along with interactive",
+            "stdin: cannot be combined with interactive",
         ),
         (
             r#""argv": ["x"], "terminal": {"rows": 1, "cols": 1}"#,
             r#""stdin_base64": """#,
-            "stdin_base64: along with terminal",
+            "stdin_base64: cannot be combined with terminal",
         ),
         (r#""argv": ["x"]"#, r#""terminal": {"rows": 0, "cols": 80}"#, "terminal.rows: from 1"),
         (r#""argv": ["x"]"#, r#""terminal": {"rows": 1, "cols": 1001}"#, "terminal.cols: to 1000"),
@@ -518,8 +522,8 @@ fn what_excludes_each_other_is_refused_by_name() {
 fn test_cases_and_judges_are_checked_with_their_place() {
     let tests = |test: &str| format!(r#"{{"argv": ["x"], "tests": [{{}}, {test}]}}"#);
     for (test, expected) in [
-        (r#"{"stdin": "", "stdin_base64": ""}"#, "tests[1].stdin: given twice"),
-        (r#"{"expected": "", "expected_base64": ""}"#, "tests[1].expected: given twice"),
+        (r#"{"stdin": "", "stdin_base64": ""}"#, "tests[1].stdin: specified twice"),
+        (r#"{"expected": "", "expected_base64": ""}"#, "tests[1].expected: specified twice"),
         (r#"{"expected_base64": "AAA"}"#, "tests[1].expected_base64: is not base64"),
         (r#"{"limits": {"cpu_ms": 0}}"#, "tests[1].limits.cpu_ms: at least 1"),
         (r#"{"args": ["a", "\u0000"]}"#, "tests[1].args[1]: NUL"),
@@ -539,7 +543,7 @@ fn test_cases_and_judges_are_checked_with_their_place() {
         ),
         (
             r#"{"argv": ["x"], "tests": [{"expected": ""}], "comparison": {"mode": "float", "relative": -1}}"#,
-            Err("comparison.relative: not negative"),
+            Err("comparison.relative: non-negative"),
         ),
         (
             r#"{"argv": ["x"], "tests": [{}], "comparison": {"mode": "checker"}}"#,
