@@ -500,7 +500,10 @@ async fn a_name_that_changes_its_address_gains_nothing() {
             let line = line.replace("PORT", &port.to_string());
             let answer = proxy.send(&format!("{line} HTTP/1.1\r\nConnection: close\r\n\r\n")).await;
             assert!(answer.starts_with("HTTP/1.1 403"), "{names:?}: {answer}");
-            assert!(answer.contains("x-cove-refused: address: `a.example` resolves to"), "{answer}");
+            assert!(
+                answer.contains("x-cove-refused: address: `a.example` resolves to"),
+                "{answer}"
+            );
         }
     }
     // Literals in every notation.
