@@ -281,7 +281,8 @@ impl EntryCache {
                 if self.bytes.load(Ordering::Relaxed) <= self.bytes_max {
                     return;
                 }
-                self.bytes.fetch_sub(shard.pass(), Ordering::Relaxed);
+                let released = shard.pass(self.bytes_max / LARGEST_PART);
+                self.bytes.fetch_sub(released, Ordering::Relaxed);
             }
         }
     }
@@ -340,13 +341,18 @@ impl CacheShard {
         bytes
     }
 
-    /// Looks at the first name of the queue: it goes, or loses its mark and waits for the next
-    /// time. Answers how many bytes that gives back.
-    fn pass(&mut self) -> usize {
+    /// Looks at the first name of the queue: its entry is removed if it is not marked as used or
+    /// has grown beyond `entry_bytes_max`; otherwise it loses its mark and is queued again. Returns
+    /// the number of bytes released.
+    fn pass(&mut self, entry_bytes_max: usize) -> usize {
         let Some(key) = self.queue.pop_front() else { return 0 };
         match self.slots.get(&key) {
             None => 0,
-            Some(slot) if slot.used.swap(false, Ordering::Relaxed) => {
+            // Else a few entries that grew could push out all others.
+            Some(slot)
+                if slot.bytes + slot.entry.grown() <= entry_bytes_max
+                    && slot.used.swap(false, Ordering::Relaxed) =>
+            {
                 self.queue.push_back(key);
                 0
             }

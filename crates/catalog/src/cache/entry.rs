@@ -273,7 +273,12 @@ impl CachedVersion {
         }
     }
 
-    fn grow(&self, bytes: usize) {
+    /// Bytes that it has come to hold since it was made.
+    pub(super) fn grown(&self) -> usize {
+        self.growth.lock().bytes
+    }
+
+    pub(super) fn grow(&self, bytes: usize) {
         let mut growth = self.growth.lock();
         growth.bytes += bytes;
         if let Some(account) = &growth.account {

@@ -124,6 +124,28 @@ fn what_was_not_asked_for_gives_way() {
 }
 
 #[test]
+fn an_entry_that_outgrows_its_part_is_removed_before_those_in_use() {
+    let small = entry(1, &document(1)).weight() + key("t0").weight();
+    let large = entry(1, &document(100)).weight() + key("large").weight();
+    let cache = EntryCache::new(2 * large);
+    let names: Vec<_> = (0..large / 2 / small).map(|number| key(&format!("t{number}"))).collect();
+    for name in &names {
+        cache.publish(name.clone(), entry(1, &document(1)));
+    }
+    cache.publish(key("large"), entry(1, &document(100)));
+    let grown = get(&cache, &key("large")).unwrap();
+    assert!(names.iter().all(|name| get(&cache, name).is_some()));
+    grown.grow(large / 2);
+    assert!(cache.size().0 <= 2 * large, "there is room for what grew");
+    grown.grow(large);
+    assert!(cache.size().0 > 2 * large);
+    let kept = names.iter().filter(|name| get(&cache, name).is_some()).count();
+    assert_eq!(kept, names.len());
+    assert!(get(&cache, &key("large")).is_none());
+    assert_eq!(cache.size(), (names.len() * small, names.len()));
+}
+
+#[test]
 fn what_was_read_before_a_commit_is_not_kept_after_it() {
     let cache = EntryCache::new(1 << 20);
     let version =
