@@ -1,7 +1,7 @@
 //! `cove bouncer --pgbouncer-ini FILE`: the pooler alone, as PgBouncer is started and told.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,7 @@ use node::{auth, clock, telemetry};
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tracing::field::{Field, Visit};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -383,7 +384,7 @@ where
 {
     fn format_event(
         &self,
-        context: &FmtContext<'_, S, N>,
+        _context: &FmtContext<'_, S, N>,
         mut writer: Writer<'_>,
         event: &tracing::Event<'_>,
     ) -> fmt::Result {
@@ -394,9 +395,49 @@ where
             tracing::Level::WARN => "WARNING",
             _ => "LOG",
         };
-        write!(writer, "{now} [{}] {level} ", std::process::id())?;
-        context.field_format().format_fields(writer.by_ref(), event)?;
+        write!(writer, "{now} [{}] {level}", std::process::id())?;
+        let mut fields = LogLineFields { writer: writer.by_ref(), written: Ok(()) };
+        event.record(&mut fields);
+        fields.written?;
         writeln!(writer)
+    }
+}
+
+/// Writes the message and the fields of a line. Texts have their quotes as they are, so that a
+/// server's error is found in the log as the server reported it; control characters are escaped, so
+/// that a text never begins a line of its own.
+struct LogLineFields<'a> {
+    writer: Writer<'a>,
+    written: fmt::Result,
+}
+
+impl LogLineFields<'_> {
+    fn push(&mut self, field: &Field, value: &str, quote: &str) {
+        if self.written.is_err() {
+            return;
+        }
+        self.written = match field.name() {
+            "message" => self.writer.write_str(" "),
+            name => write!(self.writer, " {name}={quote}"),
+        };
+        for character in value.chars() {
+            let written = match character.is_control() {
+                true => write!(self.writer, "{}", character.escape_debug()),
+                false => self.writer.write_char(character),
+            };
+            self.written = self.written.and(written);
+        }
+        self.written = self.written.and(self.writer.write_str(quote));
+    }
+}
+
+impl Visit for LogLineFields<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.push(field, value, "\"");
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.push(field, &format!("{value:?}"), "");
     }
 }
 
@@ -418,5 +459,43 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         // Somebody may have removed it; nobody can be told.
         drop(std::fs::remove_file(&self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Lines of the log in PgBouncer's form.
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct LogText(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for LogText {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_keeps_quotes_and_is_one_line_whatever_is_in_it() {
+        let log = LogText::default();
+        let written = log.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .event_format(LogLineFormat)
+            .with_writer(move || written.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let cause = "relation \"users\" does not exist\n2026-01-01 LOG forged\u{1b}[2J";
+            tracing::warn!(code = "42P01", cause, age = 3, place = %"a\nb", "login failed");
+        });
+        let text = String::from_utf8(log.0.lock().clone()).unwrap();
+        let (_, text) = text.split_once("] ").unwrap();
+        let expected = r#"WARNING login failed code="42P01" cause="relation "users" does not exist\n2026-01-01 LOG forged\u{1b}[2J" age=3 place=a\nb"#;
+        assert_eq!(text, format!("{expected}\n"));
     }
 }
