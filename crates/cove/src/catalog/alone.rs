@@ -93,7 +93,8 @@ async fn run(
     greet(source, address, data_dir.path(), StartHint::Catalog);
 
     let tls = listener.tls().cloned();
-    let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes(keyed))))];
+    let faces = http::native_faces(api::operations::all());
+    let listeners = vec![(listener, site(&shell, routes, faces, Some(lake.routes(keyed))))];
     let turns = FairScheduler::for_this_runtime();
     let serving = http::serve_all(listeners, limits.shell, &turns, drain.clone(), config.drain_s);
     let working = async { tokio::join!(serving, lake.work(&drain)) };
