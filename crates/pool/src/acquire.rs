@@ -14,7 +14,7 @@ use crate::waiters::{PlaceId, WaiterAnswer};
 
 /// Waits for a resource; see [`KeyHandle::acquire`] and [`Pool::acquire`](crate::Pool::acquire).
 ///
-/// Cancel-safe: dropped, it passes its turn on.
+/// Cancel-safe: a dropped future passes its turn on.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<'a, K, R> {
     handle: AcquireSource<'a, K, R>,
@@ -26,7 +26,7 @@ pub struct Acquire<'a, K, R> {
 enum AcquireSource<'a, K, R> {
     Borrowed(&'a KeyHandle<K, R>),
     Owned(KeyHandle<K, R>),
-    /// There is no key to wait for; `Step::Refused` says why.
+    /// There is no key to wait for; `AcquireStep::Refused` has the reason.
     None,
 }
 
@@ -37,7 +37,7 @@ enum AcquireStep {
     Refused(AcquireError),
     /// Owns this place among the waiters.
     Queued(PlaceId),
-    /// Has answered.
+    /// Has returned its answer.
     Done,
 }
 

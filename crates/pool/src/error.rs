@@ -1,4 +1,4 @@
-//! Why an acquirer did not get a resource.
+//! Errors of acquirers and drivers.
 
 use std::error::Error;
 use std::fmt;
@@ -29,7 +29,7 @@ impl fmt::Display for ReachedLimit {
     }
 }
 
-/// Why an acquirer did not get a resource.
+/// Reason why an acquirer did not get a resource.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -46,13 +46,12 @@ pub enum AcquireError {
     Open(OpenError),
     /// The key is being drained or was forgotten; others are not affected.
     Draining,
-    /// The pool is closed for good.
+    /// The pool is closed permanently.
     Closed,
 }
 
 impl AcquireError {
-    /// Returns whether the same request may succeed later without anybody changing the
-    /// configuration.
+    /// Returns whether the same request may succeed later without a change of the configuration.
     #[must_use]
     pub fn may_retry(&self) -> bool {
         match self {
@@ -95,7 +94,7 @@ impl fmt::Display for AbandonedTicket {
 
 impl Error for AbandonedTicket {}
 
-/// Why a resource is to be closed.
+/// Reason why a resource is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetireReason {

@@ -1,16 +1,15 @@
-//! The idle resources of a key, and the path that takes and returns them without the ledger.
+//! The idle resources of a key, and the path that leases and returns them without the ledger.
 //!
-//! Each key has a few stripes; a thread uses its own and looks into the others when it is empty. A
-//! stripe is a small stack under its own lock, so that threads which do not need each other do not
-//! meet.
+//! Each key has a few stripes; a thread uses its own and searches the others when it is empty. A
+//! stripe is a small stack under its own lock, so that independent threads do not contend.
 //!
 //! # Why no wake-up is lost
-//! The ledger raises a *gate* when it must be asked: somebody waits, another key starves, the key
-//! is paused or drained. A returning thread reads the gates *while it holds its stripe's lock*; the
-//! ledger raises a gate *before* it takes the same lock to look for idle resources. Whoever locks
-//! second sees what the other did: either the ledger finds the resource on the stack, or the
-//! returning thread finds the gate raised and goes to the ledger. The lock orders the two, so the
-//! gates need no ordering of their own.
+//! The ledger raises a *gate* when it must be consulted: an acquirer waits, another key starves,
+//! the key is paused or drained. A returning thread reads the gates *while it holds its stripe's
+//! lock*; the ledger raises a gate *before* it takes the same lock to look for idle resources. The
+//! second to lock sees what the first did: either the ledger finds the resource on the stack, or
+//! the returning thread finds the gate raised and goes to the ledger. The lock orders the two, so
+//! the gates need no ordering of their own.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,17 +20,17 @@ use crate::pool::PoolInner;
 use crate::stats::{KeyCounters, KeyFigures, KeyStats};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, fence, stripe_of_thread};
 
-/// Flag: somebody waits for this key.
+/// Flag: an acquirer waits for this key.
 pub(crate) const GATE_WAITERS: u32 = 1;
 /// The key is paused: acquirers wait although there may be idle resources.
 pub(crate) const GATE_PAUSED: u32 = 2;
-/// The key takes no acquirers and keeps no resources.
+/// The key refuses acquirers and keeps no resources.
 pub(crate) const GATE_DRAINING: u32 = 4;
 /// The key was forgotten; its handles are stale.
 pub(crate) const GATE_GONE: u32 = 8;
 
-/// A resource and what the pool knows of it. Boxed once when it is opened, so that moving it
-/// between a stack, a waiter and a lease moves one pointer.
+/// A resource and the pool's data about it. Boxed once when it is opened, so that moving it between
+/// a stack, a waiter and a lease moves one pointer.
 #[derive(Debug)]
 pub(crate) struct PooledEntry<K, R> {
     pub(crate) resource: R,
@@ -39,16 +38,16 @@ pub(crate) struct PooledEntry<K, R> {
     pub(crate) key_state: Arc<EntryAnchor<K, R>>,
     /// When its lifetime, jitter included, ends.
     pub(crate) expires_at: Instant,
-    /// When it was last taken or given back.
+    /// When it was last leased or returned.
     pub(crate) used_at: Instant,
     pub(crate) tier: EvictionTier,
 }
 
 pub(crate) type Held<K, R> = Box<PooledEntry<K, R>>;
 
-/// An entry's reference to the state of its key. It stands behind a count of the entry's own:
-/// giving an entry back takes a second reference, because the stack it goes to is inside of what it
-/// refers to, and all threads would fight over one count.
+/// An entry's reference to the state of its key, behind a reference count of the entry's own:
+/// returning an entry takes a second reference, because the stack that it goes to is inside the
+/// object referred to, and all threads would contend for one count.
 pub(crate) struct EntryAnchor<K, R>(Arc<KeyState<K, R>>);
 
 impl<K, R> EntryAnchor<K, R> {
@@ -65,15 +64,15 @@ impl<K, R> Deref for EntryAnchor<K, R> {
     }
 }
 
-/// Keeps what two threads write off one another's cache lines; 128 because processors fetch lines
-/// in pairs.
+/// Keeps data written by different threads on separate cache lines; 128 because processors fetch
+/// lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct CacheStripe<K, R> {
     stack: Mutex<Vec<Held<K, R>>>,
-    /// Length of `stack`; written under its lock, read by anybody.
+    /// Length of `stack`; written under its lock, read by any thread.
     idle: AtomicUsize,
-    /// Leases that started here; written under the lock of `stack`, read by anybody.
+    /// Leases that started here; written under the lock of `stack`, read by any thread.
     acquired: AtomicU64,
 }
 
@@ -126,13 +125,13 @@ impl<K, R> KeyState<K, R> {
         stripe_of_thread() & (self.stripes.len() - 1)
     }
 
-    /// This thread's stripe first, then the others.
+    /// Returns this thread's stripe first, then the others.
     fn stripes_from_own(&self) -> impl Iterator<Item = &CacheStripe<K, R>> {
         let (before, from) = self.stripes.split_at(self.own_stripe());
         from.iter().chain(before)
     }
 
-    /// Takes an idle resource without asking the ledger, or says that the ledger must be asked.
+    /// Takes an idle resource without the ledger; none if the ledger must be consulted.
     pub(crate) fn take_fast(&self, now: Instant) -> Option<Held<K, R>> {
         for stripe in self.stripes_from_own() {
             if stripe.idle.load(Ordering::Relaxed) == 0 {
@@ -158,12 +157,12 @@ impl<K, R> KeyState<K, R> {
         None
     }
 
-    /// Gives a resource back without asking the ledger, or hands it back because the ledger must be
-    /// asked.
+    /// Returns a resource without the ledger, or hands it back because the ledger must be
+    /// consulted.
     pub(crate) fn give_fast(&self, held: Held<K, R>) -> Result<(), Held<K, R>> {
         let Some(stripe) = self.stripes.get(self.own_stripe()) else { return Err(held) };
         let mut stack = stripe.stack.lock();
-        // Under the lock: this is the order that the proof at the top of the file rests on.
+        // Under the lock: the proof at the top of the file relies on this order.
         if !self.gates_are_down() {
             drop(stack);
             return Err(held);
@@ -173,11 +172,11 @@ impl<K, R> KeyState<K, R> {
         Ok(())
     }
 
-    /// Returns whether fewer than `min_idle` are idle or on their way, so that the ledger should
+    /// Returns whether fewer than `min_idle` are idle or being opened, so that the ledger should
     /// open some.
     ///
     /// Two threads may take from two stripes at the same time. With the fence at least one of them
-    /// sees the other's store, so that at least one of them asks.
+    /// sees the other's store, so at least one of them returns true.
     pub(crate) fn is_short(&self) -> bool {
         let min_idle = self.min_idle.load(Ordering::Relaxed);
         if min_idle == 0 {
@@ -187,13 +186,13 @@ impl<K, R> KeyState<K, R> {
         self.idle() + self.figures.opening.load(Ordering::Relaxed) < min_idle
     }
 
-    /// Idle resources right now. Exact while the ledger is locked and a gate is up, an estimate
-    /// otherwise.
+    /// Returns the number of idle resources. Exact while the ledger is locked and a gate is up, an
+    /// estimate otherwise.
     pub(crate) fn idle(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.idle.load(Ordering::Relaxed)).sum()
     }
 
-    /// For the ledger: the resource to reuse next. This thread's most recent one, or another
+    /// For the ledger: takes the resource to reuse next, this thread's most recent one or another
     /// stripe's.
     pub(crate) fn take_any(&self) -> Option<Held<K, R>> {
         for stripe in self.stripes_from_own() {
@@ -206,7 +205,7 @@ impl<K, R> KeyState<K, R> {
         None
     }
 
-    /// For the ledger: makes a resource idle, past any gate.
+    /// For the ledger: makes a resource idle, whatever the gates say.
     pub(crate) fn put(&self, held: Held<K, R>) {
         if let Some(stripe) = self.stripes.get(self.own_stripe()) {
             let mut stack = stripe.stack.lock();

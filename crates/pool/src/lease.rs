@@ -1,4 +1,4 @@
-//! A resource in somebody's hands.
+//! A leased resource.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::config::EvictionTier;
 use crate::key_state::Held;
 
-/// A resource in your hands. It goes back when this is dropped: to the next in line, or to the idle
+/// Exclusive use of a resource. Dropping it returns the resource to the next waiter, or to the idle
 /// ones.
 pub struct Lease<K, R> {
     /// Taken when the lease ends.
@@ -20,21 +20,21 @@ impl<K, R> Lease<K, R> {
         Self { held: Some(held) }
     }
 
-    /// The key it belongs to.
+    /// Returns the key it belongs to.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.held().key_state.key
     }
 
-    /// Sets the eviction tier that it has once it is idle again.
+    /// Sets the eviction tier that applies once it is idle again.
     pub fn set_tier(&mut self, tier: EvictionTier) {
         if let Some(held) = &mut self.held {
             held.tier = tier;
         }
     }
 
-    /// Gives it back at a known time. Dropping does the same with the time of the last tick, which
-    /// can make it look older in idleness by as much as that tick is old.
+    /// Returns it at a known time. Dropping does the same with the time of the last tick, which can
+    /// make it look idle for longer by as much as that tick is old.
     pub fn release(mut self, now: Instant) {
         if let Some(mut held) = self.held.take() {
             held.used_at = now;
@@ -42,7 +42,7 @@ impl<K, R> Lease<K, R> {
         }
     }
 
-    /// Gives it up for good: the driver closes it, and its place is free once that is done.
+    /// Gives it up for good: the driver closes it, and its place is free once it is closed.
     pub fn discard(mut self) {
         if let Some(held) = self.held.take() {
             let key_state = Arc::clone(&held.key_state);
@@ -51,7 +51,7 @@ impl<K, R> Lease<K, R> {
     }
 
     /// Takes the resource out of the pool. Its place is free at once, although the resource still
-    /// exists: who bounds something outside by this pool uses [`Self::discard`].
+    /// exists: to bound external resources by this pool, use [`Self::discard`].
     #[must_use]
     pub fn into_inner(mut self) -> R {
         match self.held.take() {
@@ -72,10 +72,10 @@ impl<K, R> Lease<K, R> {
     }
 }
 
-/// Ends a lease: past the ledger if it need not be asked.
+/// Ends a lease, without the ledger if it need not be consulted.
 fn give_back<K, R>(mut held: Held<K, R>) {
-    // A count of this entry's own, see `PooledEntry::key_state`: the stack that the entry goes to
-    // is inside of what it refers to.
+    // A reference count of this entry's own, see `PooledEntry::key_state`: the stack that the entry
+    // goes to is inside the object referred to.
     let key_state = Arc::clone(&held.key_state);
     held.used_at = held.used_at.max(key_state.pool.now());
     if held.expires_at > held.used_at {

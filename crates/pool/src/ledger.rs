@@ -1,12 +1,12 @@
 //! The ledger of a pool, and every decision that needs it.
 //!
 //! A [`LockedLedger`] is the ledger with its lock held. It takes `now` as an argument, changes
-//! counts and queues, and leaves behind what others have to do: [`LedgerDecision`]s for the driver
-//! and wakers for [`PoolInner::with_ledger`](crate::pool::PoolInner::with_ledger) to wake once the
-//! lock is free. Nothing here waits, reads a clock, or drops a resource.
+//! counts and queues, and records follow-up work: [`LedgerDecision`]s for the driver and wakers for
+//! [`PoolInner::with_ledger`](crate::pool::PoolInner::with_ledger) to wake once the lock is free.
+//! This module never waits, reads a clock, or drops a resource.
 //!
-//! Keys that starve take turns in a row of their own and not by [`TurnOrder`](crate::TurnOrder): a
-//! key that was promised a resource goes first, and keys have numbers here.
+//! Starving keys take turns in a queue of their own and not by [`TurnOrder`](crate::TurnOrder): a
+//! key that was promised a resource goes first, and keys are identified by numbers here.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -29,7 +29,7 @@ use crate::waiters::{PlaceId, WaiterAnswer, WaiterLeft, WaiterQueue, WaiterTable
 pub(crate) const POOL_STARVING: u32 = 1;
 /// All keys are paused.
 pub(crate) const POOL_PAUSED: u32 = 2;
-/// No more leases, ever.
+/// No more leases, permanently.
 pub(crate) const POOL_CLOSED: u32 = 4;
 
 /// Task for the driver.
@@ -39,7 +39,7 @@ pub(crate) enum LedgerDecision<K, R> {
     Close(Held<K, R>, RetireReason),
 }
 
-/// A key's page.
+/// A key's record.
 #[derive(Debug)]
 pub(crate) struct KeyLedgerRecord<K, R> {
     pub(crate) key_state: Arc<KeyState<K, R>>,
@@ -50,9 +50,9 @@ pub(crate) struct KeyLedgerRecord<K, R> {
     /// When this key was last served, as a count of servings; the smaller one has waited longer for
     /// its turn.
     pub(crate) served: u64,
-    /// True if it stands in `Ledger::starved`.
+    /// True if the key is in `Ledger::starved`.
     pub(crate) starving: bool,
-    /// Background opening rests until then.
+    /// Background opening is suspended until then.
     pub(crate) retry_at: Option<Instant>,
 }
 
@@ -65,10 +65,10 @@ pub(crate) struct Ledger<K, R> {
     pub(crate) waiters: WaiterTable<K, R>,
     /// Keys that want to open but found the total bound reached, in turn order.
     pub(crate) starved: VecDeque<usize>,
-    /// For each resource being closed for another key's sake: that key.
+    /// For each resource being closed for another key's sake: that other key.
     pub(crate) promises: VecDeque<usize>,
-    /// A search found no idle resource anywhere and none was made idle since. Only meaningful while
-    /// a key starves: then every return passes the ledger.
+    /// A search found no idle resource in any key and none became idle since. Only meaningful while
+    /// a key starves: then every return passes through the ledger.
     pub(crate) dry: bool,
     /// A background open found no room. Keeps the search for keys below their minimum off the usual
     /// path.
@@ -76,7 +76,7 @@ pub(crate) struct Ledger<K, R> {
     pub(crate) decisions: VecDeque<LedgerDecision<K, R>>,
     /// The driver's waker while it waits for a decision.
     pub(crate) driver: Option<Waker>,
-    /// When the next tick is due, and whether the driver must be told that it moved forward.
+    /// When the next tick is due, and whether the driver must learn that it moved forward.
     pub(crate) due: Option<Instant>,
     pub(crate) due_moved: bool,
     servings: u64,
@@ -224,7 +224,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.ledger.waiters.poll(place, waker)
     }
 
-    /// A waiting future was dropped: its turn passes on.
+    /// Removes the place of a waiting future that was dropped, and passes its turn on.
     pub(crate) fn leave(&mut self, place: PlaceId) {
         let mut queue = match self.ledger.waiters.key_of(place) {
             Some(id) => self.ledger.record(id).queue,
@@ -241,8 +241,8 @@ impl<K, R> LockedLedger<'_, K, R> {
         }
     }
 
-    /// A resource comes back, from a lease or from the driver: to whoever's turn it is, else it is
-    /// idle.
+    /// Takes a resource back from a lease or from the driver: grants it to the key whose turn it
+    /// is, or else makes it idle.
     pub(crate) fn give_back(&mut self, mut held: Held<K, R>) {
         let id = held.key_state.id;
         held.used_at = held.used_at.max(self.now);
@@ -264,12 +264,12 @@ impl<K, R> LockedLedger<'_, K, R> {
         }
     }
 
-    /// A resource that must not be used again.
+    /// Retires a resource that must not be used again.
     pub(crate) fn discard(&mut self, held: Held<K, R>) {
         self.retire(held, RetireReason::Discarded);
     }
 
-    /// The driver opened one.
+    /// Accepts a resource that the driver opened.
     pub(crate) fn opened(
         &mut self,
         key_state: &Arc<KeyState<K, R>>,
@@ -293,14 +293,13 @@ impl<K, R> LockedLedger<'_, K, R> {
         });
         self.due_by(held.expires_at.min(self.now + limits.idle_timeout));
         self.give_back(held);
-        // It may have gone to another key, or been too many by now: then this key's waiters still
-        // want one.
+        // The resource may have gone to another key, or have exceeded a limit: then this key's
+        // waiters still need one.
         self.request(id);
         self.refill(id);
     }
 
-    /// The driver could not open one: the acquirer that waited longest is told, and background
-    /// opening rests.
+    /// Handles a failed open: fails the longest waiting acquirer and suspends background opening.
     pub(crate) fn open_failed(&mut self, key_state: &KeyState<K, R>, error: OpenError) {
         add(&key_state.figures.opening, -1);
         add(&self.shared.figures.opening, -1);
@@ -316,7 +315,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.release(key_state.id);
     }
 
-    /// A resource that was being closed is gone.
+    /// Records that a retired resource is closed.
     pub(crate) fn closed(&mut self, key_state: &KeyState<K, R>) {
         add(&key_state.figures.closing, -1);
         add(&self.shared.figures.closing, -1);
@@ -324,13 +323,13 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.release(key_state.id);
     }
 
-    /// A resource left the pool in its user's hands.
+    /// Records that a resource left the pool through `Lease::into_inner`.
     pub(crate) fn taken_out(&mut self, key_state: &KeyState<K, R>) {
         bump(&key_state.figures.closed);
         self.release(key_state.id);
     }
 
-    /// Room for one more, under the key's bound and the total one.
+    /// Releases one place under the key's bound and the total one.
     fn release(&mut self, id: usize) {
         add(&self.ledger.record(id).key_state.figures.live, -1);
         add(&self.shared.figures.live, -1);
@@ -338,7 +337,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.refill(id);
     }
 
-    /// Closes a resource that nobody holds.
+    /// Closes a resource that is not leased.
     pub(crate) fn retire(&mut self, held: Held<K, R>, reason: RetireReason) {
         let key_state = Arc::clone(&held.key_state);
         add(&key_state.figures.closing, 1);
@@ -383,7 +382,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.note_waiting(id);
     }
 
-    /// Puts a key in the row of those that want to open, then lets the row advance.
+    /// Adds a key to the queue of keys that want to open, then serves the queue.
     pub(crate) fn request(&mut self, id: usize) {
         if !self.ledger.record(id).starving && self.wanted(id) > 0 {
             self.ledger.record(id).starving = true;
@@ -392,7 +391,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.fill();
     }
 
-    /// Opens for the keys that want to, one each in turn, while there is room or room can be made.
+    /// Opens for the keys in the queue, one each in turn, while there is room or room can be made.
     pub(crate) fn fill(&mut self) {
         self.redeem();
         while let Some(id) = self.ledger.starved.pop_front() {
@@ -405,7 +404,7 @@ impl<K, R> LockedLedger<'_, K, R> {
                 self.ledger.starved.push_back(id);
                 continue;
             }
-            // The gate goes up before the search: what is returned later comes to the ledger.
+            // The gate goes up before the search: later returns come to the ledger.
             raise(&self.shared.gate, POOL_STARVING, true);
             match self.take_candidate() {
                 Some(held) => {
@@ -425,8 +424,8 @@ impl<K, R> LockedLedger<'_, K, R> {
     }
 
     /// Keeps promises: a key that a resource was closed for goes first, because it has already had
-    /// its turn for it. A promise lasts no longer than the closing behind it, which makes no room
-    /// when the bound was lowered meanwhile.
+    /// its turn for it. A promise lasts no longer than the closing that it refers to; if the bound
+    /// was lowered meanwhile, that closing makes no room.
     fn redeem(&mut self) {
         while self.has_room() || self.ledger.promises.len() > count(&self.shared.figures.closing) {
             let Some(id) = self.ledger.promises.pop_front() else { return };
@@ -440,7 +439,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         }
     }
 
-    /// Opens in the background what a key lacks to its `min_idle`; acquirers of any key go first.
+    /// Opens in the background until a key has its `min_idle`; acquirers of any key go first.
     pub(crate) fn refill(&mut self, id: usize) {
         loop {
             let now = self.now;
@@ -462,7 +461,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         }
     }
 
-    /// Does the background opens that found no room before, if there is some now.
+    /// Retries the background opens that found no room before, if there is room now.
     fn refill_blocked(&mut self) {
         if self.ledger.refill_blocked && self.has_spare_room() {
             self.ledger.refill_blocked = false;
@@ -478,7 +477,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         count(&self.shared.figures.live) < self.ledger.config.total_max
     }
 
-    /// Returns whether there is room that no acquirer wants.
+    /// Returns whether there is room that no starving key wants.
     fn has_spare_room(&self) -> bool {
         self.has_room()
             && self.ledger.starved.is_empty()
@@ -501,11 +500,12 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.note_served(id);
     }
 
-    /// The starving key that should have a resource of key `id` rather than `id`'s own waiters.
+    /// Returns the starving key that should have a resource of key `id` rather than `id`'s own
+    /// waiters.
     ///
-    /// A key without waiters gives up what it does not need. A key with waiters gives one up only
-    /// to a key that holds none or at least two fewer, and only when that one has waited longer for
-    /// its turn: otherwise two busy keys would close and open all the time and neither would gain.
+    /// A key without waiters gives up resources that it does not need. A key with waiters gives one
+    /// up only to a key that has none or at least two fewer, and only if that key has waited longer
+    /// for its turn: otherwise two busy keys would close and open all the time without any gain.
     fn starved_before(&mut self, id: usize) -> Option<usize> {
         if self.ledger.starved.is_empty() {
             return None;
@@ -522,7 +522,7 @@ impl<K, R> LockedLedger<'_, K, R> {
                 || holds + 2 <= own_live
                 || (holds == 0 && record.served <= own_served);
             if other != id && deserves && self.wanted(other) > 0 {
-                // It goes to the end of the row, as in `fill`.
+                // The key goes to the end of the queue, as in `fill`.
                 if let Some(other) = self.ledger.starved.remove(position) {
                     self.ledger.starved.push_back(other);
                 }
@@ -532,7 +532,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         None
     }
 
-    /// The idle resource of any key to give up first: highest tier, then least recently used.
+    /// Takes the idle resource of any key to evict first: highest tier, then least recently used.
     fn take_candidate(&mut self) -> Option<Held<K, R>> {
         if self.ledger.dry {
             return None;
@@ -546,11 +546,11 @@ impl<K, R> LockedLedger<'_, K, R> {
             return None;
         };
         let key_state = Arc::clone(&self.ledger.record(id).key_state);
-        // The gate is up, so nobody but this turn can have taken it since.
+        // The gate is up, so no other path can have taken it since.
         key_state.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == (tier, used_at))
     }
 
-    /// Why a resource that comes back must not stay.
+    /// Returns why a returned resource must be retired; none if it may stay.
     fn reason_to_retire(&mut self, held: &Held<K, R>) -> Option<RetireReason> {
         let figures = &held.key_state.figures;
         if get(&self.shared.gate) & POOL_CLOSED != 0 {
@@ -582,7 +582,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         get(&key_state.gate) & GATE_PAUSED != 0 || get(&self.shared.gate) & POOL_PAUSED != 0
     }
 
-    /// A resource for somebody who has just come: only when nobody came before.
+    /// Takes a resource for a new acquirer; none if earlier acquirers wait.
     fn take_for_newcomer(&mut self, id: usize) -> Option<Held<K, R>> {
         let record = self.ledger.record(id);
         let key_state = Arc::clone(&record.key_state);
@@ -597,7 +597,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         Some(held)
     }
 
-    /// The next idle resource whose lifetime has not ended.
+    /// Takes the next idle resource whose lifetime has not ended.
     fn take_usable(&mut self, key_state: &KeyState<K, R>) -> Option<Held<K, R>> {
         loop {
             let held = key_state.take_any()?;
@@ -628,7 +628,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         }
     }
 
-    /// A tick is needed at `at`, if none is due earlier.
+    /// Ensures that a tick is due at `at` or earlier.
     pub(crate) fn due_by(&mut self, at: Instant) {
         if self.ledger.due.is_none_or(|due| at < due) {
             self.ledger.due = Some(at);
@@ -651,7 +651,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.shared.figures.waiting.store(queued, Ordering::Relaxed);
     }
 
-    /// Up to `most`, evenly: one step of splitmix64 scaled down.
+    /// Returns a uniformly random duration below `most`: one step of splitmix64, scaled down.
     fn jitter(&mut self, most: Duration) -> Duration {
         self.ledger.random = self.ledger.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.ledger.random;
@@ -664,7 +664,7 @@ impl<K, R> LockedLedger<'_, K, R> {
 }
 
 impl<K: Eq + Hash + Clone, R> LockedLedger<'_, K, R> {
-    /// Returns the state of `key`, made if it is new; `limits` only matter then.
+    /// Returns the state of `key`, created if the key is new; `limits` only apply in that case.
     pub(crate) fn key_state_of(
         &mut self,
         key: &K,
@@ -711,14 +711,14 @@ impl<K: Eq + Hash + Clone, R> LockedLedger<'_, K, R> {
     }
 }
 
-/// The idle resource of one key to give up first.
+/// Takes the idle resource of one key to evict first.
 pub(crate) fn take_first_to_go<K, R>(key_state: &KeyState<K, R>) -> Option<Held<K, R>> {
     let first = first_to_go(key_state)?;
     key_state.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
 }
 
-/// Returns how the idle resource of a key ranks that is to be given up first: highest tier, then
-/// least recently used.
+/// Returns the rank of a key's idle resource to evict first: highest tier, then least recently
+/// used.
 fn first_to_go<K, R>(key_state: &KeyState<K, R>) -> Option<(EvictionTier, Reverse<Instant>)> {
     let mut first = None;
     key_state.for_each_idle(|entry| first = first.max(Some((entry.tier, Reverse(entry.used_at)))));

@@ -1,24 +1,25 @@
-//! Bounded, keyed, fair pools of anything.
+//! Bounded, keyed, fair pools of any resource.
 //!
-//! One pool serves server connections (a key per tenant), sandboxes prepared ahead (leased once,
-//! then discarded) and agent slots. It decides; a *driver*, written by its user, opens and closes
-//! resources and tells it the time. Beside it are the tables and orders that others decide by:
-//! [`residents`], [`shares`] and, for keys that just take turns, [`RoundRobin`].
+//! One pool serves server connections (one key per tenant), sandboxes prepared ahead (leased once,
+//! then discarded) and agent slots. The pool decides; a *driver*, written by the pool's user, opens
+//! and closes resources and passes the time to the pool. The crate also has the tables and orders
+//! that other components decide by: [`residents`], [`shares`] and, for keys that take plain turns,
+//! [`RoundRobin`].
 //!
-//! This crate never reads a clock, never does I/O, never logs, starts no task and knows no async
-//! runtime. It does not know what a resource is.
+//! This crate never reads a clock, never does I/O, never logs, starts no task, depends on no async
+//! runtime, and does not interpret resources.
 //!
 //! # Terms
 //! | term | meaning |
 //! |---|---|
-//! | resource | what is pooled: any `R` |
-//! | key | what keeps resources apart: any `K`, say a tenant |
-//! | [`Lease`] | a resource in a user's hands; goes back when dropped |
+//! | resource | pooled value: any `R` |
+//! | key | group that separates resources: any `K`, such as a tenant |
+//! | [`Lease`] | exclusive use of a resource; returns it when dropped |
 //! | [`Ticket`] | the driver's duty to open a resource |
-//! | [`RetiredResource`] | a resource that the driver is to close |
-//! | ledger | counts and queues, under one lock: every decision that needs more than an idle resource and nobody waiting |
+//! | [`RetiredResource`] | a resource that the driver must close |
+//! | ledger | counts and queues under one lock; decides all but uncontended leases |
 //! | gate | a flag that sends leases and returns to the ledger |
-//! | to starve | to wait although the key's own bound would allow to open, because the total bound is reached |
+//! | to starve | to wait for room under the total bound, with room under the key's own |
 //! | tick | the driver's call that lets time pass |
 //!
 //! # Invariants
@@ -26,12 +27,12 @@
 //!   in all exist, counting those that are being opened or closed. Leases, tickets and retired
 //!   resources are permits: dropping one is the only way to end it, and that frees its place.
 //!   (Exception, by name: [`Lease::into_inner`].)
-//! - Within a key, who came first is served first. Nobody overtakes the queue.
-//! - No key starves: a starving key gets idle resources of others at once and returned ones in
+//! - Within a key, acquirers are served in order of arrival, without exception.
+//! - No key starves: a starving key gets idle resources of other keys at once and returned ones in
 //!   turn.
 //! - An idle resource and a waiter of the same key never coexist, unless the key is paused.
 //! - A leased resource is never closed.
-//! - Dropping a waiting future loses nothing: what it was given goes to the next in line.
+//! - Dropping a waiting future loses nothing: a resource granted to it passes to the next waiter.
 //! - A lease and a return that meet no waiter allocate nothing, make no system call and do not take
 //!   the ledger's lock.
 //!
@@ -45,7 +46,7 @@
 //! let now = Instant::now();
 //! let pool = Pool::<&str, String>::new(PoolConfig { total_max: 8, ..PoolConfig::default() }, now);
 //!
-//! // Two prepared ahead: the pool asks for them at once.
+//! // Two prepared ahead: the pool requests them at once.
 //! let limits = KeyLimits { max: 4, min_idle: 2, ..KeyLimits::default() };
 //! let tenant = pool.key_with(&"tenant", limits)?;
 //! for effect in pool.take_effects() {
@@ -58,10 +59,10 @@
 //!
 //! let lease = tenant.try_acquire(now)?.expect("two are idle");
 //! assert_eq!(*lease, "a connection");
-//! // One was taken, so that a replacement is under way.
+//! // One was leased, so a replacement is being opened.
 //! assert_eq!((tenant.stats().idle, tenant.stats().leased, tenant.stats().opening), (1, 1, 1));
 //!
-//! // Back to the others, or `lease.discard()` for what is used once.
+//! // Returns the resource; `lease.discard()` retires a single-use resource.
 //! drop(lease);
 //! assert_eq!(tenant.stats().idle, 2);
 //! # Ok::<(), pool::AcquireError>(())
@@ -72,17 +73,17 @@
 //! the future that waits.
 //!
 //! # Files
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `config.rs`, `error.rs`, `stats.rs` | bounds, failures, figures |
 //! | `pool.rs` | the handles and the driver's side; the shell around the ledger |
 //! | `ledger.rs`, `maintain.rs` | the decisions: leasing, opening and fairness; time and commands |
-//! | `key_state.rs` | one key's idle resources and the path without the ledger, with the proof that it loses no wake-up |
-//! | `waiters.rs`, `acquire.rs` | the queues, and the future that stands in one |
+//! | `key_state.rs` | a key's idle resources; the path without the ledger, and its proof |
+//! | `waiters.rs`, `acquire.rs` | the queues, and the future that waits in one |
 //! | `lease.rs`, `permit.rs` | the permits |
-//! | `residents.rs` | [`residents`]: who of those that keep their state is there, and who goes when there is no room |
-//! | `shares.rs` | [`shares`]: who may have how many connections to a server that tenants share |
-//! | `turns.rs` | [`RoundRobin`], [`TurnOrder`]: whose turn it is among keys that share something |
+//! | `residents.rs` | [`residents`]: stateful residents, and their eviction from a full table |
+//! | `shares.rs` | [`shares`]: how many connections each tenant may have to a shared server |
+//! | `turns.rs` | [`RoundRobin`], [`TurnOrder`]: turns of keys that share a resource |
 //! | `sync.rs` | locks and atomics: the real ones or the model checker's |
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,8 @@ use crate::stats::bump;
 use crate::sync::Ordering;
 
 impl<K, R> LockedLedger<'_, K, R> {
-    /// Lets deadlines pass, closes what is too old or idle for too long, retries background opens.
+    /// Expires deadlines, closes resources that are too old or idle for too long, retries
+    /// background opens.
     pub(crate) fn tick(&mut self) {
         self.ledger.due = None;
         self.for_each_key(|ledger, id| {
@@ -20,7 +21,7 @@ impl<K, R> LockedLedger<'_, K, R> {
             ledger.reap(id);
             ledger.refill(id);
         });
-        // A waiter that left may have been the one that held a place in the row.
+        // A waiter that left may have been the one that held a place in the queue of starving keys.
         self.fill();
     }
 
@@ -50,7 +51,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         while let Some(held) = key_state.take_where(|entry| entry.expires_at <= now) {
             self.retire(held, RetireReason::Lifetime);
         }
-        // The stacks are ordered by use, so the first that fits is the least recently used of its
+        // The stacks are ordered by use, so the first match is the least recently used of its
         // stripe.
         while key_state.idle() > min_idle {
             let Some(held) = key_state.take_where(|entry| entry.used_at + idle_timeout <= now)
@@ -60,13 +61,13 @@ impl<K, R> LockedLedger<'_, K, R> {
             self.retire(held, RetireReason::Idle);
         }
         if count(&key_state.figures.live) > 0 {
-            // What becomes idle after this tick is due no earlier than this.
+            // A resource that becomes idle after this tick is due no earlier than this.
             let mut due = now + idle_timeout;
             key_state.for_each_idle(|entry| {
                 due = due.min(entry.expires_at).min((entry.used_at + idle_timeout).max(now))
             });
-            // Those kept for `min_idle` are past their time already; looking at them again at once
-            // would not help.
+            // Resources kept for `min_idle` are past their time already; checking them again at
+            // once would not help.
             if due <= now {
                 due = now + idle_timeout;
                 key_state.for_each_idle(|entry| due = due.min(entry.expires_at));
@@ -78,7 +79,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         }
     }
 
-    /// Holds acquirers of one key, or of all, back. Leases stay as they are.
+    /// Holds acquirers of one key, or of all, back. Leases remain valid.
     pub(crate) fn pause(&self, key_state: Option<&KeyState<K, R>>) {
         match key_state {
             Some(key_state) => raise(&key_state.gate, GATE_PAUSED, true),
@@ -97,8 +98,8 @@ impl<K, R> LockedLedger<'_, K, R> {
             Some(_) => {}
             None => {
                 raise(&self.shared.gate, POOL_PAUSED, false);
-                // First what is there goes to its own waiters, then it is seen who still needs
-                // another's.
+                // First each key's idle resources go to its own waiters; only then do the remaining
+                // waiters request more.
                 self.for_each_key(Self::serve_idle);
                 self.for_each_key(Self::request);
             }
@@ -129,7 +130,7 @@ impl<K, R> LockedLedger<'_, K, R> {
             ledger.empty(id, &AcquireError::Closed, RetireReason::Closed)
         });
         self.fill();
-        // The driver may be waiting for a decision that will never come.
+        // The driver may be waiting for a decision that will never be made.
         self.wake_driver();
     }
 
@@ -143,7 +144,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         }
     }
 
-    /// New bounds for a key; what exceeds them leaves when it is returned or idle.
+    /// Sets new bounds for a key; resources beyond them are closed when they are returned or idle.
     pub(crate) fn limit_key(&mut self, key_state: &KeyState<K, R>, limits: KeyLimits) {
         if get(&key_state.gate) & GATE_GONE != 0 {
             return;
@@ -162,7 +163,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.due_by(self.now);
     }
 
-    /// A new total bound; what exceeds it leaves only as resources are closed for other reasons.
+    /// Sets a new total bound; resources beyond it are only closed for other reasons.
     pub(crate) fn limit_total(&mut self, total_max: usize) {
         self.ledger.config.total_max = total_max;
         self.shared.figures.total_max.store(total_max, Ordering::Relaxed);
@@ -170,14 +171,14 @@ impl<K, R> LockedLedger<'_, K, R> {
         self.due_by(self.now);
     }
 
-    /// Returns where the driver's clock should next call for a tick.
+    /// Returns when the driver should call for the next tick.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.ledger.due
     }
 }
 
 impl<K: Eq + std::hash::Hash, R> LockedLedger<'_, K, R> {
-    /// Removes a key that holds nothing and that nobody waits for.
+    /// Removes a key that has no resources, no waiters and no promises.
     pub(crate) fn forget(&mut self, key: &K) -> bool {
         let Some(&id) = self.ledger.names.get(key) else { return true };
         let record = self.ledger.record(id);

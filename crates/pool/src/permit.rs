@@ -1,6 +1,6 @@
 //! Permits that the driver holds while it opens or closes a resource. Both count against the bounds
-//! until they are dropped, so that a driver which forgets one, panics or is cancelled can not leak
-//! a slot.
+//! until they are dropped, so that a driver that forgets one, panics or is cancelled cannot leak a
+//! slot.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -24,7 +24,7 @@ impl<K, R> Ticket<K, R> {
         Self { key_state: Some(key_state) }
     }
 
-    /// The key to open for.
+    /// Returns the key to open for.
     #[must_use]
     pub fn key(&self) -> &K {
         match &self.key_state {
@@ -33,12 +33,12 @@ impl<K, R> Ticket<K, R> {
         }
     }
 
-    /// Hands the opened resource in.
+    /// Adds the opened resource to the pool.
     pub fn opened(self, resource: R, now: Instant) {
         self.opened_with(resource, EvictionTier::default(), now);
     }
 
-    /// Hands the opened resource in with an eviction tier.
+    /// Adds the opened resource to the pool, with an eviction tier.
     pub fn opened_with(mut self, resource: R, tier: EvictionTier, now: Instant) {
         if let Some(key_state) = self.key_state.take() {
             key_state
@@ -47,8 +47,7 @@ impl<K, R> Ticket<K, R> {
         }
     }
 
-    /// Reports that it could not be opened. The acquirer of this key that waited longest gets
-    /// `error`.
+    /// Reports that the open failed. The longest waiting acquirer of this key gets `error`.
     pub fn failed(mut self, error: OpenError, now: Instant) {
         if let Some(key_state) = self.key_state.take() {
             key_state.pool.with_ledger(Some(now), |ledger| ledger.open_failed(&key_state, error));
@@ -72,8 +71,8 @@ impl<K: fmt::Debug, R> fmt::Debug for Ticket<K, R> {
     }
 }
 
-/// A resource that left the pool and is to be closed. It counts against the bounds until this is
-/// dropped.
+/// A resource that left the pool and must be closed. It counts against the bounds until this value
+/// is dropped.
 pub struct RetiredResource<K, R> {
     /// Taken when it is dropped.
     held: Option<Held<K, R>>,
@@ -85,20 +84,20 @@ impl<K, R> RetiredResource<K, R> {
         Self { held: Some(held), reason }
     }
 
-    /// The key it belonged to.
+    /// Returns the key it belonged to.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.held().key_state.key
     }
 
-    /// Why it is to be closed.
+    /// Returns why it must be closed.
     #[must_use]
     pub fn reason(&self) -> RetireReason {
         self.reason
     }
 
-    /// Takes the resource out. Its place is free from now on: for a resource whose closing takes
-    /// time, keep the whole value until that is over.
+    /// Takes the resource out. Its place is free from now on: if closing the resource takes time,
+    /// keep the whole value until then.
     #[must_use]
     pub fn into_inner(mut self) -> R {
         match self.held.take() {
@@ -140,8 +139,8 @@ impl<K, R> Drop for RetiredResource<K, R> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let entry = *held;
-            // First the resource, then its place: a bound on open connections holds at every
-            // instant.
+            // The resource is dropped before its place is freed, so a bound on open connections
+            // holds at every instant.
             drop(entry.resource);
             entry.key_state.pool.with_ledger(None, |ledger| ledger.closed(&entry.key_state));
         }

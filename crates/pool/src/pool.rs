@@ -1,4 +1,4 @@
-//! The pool as its users see it: a handle, handles per key, and the driver's side.
+//! Public interface of a pool: its handle, handles per key, and the driver's side.
 
 use std::fmt;
 use std::future::Future;
@@ -22,13 +22,13 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// A bounded pool of resources `R` kept apart by key `K`. See the [crate's front page](crate).
 ///
-/// A cheap handle: clones are the same pool. When the last one is dropped the pool is closed.
+/// A cheap handle: clones refer to the same pool. Dropping the last one closes the pool.
 pub struct Pool<K, R> {
     owner: Arc<PoolOwner<K, R>>,
 }
 
 /// Closes the pool when the last [`Pool`] is dropped. Leases and key handles hold [`PoolInner`]
-/// instead, so that they do not keep a pool open that nobody drives.
+/// instead, so that they do not keep a pool open that has no driver.
 struct PoolOwner<K, R> {
     inner: Arc<PoolInner<K, R>>,
 }
@@ -46,10 +46,10 @@ pub(crate) struct PoolFlags {
     pub(crate) gate: AtomicU32,
     pub(crate) figures: PoolFigures,
     epoch: Instant,
-    /// The latest `now` of a tick or another visit to the ledger, in nanoseconds after `epoch`.
-    /// Gives leases that are dropped without a clock at hand a time that is at most one tick old.
+    /// Latest `now` of a tick or another visit to the ledger, in nanoseconds after `epoch`. Leases
+    /// that are dropped without a clock at hand use it; it is at most one tick old.
     clock: AtomicU64,
-    /// Set when the last [`Pool`] is gone: nobody will take decisions any more.
+    /// Set when the last [`Pool`] is dropped: no driver takes decisions any more.
     abandoned: AtomicU32,
 }
 
@@ -68,13 +68,13 @@ impl PoolFlags {
 }
 
 impl<K, R> PoolInner<K, R> {
-    /// The latest time anybody told the pool.
+    /// Returns the latest time that was passed to the pool.
     pub(crate) fn now(&self) -> Instant {
         self.shared.now()
     }
 
-    /// Calls `act` with the ledger locked; then wakes the waiters that it leaves to be woken.
-    /// Without `now` the latest known time stands in: only for `Drop`, where no clock is at hand.
+    /// Calls `act` with the ledger locked, then wakes the waiters that `act` listed. Without `now`,
+    /// the latest known time is used: only for `Drop`, where no clock is at hand.
     pub(crate) fn with_ledger<T>(
         &self,
         now: Option<Instant>,
@@ -104,18 +104,18 @@ impl<K, R> PoolInner<K, R> {
         result
     }
 
-    /// Does in the driver's place what is left when it is gone: drops what is to be closed, refuses
+    /// Performs the remaining decisions after the driver is gone: drops resources to close, refuses
     /// to open. When nothing is left, takes the ledger apart.
     fn settle_abandoned(&self) {
-        // All at once: each effect's permit locks the ledger when it is dropped and comes here
-        // again.
+        // All at once: each effect's permit locks the ledger when it is dropped and calls this
+        // function again.
         let decisions = std::mem::take(&mut self.ledger.lock().decisions);
         for decision in decisions {
             drop(DriverEffect::from(decision));
         }
         if count(&self.shared.figures.live) == 0 {
-            // Records refer to homes and homes to `Inner`: this breaks the circle. Stale handles
-            // see the gate.
+            // Records refer to key states and those to `PoolInner`: this breaks the cycle. Stale
+            // handles see the gate.
             let mut ledger = self.ledger.lock();
             let records = std::mem::take(&mut ledger.records);
             let names = std::mem::take(&mut ledger.names);
@@ -133,8 +133,8 @@ impl<K, R> PoolInner<K, R> {
     }
 }
 
-/// Effects that the driver has to perform. Effects come in an order in which it is safe to perform
-/// them one after another.
+/// Effects for the driver to perform. They can safely be performed one after another in the order
+/// in which they are returned.
 #[derive(Debug)]
 pub enum DriverEffect<K, R> {
     /// Open a resource for the ticket's key and answer with [`Ticket::opened`] or
@@ -142,7 +142,7 @@ pub enum DriverEffect<K, R> {
     Open(Ticket<K, R>),
     /// Close this resource, then drop it: until then it counts against the bounds.
     Close(RetiredResource<K, R>),
-    /// Call [`Pool::tick`] no later than this; replaces what was said before.
+    /// Call [`Pool::tick`] no later than this instant; replaces earlier `TickAt` effects.
     TickAt(Instant),
 }
 
@@ -156,7 +156,7 @@ impl<K, R> From<LedgerDecision<K, R>> for DriverEffect<K, R> {
 }
 
 impl<K: Eq + Hash + Clone, R> Pool<K, R> {
-    /// An empty pool. `now` is where its time starts.
+    /// Creates an empty pool. Its time starts at `now`.
     #[must_use]
     pub fn new(mut config: PoolConfig, now: Instant) -> Self {
         config.stripes = config.stripes.clamp(1, STRIPES_MAX).next_power_of_two();
@@ -171,16 +171,17 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
         Self { owner: Arc::new(PoolOwner { inner }) }
     }
 
-    /// The handle of `key`, which skips the look-up that [`Self::acquire`] makes each time. A new
-    /// key gets the limits of [`PoolConfig::key`] and starts opening its `min_idle`.
+    /// Returns the handle of `key`, which saves the look-up that [`Self::acquire`] makes each time.
+    /// A new key gets the limits of [`PoolConfig::key`] and starts opening its `min_idle`.
     ///
     /// # Errors
-    /// [`AcquireError::Full`] when there are `keys_max` keys, [`AcquireError::Closed`].
+    /// [`AcquireError::Full`] if there are `keys_max` keys, [`AcquireError::Closed`] if the pool is
+    /// closed.
     pub fn key(&self, key: &K) -> Result<KeyHandle<K, R>, AcquireError> {
         self.handle(key, None)
     }
 
-    /// As [`Self::key`], with limits of its own. A key that exists gets them from now on.
+    /// As [`Self::key`], with limits of its own. For an existing key they replace the present ones.
     ///
     /// # Errors
     /// As [`Self::key`].
@@ -197,14 +198,15 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
             .map(|key_state| KeyHandle { key_state })
     }
 
-    /// Waits for a resource of `key` until `deadline`. Who acquires often keeps a [`KeyHandle`].
+    /// Waits for a resource of `key` until `deadline`. Frequent callers should keep a
+    /// [`KeyHandle`].
     ///
     /// Nothing happens before the first poll. The deadline passes in a [`tick`](Self::tick).
     pub fn acquire(&self, key: &K, now: Instant, deadline: Instant) -> Acquire<'static, K, R> {
         Acquire::owned(self.key(key), now, deadline)
     }
 
-    /// A resource of `key` if one is idle and nobody is before us. Opens nothing.
+    /// Returns a resource of `key` if one is idle and no acquirer waits. Opens nothing.
     ///
     /// # Errors
     /// As [`Self::key`], and [`AcquireError::Draining`].
@@ -212,8 +214,8 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
         self.key(key)?.try_acquire(now)
     }
 
-    /// Removes a key that holds no resource and that nobody waits for; its handles refuse from then
-    /// on. Says whether the key is gone. Drain it first.
+    /// Removes a key that has no resources and no waiters; its handles are refused from then on.
+    /// Returns whether the key is absent afterwards. Drain it first.
     #[must_use]
     pub fn forget(&self, key: &K) -> bool {
         self.inner().with_ledger(None, |ledger| ledger.forget(key))
@@ -225,59 +227,59 @@ impl<K, R> Pool<K, R> {
         &self.owner.inner
     }
 
-    /// Lets time pass: deadlines, idle timeouts, lifetimes, background opens.
+    /// Advances time: deadlines, idle timeouts, lifetimes, background opens.
     pub fn tick(&self, now: Instant) {
         self.inner().with_ledger(Some(now), |ledger| ledger.tick());
     }
 
-    /// When [`Self::tick`] should be called next, if time matters at all. [`DriverEffect::TickAt`]
-    /// tells of changes.
+    /// Returns when [`Self::tick`] should be called next; none if no tick is needed.
+    /// [`DriverEffect::TickAt`] announces changes.
     #[must_use]
     pub fn next_tick(&self) -> Option<Instant> {
         self.inner().with_ledger(None, |ledger| ledger.due())
     }
 
-    /// The next thing to do, without waiting.
+    /// Returns the next effect, without waiting.
     #[must_use]
     pub fn try_next_effect(&self) -> Option<DriverEffect<K, R>> {
         self.inner().next_decision()
     }
 
-    /// Returns everything to do right now, without waiting.
+    /// Returns all pending effects, without waiting.
     #[must_use]
     pub fn take_effects(&self) -> Vec<DriverEffect<K, R>> {
         std::iter::from_fn(|| self.try_next_effect()).collect()
     }
 
-    /// Waits for the next thing to do; `None` when the pool is closed and holds nothing any more.
-    /// Cancel-safe. One driver at a time: a second one would take the first one's wake-ups.
+    /// Waits for the next effect; `None` when the pool is closed and has no resources left.
+    /// Cancel-safe. Use one driver at a time: a second one would take the first one's wake-ups.
     pub fn next_effect(&self) -> NextEffect<'_, K, R> {
         NextEffect { pool: self }
     }
 
-    /// Holds all acquirers back; leases stay as they are and returned resources become idle.
+    /// Holds all acquirers back; leases remain valid and returned resources become idle.
     pub fn pause(&self) {
         self.inner().with_ledger(None, |ledger| ledger.pause(None));
     }
 
-    /// Ends [`Self::pause`]. Keys that are paused themselves stay so.
+    /// Ends [`Self::pause`]. Keys that are paused individually remain paused.
     pub fn resume(&self, now: Instant) {
         self.inner().with_ledger(Some(now), |ledger| ledger.resume(None));
     }
 
-    /// Changes [`PoolConfig::total_max`]. A lower bound opens nothing until enough is closed, and
-    /// closes nothing itself.
+    /// Changes [`PoolConfig::total_max`]. With a lower bound the pool opens nothing until enough
+    /// resources are closed; it closes none because of the bound.
     pub fn set_total_max(&self, total_max: usize, now: Instant) {
         self.inner().with_ledger(Some(now), |ledger| ledger.limit_total(total_max));
     }
 
-    /// Ends the pool: waiters fail, idle resources are closed, leased ones when they return.
-    /// [`Self::next_effect`] goes on until all are gone.
+    /// Closes the pool: waiters fail, idle resources are closed at once, leased ones when they
+    /// return. [`Self::next_effect`] continues until all resources are closed.
     pub fn close(&self, now: Instant) {
         self.inner().with_ledger(Some(now), |ledger| ledger.close());
     }
 
-    /// Figures over all keys, read without a lock.
+    /// Returns figures over all keys, read without a lock.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         self.inner().shared.figures.read()
@@ -312,29 +314,29 @@ impl<K, R> Drop for PoolOwner<K, R> {
 
 /// A key of a pool: acquiring through it needs no look-up. Cheap to clone.
 ///
-/// It does not keep the pool open, and it goes stale when the key is forgotten.
+/// It does not keep the pool open, and it becomes stale when the key is forgotten.
 pub struct KeyHandle<K, R> {
     pub(crate) key_state: Arc<KeyState<K, R>>,
 }
 
 impl<K, R> KeyHandle<K, R> {
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.key_state.key
     }
 
-    /// Waits for a resource until `deadline`: an idle one, one that returns, or one that is opened
-    /// for us.
+    /// Waits for a resource until `deadline`: an idle one, a returned one, or one opened for this
+    /// acquirer.
     ///
     /// Nothing happens before the first poll. The deadline passes in a [`tick`](Pool::tick).
-    /// Dropping the future gives up its place, and whatever it may have been given, to the next in
-    /// line.
+    /// Dropping the future gives up its place; a resource already granted to it passes to the next
+    /// waiter.
     pub fn acquire(&self, now: Instant, deadline: Instant) -> Acquire<'_, K, R> {
         Acquire::borrowed(self, now, deadline)
     }
 
-    /// A resource if one is idle and nobody is before us. Opens nothing.
+    /// Returns a resource if one is idle and no acquirer waits. Opens nothing.
     ///
     /// # Errors
     /// [`AcquireError::Draining`], [`AcquireError::Closed`].
@@ -358,8 +360,7 @@ impl<K, R> KeyHandle<K, R> {
         Some(Lease::new(held))
     }
 
-    /// Holds acquirers of this key back; leases stay as they are and returned resources become
-    /// idle.
+    /// Holds acquirers of this key back; leases remain valid and returned resources become idle.
     pub fn pause(&self) {
         self.key_state.pool.with_ledger(None, |ledger| ledger.pause(Some(&self.key_state)));
     }
@@ -369,27 +370,27 @@ impl<K, R> KeyHandle<K, R> {
         self.key_state.pool.with_ledger(Some(now), |ledger| ledger.resume(Some(&self.key_state)));
     }
 
-    /// Refuses acquirers of this key, fails those that wait, and closes what it holds; leased
-    /// resources when they return. Done when [`KeyStats::is_empty`].
+    /// Refuses acquirers of this key, fails the waiting ones, and closes its resources, leased ones
+    /// when they return. The drain is complete when [`KeyStats::is_empty`] returns true.
     pub fn drain(&self, now: Instant) {
         self.key_state.pool.with_ledger(Some(now), |ledger| ledger.drain(&self.key_state));
     }
 
-    /// Changes this key's limits. What exceeds them is closed, leased resources when they return.
+    /// Changes this key's limits. Resources beyond them are closed, leased ones when they return.
     pub fn set_limits(&self, limits: KeyLimits, now: Instant) {
         self.key_state
             .pool
             .with_ledger(Some(now), |ledger| ledger.limit_key(&self.key_state, limits));
     }
 
-    /// Returns what this key holds, read without a lock.
+    /// Returns this key's present holdings, read without a lock.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> KeyStats {
         self.key_state.stats()
     }
 
-    /// Returns what this key has done, read without a lock.
+    /// Returns this key's counters, read without a lock.
     #[must_use]
     pub fn counters(&self) -> KeyCounters {
         self.key_state.counters()

@@ -1,22 +1,22 @@
-//! Residents: who is there, in which state, and who is evicted when there is no room.
+//! Residents: which ones exist, in which state, and which one is evicted when the table is full.
 //!
-//! The table of a pool of things that keep their state: sandboxes of sessions. It decides and
-//! remembers, in constant time; its user makes, stops and stores the residents, and holds the lock
-//! around the table. It never reads a clock and does no I/O.
+//! The table of a pool of stateful things, such as sandboxes of sessions. It decides and remembers,
+//! in constant time; its user creates, stops and stores the residents, and holds the lock around
+//! the table. It never reads a clock and does no I/O.
 //!
 //! # Terms
 //! | term | meaning |
 //! |---|---|
-//! | resident | what the table knows by an id: any `K` |
-//! | [`State`] | what a resident is doing; [`State::may_become`] has every change that exists |
+//! | resident | entry of the table, identified by any `K` |
+//! | [`State`] | activity of a resident; [`State::may_become`] defines the allowed transitions |
 //! | to evict | to remove one from the table to make room for another |
-//! | to sweep | to take what has not been used for long |
+//! | to sweep | to take residents that have not been used for long |
 //!
 //! # Invariants
 //! - No more than [`Residents::capacity`] are resident, cold ones included, unless the capacity was
-//!   lowered: then no insertion adds to them.
-//! - What is running or warming is never evicted and never swept.
-//! - Whoever is evicted is of the first tier that has anybody, and there the least recently used:
+//!   lowered: then an insertion does not increase their number.
+//! - A running or warming resident is never evicted and never swept.
+//! - An evicted resident is of the first tier that is not empty, and the least recently used of it:
 //!   cold before warm before waiting.
 //! - A mark, a touch and a removal allocate nothing.
 
@@ -30,13 +30,13 @@ use crate::sync::{AtomicUsize, Ordering};
 /// State of a resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Being made, or being brought back.
+    /// Being created, or being restored.
     Warming,
-    /// Ready, and nothing has been asked of it yet.
+    /// Ready and not used yet.
     Warm,
-    /// At work for somebody.
+    /// At work on a request.
     Running,
-    /// Alive, and waiting for what comes next.
+    /// Alive, and waiting for the next request.
     Waiting,
     /// Stored; nothing of it runs.
     Cold,
@@ -46,24 +46,25 @@ pub enum State {
 const STATES: usize = 5;
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [State; STATES] =
         [State::Warming, State::Warm, State::Running, State::Waiting, State::Cold];
 
     /// States in the order of eviction.
     const EVICTED_FIRST: [State; 3] = [State::Cold, State::Warm, State::Waiting];
 
-    /// Returns whether the change exists. To stay what it is always does, and counts as being used.
+    /// Returns whether the transition is allowed. Remaining in a state is always allowed, and
+    /// counts as use.
     #[must_use]
     pub const fn may_become(self, next: State) -> bool {
         match (self, next) {
-            // A sandbox that has been used is never as good as new again.
+            // A used sandbox never becomes warm again.
             (State::Warming, State::Warm)
-            // One that is brought back goes straight to where it was.
+            // A restored one resumes its former state directly.
             | (State::Warming | State::Warm | State::Waiting, State::Running)
             // A warm one that is claimed waits for its first message.
             | (State::Warming | State::Warm | State::Running, State::Waiting)
-            // Whatever lives can be stopped, or die.
+            // Any live resident can be stopped, or die.
             | (State::Warming | State::Warm | State::Running | State::Waiting, State::Cold)
             | (State::Cold, State::Warming)
             | (State::Warming, State::Warming)
@@ -88,27 +89,27 @@ impl State {
     }
 }
 
-/// Resident that was evicted.
+/// Evicted resident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictedResident<K> {
     /// Id.
     pub id: K,
-    /// Former state: [`State::Cold`], [`State::Warm`] or [`State::Waiting`]. The last one has work
-    /// to be stored before it is stopped.
+    /// Former state: [`State::Cold`], [`State::Warm`] or [`State::Waiting`]. A waiting one has work
+    /// that must be stored before it is stopped.
     pub was: State,
 }
 
-/// Why there is no new resident.
+/// Reason why a resident was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResidentRefusal {
-    /// There is no room, and all that are there are running or warming.
+    /// The table is full, and all residents are running or warming.
     Full {
         /// The bound.
         capacity: usize,
     },
-    /// The id is a resident's already.
+    /// The id is resident already.
     Present {
-        /// State of that one.
+        /// State of the present resident.
         state: State,
     },
 }
@@ -128,16 +129,16 @@ impl std::fmt::Display for ResidentRefusal {
 
 impl std::error::Error for ResidentRefusal {}
 
-/// Why a mark changed nothing.
+/// Reason why a mark changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IllegalMark {
     /// No resident has this id.
     Absent,
     /// Transition that is not allowed.
     Transition {
-        /// Present state, which stays.
+        /// Present state, which remains.
         from: State,
-        /// State that was asked for.
+        /// Requested state.
         to: State,
     },
 }
@@ -155,8 +156,8 @@ impl std::fmt::Display for IllegalMark {
 
 impl std::error::Error for IllegalMark {}
 
-/// Number of residents of each kind. Exact one by one; figures read together may be some operations
-/// apart, because nothing stops the pool while they are read.
+/// Number of residents of each kind. Each figure is exact; figures read together may be some
+/// operations apart, because the pool continues while they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentStats {
     /// In any state.
@@ -195,14 +196,14 @@ impl ResidentFigures {
         }))
     }
 
-    /// Returns how many are resident, in any state.
+    /// Returns the number of residents, in any state.
     #[must_use]
     #[inline]
     pub fn count(&self) -> usize {
         self.0.total.load(Ordering::Relaxed)
     }
 
-    /// Returns how many there are of each.
+    /// Returns the number of residents in each state.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> ResidentStats {
@@ -218,7 +219,7 @@ impl ResidentFigures {
         }
     }
 
-    /// Only the holder of the lock writes, so that a load and a store do.
+    /// Only the holder of the lock writes, so a load and a store suffice.
     fn add(figure: &AtomicUsize) {
         figure.store(figure.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
     }
@@ -228,24 +229,24 @@ impl ResidentFigures {
     }
 }
 
-/// No resident.
+/// Place number that means no resident.
 const NONE: u32 = u32::MAX;
 
-/// Most residents of one pool: their places are numbered by 32 bits, of which one means none.
+/// Maximum capacity of one table: places are numbered by 32 bits, and one number means none.
 pub const CAPACITY_MAX: usize = u32::MAX as usize - 1;
 
 #[derive(Debug)]
 struct ResidentEntry<K> {
-    /// None in a place that is free.
+    /// None if the place is free.
     id: Option<K>,
     state: State,
     used: Instant,
     prev: u32,
-    /// The next of its list; of a free place the next free one.
+    /// Next place of its list; of a free place, the next free one.
     next: u32,
 }
 
-/// The ends of the list of one state, the least recently used at the head.
+/// The ends of one state's list; the least recently used resident is at the head.
 #[derive(Clone, Copy, Debug)]
 struct StateList {
     head: u32,
@@ -260,14 +261,14 @@ pub struct Residents<K> {
     free: u32,
     lists: [StateList; STATES],
     capacity: usize,
-    /// The latest time that was seen. Callers read the clock before they get the lock, so that
-    /// times come slightly out of order; the order of the lists is what counts.
+    /// Latest time that was passed in. Callers read the clock before they lock the table, so times
+    /// arrive slightly out of order; the order of the lists is decisive.
     latest: Instant,
     figures: ResidentFigures,
 }
 
 impl<K: Clone + Eq + Hash> Residents<K> {
-    /// An empty table with room for `capacity`, at most [`CAPACITY_MAX`].
+    /// Creates an empty table with room for `capacity` residents, at most [`CAPACITY_MAX`].
     #[must_use]
     pub fn new(capacity: usize, now: Instant) -> Residents<K> {
         let capacity = capacity.min(CAPACITY_MAX);
@@ -282,46 +283,46 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         }
     }
 
-    /// The bound.
+    /// Returns the capacity.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Changes the bound. Nobody is evicted by it: see [`Residents::evict`].
+    /// Changes the capacity. It evicts no resident: see [`Residents::evict`].
     pub fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity.min(CAPACITY_MAX);
         self.figures.0.capacity.store(self.capacity, Ordering::Relaxed);
     }
 
-    /// A handle on the figures, for those without the lock.
+    /// Returns a handle on the figures, for readers without the lock.
     #[must_use]
     pub fn figures(&self) -> ResidentFigures {
         self.figures.clone()
     }
 
-    /// Returns how many are resident, in any state.
+    /// Returns the number of residents, in any state.
     #[must_use]
     pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns how many there are of each.
+    /// Returns the number of residents in each state.
     #[must_use]
     pub fn stats(&self) -> ResidentStats {
         self.figures.stats()
     }
 
-    /// Returns what a resident is doing.
+    /// Returns the state of a resident.
     #[must_use]
     pub fn state(&self, id: &K) -> Option<State> {
         self.places.get(id).map(|place| self.entry(*place).state)
     }
 
-    /// Adds a resident. When there is no room, exactly one other goes for it.
+    /// Adds a resident. If the table is full, evicts exactly one other.
     ///
-    /// # Errors
-    /// When it is there already, or nobody can go. Nothing has changed then.
+    /// # Errors If the id is resident already, or no resident can be evicted. The table is
+    /// unchanged then.
     pub fn insert(
         &mut self,
         id: K,
@@ -357,7 +358,8 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Ok(evicted)
     }
 
-    /// Strikes off who goes first; none when all are running or warming, or there is nobody.
+    /// Removes the first resident to evict; none if all are running or warming, or the table is
+    /// empty.
     pub fn evict(&mut self) -> Option<EvictedResident<K>> {
         let heads = State::EVICTED_FIRST.map(|state| (self.lists[state.place()].head, state));
         let (place, was) = heads.into_iter().find(|(place, _)| *place != NONE)?;
@@ -365,8 +367,8 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Some(EvictedResident { id, was })
     }
 
-    /// Strikes off who goes first among those for whom `may_go` says so; none when there is nobody
-    /// of that kind. Looks at one after the other, so that it is for rare cases only.
+    /// Removes the first resident to evict for which `may_go` returns true; none if there is none.
+    /// Scans the lists, so it is for rare cases only.
     pub fn evict_where(&mut self, may_go: impl Fn(&K) -> bool) -> Option<EvictedResident<K>> {
         for was in State::EVICTED_FIRST {
             let mut place = self.lists[was.place()].head;
@@ -382,7 +384,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         None
     }
 
-    /// Removes a resident, whatever it is doing, and says what that was.
+    /// Removes a resident in any state, and returns that state.
     pub fn remove(&mut self, id: &K) -> Option<State> {
         let place = *self.places.get(id)?;
         let was = self.entry(place).state;
@@ -390,11 +392,11 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Some(was)
     }
 
-    /// Marks a resident as being brought back.
+    /// Marks a resident as being restored.
     ///
     /// # Errors
-    /// When there is no such resident, or it is not cold. The same holds for the other marks, with
-    /// the states that [`State::may_become`] says. Nothing has changed then.
+    /// If there is no such resident, or it is not cold. The same holds for the other marks, with
+    /// the states that [`State::may_become`] allows. The table is unchanged then.
     pub fn mark_warming(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
         self.mark(id, State::Warming, now)
     }
@@ -415,7 +417,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Running, now)
     }
 
-    /// Marks a resident as waiting for what comes next.
+    /// Marks a resident as waiting for the next request.
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
@@ -423,7 +425,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Waiting, now)
     }
 
-    /// Notes that nothing of it runs any more.
+    /// Marks a resident as cold: nothing of it runs any more.
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
@@ -431,10 +433,10 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Cold, now)
     }
 
-    /// Notes that it was used, and is what it was.
+    /// Records a use without a change of state.
     ///
     /// # Errors
-    /// When there is no such resident.
+    /// If there is no such resident.
     pub fn touch(&mut self, id: &K, now: Instant) -> Result<(), IllegalMark> {
         let place = *self.places.get(id).ok_or(IllegalMark::Absent)?;
         let state = self.entry(place).state;
@@ -442,9 +444,9 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Ok(())
     }
 
-    /// Takes those that wait and have not been used for at least `idle_min`, the longest unused
-    /// first. They are cold in the table from here on, so that none is taken twice; to store and to
-    /// stop them is the caller's business.
+    /// Takes the waiting residents that have not been used for at least `idle_min`, the longest
+    /// unused first. The table marks them cold, so that none is taken twice; the caller stores and
+    /// stops them.
     pub fn idle(&mut self, now: Instant, idle_min: Duration) -> Vec<K> {
         let mut taken = Vec::new();
         while let Some(place) = self.unused(State::Waiting, now, idle_min) {
@@ -454,8 +456,8 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         taken
     }
 
-    /// Strikes off those that have been cold for at least `cold_min`, the longest first. Their
-    /// local copies can go.
+    /// Removes the residents that have been cold for at least `cold_min`, the longest first. Their
+    /// local copies can be removed.
     pub fn cold_before(&mut self, now: Instant, cold_min: Duration) -> Vec<K> {
         let mut taken = Vec::new();
         while let Some(place) = self.unused(State::Cold, now, cold_min) {
@@ -464,7 +466,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         taken
     }
 
-    /// When [`Residents::idle`] would next take somebody, if nothing happens until then.
+    /// Returns when [`Residents::idle`] would next take a resident, if nothing happens until then.
     #[must_use]
     pub fn next_idle(&self, idle_min: Duration) -> Option<Instant> {
         let head = self.lists[State::Waiting.place()].head;
@@ -481,7 +483,8 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Ok(())
     }
 
-    /// The least recently used of a state, when that was at least `unused_min` ago.
+    /// Returns the least recently used resident of a state, if its last use was at least
+    /// `unused_min` ago.
     fn unused(&self, state: State, now: Instant, unused_min: Duration) -> Option<u32> {
         let head = self.lists[state.place()].head;
         let is_due = |place| now.saturating_duration_since(self.entry(place).used) >= unused_min;
@@ -512,7 +515,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Some(id)
     }
 
-    /// Puts a place at the end of a list; it is in none.
+    /// Appends a place, which is in no list, to a list.
     fn append(&mut self, place: u32, state: State) {
         let tail = std::mem::replace(&mut self.lists[state.place()].tail, place);
         let entry = self.entry_mut(place);
@@ -524,7 +527,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         ResidentFigures::add(&self.figures.0.of[state.place()]);
     }
 
-    /// Takes a place out of its list.
+    /// Removes a place from its list.
     fn unlink(&mut self, place: u32) {
         let ResidentEntry { state, prev, next, .. } = *self.entry(place);
         match prev {
@@ -538,7 +541,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         ResidentFigures::take(&self.figures.0.of[state.place()]);
     }
 
-    /// Numbers of places come from the table itself, so there is one.
+    /// Place numbers come from the table itself, so the entry exists.
     fn entry(&self, place: u32) -> &ResidentEntry<K> {
         &self.entries[place as usize]
     }

@@ -1,10 +1,10 @@
 //! Shares of server connections: bounds by server, tenant and user, fair between tenants by weight
 //! and measured use.
 //!
-//! The pool of resources in this crate is one for everybody. This is for users that keep their
-//! connections themselves, each thread its own, and share only the right to have them: a
-//! [`SlotPermit`] is one slot of a server. It does no I/O, reads no clock and starts nothing; what
-//! another thread is to hear of is put into its letter box, and [`ThreadWake`] is called.
+//! The other pool of this crate has one set of resources for all threads. This module is for users
+//! that keep their connections themselves, each thread its own, and share only the right to have
+//! them: a [`SlotPermit`] is one slot of a server. It does no I/O, reads no clock and starts no
+//! task; messages to other threads are put into their letter boxes, and [`ThreadWake`] is called.
 //!
 //! Turns of one slot each ([`RoundRobin`](crate::RoundRobin)) would not be fair here, because a
 //! slot is held for as long as its user likes.
@@ -12,29 +12,31 @@
 //! # Terms
 //! | term | meaning |
 //! |---|---|
-//! | server | what has slots, so many |
-//! | tenant | has a part of a server's slots, by its weight; bounds of its own |
-//! | key | what is interchangeable: a tenant's connections as one user |
-//! | slot | the right to one connection; whoever has a [`SlotPermit`] has one |
+//! | server | owner of a fixed number of slots |
+//! | tenant | client of a server: has a part of its slots by weight, and bounds of its own |
+//! | key | a tenant's connections as one user, which are interchangeable |
+//! | slot | the right to one connection; a [`SlotPermit`] is one |
 //! | eligible | wanting slots, and below its own bound |
 //! | in line | wanting a slot that only the server's bound denies |
 //! | active | seen in the last [`ACTIVE_FOR`] |
-//! | entitled | to a server's slots by the weights of the active tenants, at least one; never less than the tenant's minimum |
-//! | virtual time | busy time divided by weight; whose is lowest is served first |
+//! | entitled | to a part of the slots by active weight: at least one and the tenant's minimum |
+//! | virtual time | busy time divided by weight; the lowest is served first |
 //!
 //! # Invariants
-//! - No bound is ever exceeded, also not while a slot goes from one to another: it is free in
-//!   between. Only lowering a bound leaves more held than it allows; releases then give them up.
-//! - Whoever is in line and below its entitlement is served before all others.
-//! - An idle connection of who is not above its entitlement is not taken for one who is not below.
-//! - No slot is free while somebody is in line.
-//! - A release that nobody waits for takes no lock and allocates nothing.
+//! - No bound is ever exceeded, also not while a slot passes from one holder to another: it is free
+//!   in between. Only after a bound is lowered are more slots held than it allows; releases then
+//!   give them up.
+//! - A tenant that is in line and below its entitlement is served before all others.
+//! - An idle connection of a tenant that is not above its entitlement is not taken for one that is
+//!   not below its own.
+//! - No slot is free while a tenant is in line.
+//! - A release that no tenant waits for takes no lock and allocates nothing.
 //!
 //! # Files
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `rules.rs` | entitlements, and who gives a slot to whom |
-//! | `ledger.rs` | who holds and wants what: pure |
+//! | `rules.rs` | entitlements, and which tenant gives a slot to which |
+//! | `ledger.rs` | slots that are held and wanted: pure |
 //! | `handles.rs` | the handles, permits and letter boxes: the shell around the ledger |
 
 mod handles;

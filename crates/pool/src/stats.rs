@@ -1,7 +1,7 @@
 //! Figures that are read without a lock.
 //!
-//! Each figure is exact by itself; figures read together may be some operations apart, because
-//! nothing stops the pool while they are read. Differences are therefore saturating.
+//! Each figure is exact by itself; figures read together may be some operations apart, because the
+//! pool continues while they are read. Differences are therefore saturating.
 
 use crate::config::KeyLimits;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
@@ -9,23 +9,23 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 /// Holdings and counters of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyStats {
-    /// Ready and nobody's.
+    /// Ready and not leased.
     pub idle: usize,
-    /// In somebody's hands.
+    /// Leased.
     pub leased: usize,
-    /// Asked of the driver, not answered yet.
+    /// Requested of the driver, not opened yet.
     pub opening: usize,
-    /// Given to the driver to be closed, not done yet.
+    /// Handed to the driver to close, not closed yet.
     pub closing: usize,
     /// Acquirers in the queue.
     pub waiting: usize,
     /// The bound of `idle + leased + opening + closing`.
     pub max: usize,
-    /// The number kept ready.
+    /// Number of idle resources that the pool keeps ready.
     pub min_idle: usize,
 }
 
-/// Counters of one key since it was made.
+/// Counters of one key since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCounters {
     /// Leases ever handed out.
@@ -41,7 +41,7 @@ pub struct KeyCounters {
 }
 
 impl KeyStats {
-    /// Returns whether the key holds no resource in any state and nobody waits for it.
+    /// Returns whether the key has no resource in any state and no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.idle + self.leased + self.opening + self.closing + self.waiting == 0
@@ -53,9 +53,9 @@ impl KeyStats {
 pub struct PoolStats {
     /// Resources in any state.
     pub live: usize,
-    /// Asked of the driver, not answered yet.
+    /// Requested of the driver, not opened yet.
     pub opening: usize,
-    /// Given to the driver to be closed, not done yet.
+    /// Handed to the driver to close, not closed yet.
     pub closing: usize,
     /// Acquirers in the queues.
     pub waiting: usize,
@@ -63,7 +63,7 @@ pub struct PoolStats {
     pub total_max: usize,
 }
 
-/// Figures behind [`KeyStats`]. Written by the ledger under its lock, read by anybody.
+/// Figures behind [`KeyStats`]. Written by the ledger under its lock, read by any thread.
 #[derive(Debug)]
 pub(crate) struct KeyFigures {
     pub(crate) live: AtomicUsize,
@@ -112,7 +112,7 @@ impl KeyFigures {
         }
     }
 
-    /// `acquired` counts the leases that passed the ledger by.
+    /// `acquired` counts the leases that bypassed the ledger.
     pub(crate) fn read_counters(&self, acquired: u64) -> KeyCounters {
         KeyCounters {
             acquired: acquired + self.acquired.load(Ordering::Relaxed),
@@ -124,7 +124,7 @@ impl KeyFigures {
     }
 }
 
-/// Figures behind [`PoolStats`]. Written by the ledger under its lock, read by anybody.
+/// Figures behind [`PoolStats`]. Written by the ledger under its lock, read by any thread.
 #[derive(Debug)]
 pub(crate) struct PoolFigures {
     pub(crate) live: AtomicUsize,
@@ -156,8 +156,8 @@ impl PoolFigures {
     }
 }
 
-/// Adds to a figure that only the holder of the ledger's lock writes: a load and a store, no locked
-/// instruction.
+/// Adds one to a figure that only the holder of the ledger's lock writes: a load and a store, no
+/// locked instruction.
 pub(crate) fn bump(figure: &AtomicU64) {
     figure.store(figure.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

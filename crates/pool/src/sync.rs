@@ -1,7 +1,7 @@
-//! The synchronisation primitives the pool is built from: real ones, or the model checker's.
+//! Synchronisation primitives of the pool: the real ones or the model checker's.
 //!
-//! Everything in this crate that two threads can touch goes through these names, so that the
-//! `model` feature checks the very code that ships.
+//! All shared state of this crate uses these names, so that the `model` feature checks the code
+//! that ships.
 
 #[cfg(not(feature = "model"))]
 pub(crate) use real::{AtomicU32, AtomicU64, AtomicUsize, Mutex, fence, stripe_of_thread};
@@ -25,7 +25,8 @@ mod real {
         static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
     }
 
-    /// A small number that is the same on every call from one thread and spreads threads evenly.
+    /// Returns a small number that is the same on every call from one thread and spreads threads
+    /// evenly.
     pub(crate) fn stripe_of_thread() -> usize {
         STRIPE.with(|stripe| match stripe.get() {
             usize::MAX => {
@@ -57,8 +58,8 @@ mod model {
         }
     }
 
-    /// See the real one. The same in every run of a model, which replays need: threads are numbered
-    /// as they are made.
+    /// See the real one. It is the same in every run of a model, as replays require: threads are
+    /// numbered as they are created.
     pub(crate) fn stripe_of_thread() -> usize {
         let name = format!("{:?}", loom::thread::current().id());
         name.bytes()

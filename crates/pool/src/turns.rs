@@ -1,30 +1,30 @@
-//! Turns of keys that share something: who is next, however much each has waiting.
+//! Turns of keys that share a resource: which one is next, however much each has waiting.
 //!
-//! [`TurnOrder`] has the keys in the order of their turns, each with a queue of its own. What such
-//! a queue is, and which of it goes first, is its user's matter. [`RoundRobin`] is the usual case:
-//! items of each key in the order in which they came. Both are plain values; their user holds the
-//! lock, wakes who waits, and bounds how much may wait.
+//! [`TurnOrder`] keeps the keys in the order of their turns, each with a queue of its own. Its user
+//! defines the queue and which of its items goes first. [`RoundRobin`] is the usual case: items of
+//! each key in order of arrival. Both are plain values; their user holds the lock, wakes waiters,
+//! and bounds the queues.
 //!
 //! This is round robin with one item a turn (J. Nagle, "On packet switches with infinite storage",
-//! RFC 970, <https://www.rfc-editor.org/rfc/rfc970>). Who shares by weight uses
+//! RFC 970, <https://www.rfc-editor.org/rfc/rfc970>). For shares by weight use
 //! [`shares`](crate::shares).
 //!
 //! # Invariants
-//! - A key is in the order once. It joins behind all that are there, and goes behind them again
-//!   when it is sent back: so it waits for at most one turn of each other key.
+//! - A key is in the order once. It joins behind all present keys, and goes behind them again when
+//!   it is sent back: so it waits for at most one turn of each other key.
 //! - A key that leaves changes nothing about the turns of others.
-//! - Every operation on one key takes constant time. [`RoundRobin::pop`] hashes a key only if that
-//!   has nothing more.
-//! - Slots are used again, and so are queues of [`RoundRobin`] that did not grow long: in the long
-//!   run a key that joins and leaves allocates nothing.
+//! - Every operation on one key takes constant time. [`RoundRobin::pop`] hashes a key only if its
+//!   queue becomes empty.
+//! - Slots are reused, and so are queues of [`RoundRobin`] that did not grow long: in the long run
+//!   a key that joins and leaves allocates nothing.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Queues that [`RoundRobin`] keeps for keys that join.
+/// Maximum number of empty queues that [`RoundRobin`] keeps for keys that join.
 const SPARES_MAX: usize = 32;
-/// Items for which a queue that is kept may have room: a flood's is given back.
+/// Maximum capacity, in items, of a queue that is kept: a flood's memory is released.
 const SPARE_CAPACITY_MAX: usize = 256;
 
 /// Keys in the order of their turns, each with a queue of its own. See the [module](self).
@@ -34,11 +34,11 @@ pub struct TurnOrder<K, Q> {
     /// Slots without a member.
     free: Vec<usize>,
     by_key: HashMap<K, usize>,
-    /// Slot of the key whose turn it is; the last one is before it.
+    /// Slot of the key whose turn it is; the last key's slot is before it.
     first: Option<usize>,
 }
 
-/// One place of a ring: what is after the last one is the first one.
+/// One slot of a ring: the first one follows the last.
 #[derive(Debug)]
 struct TurnSlot<K, Q> {
     member: Option<TurnMember<K, Q>>,
@@ -105,8 +105,8 @@ impl<K: Clone + Eq + Hash, Q> TurnOrder<K, Q> {
         Some(TurnEntry { order: self, slot })
     }
 
-    /// Returns the queue of a key, which joins with `queue` behind all others unless it is in the
-    /// order.
+    /// Returns the queue of a key. A key that is not in the order joins with `queue` behind all
+    /// others.
     pub fn join(&mut self, key: K, queue: impl FnOnce() -> Q) -> &mut Q {
         use std::collections::hash_map::Entry;
         let slot = match self.by_key.entry(key) {
@@ -196,13 +196,13 @@ impl<K: Clone + Eq + Hash, Q> TurnEntry<'_, K, Q> {
         &mut self.order.member_mut(self.slot).queue
     }
 
-    /// Puts the key behind all others: it had its turn.
+    /// Moves the key behind all others after its turn.
     pub fn send_back(self) {
         self.order.unlink(self.slot);
         self.order.link_last(self.slot);
     }
 
-    /// Takes the key out of the order, and returns its queue.
+    /// Removes the key from the order, and returns its queue.
     pub fn leave(self) -> Q {
         self.order.unlink(self.slot);
         self.order.free.push(self.slot);
@@ -213,7 +213,7 @@ impl<K: Clone + Eq + Hash, Q> TurnEntry<'_, K, Q> {
     }
 }
 
-/// Items that wait, by key: those of one key in the order in which they came, keys in turn. See the
+/// Waiting items by key: those of one key in order of arrival, keys in turn. See the
 /// [module](self).
 ///
 /// ```
@@ -247,7 +247,7 @@ impl<K: Clone + Eq + Hash, T> RoundRobin<K, T> {
         self.len
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -259,7 +259,7 @@ impl<K: Clone + Eq + Hash, T> RoundRobin<K, T> {
         self.order.len()
     }
 
-    /// Puts an item behind those of its key.
+    /// Appends an item to those of its key.
     pub fn push(&mut self, key: K, item: T) {
         let queue = self.order.join(key, || self.spares.pop().unwrap_or_default());
         queue.push_back(item);

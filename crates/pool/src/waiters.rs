@@ -1,9 +1,8 @@
-//! The acquirers that wait: a slab of places, linked into one first-come-first-served queue per
-//! key.
+//! Waiting acquirers: a slab of places, linked into one first-come-first-served queue per key.
 //!
 //! Places are reused, so that waiting allocates nothing once the slab has grown. A place belongs to
-//! the future that took it until that future gives it back; nobody else frees it, which is why a
-//! place number needs no generation.
+//! the future that took it until that future releases it; no other code frees it, so a place number
+//! needs no generation.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -20,7 +19,7 @@ enum WaiterPlace<K, R> {
     Free {
         next: Option<PlaceId>,
     },
-    /// In its key's queue. `waker` is what the future's last poll left.
+    /// In its key's queue. `waker` is the one that the future's last poll left.
     Queued {
         key: usize,
         deadline: Instant,
@@ -47,20 +46,20 @@ impl WaiterQueue {
     }
 }
 
-/// Answer for a future in its place.
+/// Result of polling a waiter's place.
 pub(crate) enum WaiterAnswer<K, R> {
     Wait,
     Granted(Held<K, R>),
     Failed(AcquireError),
 }
 
-/// Content that a future left behind when it was dropped.
+/// Content of the place of a dropped future.
 pub(crate) enum WaiterLeft<K, R> {
     /// Still in the queue of this key.
     Queued(usize),
     /// A resource was granted that the future never picked up.
     Granted(Held<K, R>),
-    /// The future had been told of a failure.
+    /// A failure that the future never picked up.
     Failed,
 }
 
@@ -110,7 +109,7 @@ impl<K, R> WaiterTable<K, R> {
         id
     }
 
-    /// Grants `held` to the first of `queue`. Hands it back when nobody waits.
+    /// Grants `held` to the first of `queue`. Returns `held` if no acquirer waits.
     pub(crate) fn grant(
         &mut self,
         queue: &mut WaiterQueue,
@@ -162,7 +161,7 @@ impl<K, R> WaiterTable<K, R> {
         earliest
     }
 
-    /// Returns what the future that owns `id` finds; an answer frees the place.
+    /// Returns the answer for the future that owns `id`; an answer frees the place.
     pub(crate) fn poll(&mut self, id: PlaceId, current: &Waker) -> WaiterAnswer<K, R> {
         if let WaiterPlace::Queued { waker, .. } = &mut self.places[id] {
             waker.clone_from(current);
@@ -177,7 +176,7 @@ impl<K, R> WaiterTable<K, R> {
         }
     }
 
-    /// Returns which queue `id` stands in, if it does.
+    /// Returns the key in whose queue `id` is, if it is queued.
     pub(crate) fn key_of(&self, id: PlaceId) -> Option<usize> {
         match self.places.get(id) {
             Some(WaiterPlace::Queued { key, .. }) => Some(*key),
@@ -186,7 +185,7 @@ impl<K, R> WaiterTable<K, R> {
         }
     }
 
-    /// Gives the place up. `queue` is the queue of the key that [`Self::key_of`] named, or any
+    /// Releases the place. `queue` is the queue of the key that [`Self::key_of`] returned, or any
     /// other.
     pub(crate) fn leave(&mut self, id: PlaceId, queue: &mut WaiterQueue) -> WaiterLeft<K, R> {
         let free = WaiterPlace::Free { next: self.free };
@@ -210,7 +209,7 @@ impl<K, R> WaiterTable<K, R> {
         place
     }
 
-    /// Takes a queued place out of its queue and puts `instead` into it. Changes nothing for other
+    /// Removes a queued place from its queue and puts `instead` into it. Changes nothing for other
     /// places.
     fn unlink(
         &mut self,

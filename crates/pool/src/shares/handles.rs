@@ -1,4 +1,4 @@
-//! Handles, permits and letter boxes: the ledger behind a lock, and what is read without it.
+//! Handles, permits and letter boxes: the ledger behind a lock, and the figures read without it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -10,28 +10,28 @@ use super::ledger::{
 };
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 
-/// Tells a thread that there is a letter for it.
+/// Notifies a thread that its letter box has a letter.
 pub trait ThreadWake: Send + Sync {
-    /// Makes the thread look into its letter box soon. Called without any lock of this crate.
+    /// Makes the thread check its letter box soon. Called without any lock of this crate.
     fn wake(&self, thread: usize);
 }
 
 /// Message to a thread.
 #[derive(Debug)]
 pub enum ThreadLetter {
-    /// A slot that was wanted. Dropped, it goes to the next in line.
+    /// A slot that was wanted. If dropped, it goes to the next in line.
     Granted(SlotPermit),
-    /// Close the longest idle connection of this key, if there is one: somebody has the better
+    /// Close the longest idle connection of this key, if there is one: another key has the better
     /// claim to its slot.
     Reclaim(UserHandle),
 }
 
-/// Use of a connection whose user has finished.
+/// Decision about a connection whose user has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
     /// The connection stays.
     Keep,
-    /// Close it, and drop the permit when it is closed.
+    /// Close the connection, then drop the permit.
     GiveUp,
 }
 
@@ -41,10 +41,10 @@ pub struct ConnectionShares(Arc<SharesInner>);
 
 struct SharesInner {
     state: Mutex<SharesState>,
-    /// Weak, because letters hold permits and these hold this.
+    /// Weak, because letters hold permits and permits hold this struct.
     boxes: Box<[Weak<LetterBox>]>,
     wake: Box<dyn ThreadWake>,
-    /// From when times in seats are counted.
+    /// Origin of the times in seats.
     begin: Instant,
 }
 
@@ -52,14 +52,14 @@ struct SharesState {
     ledger: QuotaLedger,
     /// By [`KeyId::index`].
     keys: Vec<(Weak<KeyInner>, Arc<[ThreadSeat]>)>,
-    /// Kept for its memory.
+    /// Kept to reuse its memory.
     effects: Vec<QuotaEffect>,
 }
 
 #[derive(Debug)]
 struct LetterBox(Mutex<Vec<ThreadLetter>>);
 
-/// Letter box of one thread. While there is none, what comes for the thread goes back.
+/// Letter box of one thread. After it is dropped, letters for the thread are returned.
 #[derive(Debug)]
 pub struct ThreadHandle {
     thread: usize,
@@ -67,13 +67,13 @@ pub struct ThreadHandle {
 }
 
 impl ThreadHandle {
-    /// Returns whose it is.
+    /// Returns the number of the thread.
     #[must_use]
     pub fn thread(&self) -> usize {
         self.thread
     }
 
-    /// Takes what has come.
+    /// Moves all letters to `into`.
     pub fn take_letters(&self, into: &mut Vec<ThreadLetter>) {
         into.append(&mut self.letters.0.lock());
     }
@@ -108,24 +108,24 @@ struct KeyInner {
     server_flags: Arc<AtomicU32>,
     tenant_flags: Arc<AtomicU32>,
     seats: Arc<[ThreadSeat]>,
-    /// Number of threads that say in their seats that somebody waits.
+    /// Number of threads whose seats say that a client waits.
     waiting_threads: AtomicU32,
 }
 
-/// Figures of one thread's connections of a key for the others. On a cache line of its own, because
-/// it is written at every turn and read when somebody is in need only.
+/// One thread's figures about its connections of a key, read by the other threads. On a cache line
+/// of its own, because it is written at every turn and read only when a client is in need.
 #[derive(Debug)]
 #[repr(align(64))]
 struct ThreadSeat {
-    /// Since when its longest idle connection is idle, or 0.
+    /// Time since which its longest idle connection is idle, or 0.
     idle_since: AtomicU64,
-    /// Since when its first client waits, or 0.
+    /// Time since which its first client waits, or 0.
     waiting_since: AtomicU64,
 }
 
 impl ConnectionShares {
-    /// A ledger for so many threads, and a handle for each. `now` is the earliest time it is
-    /// ever told.
+    /// Creates a ledger for `threads` threads, and a handle for each. `now` is the earliest time
+    /// that may be passed to it.
     #[must_use]
     pub fn new(
         threads: usize,
@@ -145,14 +145,14 @@ impl ConnectionShares {
         (ConnectionShares(Arc::new(inner)), handles)
     }
 
-    /// Adds a server with that many slots.
+    /// Adds a server with `connections_max` slots.
     #[must_use]
     pub fn server(&self, connections_max: u32) -> ServerHandle {
         let id = self.with_ledger(|ledger| ledger.add_server(connections_max));
         ServerHandle(Arc::new(ServerInner { shares: self.clone(), id }))
     }
 
-    /// Calls `act` with the ledger locked, and delivers the messages that come of it.
+    /// Calls `act` with the ledger locked, and delivers the resulting letters.
     fn with_ledger<T>(&self, act: impl FnOnce(&mut QuotaLedger) -> T) -> T {
         self.with_state(|state| act(&mut state.ledger))
     }
@@ -175,7 +175,7 @@ impl ConnectionShares {
         result
     }
 
-    /// Encodes a time as nanoseconds since the beginning, plus one: 0 says never.
+    /// Encodes a time as nanoseconds since the beginning, plus one: 0 means none.
     fn encode_time(&self, time: Option<Instant>) -> u64 {
         time.map_or(0, |time| {
             let since = time.saturating_duration_since(self.0.begin).as_nanos();
@@ -189,7 +189,7 @@ impl ConnectionShares {
 }
 
 impl SharesState {
-    /// Makes letters of effects.
+    /// Converts effects into letters.
     fn write_letters(&mut self, post: &mut Vec<(usize, ThreadLetter)>) {
         loop {
             self.ledger.take_effects(&mut self.effects);
@@ -229,12 +229,12 @@ impl ServerHandle {
         TenantHandle(Arc::new(TenantInner { server: self.clone(), id }))
     }
 
-    /// Changes how many slots there are.
+    /// Changes the number of slots.
     pub fn set_connections_max(&self, connections_max: u32) {
         self.0.shares.with_ledger(|ledger| ledger.set_server(self.0.id, connections_max));
     }
 
-    /// Returns how many slots are held.
+    /// Returns the number of held slots.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.0.shares.with_ledger(|ledger| ledger.server_held(self.0.id))
@@ -281,12 +281,12 @@ impl TenantHandle {
         })
     }
 
-    /// Changes what it may have.
+    /// Changes the tenant's limits.
     pub fn set_limits(&self, limits: TenantQuota) {
         self.shares().with_ledger(|ledger| ledger.set_tenant(self.0.id, limits));
     }
 
-    /// Slots it holds, and how many it is entitled to now.
+    /// Returns the number of slots it holds, and the number it is entitled to now.
     #[must_use]
     pub fn held(&self) -> (u32, u32) {
         self.shares().with_ledger(|ledger| ledger.tenant_held(self.0.id))
@@ -304,19 +304,20 @@ impl UserHandle {
         self.0.tenant.shares()
     }
 
-    /// A small number, unique among the keys there are; given again once this one is gone.
+    /// Returns a small number, unique among the present keys; it is reused after this key is gone.
     #[must_use]
     pub fn index(&self) -> usize {
         self.0.id.index()
     }
 
-    /// Returns whether it is this tenant's.
+    /// Returns whether the key belongs to this tenant.
     #[must_use]
     pub fn is_of(&self, tenant: &TenantHandle) -> bool {
         Arc::ptr_eq(&self.0.tenant.0, &tenant.0)
     }
 
-    /// Slots that are held beyond a bound that was lowered: its own, its tenant's or its server's.
+    /// Returns the number of slots held beyond a lowered bound: the key's own, its tenant's or its
+    /// server's.
     #[must_use]
     pub fn surplus(&self) -> u32 {
         self.shares().with_ledger(|ledger| ledger.surplus(self.0.id))
@@ -327,7 +328,7 @@ impl UserHandle {
         self.shares().with_ledger(|ledger| ledger.set_key(self.0.id, connections_max));
     }
 
-    /// Slots it holds.
+    /// Returns the number of slots it holds.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.shares().with_ledger(|ledger| ledger.key_held(self.0.id))
@@ -336,20 +337,20 @@ impl UserHandle {
     /// Takes a free slot. `since` is when the first client began to wait for it.
     ///
     /// # Errors
-    /// The bound that is in the way; then there is [`UserHandle::want`].
+    /// The bound that denies the slot; use [`UserHandle::want`] then.
     pub fn open(&self, since: Instant, now: Instant) -> Result<SlotPermit, DeniedBound> {
         self.shares().with_ledger(|ledger| ledger.open(self.0.id, since, now))?;
         Ok(SlotPermit { key: self.clone(), to: None })
     }
 
-    /// Says how many slots a thread wants, in place of what it said before; 0 ends it. To be said
-    /// again every few milliseconds while clients wait, because claims change with time.
+    /// Sets the number of slots that a thread wants, replacing the previous number; 0 withdraws it.
+    /// Repeat the call every few milliseconds while clients wait, because claims change with time.
     pub fn want(&self, thread: usize, wanted: u32, since: Instant, now: Instant) {
         self.shares().with_state(|state| {
             let SharesState { ledger, keys, .. } = state;
             let idle = |key: KeyId| {
-                // Pairs with the one in `needed_elsewhere`: either that release sees that somebody
-                // is in line, or its idle connection is seen here.
+                // Pairs with the fence in `needed_elsewhere`: either that release sees that a
+                // client is in line, or its idle connection is seen here.
                 fence(Ordering::SeqCst);
                 keys.get(key.index()).and_then(|(_, seats)| longest_idle(seats, None))
             };
@@ -360,8 +361,8 @@ impl UserHandle {
     }
 
     /// Decides about a connection whose user has finished. `waiting_since` is when the oldest
-    /// client that waits for this key began. Only needed when [`UserHandle::needed_elsewhere`] says
-    /// so.
+    /// waiting client of this key began to wait. Only needed if [`UserHandle::needed_elsewhere`]
+    /// returns true.
     pub fn release(
         &self,
         permit: &mut SlotPermit,
@@ -381,17 +382,17 @@ impl UserHandle {
         }
     }
 
-    /// Charges the key's tenant for having kept the server busy.
+    /// Charges the key's tenant for the time that it kept the server busy.
     pub fn charge(&self, busy_us: u64, now: Instant) {
         self.shares().with_ledger(|ledger| ledger.charge(self.0.id, busy_us, now));
     }
 
-    /// Returns whether a connection that became idle may be needed by somebody else: by another
-    /// key, which [`UserHandle::release`] decides, or by another thread, which
-    /// [`UserHandle::claim_older`] does.
+    /// Returns whether a connection that became idle may be needed elsewhere: by another key, which
+    /// [`UserHandle::release`] decides, or by another thread, which [`UserHandle::claim_older`]
+    /// decides.
     ///
-    /// Takes no lock. To be called after [`UserHandle::set_idle`] has told of the connection, so
-    /// that whoever begins to wait meanwhile sees one or is seen.
+    /// Takes no lock. Call it after [`UserHandle::set_idle`] has published the connection, so that
+    /// a client that begins to wait meanwhile either sees the connection or is seen.
     #[must_use]
     #[inline]
     pub fn needed_elsewhere(&self, thread: usize) -> bool {
@@ -400,21 +401,21 @@ impl UserHandle {
         self.is_contended() || self.0.waiting_threads.load(Ordering::Relaxed) > own
     }
 
-    /// The part of [`UserHandle::needed_elsewhere`] that [`UserHandle::release`] decides.
+    /// Returns the part of [`UserHandle::needed_elsewhere`] that [`UserHandle::release`] decides.
     #[must_use]
     #[inline]
     pub fn is_contended(&self) -> bool {
         must_ask(&self.0.server_flags, &self.0.tenant_flags)
     }
 
-    /// Lets the others know since when this thread's longest idle connection has been idle.
+    /// Publishes since when this thread's longest idle connection has been idle.
     #[inline]
     pub fn set_idle(&self, thread: usize, since: Option<Instant>) {
         let nanos = self.shares().encode_time(since);
         self.0.seats[thread].idle_since.store(nanos, Ordering::Relaxed);
     }
 
-    /// Lets the others know since when this thread's first client waits.
+    /// Publishes since when this thread's first client waits.
     pub fn set_waiting(&self, thread: usize, since: Option<Instant>) {
         let nanos = self.shares().encode_time(since);
         let before = self.0.seats[thread].waiting_since.swap(nanos, Ordering::SeqCst);
@@ -431,17 +432,16 @@ impl UserHandle {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns which other thread has the connection that has been idle for longest, and since
-    /// when.
+    /// Returns the other thread with the longest idle connection, and since when it is idle.
     #[must_use]
     pub fn idle_elsewhere(&self, thread: usize) -> Option<(usize, Instant)> {
         let (thread, nanos) = longest_idle(&self.0.seats, Some(thread))?;
         Some((thread, self.shares().decode_time(nanos)?))
     }
 
-    /// Returns which other thread has a client that waits, and for longer by `margin` than since
-    /// `own`. What that thread said is taken back, so that it is not given two connections for one
-    /// client: it says so anew when it has got this one.
+    /// Returns another thread with a client that has waited for longer than `own`, by at least
+    /// `margin`. Clears that thread's seat, so that it does not get two connections for one client;
+    /// the thread publishes its next waiting client when it has received this connection.
     #[must_use]
     pub fn claim_older(
         &self,
@@ -470,7 +470,7 @@ impl UserHandle {
     }
 }
 
-/// The seat with the connection that has been idle for longest, but for that of `except`.
+/// Returns the seat with the longest idle connection, except that of `except`.
 fn longest_idle(seats: &[ThreadSeat], except: Option<usize>) -> Option<(usize, u64)> {
     let idle = seats.iter().enumerate().filter(|(thread, _)| Some(*thread) != except);
     let idle = idle.map(|(thread, seat)| (thread, seat.idle_since.load(Ordering::Relaxed)));
@@ -483,17 +483,17 @@ impl Drop for KeyInner {
     }
 }
 
-/// A slot: the right to have one connection. Dropped, it goes to the next in line; so it is to live
-/// as long as the connection does.
+/// A slot: the right to have one connection. When dropped, it goes to the next in line, so it must
+/// live as long as the connection.
 #[must_use = "a dropped permit is a free slot"]
 pub struct SlotPermit {
     key: UserHandle,
-    /// To whom the slot was promised when it was given up.
+    /// Tenant to which the slot was promised when it was given up.
     to: Option<SharedTenantId>,
 }
 
 impl SlotPermit {
-    /// Returns whose slot it is.
+    /// Returns the key that holds the slot.
     #[must_use]
     pub fn key(&self) -> &UserHandle {
         &self.key

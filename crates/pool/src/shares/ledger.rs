@@ -1,7 +1,7 @@
-//! The ledger itself: pure, by ids, for whoever holds the lock around it.
+//! The ledger itself: pure, by ids, for the holder of the lock around it.
 //!
-//! Every operation ends *settled*: a server has no free slot, or nobody is in line for one. So who
-//! asks and finds a free slot overtakes nobody.
+//! Every operation leaves each server *settled*: it has no free slot, or no tenant is in line for
+//! one. So a request that finds a free slot overtakes no other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::sync::{AtomicU32, Ordering};
 /// For how long after its last use a tenant counts when entitlements are computed.
 pub const ACTIVE_FOR: Duration = Duration::from_secs(10);
 
-/// Cost of a granted slot to its tenant at once, in microseconds of busy time: about what opening
-/// a connection costs a server. It keeps one tenant from being granted every free slot before its
-/// first work is charged.
+/// Cost of a granted slot, charged to its tenant at once, in microseconds of busy time: about what
+/// opening a connection costs a server. It keeps one tenant from being granted every free slot
+/// before its first work is charged.
 pub const GRANT_COST_US: u64 = 1_000;
 
-/// Number of holders that are looked at for an idle connection to be closed for somebody else.
+/// Maximum number of holders that are searched for an idle connection to reclaim.
 pub const VICTIMS_LOOKED_AT_MAX: usize = 64;
 
-/// Added to a server's flags while more slots are held than it has, because there were more.
+/// Added to a server's flags while more slots are held than its lowered bound allows.
 const SERVER_OVER: u32 = 1 << 31;
 /// A tenant's flag: it is in line.
 const IN_LINE: u32 = 1;
-/// A tenant's flag: its own quotas have to see every release.
+/// A tenant's flag: the ledger must see every release, because of the tenant's own quotas.
 const LOOK: u32 = 2;
 
 /// A server that tenants share.
@@ -36,12 +36,12 @@ pub struct SharedServerId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharedTenantId(u32);
 
-/// A tenant's connections as one user: what is interchangeable.
+/// A tenant's connections as one user, which are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(u32);
 
 impl KeyId {
-    /// A small number, for tables; given again once the key is gone.
+    /// Returns a small number, for tables; it is reused after the key is removed.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -53,13 +53,13 @@ impl KeyId {
 pub struct TenantQuota {
     /// Slots it may hold.
     pub connections_max: u32,
-    /// Slots it is entitled to whatever its weight, even while it does nothing.
+    /// Slots it is entitled to whatever its weight, even while it is inactive.
     pub connections_min: u32,
-    /// Slots beyond `connections_max` for when somebody has waited for `reserve_after`.
+    /// Slots beyond `connections_max` that are used once a client has waited for `reserve_after`.
     pub reserve: u32,
-    /// Time that somebody waits before the reserve is used.
+    /// Time that a client waits before the reserve is used.
     pub reserve_after: Duration,
-    /// Part of a server that is wanted by several; at least 1.
+    /// Relative part of a contended server; at least 1.
     pub weight: u32,
 }
 
@@ -86,29 +86,29 @@ pub enum DeniedBound {
     Server,
 }
 
-/// Use of a connection that its user has finished with.
+/// Decision about a connection whose user has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishedVerdict {
     /// The connection stays.
     Keep,
-    /// To be closed: somebody else has the better claim to its slot.
+    /// Close the connection: another tenant or key has the better claim to its slot.
     GiveUp {
-        /// To whom the slot was promised; [`QuotaLedger::closed`] is told.
+        /// Tenant to which the slot was promised; pass it to [`QuotaLedger::closed`].
         to: Option<SharedTenantId>,
     },
 }
 
-/// Task for a thread because the ledger changed.
+/// Message to a thread about a change of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaEffect {
     /// The key got a slot that this thread wanted.
     Granted {
         /// Key of the slot.
         key: KeyId,
-        /// The thread that is to open a connection.
+        /// Thread that must open a connection.
         thread: usize,
     },
-    /// This thread is to close an idle connection of the key, if it still has one.
+    /// The thread must close an idle connection of the key, if it still has one.
     Reclaim {
         /// Key of the connection.
         key: KeyId,
@@ -134,7 +134,7 @@ struct ServerRecord {
     flags: Arc<AtomicU32>,
 }
 
-/// Inactive or not, load, who.
+/// Inactivity, load, tenant.
 type Rank = (bool, u64, SharedTenantId);
 
 #[derive(Debug)]
@@ -143,7 +143,7 @@ struct TenantRecord {
     limits: TenantQuota,
     held: u32,
     keys: BTreeSet<KeyId>,
-    /// Number of keys that hold more than their bound, because it was higher.
+    /// Number of keys that hold more than their lowered bound.
     keys_over: u32,
     /// Busy time by weight; see [`rules::virtual_time`].
     time: u128,
@@ -157,7 +157,7 @@ struct TenantRecord {
     promised: u32,
     /// True if a client waited long enough for the reserve.
     reserve_open: bool,
-    /// Line and place in it, where it stands in one.
+    /// Line and position in it, if it is in one.
     line: Option<(usize, u128)>,
     rank: Option<Rank>,
     flags: Arc<AtomicU32>,
@@ -215,7 +215,7 @@ impl UserRecord {
     }
 }
 
-/// Ledger of slots: who holds how many of which server, who wants some, and whose turn it is.
+/// Ledger of slots: holders, wants and turns.
 #[derive(Debug, Default)]
 pub struct QuotaLedger {
     servers: Vec<ServerRecord>,
@@ -227,7 +227,7 @@ pub struct QuotaLedger {
     effects: Vec<QuotaEffect>,
 }
 
-/// Puts a thing where one was removed, or at the end, and says where.
+/// Puts an item into a free place or at the end, and returns its index.
 fn place<T>(things: &mut Vec<T>, free: Option<u32>, thing: T) -> u32 {
     match free {
         Some(index) => {
@@ -242,7 +242,7 @@ fn place<T>(things: &mut Vec<T>, free: Option<u32>, thing: T) -> u32 {
 }
 
 impl QuotaLedger {
-    /// Adds a server with that many slots.
+    /// Adds a server with `connections_max` slots.
     pub fn add_server(&mut self, connections_max: u32) -> SharedServerId {
         let server = ServerRecord {
             connections_max,
@@ -312,7 +312,7 @@ impl QuotaLedger {
         self.tenants_free.push(id);
     }
 
-    /// Removes a key that holds nothing. What it wants is forgotten.
+    /// Removes a key that holds no slot. Its wants are dropped.
     pub fn remove_key(&mut self, id: KeyId) {
         debug_assert_eq!(self.key(id).held, 0);
         self.key_mut(id).wants.clear();
@@ -330,7 +330,7 @@ impl QuotaLedger {
         self.settle(id);
     }
 
-    /// Changes what a tenant may have.
+    /// Changes a tenant's limits.
     pub fn set_tenant(&mut self, id: SharedTenantId, limits: TenantQuota) {
         let seen = self.tenant(id).seen;
         self.deactivate(id);
@@ -352,7 +352,7 @@ impl QuotaLedger {
     /// Takes a free slot. `since` is when the first client began to wait for it.
     ///
     /// # Errors
-    /// The bound that is in the way; then there is [`QuotaLedger::want`].
+    /// The bound that denies the slot; use [`QuotaLedger::want`] then.
     pub fn open(&mut self, id: KeyId, since: Instant, now: Instant) -> Result<(), DeniedBound> {
         let tenant = self.key(id).tenant;
         self.touch(tenant, now);
@@ -373,9 +373,9 @@ impl QuotaLedger {
         Ok(())
     }
 
-    /// Says how many slots a thread wants for a key, in place of what it said before; 0 ends it.
-    /// To be said again from time to time, because claims change with time. `idle` tells a thread
-    /// that has an idle connection of a key.
+    /// Sets the number of slots that a thread wants for a key, replacing the previous number; 0
+    /// withdraws it. Repeat the call from time to time, because claims change with time. `idle`
+    /// returns a thread with an idle connection of a key.
     pub fn want(
         &mut self,
         id: KeyId,
@@ -403,7 +403,7 @@ impl QuotaLedger {
     }
 
     /// Decides about a connection whose user has finished. `waiting_since` is when the oldest
-    /// client that waits for this key began, if there is one.
+    /// waiting client of this key began to wait, if there is one.
     pub fn release(
         &mut self,
         id: KeyId,
@@ -434,7 +434,7 @@ impl QuotaLedger {
         }
     }
 
-    /// Ends a slot. `to` is from the verdict that ended it.
+    /// Ends a slot. `to` comes from the verdict that ended it.
     pub fn closed(&mut self, id: KeyId, to: Option<SharedTenantId>) {
         if let Some(to) = to {
             let tenant = self.tenant_mut(to);
@@ -451,7 +451,7 @@ impl QuotaLedger {
         self.settle(server_id);
     }
 
-    /// Charges a key's tenant for having kept its server busy.
+    /// Charges a key's tenant for the time that it kept its server busy.
     pub fn charge(&mut self, id: KeyId, busy_us: u64, now: Instant) {
         let tenant_id = self.key(id).tenant;
         self.touch(tenant_id, now);
@@ -459,19 +459,19 @@ impl QuotaLedger {
         let server_id = self.tenant(tenant_id).server;
         let time = self.tenant(tenant_id).time;
         let server = self.server_mut(server_id);
-        // Nobody is kept waiting, so that nobody is owed anything: use that harms nobody is free.
+        // No tenant waits, so none is owed anything: use that delays no other tenant is free.
         if server.lines.iter().all(BTreeSet::is_empty) {
             server.time = server.time.max(time);
         }
         self.refile(tenant_id);
     }
 
-    /// Takes the tasks that there are; each is told once.
+    /// Moves the pending effects to `into`; each is delivered once.
     pub fn take_effects(&mut self, into: &mut Vec<QuotaEffect>) {
         into.append(&mut self.effects);
     }
 
-    /// Slots that are held beyond a bound of this key that was lowered.
+    /// Returns the number of slots held beyond a lowered bound of this key.
     #[must_use]
     pub fn surplus(&self, id: KeyId) -> u32 {
         let key = self.key(id);
@@ -483,47 +483,48 @@ impl QuotaLedger {
         own.max(tenants).max(server.held.saturating_sub(server.connections_max)).min(key.held)
     }
 
-    /// Slots that a key holds.
+    /// Returns the number of slots that a key holds.
     #[must_use]
     pub fn key_held(&self, id: KeyId) -> u32 {
         self.key(id).held
     }
 
-    /// Slots that a tenant holds, and those it is entitled to now.
+    /// Returns the number of slots that a tenant holds, and the number it is entitled to now.
     #[must_use]
     pub fn tenant_held(&self, id: SharedTenantId) -> (u32, u32) {
         let tenant = self.tenant(id);
         (tenant.held, tenant.standing(self.server(tenant.server)).entitled)
     }
 
-    /// Slots that are held of a server.
+    /// Returns the number of held slots of a server.
     #[must_use]
     pub fn server_held(&self, id: SharedServerId) -> u32 {
         self.server(id).held
     }
 
-    /// Returns whose turn it is when a slot of this server becomes free.
+    /// Returns the tenant that gets the next free slot of this server.
     #[must_use]
     pub fn next_in_line(&self, id: SharedServerId) -> Option<SharedTenantId> {
         let [under, others] = &self.server(id).lines;
         under.first().or_else(|| others.first()).map(|&(_, tenant)| tenant)
     }
 
-    /// Returns what a release looks at before it takes the lock: [`must_ask`].
+    /// Returns the flags that a release reads before it takes the lock: [`must_ask`].
     pub(super) fn flags(&self, id: KeyId) -> (Arc<AtomicU32>, Arc<AtomicU32>) {
         let tenant = self.tenant(self.key(id).tenant);
         (Arc::clone(&self.server(tenant.server).flags), Arc::clone(&tenant.flags))
     }
 }
 
-/// Returns whether a release has to ask the ledger: somebody else is in line, or a bound was
-/// lowered, or the tenant's own keys compete. A stale answer is harmless: who waits says so again.
+/// Returns whether a release has to ask the ledger: another tenant is in line, a bound was lowered,
+/// or the tenant's own keys compete. A stale answer is harmless: waiting threads repeat their
+/// wants.
 pub(super) fn must_ask(server: &AtomicU32, tenant: &AtomicU32) -> bool {
     let own = tenant.load(Ordering::Relaxed);
     own & LOOK != 0 || server.load(Ordering::Relaxed) != own & IN_LINE
 }
 
-/// The steps that the operations are made of.
+/// Steps of the operations above.
 impl QuotaLedger {
     fn server(&self, id: SharedServerId) -> &ServerRecord {
         &self.servers[id.0 as usize]
@@ -563,8 +564,8 @@ impl QuotaLedger {
         self.advance(tenant, GRANT_COST_US);
     }
 
-    /// Moves a tenant's virtual time on. From the server's time at the least: who did not use a
-    /// server has saved nothing up.
+    /// Advances a tenant's virtual time, starting from the server's time at least: a tenant that
+    /// did not use a server has saved nothing up.
     fn advance(&mut self, id: SharedTenantId, busy_us: u64) {
         let time = self.server(self.tenant(id).server).time;
         let tenant = self.tenant_mut(id);
@@ -596,7 +597,7 @@ impl QuotaLedger {
         }
     }
 
-    /// Writes down anew whether a key is eligible, and so its tenant.
+    /// Updates whether a key is eligible, and so its tenant's place.
     fn refile_key(&mut self, id: KeyId) {
         let key = &mut self.keys[id.index()];
         let tenant = &mut self.tenants[key.tenant.0 as usize];
@@ -607,7 +608,7 @@ impl QuotaLedger {
         let since = key.wants.iter().map(|want| want.since).min();
         if let Some(since) = since.filter(|_| key.has_room()) {
             let wanted = key.wants.iter().fold(0_u32, |sum, want| sum.saturating_add(want.wanted));
-            // The sum over a tenant's keys must not wrap either.
+            // The sum over a tenant's keys must not overflow either.
             let wanted = wanted.min(u32::MAX - tenant.wanted);
             key.filed = Some((since, wanted));
             tenant.eligible.insert((since, id));
@@ -620,7 +621,7 @@ impl QuotaLedger {
         self.refile(tenant);
     }
 
-    /// Writes down anew where a tenant stands: its line, its rank among holders, its flags.
+    /// Updates a tenant's line, its rank among holders, and its flags.
     fn refile(&mut self, id: SharedTenantId) {
         let tenant = &mut self.tenants[id.0 as usize];
         let server = &mut self.servers[tenant.server.0 as usize];
@@ -632,7 +633,7 @@ impl QuotaLedger {
         }
         let standing = tenant.standing(server);
         if tenant.wanted > tenant.promised && tenant.has_room() {
-            // Who begins to wait is owed nothing for the time in which it did not.
+            // A tenant that begins to wait is owed nothing for the time in which it did not wait.
             tenant.time = standing.time;
             let line = usize::from(standing.held >= standing.entitled);
             tenant.line = Some((line, standing.time));
@@ -656,7 +657,7 @@ impl QuotaLedger {
         server.flags.store(in_line | over, Ordering::SeqCst);
     }
 
-    /// After entitlements changed: everybody in line may stand in the other one.
+    /// Updates all tenants in line after entitlements changed: each may belong in the other line.
     fn refile_all(&mut self, id: SharedServerId) {
         let lines = &self.server(id).lines;
         let in_line: Vec<SharedTenantId> =
@@ -666,7 +667,7 @@ impl QuotaLedger {
         }
     }
 
-    /// Notes that a tenant uses its server.
+    /// Records that a tenant uses its server.
     fn touch(&mut self, id: SharedTenantId, now: Instant) {
         let server = self.tenant(id).server;
         match self.tenant(id).seen {
@@ -705,7 +706,7 @@ impl QuotaLedger {
         server.recent.remove(&(seen, id));
     }
 
-    /// Tenants that were not seen for long stop to count.
+    /// Deactivates tenants that were not seen for [`ACTIVE_FOR`].
     fn age(&mut self, id: SharedServerId, now: Instant) {
         let mut changed = false;
         while let Some(&(seen, tenant)) = self.server(id).recent.first() {
@@ -713,7 +714,7 @@ impl QuotaLedger {
                 break;
             }
             self.deactivate(tenant);
-            // Who waits is there, however long it has waited.
+            // A waiting tenant is active, however long it has waited.
             if self.tenant(tenant).wanted > 0 {
                 self.activate(tenant, now);
             } else {
@@ -752,7 +753,7 @@ impl QuotaLedger {
     fn sibling_waits(&self, id: KeyId, now: Instant) -> bool {
         let holder = self.key(id);
         let tenant = self.tenant(holder.tenant);
-        // The first of the eligible gets the slot; giving it up to oneself would be a login for
+        // The first eligible key gets the slot; giving it up to the same key would cost a login for
         // nothing.
         match tenant.eligible.first() {
             Some(&(since, other)) if other != id && tenant.wanted > tenant.promised => {
@@ -763,7 +764,7 @@ impl QuotaLedger {
         }
     }
 
-    /// Asks for idle connections to be closed, as many as the key wants, where that would help it.
+    /// Requests the close of idle connections, as many as the key wants, where that would help it.
     fn reclaim(&mut self, id: KeyId, now: Instant, idle: &dyn Fn(KeyId) -> Option<usize>) {
         let tenant_id = self.key(id).tenant;
         let tenant = self.tenant(tenant_id);
@@ -772,7 +773,7 @@ impl QuotaLedger {
         let siblings = siblings.filter(|&key| key != id && self.sibling_waits(key, now));
         let others = self.server(tenant.server).holders.iter().rev().map(|&(_, _, holder)| holder);
         let others = others
-            // Where the tenant's own bound is in the way, nobody else's connection helps.
+            // If the tenant's own bound denies the slot, another tenant's connection does not help.
             .filter(|&holder| tenant.has_room() && holder != tenant_id)
             .take(VICTIMS_LOOKED_AT_MAX)
             .filter(|&holder| self.gives(holder, tenant_id))

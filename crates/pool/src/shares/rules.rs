@@ -1,25 +1,25 @@
-//! The rules of fairness, apart from the ledger: who is entitled to how much, and who gives.
+//! Rules of fairness, apart from the ledger: entitlements, and which tenant gives a slot to which.
 
 use std::time::Duration;
 
 use super::ledger::TenantQuota;
 
-/// Busy time, in microseconds, that a tenant must have had more than another before a slot moves
-/// between two that have about their share. Moving one costs a login, so that it must not happen at
+/// Busy time, in microseconds, by which a tenant must be ahead of another before a slot moves
+/// between two that have about their share. Moving a slot costs a login, so it must not happen at
 /// every turn.
 pub const ROTATE_BUSY_US: u64 = 50_000;
 
-/// Time that one user of a tenant waits before another user of the same tenant, who holds as few
-/// connections, closes one.
+/// Time that one user of a tenant waits before another user of the same tenant with equally few
+/// connections closes one.
 pub const SIBLING_PATIENCE: Duration = Duration::from_millis(20);
 
-/// Virtual time of one microsecond at weight 1; so large that no weight rounds it to nothing.
+/// Virtual time of one microsecond at weight 1; so large that no weight rounds it to zero.
 const VIRTUAL_US: u128 = 1 << 32;
 
 /// Loads are kept as integers: slots by weight, times this.
 const LOAD_UNIT: u64 = 1 << 16;
 
-/// Standing of a tenant towards others of its server.
+/// A tenant's position relative to the others of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TenantStanding {
     /// Slots it holds.
@@ -41,8 +41,8 @@ impl TenantStanding {
     }
 }
 
-/// The part of a server's slots that is a tenant's by weight, at least one; none but the minimum
-/// while it is not active.
+/// Returns a tenant's part of a server's slots by weight, at least one; only its minimum while it
+/// is not active.
 pub(super) fn entitlement(
     connections_max: u32,
     active_weight: u64,
@@ -57,23 +57,22 @@ pub(super) fn entitlement(
     part.min(limits.connections_max).max(limits.connections_min)
 }
 
-/// Returns what busy time adds to a tenant's virtual time.
+/// Returns the virtual time that busy time adds to a tenant.
 pub(super) fn virtual_time(busy_us: u64, weight: u32) -> u128 {
     u128::from(busy_us) * VIRTUAL_US / u128::from(weight.max(1))
 }
 
-/// Returns whether a connection that `holder` has no work for is closed so that `to`, who waits,
-/// gets its slot.
+/// Returns whether `holder` closes an idle connection so that `to`, which waits, gets its slot.
 ///
 /// After each of the first three cases the same rule does not give the slot back, and after the
-/// last one only when the other has been busy for long; so slots do not bounce.
+/// last one only when the other tenant has been busy for long; so slots do not bounce.
 pub(super) fn gives(holder: &TenantStanding, to: &TenantStanding) -> bool {
     let over = holder.held > holder.entitled;
     let under = to.held < to.entitled;
     if over && (under || !holder.active) {
         return true;
     }
-    // By weight the holder has more, even after it gave one.
+    // By weight the holder has at least as much, even after it gave one.
     let weighed = |held: u32, weight: u32| u64::from(held) * u64::from(weight);
     if over && weighed(holder.held - 1, to.weight) >= weighed(to.held + 1, holder.weight) {
         return true;
@@ -87,7 +86,7 @@ pub(super) fn gives(holder: &TenantStanding, to: &TenantStanding) -> bool {
         && holder.time > to.time.saturating_add(turn)
 }
 
-/// Compares two users of one tenant, who share by count and by who waits longer.
+/// Compares two users of one tenant, who share by count and by waiting time.
 pub(super) fn sibling_gives(holder_held: u32, held: u32, waited: Duration) -> bool {
     holder_held > held.saturating_add(1) || waited >= SIBLING_PATIENCE
 }

@@ -1,11 +1,11 @@
 //! Interleavings of small worlds, all with at most three preemptions: no lost wake-up, no resource
-//! in two hands, no leak under cancellation.
+//! held twice, no leak under cancellation.
 //!
-//! A wake-up that is lost shows as a deadlock, which `loom` reports. That these tests can fail was
-//! checked by reading the gates before the stripe's lock instead of under it in `Home::give_fast`:
-//! `a_return_meets_a_waiter` deadlocks then. Without the fence in `Home::is_short`,
-//! `two_takers_leave_no_shortage_unseen` fails; without those in `shares::Key::needed_elsewhere`,
-//! `want` and `set_waiting` do the two tests about who misses whom.
+//! A lost wake-up shows as a deadlock, which `loom` reports. To check that these tests can fail,
+//! the gates were read before the stripe's lock instead of under it in `KeyState::give_fast`:
+//! `a_return_meets_a_waiter` deadlocks then. Without the fence in `KeyState::is_short`,
+//! `two_takers_leave_no_shortage_unseen` fails; without those in `UserHandle::needed_elsewhere`,
+//! `want` and `set_waiting`, the two tests about missed waiters fail.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ struct Token {
 }
 
 impl Token {
-    /// Fails when somebody else holds the same resource.
+    /// Fails if the same resource has another holder.
     fn hold(&self) {
         let before = self.held.swap(true, loom::sync::atomic::Ordering::Relaxed);
         assert!(!before, "one resource in two hands");
@@ -38,7 +38,7 @@ fn start() -> Instant {
     Instant::now()
 }
 
-/// Does everything the pool asks for.
+/// Performs all effects of the pool.
 fn drive(pool: &Small, now: Instant) {
     while let Some(effect) = pool.try_next_effect() {
         perform(effect, now);
@@ -160,7 +160,7 @@ fn a_return_to_one_key_feeds_another() {
             thread::spawn(move || block_on(other.acquire(now, later(now))).unwrap().hold())
         };
         drop(lease);
-        // The close that makes room, then the open, and whatever else comes in between.
+        // The close that makes room, then the open, and any other effects in between.
         while other.counters().created == 0 {
             match block_on(pool.next_effect()) {
                 Some(effect) => perform(effect, now),
@@ -223,7 +223,7 @@ fn closing_reaches_everything() {
     });
 }
 
-/// Letters are looked for anyway.
+/// Does nothing: the tests check the letter boxes anyway.
 struct Deaf;
 
 impl ThreadWake for Deaf {

@@ -10,7 +10,7 @@ use crate::support::{Chance, start};
 
 use State::{Cold, Running, Waiting, Warm, Warming};
 
-/// Runs a script and says what became of each line, so that a table shows both.
+/// Runs a script and reports the result of each line, so that a table shows both.
 fn check(capacity: usize, steps: &[(&str, &str)]) {
     let begin = start();
     let mut residents = Residents::new(capacity, begin);
@@ -200,7 +200,7 @@ fn the_figures_are_there_without_the_books() {
 const SEEDS: u64 = 30;
 const STEPS_PER_SEED: usize = 100_000;
 
-/// What the residents must be: a list in the order of use, and no cleverness.
+/// Naive model of the residents: a list in the order of use.
 struct Model {
     capacity: usize,
     /// Least recently used first.

@@ -1,4 +1,4 @@
-//! The shares of a server: tables, a million random steps, and what fairness comes to over time.
+//! The shares of a server: tables, a million random steps, and long-term fairness.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn limits(connections_max: u32, weight: u32) -> TenantQuota {
     TenantQuota { connections_max, weight, ..TenantQuota::default() }
 }
 
-/// A server with named keys, and what it is asked, a word each.
+/// A server with named keys, driven by commands of one word each.
 struct Table {
     ledger: QuotaLedger,
     server: SharedServerId,
@@ -166,7 +166,7 @@ fn a_free_slot_goes_to_who_is_below_its_share_then_to_who_used_least() {
             // b is entitled to two, though a has waited longer and used no more.
             ("closed a", "+b"),
             ("closed a", "+b"),
-            // Both have their share: who used less.
+            // Both have their share: the one that used less goes first.
             ("busy b 500", ""),
             ("closed a", "+a"),
             ("closed b", "+b"),
@@ -209,7 +209,8 @@ fn an_idle_connection_is_asked_back_from_who_has_too_much() {
             ("ms 1", ""),
             // Now a has two and is entitled to one; b has one, so that it would be no gain.
             ("want b 1", ""),
-            // After a while only b and a are there, and what c does not use is free for b.
+            // After a while only b and a are active, and the slots that c does not use are free for
+            // b.
             ("ms 9999", ""),
             ("busy a 0", ""),
             ("want b 1", ""),
@@ -265,7 +266,7 @@ fn users_of_a_tenant_take_turns_by_who_waits_longest() {
         &[
             ("open a 2", "yes"),
             ("want a2", ""),
-            // It has none and the other one two: at once.
+            // It has none and the other one has two: at once.
             ("release a", "close +a2"),
             ("want a2", ""),
             ("release a", "keep"),
@@ -273,7 +274,7 @@ fn users_of_a_tenant_take_turns_by_who_waits_longest() {
             ("release a", "close +a2"),
             ("want_since a 1 0", ""),
             ("want_since a2 1 5", ""),
-            // Its own clients have waited for longer than those of the other.
+            // Its own clients have waited for longer than those of the other key.
             ("release a2", "close +a"),
         ],
     );
@@ -293,7 +294,7 @@ fn the_reserve_is_for_those_who_waited() {
             ("want_since a 2 0", "+a"),
             ("want_since a 1 0", ""),
             ("want_since a 0 0", ""),
-            // Nobody waits: it is given back.
+            // No client waits: it is returned.
             ("release a", "close"),
             ("release a", "keep"),
         ],
@@ -318,14 +319,14 @@ fn lowered_bounds_are_reached_by_releases() {
     );
 }
 
-/// What the simulation knows of one tenant.
+/// The simulation's record of one tenant.
 struct Model {
     id: SharedTenantId,
     limits: TenantQuota,
     keys: Vec<(KeyId, u32)>,
 }
 
-/// Books of random size, and who holds what by the simulation's own count.
+/// Ledgers of random size, and the simulation's own count of holders.
 struct World {
     chance: Chance,
     slots: u32,
@@ -412,7 +413,7 @@ impl World {
             let is_its = |model: &&Model| model.keys.iter().any(|(one, _)| *one == key);
             let model = self.models.iter().find(is_its).unwrap();
             self.held.push(key);
-            // If it has more than its share now, then nobody waits who has less.
+            // If it has more than its share now, no tenant with less waits.
             let (has, entitled) = self.ledger.tenant_held(model.id);
             if has > entitled
                 && let Some(next) = self.ledger.next_in_line(self.server)
@@ -423,7 +424,7 @@ impl World {
         }
     }
 
-    /// The bounds; that both sides count the same; and that no slot is free that is wanted.
+    /// Checks the bounds, that both sides count the same, and that no wanted slot is free.
     fn assert_sound(&self) {
         let ledger = &self.ledger;
         let counted = self.held.len() + self.closing.len();
@@ -451,8 +452,8 @@ fn bounds_hold_and_nobody_below_its_share_waits_behind_one_above() {
     }
 }
 
-/// Tenants whose clients always have work, each connection busy for its service time; returns what
-/// busy time each got, in milliseconds.
+/// Tenants whose clients always have work, each connection busy for its service time; returns the
+/// busy time of each tenant, in milliseconds.
 fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
     let mut ledger = QuotaLedger::default();
     let server = ledger.add_server(slots);
@@ -465,7 +466,7 @@ fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
         .collect();
     let begin = start();
     let mut busy = vec![0; tenants.len()];
-    // When which connection is free again, in microseconds.
+    // When each connection is free again, in microseconds.
     let mut running: Vec<(u64, usize)> = Vec::new();
     let mut effects = Vec::new();
     let mut at_us = 0;
@@ -513,12 +514,12 @@ fn busy_time_follows_the_weights_under_saturation() {
             (busy.iter().sum(), tenants.iter().map(|(weight, _)| u64::from(*weight)).sum());
         for (tenant, (weight, _)) in tenants.iter().enumerate() {
             let due = all * u64::from(*weight) / weights;
-            // Slots are whole, and whose turn it is changes after 50 ms at the earliest.
+            // Slots are whole, and turns change after 50 ms at the earliest.
             let tolerance = (due / 8).max(1_500);
             let off = busy[tenant].abs_diff(due);
             assert!(off <= tolerance, "{slots} {tenants:?}: {busy:?}, due {due} of {tenant}");
         }
-        // Nobody idles while all have work, but for the logins.
+        // No connection idles while all tenants have work, except for logins.
         let possible = u64::from(slots) * 60_000;
         assert!(all * 10 >= possible * 8, "{slots} {tenants:?}: {all} of {possible} ms");
     }
@@ -550,7 +551,7 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
         ledger.open(flood, begin, begin).unwrap();
     }
     let mut flooding: Vec<u64> = (0..10).map(|one| one * 100).collect();
-    // When the quiet tenant's connection is there, and what its clients waited.
+    // When the quiet tenant's connection is open, and its clients' waiting times.
     let (mut connection, mut waits): (Option<u64>, Vec<u64>) = (None, Vec::new());
     let mut effects = Vec::new();
     for turn in 0..500_u64 {
@@ -558,7 +559,7 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
         if connection.is_none() {
             ledger.want(quiet, 0, 1, at(ask), at(ask), &|_| None);
         }
-        // The flood goes on meanwhile.
+        // The flood continues meanwhile.
         while let Some(next) = (0..flooding.len()).min_by_key(|&one| flooding[one])
             && flooding[next] < ask + 20_000
         {
@@ -594,7 +595,7 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
     assert!(waits[1..].iter().all(|wait| *wait == 0), "then it has a connection of its own");
 }
 
-/// Counts calls; letters are looked for anyway.
+/// Counts calls; the tests check the letter boxes anyway.
 struct Bell(Arc<AtomicUsize>);
 
 impl ThreadWake for Bell {
@@ -630,7 +631,7 @@ fn a_dropped_permit_is_the_next_ones_letter() {
     );
     assert_eq!((a.held(), b.held(), server.held()), (0, 1, 1));
 
-    // Nobody takes letters any more: what comes for that thread goes back.
+    // The thread takes no letters any more: its letters are returned.
     drop(letters);
     let held = a.open(now, now).unwrap();
     b.want(1, 1, now, now);
@@ -681,7 +682,8 @@ fn a_waiting_thread_is_claimed_once() {
     assert!(!key.needed_elsewhere(2) && key.needed_elsewhere(1));
 }
 
-/// Threads that open, keep and drop permits for keys that come and go: in the end nothing is held.
+/// Threads that open, keep and drop permits for keys that appear and disappear: in the end no slot
+/// is held.
 #[test]
 fn threads_leave_nothing_behind() {
     let now = start();
@@ -720,7 +722,7 @@ fn threads_leave_nothing_behind() {
     });
     assert_eq!(server.held(), 0);
     assert!(common.iter().all(|key| key.held() == 0));
-    // Long after, nobody is entitled to anything.
+    // Long after, no tenant is entitled to anything.
     drop(common);
     let key = tenants[0].key(1);
     key.charge(1, now + ACTIVE_FOR * 3);

@@ -1,8 +1,8 @@
-//! A million random steps, each checked against a naive model of what a pool is.
+//! A million random steps, each checked against a naive model of a pool.
 //!
-//! The model knows nothing of stripes, gates or rows: it keeps lists of who holds what and who
-//! waits, learns what the pool did from leases and effects, and states after every step what must
-//! hold then. A failure names its seed and step.
+//! The model has no stripes, gates or turn queues: it keeps lists of holders and waiters, derives
+//! the pool's actions from leases and effects, and asserts after every step what must hold then. A
+//! failure names its seed and step.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +21,7 @@ use crate::support::{Alarm, Chance, poll};
 const STEPS_PER_SEED: usize = 100_000;
 const KEYS: usize = 4;
 
-/// A resource that says when it is dropped.
+/// A resource that records its drop.
 struct Token {
     id: usize,
     dropped: Rc<RefCell<Vec<usize>>>,
@@ -62,7 +62,7 @@ struct Modelled {
     acquired: u64,
 }
 
-/// What the model knows of one resource for its whole life.
+/// The model's record of one resource for its whole life.
 struct Life {
     tier: EvictionTier,
     opened_at: Instant,
@@ -84,8 +84,8 @@ struct World {
     waiters_made: usize,
     lives: Vec<Life>,
     dropped: Rc<RefCell<Vec<usize>>>,
-    /// The resource that this step gave back or opened, and its key: nothing has been seen of it
-    /// yet.
+    /// The resource that this step returned or opened, and its key: the model has seen no effect
+    /// for it yet.
     moving: Option<(usize, usize)>,
 }
 
@@ -212,7 +212,8 @@ impl World {
         }
     }
 
-    /// What a newcomer must get: the last idle one that is not too old, if nobody waits.
+    /// Returns what a new acquirer must get: the last idle resource that is not too old, if no
+    /// acquirer waits.
     fn reusable(&self, key: usize) -> Option<usize> {
         let modelled = &self.keys[key];
         let closed_to_newcomers =
@@ -282,7 +283,7 @@ impl World {
                     drop(ticket)
                 }
                 if let Some(first) = first {
-                    // Exactly the longest waiting one learns of it.
+                    // Exactly the longest waiting acquirer receives the error.
                     let mut failed = self.waiting.remove(&first).unwrap();
                     assert!(failed.alarm.rang() > failed.rang);
                     assert!(matches!(
@@ -386,13 +387,13 @@ impl World {
         self.pool.set_total_max(self.total_max, self.now);
     }
 
-    /// Learns what the pool did in this step.
+    /// Reads the pool's actions in this step.
     fn observe(&mut self) {
         let moving = self.moving.take();
         let mut moved = moving;
         let effects = self.pool.take_effects();
         for key in 0..KEYS {
-            // Whoever is served is the first of the queue.
+            // The served acquirer is the first of the queue.
             while let Some(first) = self.keys[key].queue.front().copied() {
                 let waiting = self.waiting.get_mut(&first).unwrap();
                 if waiting.alarm.rang() == waiting.rang {
@@ -459,7 +460,8 @@ impl World {
             (reason, position) => panic!("{reason:?} of a resource at {position:?}"),
         }
         match retired.reason() {
-            // One that was just returned or opened goes straight to the key whose turn it is.
+            // A resource that was just returned or opened goes straight to the key whose turn it
+            // is.
             RetireReason::Evicted if moving.is_none_or(|(_, moved)| moved != id) => {
                 self.check_first_to_go(id, 0..KEYS)
             }
@@ -471,7 +473,8 @@ impl World {
         }
     }
 
-    /// Nobody idle among `keys` had a higher tier, or the same tier and a longer idle time.
+    /// Asserts that no idle resource of `keys` had a higher tier, or the same tier and a longer
+    /// idle time.
     fn check_first_to_go(&self, id: usize, keys: std::ops::Range<usize>) {
         let idle = || self.keys[keys.clone()].iter().flat_map(|modelled| &modelled.idle);
         let rank = |idle: &Idle| (self.lives[idle.id].tier, std::cmp::Reverse(idle.used_at));
@@ -486,7 +489,7 @@ impl World {
         list.iter().filter(|item| key_of(item) == key).count()
     }
 
-    /// What must hold after every step.
+    /// Asserts the invariants that hold after every step.
     fn check(&self) {
         let mut starving = false;
         let totals = self.pool.stats();
@@ -532,7 +535,7 @@ impl World {
         assert_eq!((totals.live, totals.waiting), (live, self.waiting.len()));
     }
 
-    /// Ends the pool in the middle of whatever was going on.
+    /// Closes the pool in the middle of other operations.
     fn finish(mut self) {
         self.pool.close(self.now);
         for (_, mut waiting) in std::mem::take(&mut self.waiting) {

@@ -1,4 +1,4 @@
-//! Wakers that count, and a source of chance that starts from a seed.
+//! Wakers that count, and a source of randomness that starts from a seed.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,10 +1,10 @@
-//! Scenarios as data: a script of moves, and what it makes the pool do.
+//! Scenarios as data: a script of moves, and the pool's reactions.
 //!
 //! Moves are words: `acquire a` queues or leases, `return`, `discard` and `detach` end the oldest
 //! lease (or the oldest of a key: `return b`), `open` and `fail` answer the oldest ticket, `shut`
-//! finishes the oldest closing, `+50` lets milliseconds pass. The pool's doings follow each move:
-//! leases as `a=1` (key and resource number), effects as `open a` and `close 1 idle`, refusals as
-//! `a: why`.
+//! finishes the oldest closing, `+50` lets milliseconds pass. The pool's reactions follow each
+//! move: leases as `a=1` (key and resource number), effects as `open a` and `close 1 idle`,
+//! refusals as `a: why`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -456,7 +456,7 @@ fn lifetimes_are_spread_by_the_seed() {
 
 #[test]
 fn a_pool_without_owner_lets_go_of_everything() {
-    /// Says when it is dropped.
+    /// Records its drop.
     struct Loud(Rc<RefCell<u32>>);
     impl Drop for Loud {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Turns of keys against a model that is too simple to be wrong, and what they promise to each.
+//! Turns of keys against a model that is too simple to be wrong, and the fairness between keys.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ fn simulate_order(seed: u64, steps: u64) -> [u32; 5] {
                 assert_eq!(item, naive.serve(0), "seed {seed} step {step}");
                 1
             }
-            // One that is passed by those before it keeps nothing of its place.
+            // A key that is passed by those before it keeps nothing of its place.
             5 => {
                 let at = naive.at(key);
                 assert_eq!(order.get(&key).is_some(), at.is_some());
@@ -74,7 +74,7 @@ fn simulate_order(seed: u64, steps: u64) -> [u32; 5] {
                 assert_eq!(item, naive.serve(at), "seed {seed} step {step}");
                 2
             }
-            // All that waits of a key is given up.
+            // All waiting items of a key are dropped.
             6 => {
                 let (Some(entry), Some(at)) = (order.entry(&key), naive.at(key)) else { continue };
                 assert_eq!(entry.leave(), naive.0.remove(at).1, "seed {seed} step {step}");
@@ -110,7 +110,7 @@ fn nothing_is_lost_and_items_of_a_key_keep_their_order() {
     for seed in 0..200 {
         let mut chance = Chance(seed);
         let (mut waiting, mut naive) = (RoundRobin::default(), NaiveOrder::default());
-        // Phases of growth and of decline, so that queues are given up and used again.
+        // Phases of growth and of decline, so that queues are released and reused.
         for step in 0..2_000_u64 {
             let pushes = if step / 250 % 2 == 0 { 3 } else { 1 };
             if chance.below(4) < pushes {
@@ -139,7 +139,7 @@ fn a_key_waits_for_one_turn_of_each_other() {
         let mut chance = Chance(seed);
         let mut waiting = RoundRobin::default();
         let mut counts: HashMap<usize, usize> = HashMap::new();
-        // Of each key that waits: which others had a turn since it joined or was served.
+        // For each waiting key: the others that had a turn since it joined or was served.
         let mut since: HashMap<usize, Vec<usize>> = HashMap::new();
         for step in 0..1_000 {
             // One key floods; others come now and then, and late.
