@@ -1,25 +1,27 @@
 //! Servers that share a store, as the nodes of one cluster.
 //!
-//! Each has a row in the store ([`NodeRegistry`]) with its address for other nodes, its capacity
-//! and the time of its last renewal, by the store's clock. A server joins at its start, renews its
-//! row for as long as it runs, and reads those of all others at the same time ([`NodeMembership`]).
+//! Each node has a row in the store ([`NodeRegistry`]) with its address for other nodes, its
+//! capacity and the time of its last renewal, by the store's clock. A server joins at its start,
+//! renews its row while it runs, and reads the rows of all others at the same time
+//! ([`NodeMembership`]).
 //!
-//! Servers reach each other at a listener of its own, with TLS in which both sides prove that they
-//! have the key of the cluster ([`ClusterKey`]); [`PeerListener`] serves there what the public
-//! listeners serve, and [`PeerForwarder`] sends requests to it that another server has to answer.
+//! Servers connect to each other at a listener of its own, with TLS in which both sides prove that
+//! they have the key of the cluster ([`ClusterKey`]). [`PeerListener`] serves there the routes of
+//! the public listeners, and [`PeerForwarder`] sends requests to it that another server has to
+//! answer.
 //!
-//! What is limited over all nodes is divided between them by need ([`LimitShares`]). A service that
-//! uses something of that says what ([`SharedLimitUser`]), and is told its part
-//! ([`follow_shared_limits`]). A limit that is small lives at few nodes ([`limit_homes`]), to which
-//! the others pass the requests of those who are subject to it, or carry their connections
-//! ([`PeerStream`]). Amounts that are used up are kept in the store, and leased by nodes a part at
-//! a time ([`AmountLedger`]).
+//! Limits over all nodes are divided between them by need ([`LimitShares`]). A service that uses
+//! such a limit reports its use ([`SharedLimitUser`]), and receives its part
+//! ([`follow_shared_limits`]). A small limit has its parts at few nodes ([`limit_homes`]), to which
+//! the other nodes forward requests or carry connections of the callers under it ([`PeerStream`]).
+//! Consumable amounts are kept in the store, and leased by nodes a part at a time
+//! ([`AmountLedger`]).
 //!
 //! The files use each other, never this page, and point down: descriptions of nodes (`record`,
-//! `identity`); rules without I/O (`placement`, `takeover`, `limit_homes`); the rows of all
-//! (`registry`) and the right of this node to act (`serving_lease`); its place among them
-//! (`membership`); what they share (`limit_shares`, `limit_follower`, `amounts`), and the ways
-//! between them (`peer`).
+//! `identity`); rules without I/O (`placement`, `takeover`, `limit_homes`); the rows of all nodes
+//! (`registry`) and the right of this node to act (`serving_lease`); its membership (`membership`);
+//! shared limits (`limit_shares`, `limit_follower`, `amounts`), and connections between nodes
+//! (`peer`).
 
 mod amounts;
 mod identity;

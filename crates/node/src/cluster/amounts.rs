@@ -1,17 +1,18 @@
-//! Amounts that are used up, such as the requests of a grant or the tokens of a tenant: kept in
-//! the store, so that they outlast servers and hold over all nodes.
+//! Consumable amounts, such as the requests of a grant or the tokens of a tenant: kept in the
+//! store, so that they outlast servers and hold over all nodes.
 //!
-//! A node leases a part of an amount ahead and uses it without asking the store
-//! ([`AmountAccount`]). One task leases more before it is needed, says what was used, and gives
-//! back what nobody uses ([`AmountLedger`]). What all nodes have used and leased together never
-//! exceeds the limit; what a node had leased that is lost counts as used, but under
-//! [`LimitScope::Soft`], where it goes back.
+//! A node leases a part of an amount ahead and uses it without querying the store
+//! ([`AmountAccount`]). One task leases more before it is needed, reports the usage, and gives back
+//! unused parts ([`AmountLedger`]). The sum of what all nodes have used and leased never exceeds
+//! the limit; the lease of a lost node counts as used, except under [`LimitScope::Soft`], where its
+//! unused part is given back.
 //!
-//! While the store is away a node goes on for a little beyond what it has leased, but under
-//! [`LimitScope::Strict`]: for no longer than its serving lease, and nobody else has its sessions.
+//! While the store is unreachable, a node may use a little more than it has leased, except under
+//! [`LimitScope::Strict`]: for no longer than its serving lease, during which no other node has its
+//! sessions.
 //!
-//! What is known only afterwards ([`AmountAccount::charge`]) may exceed a limit, and is written
-//! down as well.
+//! Usage that is only known afterwards ([`AmountAccount::charge`]) may exceed a limit, and is
+//! recorded as well.
 
 mod exchange;
 mod keeper;
@@ -43,35 +44,34 @@ use crate::telemetry::Registry;
 
 /// Time to connect to the store, and for one statement there.
 const STATEMENT_MAX: Duration = Duration::from_secs(2);
-/// Time that a request waits for what others may give back.
+/// Time that a request waits for parts that other nodes may give back.
 const WAIT_MAX: Duration = Duration::from_secs(4);
-/// Interval at which it asks for that.
+/// Interval at which it requests them.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// Time for what was used to be written when the server stops.
+/// Time to write the usage when the server stops.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// Why something of an amount may not be used.
+/// Reason why an amount may not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmountRefusal {
     /// The limit is reached.
     #[error("the limit is reached")]
     UsedUp,
-    /// What is left is leased by other nodes.
+    /// The rest is leased by other nodes.
     #[error("the rest is leased by another server")]
     HeldElsewhere,
-    /// More has to be leased, and the store does not answer.
+    /// More must be leased, and the store does not answer.
     #[error("the store, which keeps the usage, cannot be reached")]
     StoreAway,
 }
 
-/// An amount at this node. What is used of it is written to the store when the last copy is dropped
-/// as well.
+/// An amount at this node. Its usage is also written to the store after the last clone is dropped.
 pub struct AmountAccount {
     name: Arc<AccountName>,
     amount: Mutex<LocalAmount>,
     /// Result of the last exchange with the store.
     answers: watch::Sender<ExchangeOutcome>,
-    /// None where nobody else uses it, and it is not kept.
+    /// None for an amount of this server alone, which is not stored.
     ledger: Option<Weak<LedgerShared>>,
 }
 
@@ -90,7 +90,8 @@ impl fmt::Debug for AmountAccount {
 }
 
 impl AmountAccount {
-    /// Creates an account in the memory of this server alone, for what ends with it.
+    /// Creates an account in the memory of this server alone, for a limit that ends with the
+    /// server.
     #[must_use]
     pub fn in_memory() -> Arc<AmountAccount> {
         let name = AccountName { account: String::new(), holder: String::new() };
@@ -102,48 +103,48 @@ impl AmountAccount {
         })
     }
 
-    /// Uses so much, or nothing. None where the store has to be asked, which
-    /// [`AmountAccount::take`] does. There is no limit where `limit` is none.
+    /// Uses all of `amount`, or nothing. None if the store must be queried, as
+    /// [`AmountAccount::take`] does. A `limit` of none means no limit.
     pub fn try_take(&self, amount: u64, limit: Option<u64>) -> Option<Result<(), AmountRefusal>> {
         self.attempt(AmountUse::Exactly(amount), limit)
     }
 
-    /// Uses so much, or nothing, and waits for the store where not enough of it is leased.
+    /// Uses all of `amount`, or nothing, and waits for the store if not enough is leased.
     ///
     /// # Errors
-    /// When that is more than is left, or nobody can tell.
+    /// If less is left, or the store does not answer.
     pub async fn take(&self, amount: u64, limit: Option<u64>) -> Result<(), AmountRefusal> {
         self.wait_for(AmountUse::Exactly(amount), limit).await
     }
 
-    /// Returns when something is left of the amount here: how much is used is known afterwards
+    /// Waits until some of the amount is left here; the usage is known afterwards
     /// ([`AmountAccount::charge`]).
     ///
     /// # Errors
-    /// When nothing is left, or nobody can tell.
+    /// If nothing is left, or the store does not answer.
     pub async fn check_left(&self, limit: Option<u64>) -> Result<(), AmountRefusal> {
         self.wait_for(AmountUse::Some, limit).await
     }
 
-    /// Counts what was used, also beyond the limit.
+    /// Counts usage, also beyond the limit.
     pub fn charge(&self, amount: u64) {
         let mut local = self.amount.lock();
         local.charge(amount);
         let is_due = local.is_overdrawn();
         drop(local);
         if is_due {
-            // What a crash would lose is said at once.
+            // Usage that a crash would lose is reported at once.
             self.ask();
         }
     }
 
-    /// Returns whether so much more would exceed a limit, by what is known here.
+    /// Returns whether `amount` more would exceed a limit, by what this node knows.
     #[must_use]
     pub fn would_exceed(&self, amount: u64, limit: Option<u64>) -> bool {
         self.amount.lock().would_exceed(amount, limit)
     }
 
-    /// Returns what is known here to be used, by all nodes.
+    /// Returns the usage by all nodes, as far as this node knows it.
     #[must_use]
     pub fn spent(&self) -> u64 {
         self.amount.lock().spent()
@@ -164,7 +165,7 @@ impl AmountAccount {
         }
     }
 
-    /// Has the store asked soon.
+    /// Requests an exchange with the store soon.
     fn ask(&self) {
         if let Some(ledger) = self.ledger() {
             ledger.ask(&self.name);
@@ -223,7 +224,7 @@ impl AmountAccount {
     }
 }
 
-/// A request that waits for more. Counted until it is dropped.
+/// A waiting request. Counted until it is dropped.
 struct WaitingUse<'a> {
     account: &'a AmountAccount,
     amount: u64,
@@ -252,10 +253,10 @@ struct LedgerShared {
     scope: LimitScope,
     /// By their names.
     accounts: Mutex<BTreeMap<Arc<AccountName>, Arc<AmountAccount>>>,
-    /// Accounts that have to be exchanged soon.
+    /// Accounts that must be exchanged soon.
     due: Mutex<BTreeSet<Arc<AccountName>>>,
     demand: Arc<Notify>,
-    /// Lives of leases that this run has had.
+    /// Number of lease lives that this run has used.
     lives: AtomicU64,
     waits: AmountWaits,
     is_closing: AtomicBool,
@@ -270,10 +271,10 @@ impl fmt::Debug for AmountLedger {
 }
 
 impl AmountLedger {
-    /// Brings the tables up to date, and starts the task that exchanges with the store.
+    /// Migrates the tables, and starts the task that exchanges with the store.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn open(
         store: &SqlStore,
         membership: &NodeMembership,
@@ -281,7 +282,7 @@ impl AmountLedger {
         registry: &mut Registry,
     ) -> Result<AmountLedger, SqlStoreError> {
         migrate_amounts(store).await?;
-        // Rows are locked one after the other: transactions wait for each other, and none is lost.
+        // Rows are locked one after the other: transactions wait for each other, and none fails.
         let store = store.reserved(STATEMENT_MAX).await?;
         let waits = AmountWaits::new(registry);
         let shared = Arc::new(LedgerShared {
@@ -302,16 +303,16 @@ impl AmountLedger {
         Ok(AmountLedger(shared))
     }
 
-    /// Returns an account of a session, which goes with the session. It is the same at all nodes:
-    /// a session is at one after the other.
+    /// Returns an account of a session, which is removed with the session. It is the same at all
+    /// nodes, because a session moves between nodes.
     #[must_use]
     pub fn of_session(&self, session: &str, what: &str) -> Arc<AmountAccount> {
         let account = format!("{session}/{what}");
         self.account(AccountName { account, holder: session.to_owned() })
     }
 
-    /// Returns an account of a tenant: of all nodes together, or of this one of several alone under
-    /// [`LimitScope::Node`].
+    /// Returns an account of a tenant: of all nodes together, or of this node of several alone
+    /// under [`LimitScope::Node`].
     #[must_use]
     pub fn of_tenant(&self, tenant: &str, what: &str) -> Arc<AmountAccount> {
         let membership = &self.0.membership;
@@ -342,8 +343,8 @@ impl AmountLedger {
         account
     }
 
-    /// Writes what was used, and gives back what is left, for the end of the server. From then on
-    /// nothing is leased any more.
+    /// Writes the usage and gives back the rest, for the end of the server. Nothing is leased
+    /// afterwards.
     pub async fn close(&self) {
         self.0.is_closing.store(true, Ordering::Relaxed);
         self.0.demand.notify_one();

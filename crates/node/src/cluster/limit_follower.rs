@@ -1,9 +1,9 @@
 //! Client of limits that hold over all nodes: reports the usage of a service of this node, and
 //! passes it the part that it may use.
 //!
-//! A service asks when it needs more than its part, and looks now and then whether other nodes need
-//! what it has. What has not changed and nobody needs is not said again, so that a service with a
-//! part that is large enough does not touch the rows of its limits.
+//! A service requests more when it needs more than its part, and checks periodically whether other
+//! nodes need its part. Unchanged usage that no other node needs is not reported again, so that a
+//! service with a sufficient part does not touch the rows of its limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,60 +14,60 @@ use super::limit_shares::{LimitGrant, LimitScope, LimitShares, LimitUse, SETTLED
 use crate::clock;
 use crate::store::SqlStoreError;
 
-/// Interval at which a node looks whether others need what it has.
+/// Interval at which a node checks whether others need its parts.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Interval at which a node that needs more than its parts asks for more.
+/// Interval at which a node that needs more than its parts requests more.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Shortest time from one question to the next.
+/// Shortest time between two exchanges.
 const SETTLE_GAP: Duration = Duration::from_millis(10);
 
-/// Limits of which a service uses or needs something, by the names that they have at all nodes.
+/// Limits that a service uses or needs, by their names, which are the same at all nodes.
 pub type SharedLimitUses<L> = BTreeMap<String, (L, LimitUse)>;
 
-/// Service that uses what is limited over all nodes.
+/// Service that uses resources limited over all nodes.
 pub trait SharedLimitUser: Sync {
-    /// A limit, as the service knows it.
+    /// The service's own representation of a limit.
     type Limit: Clone + Send + Sync;
 
     /// Subject of the limits, for the log: `server connections`.
     const SUBJECT: &'static str;
 
-    /// Beginning of the names of all of its limits, and of no others: a word and a slash.
+    /// Prefix of the names of all of its limits, and of no others: a word and a slash.
     const PREFIX: &'static str;
 
-    /// Returns what it uses and needs of each limit at this moment. Those of which it uses, needs
-    /// and may use nothing may be left out.
+    /// Returns its use and need of each limit at this moment. Limits that it neither uses nor needs
+    /// nor may use can be left out.
     fn uses(&self) -> SharedLimitUses<Self::Limit>;
 
-    /// Gives up what it has and does not use of limits that other nodes need.
+    /// Gives up unused parts of limits that other nodes need.
     fn give_up_idle(&self, _wanted: &[Self::Limit]) {}
 
-    /// Takes the parts of all limits of which it uses or needs something, which may be the same as
-    /// before. Of any other it may use nothing.
+    /// Takes the parts of all limits that it uses or needs; a part may be unchanged. It may use
+    /// nothing of any other limit.
     fn take_parts(&self, parts: Vec<(Self::Limit, LimitGrant)>);
 }
 
-/// Limit, as it was settled last.
+/// Limit, as it was last settled.
 #[derive(Debug)]
 struct SettledLimit {
     used: LimitUse,
     grant: LimitGrant,
 }
 
-/// What was settled last.
+/// Limits, as they were last settled.
 #[derive(Debug, Default)]
 struct FollowedLimits {
     settled: BTreeMap<String, SettledLimit>,
-    /// True if a limit had less than was needed.
+    /// True if a part was less than needed.
     is_short: bool,
-    /// True if less may be used of a limit than before: what is over is given back at once.
+    /// True if a part is less than before: the excess is given back at once.
     is_shrinking: bool,
-    /// True if the store could not be asked.
+    /// True if the store could not be queried.
     is_failing: bool,
 }
 
-/// Keeps the parts that a service has of limits. It asks at once when `demand` is told that
-/// something is needed of a limit of which nothing is there. Never ends.
+/// Maintains a service's parts of limits. It exchanges at once when `demand` is notified that a
+/// limit is needed of which no part is left. Never ends.
 pub async fn follow_shared_limits<U: SharedLimitUser>(
     shares: &LimitShares,
     user: &U,
@@ -102,7 +102,7 @@ pub async fn follow_shared_limits<U: SharedLimitUser>(
 }
 
 impl FollowedLimits {
-    /// Says what this node uses, and takes what it may use.
+    /// Reports this node's usage, and takes the granted parts.
     async fn settle<U: SharedLimitUser>(
         &mut self,
         shares: &LimitShares,
@@ -136,7 +136,7 @@ impl FollowedLimits {
         Ok(())
     }
 
-    /// Returns what the store is to be told: what has changed, is short, or is needed elsewhere.
+    /// Returns the uses to report: changed, short, or needed elsewhere.
     fn untold<L>(&self, uses: &SharedLimitUses<L>, wanted: &[String]) -> Vec<LimitUse> {
         let is_told = |it: &LimitUse| {
             let settled = self.settled.get(&it.resource);
@@ -148,7 +148,7 @@ impl FollowedLimits {
         let current =
             current.filter(|it| !is_nothing(it) || self.settled.contains_key(&it.resource));
         let mut untold: Vec<LimitUse> = current.filter(is_due).cloned().collect();
-        // What is not used any more is given back, once nothing of it can be taken.
+        // The part of a limit that is not used any more is given back once none of it can be taken.
         let over = self.settled.iter().filter(|(name, _)| !uses.contains_key(*name));
         let over = over.map(|(_, it)| it.used.clone());
         untold.extend(over.map(|it| LimitUse { bound: 0, used: 0, needed: 0, ..it }));
@@ -163,7 +163,7 @@ impl FollowedLimits {
         user.take_parts(parts.collect());
     }
 
-    /// Takes the even part of what is needed while the store is away, where a limit may be
+    /// Takes the even part of the need while the store is unreachable, for limits that may be
     /// exceeded.
     fn use_alone<U: SharedLimitUser>(&mut self, shares: &LimitShares, user: &U) {
         self.is_shrinking = false;

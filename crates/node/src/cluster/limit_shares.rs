@@ -1,13 +1,13 @@
 //! Limits that hold over all nodes of a store: the part of each that a node may use.
 //!
-//! A node that uses something that is limited over all nodes has a row for it, with the part that
-//! was granted to it and its need. The parts never add up to more than the limit: a node that
-//! needs more gets unused parts, and a node with more than its fair share releases the excess.
-//! So a part grows with the store's answer alone, and shrinks in two steps: the node first stops
-//! using more, and gives the rest back the next time.
+//! A node that uses a resource limited over all nodes has a row for it, with the part that was
+//! granted to it and its need. The parts never add up to more than the limit: a node that needs
+//! more gets unused parts, and a node with more than its fair share releases the excess. So a part
+//! grows only with the store's answer, and shrinks in two steps: the node first stops using more,
+//! and gives the rest back at the next exchange.
 //!
-//! What a node has that is lost goes to the others with its lease ([`LimitScope::Soft`]), or when
-//! its process is known to be over ([`LimitScope::Strict`]): one that stands still keeps its
+//! The part of a lost node goes to the others when its lease ends ([`LimitScope::Soft`]), or when
+//! its process is known to have ended ([`LimitScope::Strict`]): a suspended process keeps its
 //! connections, and may use them again.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransact
 const SERVICE: &str = "limits";
 
 const MIGRATIONS: &[MigrationStep] = &[
-    // A row to lock: whoever changes parts of a limit does it alone.
+    // A row to lock: changes to the parts of one limit are serialised.
     MigrationStep::Same(
         "CREATE TABLE cove_limits (
             resource TEXT NOT NULL PRIMARY KEY,
@@ -44,7 +44,7 @@ const MIGRATIONS: &[MigrationStep] = &[
             PRIMARY KEY (resource, node)
         )",
     ),
-    // Who settled before whom, without a clock.
+    // Order of the settlements, without a clock.
     MigrationStep::Same("ALTER TABLE cove_limits ADD COLUMN round BIGINT NOT NULL DEFAULT 0"),
     MigrationStep::Same("ALTER TABLE cove_limit_shares ADD COLUMN round BIGINT NOT NULL DEFAULT 0"),
 ];
@@ -52,38 +52,38 @@ const MIGRATIONS: &[MigrationStep] = &[
 /// Time to connect to the store, and for one statement there.
 const STATEMENT_MAX: Duration = Duration::from_secs(2);
 
-/// Time after which it is another node's turn, where there is less than one for each that needs
-/// something.
+/// Time after which the turn passes to another node, if the limit is less than one for each node in
+/// need.
 const TURN_MS: u64 = 2000;
 
-/// Limits that one transaction settles.
+/// Maximum number of limits that one transaction settles.
 pub(super) const SETTLED_MAX: usize = 100;
 
 /// Validity of limits in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitScope {
-    /// Each node has the limit for itself.
+    /// Each node has a limit of its own.
     #[default]
     Node,
-    /// All nodes share the limit. What a silent node has goes to others with its lease, so that the
-    /// limit may be exceeded by that until the node is back or gone; a node that does not reach the
-    /// store uses its even part.
+    /// All nodes share the limit. The part of a silent node goes to others with its lease, so that
+    /// the limit may be exceeded by that part until the node returns or ends; a node that does not
+    /// reach the store uses its even part.
     Soft,
-    /// All nodes share the limit, which is never exceeded. What a silent node has is kept for it,
-    /// and a node that does not reach the store uses no more than it had.
+    /// All nodes share the limit, which is never exceeded. The part of a silent node is kept for
+    /// it, and a node that does not reach the store uses no more than its last part.
     Strict,
 }
 
-/// Use of something that is limited over all nodes, by one node.
+/// One node's use of a resource that is limited over all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
-    /// Name of what is limited, the same at all nodes.
+    /// Name of the resource, the same at all nodes.
     pub resource: String,
-    /// Most of it, at all nodes together.
+    /// Maximum at all nodes together.
     pub limit: u32,
-    /// Most of it that the node may use at this moment. Nothing beyond is given up before this is
-    /// lower.
+    /// Maximum that the node may use at this moment. The node gives back nothing below this value
+    /// before it has lowered it.
     pub bound: u32,
     /// Amount that it uses.
     pub used: u32,
@@ -92,44 +92,44 @@ pub struct LimitUse {
 }
 
 impl LimitUse {
-    /// Returns what cannot be taken from the node now.
+    /// Returns the amount that cannot be taken from the node now.
     fn held(&self) -> u32 {
         self.used.max(self.bound)
     }
 }
 
-/// A node's part of a limit, and what it may know of the others'.
+/// A node's part of a limit, and what it may know of the other nodes' parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitGrant {
-    /// Most that the node may use from now on.
+    /// Maximum that the node may use from now on.
     pub part: u32,
-    /// Amount that the other nodes have and need, as they said last.
+    /// Amount that the other nodes have and need, as last reported.
     pub used_elsewhere: u32,
     /// Number of the transaction that granted this, among those of all nodes about the limit.
     pub round: u64,
-    /// The earliest of the transactions in which the other nodes said what they need;
-    /// [`u64::MAX`] where no other node has a part.
+    /// The earliest of the transactions in which the other nodes reported their need; [`u64::MAX`]
+    /// if no other node has a part.
     pub heard_elsewhere: u64,
 }
 
-/// A node's part of a limit, as the store has it.
+/// A node's part of a limit, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShareRow {
     pub(super) node: String,
     pub(super) incarnation: String,
     pub(super) granted: u32,
     pub(super) needed: u32,
-    /// Number of the transaction in which the node said so.
+    /// Number of the transaction in which the node reported this.
     pub(super) round: u64,
 }
 
-/// Returns the fair part of each of some nodes, by what they need: nobody gets more than it needs,
-/// and less only where nobody gets more than it (max-min fairness). What is left goes to where most
-/// is needed next. `turn` says who comes first where there is less than one for each.
+/// Returns the fair part of each of some nodes, by need: no node gets more than it needs, and less
+/// only where no node gets more than it (max-min fairness). The rest goes to where most is needed
+/// next. `turn` selects the first node if there is less than one for each.
 fn fair_parts(limit: u32, needed: &[u32], turn: u64) -> Vec<u32> {
     let mut parts = fill(limit, needed, turn);
     let left = limit - parts.iter().sum::<u32>();
-    // Some more than is needed now, so that not each connection asks for its own.
+    // Some more than is needed now, so that not every connection needs an exchange.
     let spare: Vec<u32> = needed.iter().map(|needed| needed.div_ceil(4)).collect();
     for (part, more) in parts.iter_mut().zip(fill(left, &spare, 0)) {
         *part += more;
@@ -153,8 +153,8 @@ fn fill(amount: u32, needed: &[u32], turn: u64) -> Vec<u32> {
         open.retain(|at| parts[*at] < needed[*at]);
     }
     if !open.is_empty() {
-        // One each as far as they go, in the same order while everybody has something: or it would
-        // move about.
+        // One each as far as they go, in a fixed order while every node has some; otherwise the
+        // parts would move about.
         let is_short = open.iter().any(|at| parts[*at] == 0);
         let first = if is_short { turn % open.len() as u64 } else { 0 };
         open.rotate_left(usize::try_from(first).unwrap_or(0));
@@ -175,7 +175,7 @@ pub(super) fn is_free(
     is_run_over(&row.node, &row.incarnation, nodes, judge, scope)
 }
 
-/// Returns whether a run of a node can use nothing any more that it had of a limit.
+/// Returns whether a node's run can use none of its part of a limit any more.
 pub(super) fn is_run_over(
     id: &str,
     incarnation: &str,
@@ -195,7 +195,7 @@ pub(super) fn is_run_over(
     }
 }
 
-/// The parts of limits that this node has. Cheap to clone.
+/// This node's parts of limits. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LimitShares {
     store: SqlStore,
@@ -204,11 +204,11 @@ pub struct LimitShares {
 }
 
 impl LimitShares {
-    /// Brings the tables up to date. None where the node has its limits for itself: where it shares
-    /// its store with nobody, or is to.
+    /// Migrates the tables. None if the node's limits are its own: if its store is not shared, or
+    /// the scope is [`LimitScope::Node`].
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn open(
         store: &SqlStore,
         membership: &NodeMembership,
@@ -218,36 +218,36 @@ impl LimitShares {
             return Ok(None);
         }
         store.migrate(SERVICE, MIGRATIONS).await?;
-        // Rows are locked one after the other: transactions wait for each other, and none is lost.
+        // Rows are locked one after the other: transactions wait for each other, and none fails.
         let store = store.reserved(STATEMENT_MAX).await?;
         Ok(Some(LimitShares { store, membership: membership.clone(), scope }))
     }
 
-    /// Returns how limits hold.
+    /// Returns the scope of the limits.
     #[must_use]
     pub fn scope(&self) -> LimitScope {
         self.scope
     }
 
-    /// Returns the homes of limits of one size at the nodes of a role, as this node knows them now:
-    /// none where such a limit lives at every node.
+    /// Returns the homes of limits of one size at the nodes of a role, as this node knows them now;
+    /// none if such a limit has a part at every node.
     #[must_use]
     pub fn homes(&self, role: &str, limit: u32) -> Option<LimitHomes> {
         self.membership.limit_homes(role, limit)
     }
 
-    /// Returns the even part of a limit among the nodes that are known.
+    /// Returns the even part of a limit among the known nodes.
     #[must_use]
     pub fn even_part(&self, limit: u32) -> u32 {
         let nodes = u32::try_from(self.membership.all_living().len()).unwrap_or(u32::MAX);
         (limit / nodes.max(1)).max(1)
     }
 
-    /// Returns of what this node has a part, and another one needs more than was granted to it:
-    /// resources whose names begin with `prefix`, a word and a slash. At most [`SETTLED_MAX`].
+    /// Returns the resources of which this node has a part and another node needs more than was
+    /// granted to it. Their names begin with `prefix`, a word and a slash. At most [`SETTLED_MAX`].
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn wanted_elsewhere(
         &self,
         prefix: &'static str,
@@ -266,11 +266,11 @@ impl LimitShares {
         wanted.await
     }
 
-    /// Says what this node uses and needs, and returns what it may use of each, in the same order.
-    /// At most [`SETTLED_MAX`] at once. One that uses and needs nothing has no part any more.
+    /// Reports the use and need of this node, and returns what it may use of each, in the same
+    /// order. At most [`SETTLED_MAX`] at once. A limit without use and need loses its part.
     ///
     /// # Errors
-    /// When the store cannot be used; then the parts are as they were, or larger.
+    /// If the store cannot be used; then the stored parts are unchanged, or larger.
     pub async fn settle(&self, uses: &[LimitUse]) -> Result<Vec<LimitGrant>, SqlStoreError> {
         let (uses, run) = (uses.to_vec(), self.membership.identity().clone());
         let (judge, scope) = (self.membership.judge(), self.scope);
@@ -279,7 +279,7 @@ impl LimitShares {
                 list(it)?.into_iter().map(|node| (node.id.clone(), node)).collect();
             let is_free = |row: &ShareRow| is_free(row, &nodes, judge, scope);
             let turn = judge.now_ms() / TURN_MS;
-            // In one order everywhere, so that no two wait for each other.
+            // In one order everywhere, so that no two transactions deadlock.
             let mut order: Vec<usize> = (0..uses.len()).collect();
             order.sort_by(|a, b| uses[*a].resource.cmp(&uses[*b].resource));
             let mut grants = vec![LimitGrant::default(); uses.len()];
@@ -292,8 +292,8 @@ impl LimitShares {
     }
 }
 
-/// Grants a node its next part, with the rows of those that may use something of it. Returns the
-/// row that the node has from now on, and what it may use.
+/// Grants a node its next part, given the rows of all nodes that may use some. Returns the node's
+/// row from now on, and what it may use.
 pub(super) fn grant(
     rows: &[ShareRow],
     used: &LimitUse,
@@ -301,7 +301,7 @@ pub(super) fn grant(
     turn: u64,
 ) -> (ShareRow, u32) {
     let own = rows.iter().find(|row| row.node == run.id);
-    // What a run before had is gone with it.
+    // The part of a former run ended with it.
     let granted = own.filter(|row| row.incarnation == run.incarnation).map_or(0, |row| row.granted);
     let mut row = ShareRow {
         node: run.id.clone(),
@@ -311,7 +311,7 @@ pub(super) fn grant(
         round: 0,
     };
     let others: Vec<&ShareRow> = rows.iter().filter(|other| other.node != row.node).collect();
-    // In one order everywhere, so that all nodes find the same.
+    // In one order everywhere, so that all nodes compute the same.
     let place = others.iter().filter(|other| other.node < row.node).count();
     let mut needed: Vec<(&str, u32)> =
         others.iter().map(|other| (other.node.as_str(), other.needed)).collect();

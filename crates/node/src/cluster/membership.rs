@@ -1,4 +1,4 @@
-//! A node's own place among the nodes of its store.
+//! Membership of this node in its cluster.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -20,23 +20,23 @@ use crate::clock;
 use crate::drain::DrainHandle;
 use crate::store::{SqlStore, SqlStoreError, StoreDialect};
 
-/// Longest interval at which a node says that it is there, where others read it: a fifth of its
-/// lease, if that is shorter.
+/// Longest interval between renewals of a node's row in a shared store; a fifth of its lease if
+/// that is shorter.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same, in a store that it has for itself.
+/// The same, in a store that is not shared.
 pub const RENEW_INTERVAL_ALONE: Duration = Duration::from_secs(5);
 
-/// Parts of a lease between two renewals.
+/// Number of renewals per lease.
 const RENEWALS_PER_LEASE: u32 = 5;
 
-/// Interval at which a start looks whether another run of this node is alive.
+/// Interval at which a starting node checks whether another run of it is alive.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why a node cannot join.
+/// Reason why a node cannot join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Another run of it is alive, in another directory.
+    /// Another run of the node is alive, in another directory.
     #[error(
         "server {0} is running already, from a directory that this one is a copy of, or that is a \
          copy of this one: remove `server.id` from the copy, which gives it a name of its own"
@@ -47,7 +47,7 @@ pub enum JoinError {
     Store(#[from] SqlStoreError),
 }
 
-/// Function that says what a node has to do.
+/// Function that returns the node's present load.
 type LoadSource = Arc<dyn Fn() -> NodeLoad + Send + Sync>;
 
 /// A node's membership of its cluster. Cheap to clone; clones share their state.
@@ -58,43 +58,43 @@ struct MembershipShared {
     registry: NodeRegistry,
     run: NodeIdentity,
     is_shared: bool,
-    /// Time for which this node counts as alive after it was seen.
+    /// Time for which this node counts as alive after its last renewal.
     lease: Duration,
-    /// All nodes, as they were read last.
+    /// All nodes, as last read.
     nodes: RwLock<HashMap<String, NodeRecord>>,
     continuity: Mutex<StoreContinuity>,
     load: OnceLock<LoadSource>,
-    /// False if an operator wants it to take no new work.
+    /// False if an operator asked the node to drain.
     takes_work: watch::Sender<bool>,
-    /// Work that was sent to each since the nodes were read.
+    /// Work that was sent to each node since the nodes were read.
     sent: Mutex<HashMap<String, u64>>,
-    /// Time until which this node may act for what it has.
+    /// Right of this node to act for its sessions.
     serving: ServingLease,
     /// Number of renewals, each of which reads all nodes.
     renewals: watch::Sender<u64>,
-    /// Told when the next renewal should not wait.
+    /// Notified when the next renewal should not wait.
     hurry: Notify,
 }
 
-/// A node that was lost, as this one knows.
+/// A lost node, as known to this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostNode {
     /// Name.
     pub id: String,
     /// Name of its last run.
     pub incarnation: String,
-    /// When it was seen last, by the store's clock.
+    /// When it last renewed its row, by the store's clock.
     pub seen_ms: u64,
 }
 
 impl NodeMembership {
-    /// Becomes the run that speaks for this node. One before it in the same directory is over; one
-    /// in another directory may be alive, if this one is a copy of that: until it has not been seen
-    /// for as long as its lease, it is waited for. From its first renewal on this node counts as
-    /// alive for `lease` after it was seen.
+    /// Registers this run as the node's current one. An earlier run in the same directory has
+    /// ended; one in another directory, of which this one is a copy, may be alive: this call waits
+    /// until that run has not renewed for as long as its lease. From the first renewal on, this
+    /// node counts as alive for `lease` after each renewal.
     ///
     /// # Errors
-    /// When another run is alive, or the store cannot be used.
+    /// If another run is alive, or the store cannot be used.
     pub async fn join(
         store: &SqlStore,
         run: NodeIdentity,
@@ -126,8 +126,8 @@ impl NodeMembership {
             first_ms.get_or_insert(seen_ms);
             time::sleep(LOOK_INTERVAL).await;
         }
-        // Renewals must not wait behind what others ask of the store, nor lose against a node that
-        // stands still in the middle of a transaction.
+        // Renewals must neither wait behind other queries nor lose against a node that is suspended
+        // in the middle of a transaction.
         let registry = registry.over(store.reserved(lease / 2).await?);
         let membership = NodeMembership(Arc::new(MembershipShared {
             registry,
@@ -143,7 +143,7 @@ impl NodeMembership {
             renewals: watch::Sender::new(0),
             hurry: Notify::new(),
         }));
-        // What was asked of it before it was started again.
+        // A drain may have been requested before the restart.
         membership.take_over(membership.0.registry.list().await?);
         Ok(membership)
     }
@@ -154,7 +154,7 @@ impl NodeMembership {
         &self.0.run
     }
 
-    /// Returns the registry that it is in.
+    /// Returns the registry of nodes.
     #[must_use]
     pub fn registry(&self) -> &NodeRegistry {
         &self.0.registry
@@ -166,19 +166,19 @@ impl NodeMembership {
         self.0.is_shared
     }
 
-    /// Returns the right to act for what this node has, and until when it holds.
+    /// Returns the right to act for this node's sessions, with its end.
     #[must_use]
     pub fn serving(&self) -> &ServingLease {
         &self.0.serving
     }
 
-    /// Sets what says how much work this node has. It must not block.
+    /// Sets the source of this node's load. It must not block.
     pub fn measure(&self, load: impl Fn() -> NodeLoad + Send + Sync + 'static) {
-        // Whoever comes second measures the same services.
+        // A second caller measures the same services.
         drop(self.0.load.set(Arc::new(load)));
     }
 
-    /// Returns the time for which this node counts as alive after it was seen.
+    /// Returns the time for which this node counts as alive after its last renewal.
     #[must_use]
     pub fn lease(&self) -> Duration {
         self.0.lease
@@ -190,7 +190,7 @@ impl NodeMembership {
         self.0.renewals.subscribe()
     }
 
-    /// Returns the nodes that are lost: others take over what they have.
+    /// Returns the lost nodes, whose sessions others take over.
     #[must_use]
     pub fn lost(&self) -> Vec<LostNode> {
         let (judge, nodes) = (self.judge(), self.0.nodes.read());
@@ -205,7 +205,7 @@ impl NodeMembership {
         lost.collect()
     }
 
-    /// Returns what this node knows now by which others are judged.
+    /// Returns the knowledge by which this node judges others now.
     #[must_use]
     pub fn judge(&self) -> NodeJudge {
         let now_ms = self.0.registry.now_ms();
@@ -216,20 +216,20 @@ impl NodeMembership {
         continuity.judge(clock::boot_ms(), now_ms, whole_ms(self.0.lease))
     }
 
-    /// Tells whether this node takes new work: not when an operator wants it to drain.
+    /// Returns whether this node takes new work: not while an operator wants it to drain.
     #[must_use]
     pub fn takes_work(&self) -> watch::Receiver<bool> {
         self.0.takes_work.subscribe()
     }
 
-    /// Returns where work of a kind may go, this node among them, by what is known of all now.
+    /// Returns the nodes for work of a kind, this one included, by what is known of all now.
     pub(super) fn offers(&self, kind: WorkKind) -> Vec<PlaceOffer> {
         let own = &self.0.run.id;
         let (now_ms, sent) = (self.0.registry.now_ms(), self.0.sent.lock());
         let nodes = self.0.nodes.read();
         let is_offer = |node: &&NodeRecord| is_place(node, own, kind, now_ms);
         let offers = nodes.values().filter(is_offer).map(|node| {
-            // What this node has is known exactly.
+            // This node's own load is known exactly.
             let (load, sent) = match node.id == *own {
                 true => (self.load(), 0),
                 false => (node.load, sent.get(&node.id).copied().unwrap_or_default()),
@@ -240,8 +240,8 @@ impl NodeMembership {
         offers.collect()
     }
 
-    /// Returns whether this node is one of those that are made ready for work of a key: all are
-    /// that others cannot send work to.
+    /// Returns whether this node should be ready for work of a key. A node that others cannot send
+    /// work to is ready for all keys.
     #[must_use]
     pub fn is_ready_for(&self, key: &str) -> bool {
         let nodes: Vec<_> = self.offers(WorkKind::Session).into_iter().map(|it| it.id).collect();
@@ -252,7 +252,7 @@ impl NodeMembership {
         !nodes.contains(own) || placement::is_among_first(key, own, &nodes, placement::CANDIDATES)
     }
 
-    /// Returns the nodes that sessions are placed at, in order of their names.
+    /// Returns the nodes that sessions are placed at, sorted by name.
     #[must_use]
     pub fn session_nodes(&self) -> Vec<String> {
         let mut nodes: Vec<_> =
@@ -261,12 +261,12 @@ impl NodeMembership {
         nodes
     }
 
-    /// Returns the nodes of a role that are active and do not drain, as far as anybody can tell, in
-    /// order of their names: this one, and others that are reached.
+    /// Returns the nodes of a role that are active and do not drain, as far as this node knows,
+    /// sorted by name: this one, and others that can be reached.
     #[must_use]
     pub fn active_nodes(&self, role: &str) -> Vec<String> {
         let (own, judge) = (&self.0.run.id, self.judge());
-        // This node knows earlier than its row.
+        // This node knows of its own drain before its row does.
         let takes_work = *self.0.takes_work.borrow();
         let nodes = self.0.nodes.read();
         let is_meant = |node: &&NodeRecord| {
@@ -283,11 +283,11 @@ impl NodeMembership {
         nodes
     }
 
-    /// Returns the homes of limits of one size at the nodes of a role, as this node knows them now:
-    /// none where such a limit lives at every node.
+    /// Returns the homes of limits of one size at the nodes of a role, as this node knows them now;
+    /// none if such a limit has a part at every node.
     #[must_use]
     pub fn limit_homes(&self, role: &str, limit: u32) -> Option<LimitHomes> {
-        // Most limits are large: that costs no more than a look.
+        // Most limits are large and return here.
         let known = u32::try_from(self.0.nodes.read().len()).unwrap_or(u32::MAX);
         if limit / LIMIT_PART_MIN >= known {
             return None;
@@ -295,8 +295,8 @@ impl NodeMembership {
         LimitHomes::new(&self.0.run.id, self.active_nodes(role), limit)
     }
 
-    /// Returns the other node that a session goes to when this one gives it away: the first by
-    /// rendezvous hashing of those that take sessions and are reached. None where there is none.
+    /// Returns the other node that receives a session when this one gives it away: the first by
+    /// rendezvous hashing among those that take sessions and can be reached. None if there is none.
     #[must_use]
     pub fn taker_of(&self, session: &str) -> Option<String> {
         let own = &self.0.run.id;
@@ -305,14 +305,14 @@ impl NodeMembership {
         placement::first(session, &nodes).map(str::to_owned)
     }
 
-    /// Returns whether this node can pass requests on to any other one.
+    /// Returns whether this node can forward requests to any other node.
     #[must_use]
     pub fn reaches_others(&self) -> bool {
         let nodes = self.0.nodes.read();
         nodes.values().any(|it| it.id != self.0.run.id && it.description.peer_address.is_some())
     }
 
-    /// Returns whether all nodes that run, this one among them, are reached by the others.
+    /// Returns whether all running nodes, this one included, can be reached by the others.
     #[must_use]
     pub fn all_reach_each_other(&self) -> bool {
         let now_ms = self.0.registry.now_ms();
@@ -321,7 +321,7 @@ impl NodeMembership {
         living.all(|node| node.description.peer_address.is_some())
     }
 
-    /// Counts a piece of work that is on its way to a node.
+    /// Counts work that was sent to a node.
     pub(super) fn count_sent(&self, id: &str) {
         *self.0.sent.lock().entry(id.to_owned()).or_default() += 1;
     }
@@ -331,14 +331,14 @@ impl NodeMembership {
         NodeLoad { lease_ms: whole_ms(self.0.lease), ..load }
     }
 
-    /// Returns a node that runs, as far as anybody can tell.
+    /// Returns a node if it runs, as far as this node knows.
     #[must_use]
     pub fn living(&self, id: &str) -> Option<NodeRecord> {
         let judge = self.judge();
         self.0.nodes.read().get(id).filter(|node| !judge.fate(node).is_over()).cloned()
     }
 
-    /// Returns all nodes that run, as far as anybody can tell, this one among them.
+    /// Returns all running nodes, as far as this node knows, this one included.
     #[must_use]
     pub fn all_living(&self) -> Vec<NodeRecord> {
         let judge = self.judge();
@@ -346,8 +346,7 @@ impl NodeMembership {
         nodes.values().filter(|node| !judge.fate(node).is_over()).cloned().collect()
     }
 
-    /// Returns all nodes of which something may be left: those that run, and those that say nothing
-    /// any more.
+    /// Returns all nodes that may still hold something: running and silent ones.
     pub(super) fn all_not_over(&self) -> Vec<NodeRecord> {
         let judge = self.judge();
         let is_there =
@@ -355,7 +354,7 @@ impl NodeMembership {
         self.0.nodes.read().values().filter(is_there).cloned().collect()
     }
 
-    /// Resolves when a run of a node is lost, or over.
+    /// Resolves when a run of a node is lost or has ended.
     pub(super) async fn until_lost(&self, id: &str, incarnation: &str) {
         let mut renewals = self.renewals();
         while self.living(id).is_some_and(|node| node.incarnation == incarnation) {
@@ -365,10 +364,10 @@ impl NodeMembership {
         }
     }
 
-    /// Renews the row until the server stops. When another run speaks for this node, which has
-    /// stood still for longer than a lease then, the server is told to stop.
+    /// Renews the row until the server stops. If another run has replaced this one, which was
+    /// suspended for longer than a lease in that case, shuts the server down.
     pub async fn keep(&self, drain: &DrainHandle) {
-        // A task of its own, which whatever else the caller polls does not hold up.
+        // A task of its own, so that other futures of the caller cannot delay it.
         let mut keeping = JoinSet::new();
         let (membership, drain) = (self.clone(), drain.clone());
         keeping.spawn(async move { membership.renew_for_ever(&drain).await });
@@ -419,7 +418,7 @@ impl NodeMembership {
                     );
                     return drain.begin();
                 }
-                // Said once, not each second.
+                // Logged once, not every second.
                 Err(error) if !was_failed => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "failed to renew this server's lease in the store"
@@ -430,14 +429,15 @@ impl NodeMembership {
             tokio::select! {
                 () = time::sleep(interval) => {}
                 () = shared.hurry.notified() => {}
-                // At once: its listener is closed now, which others must not take for its end.
+                // At once: the listener is closed now, which others must not take for the end of
+                // the node.
                 () = drain.begun(), if !was_draining => {}
             }
         }
     }
 
-    /// Has what this node has compared with the store, which may have forgotten what it confirmed
-    /// last: claims of this node, and renewals of others.
+    /// Has this node's state compared with the store, which may have lost its last commits: claims
+    /// of this node, and renewals of others.
     fn doubt_store(&self) {
         tracing::info!(
             "another server stands for the store, or it was started anew: what this server has is \
@@ -447,12 +447,12 @@ impl NodeMembership {
         self.0.serving.lapse();
     }
 
-    /// Reads all nodes soon: something has happened to one.
+    /// Requests a read of all nodes soon, after a change of one.
     pub(super) fn look_again(&self) {
         self.0.hurry.notify_one();
     }
 
-    /// Says that this node has stopped.
+    /// Records in the store that this node has stopped.
     pub async fn leave(&self) {
         if let Err(error) = self.0.registry.leave(&self.0.run).await {
             tracing::warn!(

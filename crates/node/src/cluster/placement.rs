@@ -1,10 +1,10 @@
 //! Choice of the node for new work. Pure: takes the known state of nodes, returns them in order of
 //! preference.
 //!
-//! Work with a key, such as the name of an agent, goes to few nodes, so that what it needs is
-//! there: those that rendezvous hashing ranks first for the key. Of them the one with the most
-//! room is taken, or another node when it is less busy by [`CANDIDATE_BONUS`]. One node more or
-//! less moves few keys.
+//! Work with a key, such as the name of an agent, goes to few nodes, so that its resources are
+//! ready there: those that rendezvous hashing ranks first for the key. Of these, the node with the
+//! most room is chosen, or another node that is less busy by [`CANDIDATE_BONUS`]. Adding or
+//! removing a node moves few keys.
 //!
 //! # References
 //! - <https://www.microsoft.com/en-us/research/wp-content/uploads/2017/02/HRW98.pdf>
@@ -15,11 +15,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::record::{NodeLoad, NodeRecord, NodeState};
 
-/// Nodes that work of one key goes to before others, and that are made ready for it.
+/// Number of nodes that work of one key goes to before others, and that are made ready for it.
 pub const CANDIDATES: usize = 2;
 
-/// Use, in thousandths of what there is, by which another node must be less busy than the
-/// candidates of a key to get work of it.
+/// Use, in thousandths of the capacity, by which another node must be less busy than the candidates
+/// of a key to get work of it.
 pub const CANDIDATE_BONUS: u64 = 250;
 
 /// Kind of new work.
@@ -27,12 +27,13 @@ pub const CANDIDATE_BONUS: u64 = 250;
 pub enum WorkKind {
     /// A session, which stays at its node.
     Session,
-    /// An execution that its caller waits for. It stays where it was sent to while there is room.
+    /// An execution that its caller waits for. It stays at the node that received it while there is
+    /// room.
     Execution,
 }
 
 impl WorkKind {
-    /// Role of the nodes that do it.
+    /// Returns the role of the nodes that do this work.
     pub(super) const fn role(self) -> &'static str {
         match self {
             WorkKind::Session => "session",
@@ -40,7 +41,7 @@ impl WorkKind {
         }
     }
 
-    /// Places that a node has taken, and all that it has.
+    /// Returns the number of places that a node has taken, and of all its places.
     pub(super) const fn places(self, load: &NodeLoad) -> (u64, u64) {
         match self {
             WorkKind::Session => (load.sandboxes, load.sandboxes_max),
@@ -50,7 +51,7 @@ impl WorkKind {
         }
     }
 
-    /// Returns whether this node keeps it when it has room.
+    /// Returns whether the receiving node keeps the work if it has room.
     pub(super) const fn stays(self) -> bool {
         matches!(self, WorkKind::Execution)
     }
@@ -61,9 +62,9 @@ impl WorkKind {
 pub struct PlaceOffer {
     /// Node.
     pub id: String,
-    /// Pieces of work that it has, those on their way to it among them.
+    /// Work at the node, including work that was sent to it.
     pub used: u64,
-    /// Most that it has.
+    /// Capacity.
     pub max: u64,
 }
 
@@ -74,13 +75,13 @@ impl PlaceOffer {
         self.used < self.max
     }
 
-    /// Use in thousandths of what there is.
+    /// Use in thousandths of the capacity.
     fn load(&self) -> u64 {
         self.used.saturating_mul(1000).checked_div(self.max).unwrap_or(u64::MAX)
     }
 }
 
-/// Returns whether work of a kind may go to a node from another one, `own`, by what is known of it.
+/// Returns whether node `own` may send work of a kind to this node, by what is known of it.
 pub(super) fn is_place(node: &NodeRecord, own: &str, kind: WorkKind, now_ms: u64) -> bool {
     let is_reachable = node.id == own || node.description.peer_address.is_some();
     let takes_work = node.state == NodeState::Active && !node.drain_wanted;
@@ -88,7 +89,7 @@ pub(super) fn is_place(node: &NodeRecord, own: &str, kind: WorkKind, now_ms: u64
     node.is_alive(now_ms) && is_reachable && takes_work && has_role
 }
 
-/// Returns the nodes to ask, the best one first: those that have room, the candidates of the key
+/// Returns the nodes to ask, best first: those that have room, with the candidates of the key
 /// before all others.
 #[must_use]
 pub fn places(key: &str, mut offers: Vec<PlaceOffer>) -> Vec<String> {
@@ -97,14 +98,14 @@ pub fn places(key: &str, mut offers: Vec<PlaceOffer>) -> Vec<String> {
     let weighed = offers.into_iter().enumerate();
     let mut weighed: Vec<_> =
         weighed.map(|(rank, offer)| (offer.load().saturating_add(bonus(rank)), offer)).collect();
-    // Stable: where the load is equal the rank counts.
+    // Stable: for equal loads the rank decides.
     weighed.sort_by_key(|(weight, _)| *weight);
     let free = weighed.into_iter().map(|(_, offer)| offer).filter(PlaceOffer::has_room);
     free.map(|offer| offer.id).collect()
 }
 
-/// Returns whether a node is among the first `count` for a key, of those that there are. It stops
-/// at the first `count` nodes that come before it: of many nodes it asks few.
+/// Returns whether a node is among the first `count` of these nodes for a key. It stops at the
+/// first `count` nodes that precede it, so of many nodes it checks few.
 #[must_use]
 pub fn is_among_first<T: AsRef<str>>(
     key: &str,
@@ -117,7 +118,7 @@ pub fn is_among_first<T: AsRef<str>>(
     nodes.into_iter().filter(is_before).take(count).count() < count
 }
 
-/// Returns the node that rendezvous hashing ranks first for a key; none where there are no nodes.
+/// Returns the node that rendezvous hashing ranks first for a key; none without nodes.
 #[must_use]
 pub fn first<'a>(key: &str, nodes: &'a [String]) -> Option<&'a str> {
     nodes.iter().max_by_key(|node| (score(key, node), Reverse(*node))).map(String::as_str)
@@ -176,7 +177,7 @@ mod tests {
             let mut free: Vec<_> =
                 offers.iter().filter(|it| it.has_room()).map(|it| it.id.clone()).collect();
             let chosen = places(&key, offers.clone());
-            // The order in which nodes are known says nothing.
+            // The order of the input does not matter.
             let mut turned = offers;
             turned.reverse();
             prop_assert_eq!(&places(&key, turned), &chosen);
@@ -197,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Whoever hands something over names the node that takes it over by itself when nobody does.
+    /// The node named at a handover is the one that would take the session over by itself.
     #[test]
     fn the_first_node_of_a_key_is_the_one_that_counts_itself_first() {
         let nodes: Vec<String> = (0..7).map(|index| format!("srv_{index}")).collect();
@@ -220,7 +221,7 @@ mod tests {
             let node = offers.iter_mut().find(|it| it.id == chosen).unwrap();
             node.used += 1;
             *used.entry(chosen).or_default() += 1;
-            // A quarter of each of them.
+            // A quarter of the work for each of them.
             if placed < 50 {
                 assert!(used.len() <= CANDIDATES, "{used:?}");
             }
@@ -229,7 +230,7 @@ mod tests {
         assert!(used.len() == 10 && used.values().all(|count| *count == 100), "{used:?}");
     }
 
-    /// Of many keys and nodes no node gets much more than its part.
+    /// Of many keys and nodes no node gets much more than its share.
     #[test]
     fn a_thousand_nodes_have_their_part_each() {
         let nodes: Vec<String> = (0..1000).map(|index| format!("srv_{index}")).collect();
@@ -248,7 +249,7 @@ mod tests {
             let is_first = is_among_first(&last_key, node, &nodes, CANDIDATES);
             assert_eq!(is_first, rank < CANDIDATES);
         }
-        // One on average; with good hashes seven is far out already.
+        // One on average; with good hashes seven is already rare.
         assert!(wanted.len() > 550 && wanted.values().all(|count| *count < 10), "{wanted:?}");
     }
 
@@ -273,7 +274,7 @@ mod tests {
                     let key = format!("agent-{}", draw(20));
                     let offers =
                         (0..nodes).map(|it| offer(it, seen[it] + front[it], max)).collect();
-                    // Who is full passes on: the next one is asked.
+                    // A full node refuses, and the next one is asked.
                     let chosen = places(&key, offers);
                     let index = |id: &String| id["srv_".len()..].parse::<usize>().unwrap();
                     let taken = chosen.iter().take(4).map(index).find(|it| truth[*it] < max);

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::SqlStoreError;
 
-/// Time for which a node that is not seen counts as alive, where its row does not say: what it owns
-/// is not taken from it. Versions that do not say it assume this.
+/// Time for which a node counts as alive after its last renewal, if its row does not say; nothing
+/// is taken over from it in that time. Versions whose rows do not say it assume this.
 pub const NODE_LEASE: Duration = Duration::from_secs(30);
 
-/// A node, as its row says.
+/// A node, as its row describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRecord {
     /// Name, for as long as its data directory exists.
@@ -20,15 +20,15 @@ pub struct NodeRecord {
     pub incarnation: String,
     /// When that run began, by the store's clock.
     pub started_ms: u64,
-    /// When it was seen last, by the store's clock.
+    /// When it last renewed its row, by the store's clock.
     pub seen_ms: u64,
-    /// State that it is in.
+    /// State of the node.
     pub state: NodeState,
-    /// True if it was asked to drain.
+    /// True if a drain was requested.
     pub drain_wanted: bool,
-    /// Description by itself.
+    /// Its description of itself.
     pub description: NodeDescription,
-    /// Load when it was seen last.
+    /// Load at the last renewal.
     pub load: NodeLoad,
 }
 
@@ -39,29 +39,29 @@ impl NodeRecord {
         self.state != NodeState::Left && !self.is_overdue(now_ms)
     }
 
-    /// Returns whether it was not seen for as long as it counts as alive.
+    /// Returns whether its last renewal is older than its lease.
     #[must_use]
     pub fn is_overdue(&self, now_ms: u64) -> bool {
         self.seen_ms.saturating_add(self.lease_ms()) <= now_ms
     }
 
-    /// Milliseconds for which it counts as alive after it was seen.
+    /// Returns the milliseconds for which it counts as alive after its last renewal.
     #[must_use]
     pub fn lease_ms(&self) -> u64 {
         self.load.lease_ms()
     }
 }
 
-/// Description of a node by itself.
+/// A node's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDescription {
     /// Address for clients, `HOST:PORT`.
     pub address: Option<String>,
     /// Address for other nodes, `HOST:PORT`; none for one that they cannot reach.
     pub peer_address: Option<String>,
-    /// Services that it has.
+    /// Services that it runs.
     pub roles: Vec<String>,
-    /// Place that it shares with others that may fail together; empty when nobody said.
+    /// Failure domain that it shares with other nodes; empty if not configured.
     pub zone: String,
     /// Version of Cove.
     pub version: String,
@@ -70,18 +70,18 @@ pub struct NodeDescription {
 /// State of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
-    /// It starts, and takes no work yet.
+    /// It is starting, and takes no work yet.
     Joining,
     /// It takes work.
     Active,
-    /// It finishes what it has, and takes no new work.
+    /// It finishes its work, and takes no new work.
     Draining,
     /// It was stopped.
     Left,
 }
 
 impl NodeState {
-    /// Returns the word for it.
+    /// Returns its name in the store.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl FromStr for NodeState {
     }
 }
 
-/// Work that a node has, and has room for. Read by other versions of Cove: what is missing is zero.
+/// Work of a node, and its capacity. Read by other versions of Cove: missing fields are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeLoad {
@@ -116,34 +116,34 @@ pub struct NodeLoad {
     pub executions_max: u64,
     /// Executions that wait for a place.
     pub executions_waiting: u64,
-    /// Milliseconds for which the node counts as alive after it was seen; [`NODE_LEASE`] where it
-    /// does not say.
+    /// Milliseconds for which the node counts as alive after its last renewal; [`NODE_LEASE`] if
+    /// missing.
     #[serde(skip_serializing_if = "is_zero")]
     pub lease_ms: u64,
-    /// True if others have found that nothing is left of it.
+    /// True if other nodes have found that nothing is left of it.
     #[serde(skip_serializing_if = "is_false")]
     pub is_lost: bool,
-    /// Progress of its drain, while it was asked to drain.
+    /// Progress of its drain, after a drain was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainProgress>,
 }
 
-/// Sessions of a node that drains.
+/// Sessions of a draining node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DrainProgress {
     /// Sessions that it still has.
     pub sessions: u64,
-    /// Sessions of them that somebody works with.
+    /// Sessions in use among them.
     pub busy: u64,
-    /// Sessions of them that could not be handed over when that was tried last.
+    /// Sessions among them whose last handover failed.
     pub failed: u64,
     /// True if their files are on its disk alone, so that it keeps them.
     pub keeps_files: bool,
 }
 
 impl NodeLoad {
-    /// Milliseconds for which the node counts as alive after it was seen.
+    /// Returns the milliseconds for which the node counts as alive after its last renewal.
     pub(super) fn lease_ms(&self) -> u64 {
         match self.lease_ms {
             0 => u64::try_from(NODE_LEASE.as_millis()).unwrap_or(u64::MAX),

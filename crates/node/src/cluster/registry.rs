@@ -29,25 +29,25 @@ const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
 const COLUMNS: &str = "id, incarnation, started_ms, seen_ms, state, wanted, address, peer_address, \
     roles, zone, version, load";
 
-/// Time after which the row of a node that has left, or was never seen again, is removed.
+/// Time after which the row of a node that has left, or was not seen again, is removed.
 const FORGOTTEN_AFTER_MS: u64 = 7 * 24 * 3600 * 1000;
 
 /// Result of [`NodeRegistry::register`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRegistration {
-    /// Registered: the run speaks for its name from now on.
+    /// The run is the node's current one from now on.
     Done,
-    /// Another run may be alive, in another directory: it was seen at this time.
+    /// Another run may be alive, in another directory: its last renewal was at this time.
     SeenElsewhere(u64),
 }
 
-/// Result of [`NodeRegistry::renew`], for the run that speaks for its node.
+/// Result of [`NodeRegistry::renew`], for the node's current run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRenewal {
     /// All nodes.
     pub nodes: Vec<NodeRecord>,
-    /// True if others had found that nothing is left of this one, and may have taken over what it
-    /// has.
+    /// True if other nodes had found that nothing is left of this one, and may have taken over its
+    /// sessions.
     pub was_expired: bool,
 }
 
@@ -58,16 +58,16 @@ pub struct NodeRegistry {
 }
 
 impl NodeRegistry {
-    /// Brings the table up to date.
+    /// Migrates the table.
     ///
     /// # Errors
-    /// When that fails; see [`SqlStore::migrate`].
+    /// If that fails; see [`SqlStore::migrate`].
     pub async fn open(store: &SqlStore) -> Result<NodeRegistry, SqlStoreError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(NodeRegistry { store: store.clone() })
     }
 
-    /// Returns the same nodes by another connection to their store.
+    /// Returns a registry of the same nodes over another connection to their store.
     pub(super) fn over(&self, store: SqlStore) -> NodeRegistry {
         NodeRegistry { store }
     }
@@ -78,17 +78,17 @@ impl NodeRegistry {
         self.store.now_ms()
     }
 
-    /// Number of times that another server was found to stand for the store
+    /// Returns how often another server was found to have replaced the store's
     /// ([`SqlStore::server_changes`]).
     pub(super) fn store_changes(&self) -> u64 {
         self.store.server_changes()
     }
 
-    /// Makes a run the one that speaks for its node, unless another one may be alive, which a store
-    /// that is not shared rules out.
+    /// Makes a run its node's current one, unless another one may be alive, which a store that is
+    /// not shared rules out.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn register(
         &self,
         run: &NodeIdentity,
@@ -103,11 +103,11 @@ impl NodeRegistry {
         registered.await
     }
 
-    /// Says that a node is there, with its state and its load, and returns all nodes. None when
-    /// another run speaks for it by now.
+    /// Renews a node's row, with its state and its load, and returns all nodes. None if another run
+    /// has replaced this one.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn renew(
         &self,
         run: &NodeIdentity,
@@ -133,22 +133,22 @@ impl NodeRegistry {
             }
         });
         let Some(was_expired) = renewed.await? else { return Ok(None) };
-        // By itself: nodes that write while others read what they write conflict.
+        // In a transaction of its own: nodes that write while others read the same rows conflict.
         Ok(Some(NodeRenewal { nodes: self.list().await?, was_expired }))
     }
 
-    /// Says that nothing is left of a run that did not stop: others may take over what it owned at
-    /// once. False when that run does not speak for its node any more, or stops.
+    /// Records that nothing is left of a run that did not stop: other nodes may take over from it
+    /// at once. False if the run is not its node's current one any more, or is stopping.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn expire(&self, id: &str, incarnation: &str) -> Result<bool, SqlStoreError> {
         let load = NodeLoad { is_lost: true, ..NodeLoad::default() };
         let load = serde_json::to_string(&load).map_err(|_| SqlStoreError::Spoiled)?;
         let parameters = [id.into(), incarnation.into(), load.into()];
         let expired = self.store.transact_idempotent("nodes.expire", move |it| {
-            // Versions before this one know the word. One that stops closes its listener before it
-            // has stored what it has.
+            // Earlier versions know the word `left`. A stopping node closes its listener before it
+            // has stored its state.
             let sql = "UPDATE cove_nodes SET state = 'left', load = $3 \
                 WHERE id = $1 AND incarnation = $2 AND state IN ('active', 'joining')";
             Ok(it.execute(sql, &parameters)? == 1)
@@ -156,10 +156,10 @@ impl NodeRegistry {
         expired.await
     }
 
-    /// Says that a node has stopped: others may take over what it owned at once.
+    /// Records that a node has stopped: other nodes may take over from it at once.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn leave(&self, run: &NodeIdentity) -> Result<(), SqlStoreError> {
         let left = NodeState::Left.as_str();
         let parameters = [run.id.as_str().into(), run.incarnation.as_str().into(), left.into()];
@@ -170,10 +170,10 @@ impl NodeRegistry {
         left.await
     }
 
-    /// Removes the row of a node, in a store that was restored for another one.
+    /// Removes the row of a node from a store that was restored for another one.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn forget(&self, id: &str) -> Result<(), SqlStoreError> {
         let parameters = [id.into()];
         let forgotten = self.store.transact_idempotent("nodes.forget", move |it| {
@@ -185,16 +185,16 @@ impl NodeRegistry {
     /// Returns all nodes, the oldest name first.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn list(&self) -> Result<Vec<NodeRecord>, SqlStoreError> {
         self.store.read("nodes.list", |it| list(it)).await
     }
 
-    /// Asks a node to drain, or to take work again; it learns of it when it renews its row. False
-    /// when there is no such node.
+    /// Requests that a node drains, or takes work again; it learns of it at its next renewal. False
+    /// if there is no such node.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn ask_to_drain(&self, id: &str, drains: bool) -> Result<bool, SqlStoreError> {
         let wanted = if drains { NodeState::Draining } else { NodeState::Active };
         let parameters = [id.into(), wanted.as_str().into()];
@@ -227,7 +227,7 @@ fn register(
             return Ok(NodeRegistration::SeenElsewhere(seen_ms));
         }
     }
-    // A node that was asked to drain goes on with that when it was started again.
+    // A restarted node continues a requested drain.
     let sql = "INSERT INTO cove_nodes (id, incarnation, home, started_ms, seen_ms, state, wanted, \
         address, peer_address, roles, zone, version, load) \
         VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10, $11, '{}') \
@@ -280,15 +280,15 @@ fn record(row: &SqlRow) -> Result<NodeRecord, SqlStoreError> {
     })
 }
 
-/// Reads the load of a node. Of a version that says it differently nothing is known.
+/// Reads the load of a node; a load in an unknown format counts as empty.
 fn load(said: &str) -> NodeLoad {
     serde_json::from_str(said).unwrap_or_default()
 }
 
-/// Returns whether another run speaks for a node by now.
+/// Returns whether another run has replaced this one.
 ///
 /// # Errors
-/// When the store cannot be used.
+/// If the store cannot be used.
 pub fn is_replaced(
     it: &mut dyn StoreTransaction,
     run: &NodeIdentity,
@@ -301,7 +301,7 @@ pub fn is_replaced(
 /// Returns whether a node runs, as far as the store knows at this time.
 ///
 /// # Errors
-/// When the store cannot be used.
+/// If the store cannot be used.
 pub fn is_alive(
     it: &mut dyn StoreTransaction,
     id: &str,
@@ -310,10 +310,10 @@ pub fn is_alive(
     Ok(find(it, id)?.is_some_and(|node| node.is_alive(now_ms)))
 }
 
-/// Returns a node; none when it was never there, or not for long.
+/// Returns a node; none if it never existed, or its row was removed.
 ///
 /// # Errors
-/// When the store cannot be used.
+/// If the store cannot be used.
 pub fn find(it: &mut dyn StoreTransaction, id: &str) -> Result<Option<NodeRecord>, SqlStoreError> {
     let sql = format!("SELECT {COLUMNS} FROM cove_nodes WHERE id = $1");
     it.query_one(&sql, &[id.into()])?.map(|row| record(&row)).transpose()

@@ -9,23 +9,22 @@ use tokio::time;
 
 use crate::clock;
 
-/// Time before the end of its lease from which a node does not act any more: what it sends then is
-/// under way when another one may take over.
+/// Time before the end of its lease from which a node no longer acts: messages sent then would
+/// still be in flight when another node may take over.
 pub const LEASE_MARGIN: Duration = Duration::from_millis(250);
 
-/// Longest that the end of a lease is slept towards at a time: timers stand still while a machine
-/// is suspended.
+/// Longest sleep towards the end of a lease: timers stop while a machine is suspended.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// Right of a node to act for what it has: sessions, their grants, their connections to databases.
+/// Right of a node to act for its sessions, their grants and their connections to databases.
 ///
-/// A node has it until its lease in the store ends. It counts from *before* a renewal was sent,
-/// and by a clock that goes on while the machine is suspended, so it ends here before it ends in
-/// the store, however long the answer took. Whoever acts for a sandbox, or lets it act, asks
-/// [`ServingLease::holds`] for each request and each forwarded piece.
+/// The node has this right until its lease in the store ends. The lease counts from *before* a
+/// renewal was sent, and by a clock that continues while the machine is suspended, so it ends here
+/// before it ends in the store, however long the answer took. Components that act for a sandbox, or
+/// let it act, check [`ServingLease::holds`] for each request and each forwarded piece.
 ///
-/// A lease that had ended when it was renewed has *lapsed*: others may have taken over what the
-/// node has. It does not hold again until whoever keeps that has compared it with the store
+/// A lease that had ended when it was renewed has *lapsed*: other nodes may have taken over the
+/// node's sessions. It does not hold again until the verifier has compared these with the store
 /// ([`ServingLease::verify`]).
 ///
 /// Cheap to clone; clones share their state.
@@ -34,20 +33,20 @@ pub struct ServingLease(Arc<ServingLeaseState>);
 
 #[derive(Debug)]
 struct ServingLeaseState {
-    /// Milliseconds that it holds after a renewal; none without an end.
+    /// Milliseconds that it holds after a renewal; none for an unlimited lease.
     length_ms: Option<u64>,
     /// When it ends, by [`clock::boot_ms`].
     until_ms: AtomicU64,
-    /// Number of lapses, and of those after which everything was compared.
+    /// Number of lapses, and number of the last lapse after which everything was compared.
     lapses: AtomicU64,
     verified: AtomicU64,
-    /// True if somebody compares.
+    /// True if there is a verifier.
     is_verified: AtomicBool,
-    /// Counts changes, for those who wait.
+    /// Counts changes, for waiting tasks.
     changes: watch::Sender<u64>,
 }
 
-/// Comparison of what a node has with the store, after each lapse of its lease.
+/// Handle of the verifier, which compares a node's sessions with the store after each lapse.
 #[derive(Debug)]
 pub struct LeaseVerifier {
     lease: ServingLease,
@@ -55,13 +54,13 @@ pub struct LeaseVerifier {
 }
 
 impl ServingLease {
-    /// Makes the lease of a node that has its store for itself: nobody can take over from it.
+    /// Creates the lease of a node whose store is not shared: no node can take over from it.
     #[must_use]
     pub fn unlimited() -> ServingLease {
         ServingLease::new(None, u64::MAX)
     }
 
-    /// Makes the lease of a node whose row counts as alive for `lease`. It has ended until it is
+    /// Creates the lease of a node whose row counts as alive for `lease`. It has ended until it is
     /// renewed.
     #[must_use]
     pub fn of(lease: Duration) -> ServingLease {
@@ -80,24 +79,24 @@ impl ServingLease {
         }))
     }
 
-    /// Returns whether nobody can take over from this node.
+    /// Returns whether no node can take over from this one.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.0.length_ms.is_none()
     }
 
-    /// Takes a renewal that the store has confirmed, and that was sent at `sent_ms` by
+    /// Applies a renewal that the store has confirmed, and that was sent at `sent_ms` by
     /// [`clock::boot_ms`].
     pub fn renewed(&self, sent_ms: u64) {
         self.renewed_at(sent_ms, clock::boot_ms());
     }
 
-    /// Takes a renewal whose confirmation arrived at `now_ms`.
+    /// Applies a renewal whose confirmation arrived at `now_ms`.
     pub(super) fn renewed_at(&self, sent_ms: u64, now_ms: u64) {
         let Some(length_ms) = self.0.length_ms else { return };
         let before_ms = self.0.until_ms.load(Ordering::Acquire);
         let until_ms = sent_ms.saturating_add(length_ms);
-        // Counted first: whoever sees the new end sees the lapse, too.
+        // Counted first, so that a reader of the new end also sees the lapse.
         if before_ms != 0 && until_ms > before_ms && before_ms <= now_ms {
             self.lapse();
         }
@@ -106,7 +105,7 @@ impl ServingLease {
         self.tell();
     }
 
-    /// Notes that others were told that this node is gone, and may have taken over what it has.
+    /// Records that other nodes saw this node as lost, and may have taken over its sessions.
     pub fn lapse(&self) {
         let lapses = self.0.lapses.fetch_add(1, Ordering::AcqRel) + 1;
         if !self.0.is_verified.load(Ordering::Acquire) {
@@ -115,7 +114,8 @@ impl ServingLease {
         self.tell();
     }
 
-    /// Makes the caller the one that compares what this node has with the store after each lapse.
+    /// Registers the caller as the verifier, which compares this node's sessions with the store
+    /// after each lapse.
     #[must_use]
     pub fn verify(&self) -> LeaseVerifier {
         self.0.is_verified.store(true, Ordering::Release);
@@ -128,13 +128,14 @@ impl ServingLease {
         self.remaining() > Duration::ZERO
     }
 
-    /// Returns how long it may act if its lease is not renewed; [`Duration::MAX`] without an end.
+    /// Returns how long the node may act without a renewal; [`Duration::MAX`] for an unlimited
+    /// lease.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.remaining_at(clock::boot_ms())
     }
 
-    /// Returns how long it may act from `now_ms` on.
+    /// Returns how long the node may act from `now_ms` on.
     pub(super) fn remaining_at(&self, now_ms: u64) -> Duration {
         match self.0.until_ms.load(Ordering::Acquire) {
             u64::MAX => Duration::MAX,
@@ -143,13 +144,13 @@ impl ServingLease {
         }
     }
 
-    /// Returns how often it has lapsed: what began before the latest time may be another node's.
+    /// Returns the number of lapses: work begun before the last one may be another node's.
     #[must_use]
     pub fn lapses(&self) -> u64 {
         self.0.lapses.load(Ordering::Acquire)
     }
 
-    /// Resolves when it does not hold.
+    /// Resolves when the lease does not hold.
     pub async fn ended(&self) {
         let mut changes = self.0.changes.subscribe();
         loop {
@@ -162,7 +163,7 @@ impl ServingLease {
         }
     }
 
-    /// Resolves when it holds.
+    /// Resolves when the lease holds.
     pub async fn held(&self) {
         let mut changes = self.0.changes.subscribe();
         loop {
@@ -170,7 +171,7 @@ impl ServingLease {
             if self.holds() {
                 return;
             }
-            // The sender is here.
+            // The sender lives in this lease.
             drop(changes.changed().await);
         }
     }
@@ -181,25 +182,25 @@ impl ServingLease {
 }
 
 impl LeaseVerifier {
-    /// Resolves when there was a lapse after which nothing was compared yet, with its number.
+    /// Resolves when there was a lapse without a comparison after it, with the number of the lapse.
     pub async fn lapsed(&mut self) -> u64 {
         loop {
             self.changes.mark_unchanged();
             if let Some(lapse) = self.unverified() {
                 return lapse;
             }
-            // The sender is in the lease.
+            // The sender lives in the lease.
             drop(self.changes.changed().await);
         }
     }
 
-    /// Returns the number of the latest lapse, if nothing was compared after it yet.
+    /// Returns the number of the latest lapse, if no comparison followed it yet.
     pub(super) fn unverified(&self) -> Option<u64> {
         let lapses = self.lease.lapses();
         (self.lease.0.verified.load(Ordering::Acquire) < lapses).then_some(lapses)
     }
 
-    /// Notes that everything was compared that there was at a lapse: what is left is this node's.
+    /// Records that everything present at a lapse was compared: the rest belongs to this node.
     pub fn verified(&self, lapse: u64) {
         self.lease.0.verified.fetch_max(lapse, Ordering::AcqRel);
         self.lease.tell();
@@ -217,7 +218,7 @@ mod tests {
         let now_ms = clock::boot_ms();
         lease.renewed(now_ms);
         assert!(lease.holds() && lease.remaining() <= Duration::from_millis(29_750));
-        // An answer that took longer than the lease gives no right.
+        // An answer that took longer than the lease grants no right.
         let late = ServingLease::of(Duration::from_secs(30));
         late.renewed(now_ms.saturating_sub(29_750));
         assert!(!late.holds());
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(lease.remaining(), Duration::MAX);
     }
 
-    /// Whoever comes too late compares what it has before it acts again.
+    /// A late renewal requires a comparison before the node acts again.
     #[tokio::test]
     async fn a_lease_that_lapsed_holds_when_everything_was_compared() {
         let lease = ServingLease::of(Duration::from_secs(30));
@@ -248,14 +249,14 @@ mod tests {
         lease.renewed(now_ms);
         assert!(!lease.holds() && lease.lapses() == 1);
         let lapse = verifier.lapsed().await;
-        // Again, while the first one is compared.
+        // A second lapse, during the comparison for the first.
         lease.lapse();
         verifier.verified(lapse);
         assert!(!lease.holds());
         assert_eq!(verifier.lapsed().await, 2);
         verifier.verified(2);
         lease.held().await;
-        // In time it is no lapse.
+        // A renewal in time is no lapse.
         lease.renewed(now_ms + 1);
         assert!(lease.holds() && lease.lapses() == 2);
     }

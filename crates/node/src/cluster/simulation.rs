@@ -1,11 +1,11 @@
 //! Simulation of a whole cluster: up to ten thousand nodes on one store, by a heap of events.
 //!
-//! The rules that decide are those of the crate itself: leases ([`super::ServingLease`]), the
-//! store's clock ([`crate::clock::SharedClock`]), judgement of nodes ([`super::takeover`]),
-//! rendezvous hashing ([`super::placement`]) and parts of limits ([`super::limit_shares`]). What is
-//! a statement in SQL, or belongs to the crate of sessions, is modelled, and names what it stands
-//! for. Two nodes that may act for one session are found at the moment at which the second one may.
-//! A failure names its seed; seeds that have found something are run first.
+//! The decision rules are those of the crate itself: leases ([`super::ServingLease`]), the store's
+//! clock ([`crate::clock::SharedClock`]), judgement of nodes ([`super::takeover`]), rendezvous
+//! hashing ([`super::placement`]) and parts of limits ([`super::limit_shares`]). SQL statements and
+//! parts of the sessions crate are modelled, and each model names its original. Two nodes that may
+//! act for one session are detected at the moment at which the second one may. A failure names its
+//! seed; seeds that have found a defect are run first.
 
 mod acts;
 mod faults;
@@ -22,22 +22,22 @@ use super::placement::WorkKind;
 use super::record::{NodeDescription, NodeRecord};
 use super::takeover::{FIRST_CHOICE_MAX, NodeFate, NodeJudge, StoreContinuity};
 
-/// Reading of the store's clock at the beginning of time.
+/// Reading of the store's clock at the start.
 const START_MS: u64 = 1_000_000_000;
-/// Milliseconds without faults in which all comes to its end: a node that dies before its first
-/// renewal counts as alive for [`super::NODE_LEASE`], and the store may have been away just before.
+/// Milliseconds without faults in which everything settles: a node that dies before its first
+/// renewal counts as alive for [`super::NODE_LEASE`], and the store may have been down just before.
 const QUIET_MS: u64 = 38_000;
 
-/// Faults that a world has.
+/// Faults of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SimulatedFaults {
-    /// All but a store that forgets.
+    /// All but a store that loses commits.
     All,
-    /// All, and a store that is replaced by one that has not got what was confirmed last.
+    /// All, and a store that is replaced by one without its last commits.
     Failover,
-    /// Nodes die, and everything else is as it should be.
+    /// Nodes die, and nothing else fails.
     Kills,
-    /// The store goes away and comes back; nodes do not fail.
+    /// The store fails and recovers; nodes do not fail.
     StoreAlone,
 }
 
@@ -51,30 +51,30 @@ impl SimulatedFaults {
     }
 }
 
-/// A rule that is broken, to see that the simulation finds it.
+/// A broken rule, to check that the simulation detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BrokenRule {
-    /// A lease counts from when its renewal was answered.
+    /// A lease counts from the answer to its renewal.
     LeaseFromAnswer,
-    /// A lease counts by a clock that stands still while the machine is suspended.
+    /// A lease counts by a clock that stops while the machine is suspended.
     LeaseStandsStill,
-    /// The store's clock goes on by that one.
+    /// The store's clock advances by that one.
     ClockStandsStill,
-    /// Nodes are taken for lost half a lease early.
+    /// Nodes count as lost half a lease early.
     EarlyClaims,
-    /// A node takes over also when the store was just away.
+    /// A node takes over even if the store was just down.
     NoContinuity,
-    /// A node whose lease had ended goes on without a look at what it still has.
+    /// A node whose lease had ended continues without comparing its sessions.
     NoVerification,
-    /// A claim from before the end of the lease is kept when its answer comes after it.
+    /// A claim from before the end of the lease is kept although its answer arrives after it.
     LateClaims,
-    /// A server of the store that stands in for another one is taken for the same.
+    /// A replaced server of the store is taken for the same.
     TrustedFailover,
-    /// Parts of a limit are granted without a look at what others have.
+    /// Parts of a limit are granted without regard to the other parts.
     SharesWithoutSum,
 }
 
-/// The rules by which nodes act.
+/// Rules of the nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct SimulatedRules {
     broken: Option<BrokenRule>,
@@ -114,7 +114,7 @@ impl SimulatedRules {
         self.breaks(BrokenRule::SharesWithoutSum)
     }
 
-    /// Makes what a node judges others by.
+    /// Returns the knowledge by which a node judges others.
     fn judge(
         &self,
         continuity: &StoreContinuity,
@@ -128,7 +128,7 @@ impl SimulatedRules {
         }
     }
 
-    /// Time by which a node is judged.
+    /// Returns the time by which a node is judged.
     fn judged_ms(&self, judge: NodeJudge) -> u64 {
         let early_ms = if self.breaks(BrokenRule::EarlyClaims) { self.lease_ms / 2 } else { 0 };
         judge.now_ms() + early_ms
@@ -151,15 +151,15 @@ struct SimulationPlan {
     lease_ms: u64,
     faults: SimulatedFaults,
     rules: SimulatedRules,
-    /// Milliseconds with faults, and behind them without any, in which everything must come to its
-    /// end; and between two faults.
+    /// Milliseconds with faults, then milliseconds without faults in which everything must settle,
+    /// and milliseconds between two faults.
     faults_ms: u64,
     quiet_ms: u64,
     fault_gap_ms: u64,
 }
 
 impl SimulationPlan {
-    /// Makes the plan that a seed stands for.
+    /// Creates the plan of a seed.
     fn of(seed: u64, nodes: usize) -> SimulationPlan {
         let faults = match seed % 6 {
             0 => SimulatedFaults::StoreAlone,
@@ -190,7 +190,7 @@ impl SimulationPlan {
         SimulationPlan { rules, ..self }
     }
 
-    /// Nodes that use something which is limited over all, and how much of it there is.
+    /// Number of nodes that use a resource limited over all nodes.
     fn limited_nodes(&self) -> usize {
         self.nodes.min(12)
     }
@@ -199,18 +199,19 @@ impl SimulationPlan {
         [5, 20, 90][usize::try_from(self.seed % 3).expect("it is small")]
     }
 
-    /// Milliseconds after which a session has a living owner again, where nothing but deaths
-    /// happens: its owner's lease, a look by all, the time that belongs to the first choice, which
-    /// may be dead as well, and another look, each with the ways to the store and back.
+    /// Milliseconds after which a session must have a living owner again, if nothing but deaths
+    /// happens: its owner's lease, a look by all nodes, the time of the first choice, which may be
+    /// dead as well, and another look, each with the round trips to the store.
     fn owned_again_max_ms(&self) -> Option<u64> {
         let first_ms = u64::try_from(FIRST_CHOICE_MAX.as_millis()).expect("it is short");
         (self.faults == SimulatedFaults::Kills)
             .then_some(self.lease_ms + first_ms + self.lease_ms + 1_000)
     }
 
-    /// Most requests to the store within one lease because nodes were lost: each node looks for the
-    /// sessions of each lost one twice, and as many more times as that fails; those that are
-    /// left over are claimed by all at once. In the worst case all losses of four leases meet.
+    /// Maximum number of requests to the store within one lease because nodes were lost: each node
+    /// searches for the sessions of each lost one twice, and again after each failure; sessions
+    /// left over are claimed by all nodes at once. In the worst case all losses of four leases
+    /// coincide.
     fn herd_max(&self) -> usize {
         let losses = usize::try_from(4 * self.lease_ms / self.fault_gap_ms + 1).expect("few");
         losses * (2 * self.nodes + 2 * self.sessions_per_node)

@@ -1,13 +1,13 @@
 //! Decides which node takes over a lost node's sessions, and when. Pure: takes the known state of
 //! nodes, returns a decision.
 //!
-//! A node that says nothing is lost when its lease is over by the store's clock, and one of which
-//! nothing is left when others have found that ([`super::NodeRegistry::expire`]). While the store
-//! is away nobody can renew a lease: so a node takes nothing over before it has renewed its own
-//! without a break for as long as a lease lasts, which gives all others the time to renew theirs.
+//! A silent node is lost when its lease has ended by the store's clock. It has crashed when other
+//! nodes have found that nothing is left of it ([`super::NodeRegistry::expire`]). While the store
+//! is unreachable no node can renew a lease: so a node takes nothing over before it has renewed its
+//! own without a break for a whole lease, which gives all others the time to renew theirs.
 //!
-//! Each session of a lost node has one node that takes it, the first one by rendezvous hashing
-//! among those that live. If that one is lost as well, the others take it after
+//! Each session of a lost node is taken over by one node, the first one by rendezvous hashing among
+//! the living ones. If that node is lost as well, the others take the session after
 //! [`FIRST_CHOICE_MAX`].
 
 use std::time::Duration;
@@ -15,23 +15,23 @@ use std::time::Duration;
 use super::placement;
 use super::record::{NodeRecord, NodeState};
 
-/// Time that the node which rendezvous hashing names has to take something over, before all others
-/// may.
+/// Time that the node chosen by rendezvous hashing has for a takeover before all others may take
+/// over.
 pub const FIRST_CHOICE_MAX: Duration = Duration::from_secs(3);
 
 /// Record of whether a node has reached the store without a break, and since when, by its clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreContinuity {
-    /// When a renewal was answered last.
+    /// When a renewal was last answered.
     renewed_ms: Option<u64>,
     /// When the latest break ended.
     since_ms: u64,
-    /// When another server was found to stand for the store.
+    /// When the store's server was last found to be replaced.
     replaced_ms: Option<u64>,
 }
 
 impl StoreContinuity {
-    /// Notes a renewal. The first one ends a break.
+    /// Records a renewal. The first one ends a break.
     pub fn renewed(&mut self, now_ms: u64, lease_ms: u64) {
         let is_break = self.renewed_ms.is_none_or(|last| is_break(last, now_ms, lease_ms));
         if is_break {
@@ -40,16 +40,16 @@ impl StoreContinuity {
         self.renewed_ms = Some(now_ms);
     }
 
-    /// Notes that another server stands for the store, or the same one after a crash. It may have
-    /// forgotten what was confirmed last, such as renewals of others: nobody is judged by what it
-    /// says before all have had a whole lease to renew theirs, or to find out that they cannot.
+    /// Records that another server replaced the store's, or the same one restarted after a crash.
+    /// It may have lost its last commits, such as renewals of others: no node is judged by it
+    /// before all have had a whole lease to renew theirs, or to find out that they cannot.
     pub fn replaced(&mut self, now_ms: u64) {
         self.renewed_ms = None;
         self.replaced_ms = Some(now_ms);
     }
 
-    /// Returns what a node knows by which others are judged, at a time by its own clock and by the
-    /// store's.
+    /// Returns the knowledge by which this node judges others, at a time by its own clock and by
+    /// the store's.
     #[must_use]
     pub fn judge(&self, now_ms: u64, store_ms: u64, lease_ms: u64) -> NodeJudge {
         let is_in_doubt = self.replaced_ms.is_some_and(|at_ms| now_ms < at_ms + lease_ms);
@@ -57,7 +57,7 @@ impl StoreContinuity {
         NodeJudge { now_ms: store_ms, covered_ms, is_in_doubt }
     }
 
-    /// Returns for how long there was no break; none before a whole lease without one.
+    /// Returns the time without a break; none before a whole lease without one.
     #[must_use]
     pub fn covered_ms(&self, now_ms: u64, lease_ms: u64) -> Option<u64> {
         let last = self.renewed_ms.filter(|last| !is_break(*last, now_ms, lease_ms));
@@ -66,18 +66,18 @@ impl StoreContinuity {
     }
 }
 
-/// Knowledge of a moment, by which nodes are judged.
+/// Knowledge at a moment, by which nodes are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeJudge {
     now_ms: u64,
     covered_ms: Option<u64>,
-    /// True while the store may have forgotten something.
+    /// True while the store may have lost commits.
     is_in_doubt: bool,
 }
 
 impl NodeJudge {
-    /// Judges at a time by the store's clock, before which the store was there for so long
-    /// ([`StoreContinuity::covered_ms`]).
+    /// Creates a judge at a time by the store's clock. `covered_ms` is the time before it without a
+    /// break ([`StoreContinuity::covered_ms`]).
     #[must_use]
     pub const fn new(now_ms: u64, covered_ms: Option<u64>) -> NodeJudge {
         NodeJudge { now_ms, covered_ms, is_in_doubt: false }
@@ -89,7 +89,7 @@ impl NodeJudge {
         self.now_ms
     }
 
-    /// Returns what has become of a node.
+    /// Returns the state of a node.
     #[must_use]
     pub fn fate(&self, node: &NodeRecord) -> NodeFate {
         if self.is_in_doubt {
@@ -100,26 +100,26 @@ impl NodeJudge {
     }
 }
 
-/// Half a lease: who finds a shorter gap was not alone in renewing before and after it.
+/// Half a lease: if the gap is shorter, other nodes could renew before and after it, too.
 fn is_break(last_ms: u64, now_ms: u64, lease_ms: u64) -> bool {
     now_ms.saturating_sub(last_ms) > lease_ms / 2
 }
 
-/// State of a node for whoever wants what it has.
+/// State of a node, for components that may take over from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFate {
-    /// It runs, or nobody can tell yet that it does not.
+    /// It runs, or is not known to have ended.
     Present,
-    /// It has stopped by itself, and may be on its way back.
+    /// It has stopped by itself, and may be restarting.
     Stopped,
-    /// It is lost: it says nothing any more.
+    /// It is lost: it has not renewed its lease.
     Silent,
     /// It is lost: nothing is left of it.
     Crashed,
 }
 
 impl NodeFate {
-    /// Returns the state of a node at a time by the store's clock. `is_covered` tells whether it
+    /// Returns the state of a node at a time by the store's clock. `is_covered` is true if the node
     /// has had its whole lease to renew it.
     #[must_use]
     pub fn of(node: &NodeRecord, now_ms: u64, is_covered: bool) -> NodeFate {
@@ -135,22 +135,22 @@ impl NodeFate {
         }
     }
 
-    /// Returns whether others may take what it has when somebody asks for it.
+    /// Returns whether other nodes may take over from it on request.
     #[must_use]
     pub fn is_over(self) -> bool {
         self != NodeFate::Present
     }
 
-    /// Returns whether others take what it has without being asked. One that was stopped has left
-    /// what it could, and is mostly started again.
+    /// Returns whether other nodes take over from it without a request. A stopped node has handed
+    /// over what it could, and is usually started again.
     #[must_use]
     pub fn is_lost(self) -> bool {
         matches!(self, NodeFate::Silent | NodeFate::Crashed)
     }
 }
 
-/// Returns whether it is this node that takes something of a node over which has been lost for so
-/// long. `nodes` are those that live and may take it, this one among them.
+/// Returns whether it is this node's turn to take over `key` of a node that has been lost for
+/// `lost_for`. `nodes` are the living ones that may take it, this one included.
 #[must_use]
 pub fn is_own_turn(key: &str, own: &str, nodes: &[String], lost_for: Duration) -> bool {
     lost_for >= FIRST_CHOICE_MAX || placement::is_among_first(key, own, nodes, 1)
@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use crate::cluster::{NodeDescription, NodeLoad};
 
-    /// Nobody is judged by a store that may have forgotten something, not even one that it calls
-    /// crashed, before all have had a lease to renew theirs.
+    /// No node is judged by a store that may have lost commits, not even one that it calls crashed,
+    /// before all have had a lease to renew theirs.
     #[test]
     fn a_store_that_was_replaced_is_believed_after_a_lease() {
         let load = NodeLoad { lease_ms: 3_000, is_lost: true, ..NodeLoad::default() };
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(fates(&continuity, 8_600), [NodeFate::Crashed, NodeFate::Silent]);
     }
 
-    /// One node of many dies: each session is taken once, and no node takes much more than its
-    /// part.
+    /// One node of many dies: each session is taken over once, and no node takes much more than its
+    /// share.
     #[test]
     fn what_a_node_had_is_shared_by_the_others() {
         let nodes: Vec<String> = (0..9).map(|index| format!("srv_{index}")).collect();

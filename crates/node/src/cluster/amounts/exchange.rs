@@ -1,32 +1,31 @@
 //! Messages between one node and the store about one amount, and the size of leases. Pure.
 //!
-//! Of each account the store has what was spent, and a row for each node that has leased something
-//! of it. Numbers in a row only grow, in the count of the node: what it may have used at most
+//! For each account the store has the spent amount, and a row for each node that has leased a part
+//! of it. Numbers in a row only grow, in the node's own count: the most that it may have used
 //! (`granted`), what it has used (`used`), and how much of that is in the account already
-//! (`absorbed`). So a transaction that is run twice does the same.
+//! (`absorbed`). So running a transaction twice has the same effect as running it once.
 
 use crate::cluster::identity::NodeIdentity;
 
-/// Part of what is left of an amount that one node leases ahead: so small that little is lost with
-/// a node that crashes, and so large that a budget of any size takes a few hundred exchanges.
+/// Divisor for the part of the rest that one node leases ahead: small enough that a crashed node
+/// loses little, and large enough that a budget of any size takes a few hundred exchanges.
 const AHEAD_PART: u64 = 16;
 
-/// What becomes of something that a lost node had leased, and of which nobody knows whether it was
-/// used.
+/// Treatment of the unused lease of a lost node, whose last usage is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnusedLease {
     /// It counts as spent: the limit is never exceeded.
     Spent,
-    /// It goes back to the account: what was used since the last exchange is used once more.
+    /// It goes back to the account: usage since the last exchange may be used once more.
     GivenBack,
 }
 
-/// Lease of one node, as the store has it.
+/// Lease of one node, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeaseRow {
     pub(super) node: String,
     pub(super) incarnation: String,
-    /// Tells the leases of one run apart: another one begins where the row was gone.
+    /// Distinguishes the leases of one run: a new life begins after the row was removed.
     pub(super) life: u64,
     pub(super) granted: u64,
     pub(super) used: u64,
@@ -34,7 +33,7 @@ pub(super) struct LeaseRow {
 }
 
 impl LeaseRow {
-    /// Returns what nobody else may use.
+    /// Returns the amount that no other node may use.
     pub(super) fn taken(&self) -> u64 {
         self.granted.max(self.used).saturating_sub(self.absorbed)
     }
@@ -47,7 +46,7 @@ impl LeaseRow {
         self.used.saturating_sub(self.absorbed)
     }
 
-    /// Returns what the account has to take over of a lease that is over.
+    /// Returns the amount that the account takes over from a lease that has ended.
     fn remainder(&self, unused: UnusedLease) -> u64 {
         match unused {
             UnusedLease::Spent => self.taken(),
@@ -56,18 +55,18 @@ impl LeaseRow {
     }
 }
 
-/// What a node says of one amount, and wants of it.
+/// Report and request of a node about one amount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AmountDemand {
-    /// Most that all nodes together may use; none for no limit.
+    /// Maximum that all nodes together may use; none for no limit.
     pub(super) limit: Option<u64>,
-    /// Lease that the node has, and the one that it has next if that is gone.
+    /// Current lease of the node, and its next one if the current row was removed.
     pub(super) life: u64,
     pub(super) next_life: u64,
-    /// What it may have used at most: no more than it was granted.
+    /// Maximum that it may have used: no more than it was granted.
     pub(super) retained: u64,
     pub(super) used: u64,
-    /// What of that is counted in the account for certain if its row is gone.
+    /// Part of `used` that the account certainly contains if the row was removed.
     pub(super) counted: u64,
     /// Amount that requests wait for.
     pub(super) wanted: u64,
@@ -79,45 +78,46 @@ pub(super) struct AmountDemand {
 pub(super) enum ExchangePurpose {
     /// Lease more.
     Lease,
-    /// Say what was used.
+    /// Report the usage.
     Settle,
-    /// The same, where nobody uses the account here any more: one that is removed stays so.
+    /// Report the usage of an account that has no users here any more: a removed account stays
+    /// removed.
     Close,
 }
 
-/// What the store answers.
+/// Answer of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AmountAnswer {
     pub(super) life: u64,
-    /// What the node may have used at most from now on, in its own count.
+    /// Maximum that the node may have used from now on, in its own count.
     pub(super) granted: u64,
-    /// What all nodes have spent, as far as they have said it.
+    /// Reported usage of all nodes.
     pub(super) spent_by_all: u64,
-    /// What other nodes have leased beyond that.
+    /// Amount that other nodes have leased beyond that.
     pub(super) held_elsewhere: u64,
-    /// What nobody has.
+    /// Amount that no node has.
     pub(super) free: u64,
 }
 
 /// Rows of an account after an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExchangedRows {
-    /// What is spent, but for what is in rows.
+    /// Spent amount, without the amounts in rows.
     pub(super) spent: u64,
-    /// Nodes whose rows are gone.
+    /// Nodes whose rows were removed.
     pub(super) removed: Vec<String>,
-    /// Row that the node has from now on.
+    /// The node's row from now on.
     pub(super) own: LeaseRow,
     pub(super) answer: AmountAnswer,
 }
 
-/// Amount that a node leases ahead where so much is left for it.
+/// Returns the amount that a node leases ahead when `left` is left for it.
 pub(super) fn ahead(left: u64) -> u64 {
     left.div_ceil(AHEAD_PART)
 }
 
-/// Settles one amount of one node, and leases more of it. `is_over` tells which leases belong to
-/// runs that use nothing any more.
+/// Settles one amount of one node, and leases more of it. `is_over` returns whether a lease belongs
+/// to a run that can use nothing any more.
 pub(super) fn exchange(
     spent: u64,
     rows: &[LeaseRow],
@@ -154,7 +154,7 @@ pub(super) fn exchange(
     ExchangedRows { spent, removed, own, answer }
 }
 
-/// Returns the node's row with what it says. A row of a former lease goes into `spent`.
+/// Returns the node's row with its report applied. A row of a former lease goes into `spent`.
 fn own_row(
     row: Option<&LeaseRow>,
     demand: &AmountDemand,
@@ -166,13 +166,13 @@ fn own_row(
     match row.filter(is_own).filter(|row| [demand.life, demand.next_life].contains(&row.life)) {
         Some(row) => {
             let used = row.used.max(demand.used);
-            // A new lease that the node has not heard of: what it had before is over.
+            // A new lease that the node has not received yet: its former lease is over.
             let granted = if row.life == demand.life { demand.retained.max(used) } else { used };
             LeaseRow { granted, used, ..row.clone() }
         }
         None => {
             let former = row.map_or(0, |row| row.remainder(unused));
-            // Of what is not in the account the node says it here, and once.
+            // The node reports usage that is not in the account here, and once.
             let uncounted = demand.used.saturating_sub(demand.counted);
             *spent = spent.saturating_add(former).saturating_add(uncounted);
             LeaseRow {

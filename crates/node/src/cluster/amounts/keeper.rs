@@ -16,12 +16,12 @@ use super::{AmountAccount, AmountRefusal, ExchangeOutcome, LedgerShared};
 use crate::store::SqlStoreError;
 use crate::telemetry::Registry;
 
-/// Interval at which what was used is written.
+/// Interval at which usage is written.
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
-/// Looks without use after which what is left of a session's amount is given back. One node has
-/// the session, so nobody waits for it.
+/// Looks without use after which the rest of a session's amount is given back. One node has the
+/// session, so no other node waits for it.
 const IDLE_LOOKS_OF_SESSION: u32 = 10;
-/// The same of amounts that other nodes may wait for.
+/// The same for amounts that other nodes may wait for.
 const IDLE_LOOKS_SHARED: u32 = 2;
 /// Accounts that one transaction settles.
 const SETTLED_MAX: usize = 100;
@@ -36,7 +36,7 @@ enum DueExchange {
 
 type DueExchanges = BTreeMap<Arc<AccountName>, (Arc<AmountAccount>, DueExchange)>;
 
-/// Exchanges until the ledger is closed or gone.
+/// Runs exchanges until the ledger is closed or dropped.
 pub(super) async fn keep(ledger: Weak<LedgerShared>, demand: Arc<Notify>) {
     let mut next_look = Instant::now() + SETTLE_EVERY;
     let mut is_failing = false;
@@ -73,7 +73,7 @@ pub(super) async fn keep(ledger: Weak<LedgerShared>, demand: Arc<Notify>) {
 }
 
 impl LedgerShared {
-    /// Takes the accounts that ask for an exchange.
+    /// Takes the accounts that request an exchange.
     fn take_due(&self) -> DueExchanges {
         let names = std::mem::take(&mut *self.due.lock());
         let accounts = self.accounts.lock();
@@ -84,7 +84,7 @@ impl LedgerShared {
         known.collect()
     }
 
-    /// Returns all accounts, to be closed.
+    /// Returns all accounts, for closing.
     fn all(&self) -> DueExchanges {
         let accounts = self.accounts.lock();
         let all = accounts.iter().filter(|(_, account)| !account.amount.lock().is_settled());
@@ -94,12 +94,12 @@ impl LedgerShared {
         all.map(close).collect()
     }
 
-    /// Adds what was used and not written, is left and not used, or is not needed any more.
+    /// Adds accounts with unwritten usage, with an unused rest, or without users.
     fn look(&self, due: &mut DueExchanges) {
         let mut accounts = self.accounts.lock();
         accounts.retain(|name, account| {
             let waits = due.contains_key(name);
-            // The map's alone: nobody can come by another one while it is locked.
+            // Only the map has it: while the map is locked, no other clone can be made.
             let is_needed = waits || Arc::strong_count(account) > 1;
             let mut amount = account.amount.lock();
             let idle_looks = amount.look();
@@ -124,8 +124,8 @@ impl LedgerShared {
         });
     }
 
-    /// Exchanges with the store. Must not be dropped half way: a transaction that is still on its
-    /// way could end behind a later one.
+    /// Exchanges with the store. The future must not be dropped half way: a transaction that is
+    /// still running could commit after a later one.
     async fn exchange(&self, due: DueExchanges) -> Result<(), SqlStoreError> {
         let mut result = Ok(());
         let due: Vec<_> = due.into_iter().collect();

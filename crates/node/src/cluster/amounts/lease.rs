@@ -2,17 +2,17 @@
 
 use super::exchange::{AmountAnswer, AmountDemand, ExchangePurpose, UnusedLease, ahead};
 
-/// Use that is to be made of an amount.
+/// Requested use of an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AmountUse {
-    /// So much of it.
+    /// This much.
     Exactly(u64),
-    /// Some of it; how much is known afterwards.
+    /// Some of it; the quantity is known afterwards.
     Some,
 }
 
 impl AmountUse {
-    /// Returns what has to be there.
+    /// Returns the amount that must be available.
     pub(super) fn needed(self) -> u64 {
         match self {
             AmountUse::Exactly(amount) => amount,
@@ -21,23 +21,23 @@ impl AmountUse {
     }
 }
 
-/// What may be used beyond a lease while the store is away.
+/// Use beyond a lease while the store is unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreAwayRule {
     /// Nothing.
     Refuse,
-    /// As much as is leased ahead of an amount of which nothing is used.
+    /// As much as would be leased ahead of a completely unused amount.
     GoOn,
 }
 
-/// Result of an attempt to use something.
+/// Result of an attempt to use an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UseAttempt {
-    /// It may be used, and is counted where it is known how much it is.
+    /// It may be used; an exact use is counted.
     Granted,
     /// The limit is reached.
     UsedUp,
-    /// Nothing more is leased here; the store has to be asked.
+    /// Nothing more is leased here; the store must be queried.
     Short,
 }
 
@@ -47,32 +47,32 @@ pub(super) struct LocalAmount {
     limit: Option<u64>,
     life: u64,
     next_life: u64,
-    /// Most that `used` may be.
+    /// Maximum of `used`.
     granted: u64,
     used: u64,
-    /// What of `used` the store has confirmed.
+    /// Part of `used` that the store has confirmed.
     confirmed: u64,
-    /// What all had spent with that.
+    /// Usage of all nodes at that time.
     spent_by_all: u64,
     held_elsewhere: u64,
     free: u64,
-    /// What is left when more is leased ahead.
+    /// Remainder at which more is leased ahead.
     low: u64,
     /// Amount that requests wait for.
     waiting: u64,
-    /// What was used at the last look, and how many looks there were since it was used.
+    /// Usage at the last look, and the number of looks since the last use.
     looked_at: u64,
     idle_looks: u32,
     /// True from a demand to its answer.
     is_asked: bool,
-    /// True from when the store did not answer until it does.
+    /// True from a failure of the store until its next answer.
     is_store_away: bool,
     away_rule: StoreAwayRule,
     unused: UnusedLease,
 }
 
 impl LocalAmount {
-    /// Creates one of which nothing is leased. `next_life` is one that this run had never before.
+    /// Creates an amount without a lease. `next_life` is one that this run has never used.
     pub(super) fn new(
         next_life: u64,
         unused: UnusedLease,
@@ -99,13 +99,13 @@ impl LocalAmount {
         }
     }
 
-    /// Creates one that nobody else uses, so that the store is never asked.
+    /// Creates an amount that no other node uses, so that the store is never queried.
     pub(super) fn alone() -> LocalAmount {
         let it = LocalAmount::new(0, UnusedLease::Spent, StoreAwayRule::Refuse);
         LocalAmount { granted: u64::MAX, ..it }
     }
 
-    /// Returns what is known to be spent by all.
+    /// Returns the known usage by all nodes.
     pub(super) fn spent(&self) -> u64 {
         self.spent_by_all.saturating_add(self.used.saturating_sub(self.confirmed))
     }
@@ -114,12 +114,12 @@ impl LocalAmount {
         self.granted.saturating_sub(self.used)
     }
 
-    /// Returns whether so much more would exceed a limit, by what is known here.
+    /// Returns whether `amount` more would exceed a limit, by what this node knows.
     pub(super) fn would_exceed(&self, amount: u64, limit: Option<u64>) -> bool {
         limit.is_some_and(|limit| self.spent().saturating_add(amount) > limit)
     }
 
-    /// Uses something if that may be.
+    /// Uses an amount if allowed.
     pub(super) fn attempt(&mut self, wanted: AmountUse, limit: Option<u64>) -> UseAttempt {
         self.limit = limit;
         let needed = wanted.needed();
@@ -136,7 +136,7 @@ impl LocalAmount {
         UseAttempt::Granted
     }
 
-    /// Returns what may be used beyond the lease now.
+    /// Returns the amount that may be used beyond the lease now.
     fn credit(&self, limit: Option<u64>) -> u64 {
         match self.away_rule {
             StoreAwayRule::GoOn if self.is_store_away => ahead(limit.unwrap_or(0)),
@@ -144,22 +144,22 @@ impl LocalAmount {
         }
     }
 
-    /// Notes that the store does not answer.
+    /// Records that the store does not answer.
     pub(super) fn lose_store(&mut self) {
         self.is_store_away = true;
     }
 
-    /// Counts what was used, also beyond what is leased or there is.
+    /// Counts usage, also beyond the lease or the limit.
     pub(super) fn charge(&mut self, amount: u64) {
         self.used = self.used.saturating_add(amount);
     }
 
-    /// Returns whether others have what is missing.
+    /// Returns whether other nodes hold the missing amount.
     pub(super) fn is_held_elsewhere(&self) -> bool {
         self.held_elsewhere > 0 && self.free == 0
     }
 
-    /// Returns whether it is time to lease more, before a request has to wait for it.
+    /// Returns whether to lease more before a request has to wait for it.
     pub(super) fn wants_ahead(&self) -> bool {
         let is_low = self.left() <= self.low && !self.is_asked;
         self.limit.is_some() && self.free > 0 && is_low
@@ -170,30 +170,31 @@ impl LocalAmount {
         self.limit.is_some() && self.used > self.granted
     }
 
-    /// Looks whether something was used, and returns for how many looks nothing was.
+    /// Checks for new usage, and returns the number of looks without any.
     pub(super) fn look(&mut self) -> u32 {
         let is_idle = std::mem::replace(&mut self.looked_at, self.used) == self.used;
         self.idle_looks = if is_idle { self.idle_looks.saturating_add(1) } else { 0 };
         self.idle_looks
     }
 
-    /// Returns whether the store does not know all that was used, or did not answer.
+    /// Returns whether the store does not know the whole usage, or has not answered.
     pub(super) fn is_unsettled(&self) -> bool {
         self.used != self.confirmed || self.is_asked
     }
 
-    /// Returns whether the store knows all of it, and nothing is leased: it may be forgotten here.
+    /// Returns whether the store knows the whole usage and nothing is leased: the account may be
+    /// removed from memory.
     pub(super) fn is_settled(&self) -> bool {
         !self.is_unsettled() && !self.has_left()
     }
 
-    /// Returns what was used and is not confirmed.
+    /// Returns the unconfirmed usage.
     #[cfg(test)]
     pub(super) fn unconfirmed(&self) -> u64 {
         self.used - self.confirmed
     }
 
-    /// Returns whether something is leased that is not used.
+    /// Returns whether an unused part is leased.
     pub(super) fn has_left(&self) -> bool {
         self.left() > 0
     }
@@ -210,10 +211,10 @@ impl LocalAmount {
         self.waiting > 0
     }
 
-    /// Returns what is to be said to the store, to go on.
+    /// Returns the demand of a normal exchange.
     pub(super) fn demand(&mut self) -> AmountDemand {
-        // What others could use as well is given up here first, and then there: of what nobody has
-        // and what is left, no more than would be leased now.
+        // A part that other nodes could use as well is given up here first, and then in the store:
+        // of the free amount and the rest, the node keeps no more than it would lease now.
         let fair = ahead(self.free.saturating_add(self.left())).max(self.waiting);
         self.give_up_beyond(fair);
         let is_low = self.left() <= self.low || self.waiting > self.left();
@@ -221,20 +222,19 @@ impl LocalAmount {
         self.ask(if leases { ExchangePurpose::Lease } else { ExchangePurpose::Settle })
     }
 
-    /// Returns what is to be said to the store, to give back what is left.
+    /// Returns the demand that gives back the rest.
     pub(super) fn give_back(&mut self) -> AmountDemand {
         self.give_up_beyond(0);
         self.ask(ExchangePurpose::Settle)
     }
 
-    /// Returns what is to be said to the store when nobody uses it here any more.
+    /// Returns the demand for an account without users here.
     pub(super) fn close(&mut self) -> AmountDemand {
         self.give_up_beyond(0);
         self.ask(ExchangePurpose::Close)
     }
 
-    /// Gives up what is left beyond an amount. What was used beyond the lease does not make that
-    /// larger.
+    /// Gives up the rest beyond an amount. Overdrawn usage does not make the lease larger.
     fn give_up_beyond(&mut self, amount: u64) {
         self.granted = self.granted.min(self.used.saturating_add(amount));
     }
@@ -248,7 +248,7 @@ impl LocalAmount {
             retained: self.granted,
             used: self.used,
             counted: match self.unused {
-                // Whoever took the lease for lost has counted all of it.
+                // The node that declared the lease lost has counted all of it.
                 UnusedLease::Spent if self.life != 0 => self.confirmed.max(self.granted),
                 UnusedLease::Spent | UnusedLease::GivenBack => self.confirmed,
             },
@@ -257,7 +257,7 @@ impl LocalAmount {
         }
     }
 
-    /// Takes the answer to a demand. `next_life` is a new one.
+    /// Applies the answer to a demand. `next_life` is a new one.
     pub(super) fn answered(
         &mut self,
         demand: &AmountDemand,

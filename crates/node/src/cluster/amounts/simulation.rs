@@ -1,20 +1,20 @@
-//! Simulation of nodes that use one amount, by seeds: they lease, use, settle, crash and come back,
-//! are taken for crashed and are not, transactions run twice, and answers are lost.
+//! Simulation of nodes that use one amount, by seeds: they lease, use, settle, crash and restart,
+//! are declared lost rightly or wrongly, transactions run twice, and answers are lost.
 
 use super::exchange::{AmountAnswer, AmountDemand, LeaseRow, UnusedLease, exchange};
 use super::lease::{AmountUse, LocalAmount, StoreAwayRule, UseAttempt};
 use crate::cluster::identity::NodeIdentity;
 use crate::testing::SeededRandom;
 
-/// Most that is used at one time.
+/// Maximum of one use.
 const USE_MAX: u64 = 9;
 
-/// What a simulated node does to an amount.
+/// Way in which a simulated node uses an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SimulatedUse {
-    /// Takes what it uses, as an `http` grant does.
+    /// Takes the exact amount before the use, as an `http` grant does.
     Takes,
-    /// Looks whether something is left, and is told afterwards how much it was, as a `model` grant.
+    /// Checks that some is left, and learns the usage afterwards, as a `model` grant does.
     Charges,
 }
 
@@ -22,9 +22,9 @@ enum SimulatedUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LedgerFaults {
     None,
-    /// Answers get lost, and transactions run twice.
+    /// Answers are lost, and transactions run twice.
     Store,
-    /// Nodes crash, and are taken for crashed, as well.
+    /// Nodes also crash, and are wrongly declared lost.
     All,
 }
 
@@ -47,9 +47,9 @@ struct LedgerSimulation {
     next_life: u64,
     spent: u64,
     rows: Vec<LeaseRow>,
-    /// What was used in truth.
+    /// True usage.
     used: u64,
-    /// Most that was counted and not used, or used and not counted, because of faults.
+    /// Maximum that was counted and not used, or used and not counted, because of faults.
     lost_max: u64,
     forgotten_max: u64,
 }
@@ -100,7 +100,7 @@ impl LedgerSimulation {
         let user = &mut self.users[at];
         match self.uses {
             SimulatedUse::Takes => {
-                // Smaller ones, so that all of it can be used.
+                // Smaller ones, so that the whole amount can be used.
                 for amount in [amount, 1] {
                     let attempt = user.amount.attempt(AmountUse::Exactly(amount), limit);
                     if attempt == UseAttempt::Granted {
@@ -134,7 +134,7 @@ impl LedgerSimulation {
         }
     }
 
-    /// Runs the transaction of what a node has asked. `taken_for_lost` is another one that runs.
+    /// Runs the transaction of a node's demand. `taken_for_lost` is another node that runs.
     fn apply(&mut self, at: usize, taken_for_lost: Option<usize>) {
         let Some((demand, _)) = self.users[at].asked.clone() else { return };
         let is_over = |row: &LeaseRow| {
@@ -147,8 +147,8 @@ impl LedgerSimulation {
         for row in &self.rows {
             let is_former = row.node == run.id && row.incarnation != run.incarnation;
             if is_former || (row.node != run.id && is_over(row)) {
-                // Of a node that runs, what it uses until it hears of it counts twice, and so may
-                // what it has said without having heard the answer.
+                // For a running node, usage until it learns of the loss counts twice, and so may
+                // usage that it has reported without receiving the answer.
                 self.lost_max += 2 * row.left() + row.used - row.absorbed;
             }
         }
@@ -226,7 +226,7 @@ impl LedgerSimulation {
         }
     }
 
-    /// Lets everybody use what is left, with a store that answers.
+    /// Lets all nodes use the rest, with a store that answers.
     fn use_all(&mut self) {
         for at in 0..self.users.len() {
             if !self.users[at].is_up {

@@ -1,4 +1,4 @@
-//! Tables of amounts that are used up, and the transaction that settles some of them.
+//! Tables of consumable amounts, and the transaction that settles some of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransact
 const SERVICE: &str = "amounts";
 
 const MIGRATIONS: &[MigrationStep] = &[
-    // A row to lock: whoever leases something of an amount does it alone.
+    // A row to lock: leases of one amount are serialised.
     MigrationStep::Same(
         "CREATE TABLE cove_amounts (
             account TEXT NOT NULL PRIMARY KEY,
@@ -42,32 +42,33 @@ const MIGRATIONS: &[MigrationStep] = &[
     ),
 ];
 
-/// Name of an account, and whose it is.
+/// Name of an account, and its holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct AccountName {
     pub(super) account: String,
-    /// Session whose accounts go with it; empty where they stay.
+    /// Session whose accounts are removed with it; empty for accounts that remain.
     pub(super) holder: String,
 }
 
-/// How a node judges what others have leased.
+/// Judges the leases of other nodes.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseJudge {
     pub(super) run: Arc<NodeIdentity>,
     pub(super) judge: NodeJudge,
-    /// False where the store is this node's alone.
+    /// False if the store is this node's alone.
     pub(super) is_shared: bool,
     pub(super) scope: LimitScope,
 }
 
 impl LeaseJudge {
-    /// Returns what becomes of what a lost node had leased.
+    /// Returns the treatment of a lost node's unused lease.
     pub(super) fn unused(&self) -> UnusedLease {
         unused_by(self.scope)
     }
 
     fn is_over(&self, row: &LeaseRow, nodes: &BTreeMap<String, NodeRecord>) -> bool {
-        // Where each node has limits for itself, a session's are one node's after the other.
+        // Where each node has its own limits, a session's limit is still used by one node after the
+        // other.
         let scope = match self.unused() {
             UnusedLease::GivenBack => LimitScope::Soft,
             UnusedLease::Spent => LimitScope::Strict,
@@ -76,7 +77,7 @@ impl LeaseJudge {
     }
 }
 
-/// Returns whether something may be used beyond a lease while the store is away.
+/// Returns the rule for use beyond a lease while the store is unreachable.
 pub(super) fn away_rule_of(scope: LimitScope) -> StoreAwayRule {
     match scope {
         LimitScope::Node | LimitScope::Soft => StoreAwayRule::GoOn,
@@ -84,7 +85,7 @@ pub(super) fn away_rule_of(scope: LimitScope) -> StoreAwayRule {
     }
 }
 
-/// Returns what becomes of what a lost node had leased.
+/// Returns the treatment of a lost node's unused lease.
 pub(super) fn unused_by(scope: LimitScope) -> UnusedLease {
     match scope {
         LimitScope::Soft => UnusedLease::GivenBack,
@@ -92,10 +93,10 @@ pub(super) fn unused_by(scope: LimitScope) -> UnusedLease {
     }
 }
 
-/// Brings the tables up to date.
+/// Migrates the tables.
 ///
 /// # Errors
-/// When the store cannot be used.
+/// If the store cannot be used.
 pub async fn migrate_amounts(store: &SqlStore) -> Result<(), SqlStoreError> {
     store.migrate(SERVICE, MIGRATIONS).await
 }
@@ -103,7 +104,7 @@ pub async fn migrate_amounts(store: &SqlStore) -> Result<(), SqlStoreError> {
 /// Removes the accounts of a session, as a part of the transaction that removes it.
 ///
 /// # Errors
-/// When a statement fails.
+/// If a statement fails.
 pub fn remove_amounts(it: &mut dyn StoreTransaction, holder: &str) -> Result<(), SqlStoreError> {
     let parameters = [holder.into()];
     let sql = "DELETE FROM cove_amount_leases WHERE account IN \
@@ -138,7 +139,7 @@ fn settle_one(
 ) -> Result<AmountAnswer, SqlStoreError> {
     let account = name.account.as_str();
     let Some(before) = lock_account(it, name, demand.purpose, judge.judge.now_ms())? else {
-        // Its session is removed for good.
+        // The session of the account was removed for good.
         return Ok(AmountAnswer { granted: demand.used, ..AmountAnswer::default() });
     };
     let sql = "SELECT node, incarnation, life, granted, used, absorbed \
@@ -146,7 +147,7 @@ fn settle_one(
     let rows: Result<Vec<LeaseRow>, _> =
         it.query(sql, &[account.into()])?.iter().map(lease_row).collect();
     let rows = rows?;
-    // What has nothing left is the same whether its node runs or not.
+    // A row with nothing left is treated the same whether its node runs or not.
     let is_in_question = |row: &LeaseRow| row.node != judge.run.id && row.left() > 0;
     if nodes.is_none() && rows.iter().any(is_in_question) {
         *nodes = Some(list(it)?.into_iter().map(|node| (node.id.clone(), node)).collect());
@@ -169,8 +170,8 @@ fn settle_one(
     Ok(after.answer)
 }
 
-/// Locks an account until the end of the transaction, and returns what is spent of it. None where
-/// it is to be closed and is not there.
+/// Locks an account until the end of the transaction, and returns its spent amount. None if the
+/// account is to be closed and does not exist.
 fn lock_account(
     it: &mut dyn StoreTransaction,
     name: &AccountName,

@@ -16,7 +16,7 @@ const WHAT: &str = "http/3128/requests";
 /// No test waits this long unless it fails.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A store, and what nodes of it count.
+/// A store, and the metrics of its nodes.
 struct AmountFixture {
     store: SqlStore,
     metrics: Option<Registry>,
@@ -61,7 +61,7 @@ impl AmountFixture {
         AmountLedger::open(&self.store, &member, scope, registry).await.unwrap()
     }
 
-    /// What is spent of a session's account, as the store has it.
+    /// Stored usage of a session's account.
     async fn kept(&self) -> Option<u64> {
         let read = self.store.read("test", |it| {
             let sql = "SELECT a.spent + CAST(COALESCE((SELECT SUM(used - absorbed) \
@@ -82,7 +82,7 @@ impl AmountFixture {
     }
 }
 
-/// Takes one at a time for as long as that goes well.
+/// Takes one at a time until a refusal.
 async fn take_all(account: &AmountAccount, limit: u64) -> (u64, AmountRefusal) {
     let mut taken = 0;
     loop {
@@ -112,7 +112,7 @@ async fn what_was_used_outlasts_a_server_that_stops() {
         let second = ground.node(0, 2, LimitScope::Node).await;
         let account = second.of_session(SESSION, WHAT);
         assert_eq!(take_all(&account, 10).await, (4, AmountRefusal::UsedUp));
-        // A grant that is changed goes on from there, and others have their own.
+        // A changed grant continues from there, and other accounts are separate.
         assert_eq!(take_all(&account, 12).await, (2, AmountRefusal::UsedUp));
         assert_eq!(account.take(1, Some(3)).await, Err(AmountRefusal::UsedUp));
         account.take(100, None).await.unwrap();
@@ -189,7 +189,7 @@ async fn what_a_node_does_not_use_goes_to_those_who_wait() {
     of_idle.take(1, Some(1000)).await.unwrap();
     let busy = ground.node(1, 1, LimitScope::Strict).await;
     let of_busy = busy.of_tenant("team", "tokens");
-    // More than nobody has, while the other one keeps its part.
+    // More than the free amount, while the other node keeps its part.
     of_busy.take(999, Some(1000)).await.unwrap();
     assert_eq!(of_idle.take(1, Some(1000)).await, Err(AmountRefusal::UsedUp));
 }
@@ -203,7 +203,7 @@ async fn the_store_is_not_asked_for_each_use() {
     let account = ledger.of_session(SESSION, WHAT);
     for _ in 0..5_000 {
         account.take(1, Some(100_000)).await.unwrap();
-        // As requests do, which take their time.
+        // Requests take time, too.
         tokio::task::yield_now().await;
     }
     ledger.close().await;
@@ -241,7 +241,7 @@ async fn accounts_go_with_their_session() {
     ground.wait_until_kept(3).await;
     let removed = ground.store.transact("test", |it| remove_amounts(it, SESSION));
     removed.await.unwrap();
-    // What the node says when it lets go of the account does not bring it back.
+    // The node's last report of the account does not restore it.
     drop(account);
     ledger.close().await;
     assert_eq!(ground.kept().await, None);
@@ -264,7 +264,7 @@ async fn accounts_that_nobody_uses_leave_the_memory() {
 
 #[tokio::test]
 async fn what_is_leased_is_used_while_the_store_is_away() {
-    // A sixteenth of it, and as much beyond the lease but for strict limits.
+    // A sixteenth of it, and as much beyond the lease except for strict limits.
     for (scope, beyond) in [(LimitScope::Node, 63), (LimitScope::Strict, 0)] {
         let ground = AmountFixture::new(StoreDialect::Sqlite).await;
         let ledger = ground.node(0, 1, scope).await;

@@ -1,4 +1,4 @@
-//! Bodies of requests that are passed on: a short one is kept, so that it can be sent once more.
+//! Bodies of forwarded requests: a short one is kept, so that it can be sent once more.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use tokio::time::timeout;
 
 use crate::http::HttpError;
 
-/// Longest body that is kept until the answer is there, so that it can be sent once more.
+/// Longest body that is kept until the answer arrives, so that it can be sent once more.
 const KEPT_BODY_BYTES_MAX: u64 = 64 << 10;
 /// Time for such a body to arrive.
 const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
 
-/// Body of a request that is passed on.
+/// Body of a forwarded request.
 pub(super) enum ForwardedBody {
-    /// All of it.
+    /// The whole body.
     Kept(Bytes),
-    /// It goes on as it comes.
+    /// A body that is forwarded while it arrives.
     Streamed(StreamedBody),
 }
 
-/// Body that is sent as it comes, to one node: to another one only while nothing of it was read,
-/// as when the first one is not reached.
+/// Body that is forwarded while it arrives, to one node: to another one only if nothing of it was
+/// read, as when the first one was not reached.
 pub(super) struct StreamedBody(Arc<Mutex<Option<Body>>>);
 
 impl StreamedBody {
@@ -35,8 +35,8 @@ impl StreamedBody {
         StreamedBody(Arc::new(Mutex::new(Some(body))))
     }
 
-    /// Returns the body, which is gone with the first read of what is returned; none when it is
-    /// gone already.
+    /// Returns the body, which is taken with the first read of the returned one; none if it was
+    /// taken already.
     fn lend(&self) -> Option<Body> {
         let hint = self.0.lock().as_ref().map(Body::size_hint)?;
         Some(Body::new(LentBody { lender: Arc::clone(&self.0), taken: None, hint }))
@@ -52,7 +52,7 @@ impl StreamedBody {
 struct LentBody {
     lender: Arc<Mutex<Option<Body>>>,
     taken: Option<Body>,
-    /// Length of all of it.
+    /// Length of the whole body.
     hint: SizeHint,
 }
 
@@ -70,7 +70,7 @@ impl HttpBody for LentBody {
         }
         match &mut self.taken {
             Some(body) => Pin::new(body).poll_frame(context),
-            // Lent twice, which nobody does who still sends the first one.
+            // Lent twice and read twice, which no sender does.
             None => Poll::Ready(Some(Err(axum::Error::new("the body was sent to another node")))),
         }
     }
@@ -85,12 +85,12 @@ impl HttpBody for LentBody {
 }
 
 impl ForwardedBody {
-    /// A body that is sent as it comes.
+    /// Creates a body that is forwarded while it arrives.
     pub(super) fn streamed(body: Body) -> ForwardedBody {
         ForwardedBody::Streamed(StreamedBody::new(body))
     }
 
-    /// Returns the body to send it, unless something of it was sent before.
+    /// Returns the body to send, unless a part of it was sent before.
     pub(super) fn to_send(&self) -> Option<Body> {
         match self {
             ForwardedBody::Kept(bytes) => Some(Body::from(bytes.clone())),
@@ -99,7 +99,7 @@ impl ForwardedBody {
     }
 }
 
-/// Reads a body that is short.
+/// Reads a body if it is short.
 pub(super) async fn kept(body: Body) -> Result<ForwardedBody, HttpError> {
     let length = body.size_hint().exact().or_else(|| body.is_end_stream().then_some(0));
     match length.and_then(|length| usize::try_from(length).ok()) {

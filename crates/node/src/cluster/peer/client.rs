@@ -1,4 +1,5 @@
-//! Connections to other nodes: one of HTTP/2 for each, and one of HTTP/1.1 for each upgrade.
+//! Connections to other nodes: one HTTP/2 connection for each node, and one HTTP/1.1 connection for
+//! each upgrade.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,13 +26,13 @@ use super::protocol::{
 };
 use crate::task;
 
-/// Name of the peer in TLS. Keys prove who it is, so that all have the same.
+/// Name of the peer in TLS. Keys prove its identity, so all nodes have the same name.
 const TLS_NAME: &str = "node.cove";
 
 /// Reason why a node does not answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PeerError {
-    /// It cannot be reached: nothing was sent.
+    /// The node cannot be reached: nothing was sent.
     #[error("connect to node {node} at `{address}`")]
     Connect {
         /// The node.
@@ -41,7 +42,7 @@ pub(super) enum PeerError {
         /// Cause.
         source: io::Error,
     },
-    /// The connection broke when the request may have arrived.
+    /// The connection broke after the request may have arrived.
     #[error("exchange HTTP with node {node}")]
     Http {
         /// The node.
@@ -49,7 +50,7 @@ pub(super) enum PeerError {
         /// Cause.
         source: hyper::Error,
     },
-    /// It is lost, and may have got the request.
+    /// The node is lost, and may have received the request.
     #[error("node {node} is lost")]
     Lost {
         /// The node.
@@ -65,17 +66,17 @@ pub(super) struct PeerTarget {
     pub(super) address: String,
 }
 
-/// Connection to a node, or the lock that is held while there is none yet.
+/// HTTP/2 connection to a node, or the lock that is held while there is none yet.
 type PeerSlot = Arc<tokio::sync::Mutex<Option<http2::SendRequest<Body>>>>;
 
-/// Connection of HTTP/2 to a node.
+/// HTTP/2 connection to a node.
 type PeerConnection = http2::Connection<TokioIo<TlsStream<TcpStream>>, Body, TokioExecutor>;
 
 /// Sends requests to other nodes.
 pub(super) struct PeerClient {
     streams: TlsConnector,
     upgrades: TlsConnector,
-    /// Connections of HTTP/2 by the run that they lead to.
+    /// HTTP/2 connections by the run that they lead to.
     connections: Mutex<HashMap<PeerTarget, PeerSlot>>,
 }
 
@@ -90,13 +91,13 @@ impl PeerClient {
         })
     }
 
-    /// Forgets connections to runs of nodes that are over.
+    /// Drops connections to runs of nodes that have ended.
     pub(super) fn keep_only(&self, is_alive: impl Fn(&PeerTarget) -> bool) {
         self.connections.lock().retain(|target, _| is_alive(target));
     }
 
-    /// Sends a request, which may be one of many on a connection, and returns when the head of the
-    /// answer is there.
+    /// Sends a request, which may share a connection with others, and returns when the head of the
+    /// answer has arrived.
     pub(super) async fn send(
         &self,
         target: &PeerTarget,
@@ -174,15 +175,15 @@ impl PeerClient {
     }
 }
 
-/// Tells whether nothing listens at the address of a node: its machine is there and refuses. Where
-/// a name leads to several addresses all must.
+/// Returns whether nothing listens at the address of a node: its machine is up and refuses. If a
+/// name has several addresses, all must refuse.
 pub(super) async fn is_refused(target: &PeerTarget) -> bool {
     let Ok(addresses) = lookup_host(&target.address).await else { return false };
     let mut is_refused = false;
     for address in addresses {
         match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => is_refused = true,
-            // It is there, or it says nothing, which says nothing.
+            // It accepts, or it does not answer, which proves nothing.
             Ok(_) | Err(_) => return false,
         }
     }
@@ -213,8 +214,8 @@ async fn connect(
     connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(error)
 }
 
-/// Sets what both sides of a connection between nodes have: small messages go out at once, and a
-/// node that is gone without a word is noticed, also where HTTP says nothing for long.
+/// Sets the socket options of both sides: small messages are sent at once, and a node that
+/// disappears without a word is detected, even if HTTP is silent for long.
 pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()

@@ -39,13 +39,13 @@ use crate::cluster::record::NodeRecord;
 use crate::http::{FastHead, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
 
-/// Questions who has something that this node asks all others at a time.
+/// Maximum number of concurrent searches of all other nodes for a subject.
 const ASKS_MAX: usize = 64;
-/// Time for a node to take something that it is told.
+/// Time for a node to answer a notification or query.
 const TELL_MAX: Duration = Duration::from_secs(2);
-/// Bytes of an answer that says nothing but its status.
+/// Maximum size of an answer whose status alone matters.
 const TELL_BYTES_MAX: usize = 4096;
-/// Passes requests on to the nodes that have what they are about. Cheap to clone.
+/// Forwards requests to the nodes that own their subjects. Cheap to clone.
 #[derive(Clone)]
 pub struct PeerForwarder(Arc<ForwarderShared>);
 
@@ -53,7 +53,7 @@ struct ForwarderShared {
     membership: NodeMembership,
     client: PeerClient,
     locator: Box<dyn RequestLocator>,
-    /// Questions to all other nodes who has something.
+    /// Searches of all other nodes for a subject.
     asks: Semaphore,
     failures: ForwardFailureLog,
 }
@@ -64,17 +64,17 @@ impl std::fmt::Debug for PeerForwarder {
     }
 }
 
-/// Answer of another node to what only nodes ask.
+/// Answer of another node to an internal query.
 #[derive(Debug)]
 pub struct PeerAnswer {
-    /// The node that was asked.
+    /// The queried node.
     pub node: String,
-    /// Status and body; none when it did not answer in time.
+    /// Status and body; none if it did not answer in time.
     pub answer: Option<(StatusCode, Bytes)>,
 }
 
 impl PeerAnswer {
-    /// Returns the body of an answer that says yes.
+    /// Returns the body of a successful answer.
     #[must_use]
     pub fn success(self) -> Option<Bytes> {
         self.answer.filter(|(status, _)| status.is_success()).map(|(_, body)| body)
@@ -85,7 +85,7 @@ impl PeerForwarder {
     /// Creates a forwarder for a node.
     ///
     /// # Errors
-    /// When the key cannot be used.
+    /// If the key cannot be used.
     pub fn new(
         membership: &NodeMembership,
         key: &ClusterKey,
@@ -98,14 +98,14 @@ impl PeerForwarder {
         Ok(PeerForwarder(Arc::new(shared)))
     }
 
-    /// Tells all other nodes of a role something that is for one of them, at a path that is for
-    /// nodes alone. Who does not answer in time is not told.
+    /// Sends a notification to all other nodes of a role, at an internal path. It is lost for nodes
+    /// that do not answer in time.
     pub async fn tell_others(&self, role: &str, path: &str, body: Bytes) {
         self.ask_all(role, &Method::POST, path, body, TELL_BYTES_MAX).await;
     }
 
-    /// Tells another node something, at a path that is for nodes alone. One that is not there, or
-    /// does not answer in time, is not told.
+    /// Sends a notification to another node, at an internal path. It is lost if the node cannot be
+    /// reached, or does not answer in time.
     pub async fn tell(&self, node: &str, path: &str, body: Bytes) {
         let Ok(path) = path.parse::<uri::PathAndQuery>() else { return };
         if let Some(target) = self.address(node) {
@@ -114,8 +114,8 @@ impl PeerForwarder {
         }
     }
 
-    /// Asks all other nodes of a role at a path that is for nodes alone. The answer of one that
-    /// gives none in time, or too long a one, is left out.
+    /// Queries all other nodes of a role at an internal path. Answers that are late or too long are
+    /// left out.
     pub async fn ask_all(
         &self,
         role: &str,
@@ -136,7 +136,7 @@ impl PeerForwarder {
         futures_util::future::join_all(asked).await
     }
 
-    /// Asks one node; none when it does not answer in time.
+    /// Queries one node; none if it does not answer in time.
     async fn ask(
         &self,
         target: &PeerTarget,
@@ -146,7 +146,7 @@ impl PeerForwarder {
         let node = &target.id;
         let asked = async {
             let answer = self.0.client.send(target, request?).await;
-            // It may have ended, which is not worth a line for each question.
+            // The node may have ended, which is not worth a log line for each query.
             let answer = answer.inspect_err(|error| tracing::debug!(node, %error, "not asked"));
             let answer = answer.ok()?;
             let status = answer.status();
@@ -164,23 +164,23 @@ impl PeerForwarder {
         &self.0.membership
     }
 
-    /// Returns the homes of the limit that a request for new work counts in.
+    /// Returns the homes of the limit that a request for new work counts towards.
     pub(super) fn limit_homes_of(&self, kind: WorkKind, request: &Request) -> Option<Vec<String>> {
         let caller = request.extensions().get::<TokenPrincipal>()?;
         self.0.locator.limit_homes(kind, caller)
     }
 
-    /// Takes note that a node could not be asked.
+    /// Records that a node could not be queried.
     pub(super) fn note_failure(&self, target: &PeerTarget, error: &PeerError) {
         self.0.failures.failed(target, error);
     }
 
-    /// Returns what sends requests to other nodes.
+    /// Returns the client for requests to other nodes.
     pub(super) fn client(&self) -> &PeerClient {
         &self.0.client
     }
 
-    /// Returns whether there are nodes that requests can be passed on to.
+    /// Returns whether there are nodes that requests can be forwarded to.
     #[must_use]
     pub fn reaches_others(&self) -> bool {
         self.0.membership.reaches_others()
@@ -192,7 +192,7 @@ impl PeerForwarder {
         self.0.membership.identity().id.clone()
     }
 
-    /// Looks whether a request is about something that one node alone has.
+    /// Returns the subject of a request if only its owner can answer it.
     pub(crate) fn find(&self, listener: &'static str, request: &Request) -> Option<FoundSubject> {
         let head =
             FastHead { method: request.method(), uri: request.uri(), headers: request.headers() };
@@ -200,7 +200,8 @@ impl PeerForwarder {
         Some(FoundSubject { forwarder: self.clone(), listener, subject })
     }
 
-    /// The node to ask: none when this one has to answer, because it has it, or nobody can.
+    /// Returns the node to ask: none if this one has to answer, because it is the owner, or no node
+    /// is.
     pub(super) async fn target(
         &self,
         subject: &RequestSubject,
@@ -209,7 +210,7 @@ impl PeerForwarder {
         match self.0.locator.owner(subject, is_fresh).await {
             SubjectOwner::This => None,
             SubjectOwner::Node(id) => match self.address(&id) {
-                // What is remembered is of before that node was lost.
+                // The cached owner is from before that node was lost.
                 None if !is_fresh => Box::pin(self.target(subject, true)).await,
                 target => target,
             },
@@ -217,10 +218,10 @@ impl PeerForwarder {
         }
     }
 
-    /// Asks all other nodes at a path that is for nodes alone, and returns the one that says yes.
+    /// Queries all other nodes at an internal path, and returns the one that accepts.
     async fn ask_others(&self, path: &str) -> Option<PeerTarget> {
         let path: uri::PathAndQuery = path.parse().ok()?;
-        // Strangers may make this node ask.
+        // Bounded, because unauthenticated clients may cause such queries.
         let _one = self.0.asks.acquire().await.ok()?;
         let asked = self.others(|_| true).into_iter().map(|target| {
             let sent = for_node_alone(&target, Method::GET, path.clone(), Bytes::new());
@@ -238,24 +239,24 @@ impl PeerForwarder {
         None
     }
 
-    /// Node that has something, as the store says.
+    /// Returns the owner of a subject, as stored.
     pub(super) async fn owner(&self, subject: &RequestSubject) -> SubjectOwner {
         self.0.locator.owner(subject, true).await
     }
 
-    /// Returns where a node is reached, if it runs.
+    /// Returns the address of a node, if it runs.
     pub(super) fn address(&self, id: &str) -> Option<PeerTarget> {
         target_of(self.0.membership.living(id)?)
     }
 
-    /// Returns where all other nodes of a kind are reached that run.
+    /// Returns the addresses of all other running nodes that satisfy `is_meant`.
     fn others(&self, is_meant: impl Fn(&NodeRecord) -> bool) -> Vec<PeerTarget> {
         let own = &self.0.membership.identity().id;
         let others = self.0.membership.all_living().into_iter();
         others.filter(|node| node.id != *own && is_meant(node)).filter_map(target_of).collect()
     }
 
-    /// Sends a request to the node that has its subject, and once more where it has not.
+    /// Sends a request to the owner of its subject, and once more after a misdirection.
     pub(super) async fn forward(
         &self,
         subject: &RequestSubject,
@@ -313,7 +314,7 @@ impl PeerForwarder {
         }
     }
 
-    /// Sends a request, whose answer is not waited for any more when its node is lost.
+    /// Sends a request; stops waiting for its answer when its node is lost.
     pub(super) async fn send(
         &self,
         target: &PeerTarget,
@@ -334,8 +335,8 @@ impl PeerForwarder {
         }
     }
 
-    /// Hands the answer of a node to the client, and the connection where the node takes it over,
-    /// until that node is lost.
+    /// Returns the answer of a node to the client. If the answer upgrades the connection, carries
+    /// it until that node is lost.
     pub(super) fn pass_on(
         &self,
         mut answer: axum::http::Response<Incoming>,
@@ -351,7 +352,7 @@ impl PeerForwarder {
                 let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
                 let carried = tokio::select! {
                     carried = copy_bidirectional(&mut client, &mut node) => carried,
-                    // It may stand still, with its connections open.
+                    // The node may be suspended, with its connections open.
                     () = membership.until_lost(&target.id, &target.incarnation) => return,
                 };
                 if let Err(error) = carried {
@@ -363,13 +364,13 @@ impl PeerForwarder {
             OF_CONNECTION.iter().for_each(|name| drop(answer.headers_mut().remove(name)));
         }
         let mut answer = answer.map(Body::new);
-        // The node has set what is to be set.
+        // The node has set all headers.
         answer.extensions_mut().insert(VerbatimAnswer);
         *answer.version_mut() = Version::HTTP_11;
         answer
     }
 
-    /// Closes connections to runs of nodes that are over.
+    /// Closes connections to runs of nodes that have ended.
     fn forget_replaced(&self) {
         let now = self.0.membership.clone();
         self.0.client.keep_only(|target| {
@@ -378,7 +379,7 @@ impl PeerForwarder {
     }
 }
 
-/// A request's subject, which may be at another node.
+/// Subject of a request, which may be at another node.
 pub(crate) struct FoundSubject {
     forwarder: PeerForwarder,
     listener: &'static str,
@@ -386,7 +387,7 @@ pub(crate) struct FoundSubject {
 }
 
 impl FoundSubject {
-    /// Answers the request, here or at the node that has what it is about.
+    /// Answers the request, here or at the owner of its subject.
     pub(crate) fn answer(self, request: Request, next: Next) -> Boxed<'static, Response> {
         Box::pin(async move {
             let FoundSubject { forwarder, listener, mut subject } = self;
@@ -414,13 +415,13 @@ impl FoundSubject {
             };
             if let Some((kind, key)) = work {
                 return match is_hop {
-                    // Whoever sent it looks further when there is no room.
+                    // The sender looks further if there is no room.
                     true => next.run(request).await,
                     false => forwarder.place(kind, key, listener, request, next).await,
                 };
             }
             if is_hop && matches!(subject, RequestSubject::Asked(_)) {
-                // It has just said that it has it.
+                // This node has just answered that it has the subject.
                 return next.run(request).await;
             }
             let looks = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -444,7 +445,7 @@ impl FoundSubject {
     }
 }
 
-/// Returns where a node is reached, if others can reach it.
+/// Returns the address of a node, if others can reach it.
 pub(super) fn target_of(node: NodeRecord) -> Option<PeerTarget> {
     let address = node.description.peer_address?;
     Some(PeerTarget { id: node.id, incarnation: node.incarnation, address })

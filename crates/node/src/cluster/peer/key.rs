@@ -1,9 +1,10 @@
 //! Key with which nodes authenticate to each other as members of one cluster.
 //!
-//! It follows from the key of secrets, which all of them have. Both sides of a connection show the
-//! same public key and prove that they have the private one, as a raw public key (RFC 7250): there
-//! is no certificate that could run out, and no clock that has to be right. Whoever has the key may
-//! speak for any node; whoever has the key of secrets could do all that a node does anyway.
+//! The key is derived from the key of secrets, which all nodes have. Both sides of a connection
+//! show the same public key and prove that they have the private one, as a raw public key (RFC
+//! 7250): there is no certificate that could expire, and no clock that has to be right. The holder
+//! of the key may speak for any node; the holder of the key of secrets could do all that a node
+//! does anyway.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc7250>
@@ -34,7 +35,7 @@ use tokio_rustls::rustls::{
 
 use crate::tls;
 
-/// Beginning of a private key of Ed25519 in PKCS #8, which its 32 bytes follow (RFC 8410, 7).
+/// Prefix of an Ed25519 private key in PKCS #8, which is followed by its 32 bytes (RFC 8410, 7).
 const PKCS8_OF_ED25519: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -58,10 +59,10 @@ impl fmt::Debug for ClusterKey {
 }
 
 impl ClusterKey {
-    /// Makes it from 32 secret bytes that all nodes have.
+    /// Creates the key from 32 secret bytes that all nodes have.
     ///
     /// # Errors
-    /// When the library refuses the key.
+    /// If the library rejects the key.
     pub fn new(secret: &[u8; 32]) -> Result<ClusterKey, ClusterKeyError> {
         let document = [&PKCS8_OF_ED25519[..], secret].concat();
         let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(document))?;
@@ -72,7 +73,7 @@ impl ClusterKey {
         Ok(ClusterKey { certified: Arc::new(certified), verifier: Arc::new(verifier) })
     }
 
-    /// Configuration of connections to other nodes, which speak one of these protocols.
+    /// Returns the configuration of connections to other nodes with these protocols.
     pub(super) fn client(&self, protocols: &[&[u8]]) -> Result<ClientConfig, ClusterKeyError> {
         let mut config = ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(&[&TLS13])?
@@ -85,7 +86,7 @@ impl ClusterKey {
         Ok(config)
     }
 
-    /// Configuration of connections from other nodes, which speak one of these protocols.
+    /// Returns the configuration of connections from other nodes with these protocols.
     pub(super) fn server(&self, protocols: &[&[u8]]) -> Result<ServerConfig, ClusterKeyError> {
         let mut config = ServerConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(&[&TLS13])?
@@ -98,7 +99,7 @@ impl ClusterKey {
     }
 }
 
-/// Accepts whoever has the key of the cluster, and nobody else.
+/// Accepts only peers that have the key of the cluster.
 #[derive(Debug)]
 struct MemberVerifier {
     /// The public key, as a `SubjectPublicKeyInfo`.
@@ -127,7 +128,7 @@ impl MemberVerifier {
     }
 }
 
-/// Raw public keys are of TLS 1.3.
+/// Raw public keys require TLS 1.3.
 fn only_tls13() -> Error {
     Error::PeerIncompatible(PeerIncompatible::Tls12NotOffered)
 }
@@ -224,7 +225,7 @@ mod tests {
         ClusterKey::new(&[byte; 32]).unwrap()
     }
 
-    /// What the client reads after it has agreed with the server.
+    /// Returns the bytes that the client reads after the handshake.
     async fn exchange(client: ClientConfig, server: ServerConfig) -> std::io::Result<Vec<u8>> {
         let (near, far) = duplex(64 << 10);
         let name = ServerName::try_from("node").unwrap();
@@ -260,7 +261,7 @@ mod tests {
         let server = || ours.server(&protocols).unwrap();
         let refused = exchange(theirs.client(&protocols).unwrap(), server()).await;
         assert!(refused.is_err());
-        // Who shows the public key, and has another private one.
+        // A peer that shows the public key, and has another private one.
         let liar = ClusterKey {
             certified: Arc::new(CertifiedKey::new(
                 ours.certified.cert.clone(),
@@ -271,7 +272,7 @@ mod tests {
         assert!(exchange(liar.client(&protocols).unwrap(), server()).await.is_err());
         let client = || ours.client(&protocols).unwrap();
         assert!(exchange(client(), liar.server(&protocols).unwrap()).await.is_err());
-        // Who shows nothing.
+        // A peer that shows no key.
         let silent = ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(&[&TLS13])
             .unwrap()

@@ -39,19 +39,19 @@ use crate::http::{
     path_only,
 };
 
-/// Connections of other nodes at one time; one more is closed. Each WebSocket has one.
+/// Maximum number of connections of other nodes; further ones are closed. Each WebSocket has one.
 const CONNECTIONS_MAX: usize = 16_384;
-/// Interval at which those are told of who have not the key.
+/// Interval at which connections without the key are logged.
 const STRANGERS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time that answers may take to reach their nodes once no work is left.
 const FLUSH_MAX: Duration = Duration::from_millis(800);
 
-/// Routes by the name of the public listener that they are at.
+/// Routes by the name of their public listener.
 type PeerSites = Arc<[(&'static str, Router)]>;
 
-/// A bound socket that other nodes are served at.
+/// A bound socket at which other nodes are served.
 pub struct PeerListener {
     tcp: TcpListener,
     address: SocketAddr,
@@ -68,7 +68,7 @@ impl PeerListener {
     /// Binds `host:port`; with port 0 the kernel chooses one.
     ///
     /// # Errors
-    /// When the address is malformed, taken or not ours.
+    /// If the address is malformed, taken or not local.
     pub async fn bind(address: &str, key: &ClusterKey) -> Result<PeerListener, PeerBindError> {
         let acceptor = TlsAcceptor::from(Arc::new(key.server(&[HTTP_2, HTTP_1])?));
         let error = |source| BindError { address: address.to_owned(), source };
@@ -84,8 +84,8 @@ impl PeerListener {
     }
 
     /// Serves until the drain has finished, which may take `patience` from its beginning, and every
-    /// connection is closed. `sites` are the routes of the public listeners, by their names, and
-    /// callers take the turns of `scheduler`, as they do there.
+    /// connection is closed. `sites` are the routes of the public listeners, by their names;
+    /// callers take turns of `scheduler`, as at the public listeners.
     pub async fn serve(
         self,
         identity: &NodeIdentity,
@@ -181,7 +181,7 @@ async fn serve_connection(
     serve_upgrade(tls, service).await;
 }
 
-/// Serves a connection that is for one request, which takes it over.
+/// Serves a connection for one request, which may take it over.
 async fn serve_upgrade(tls: TlsStream<TcpStream>, service: PeerService) {
     let kept: Arc<Mutex<Option<UpgradedRequest>>> = Arc::default();
     let (io, control) = CuttableIo::new(tls);
@@ -203,11 +203,12 @@ async fn serve_upgrade(tls: TlsStream<TcpStream>, service: PeerService) {
         .serve_connection(TokioIo::new(io), answering)
         .with_upgrades();
     log_end(&scheduler.run("node".into(), connection).await);
-    // With an upgrade the socket lives on in a handler, until it drops it or may not go on.
+    // After an upgrade the socket lives on in a handler, until that drops it or its right is
+    // revoked.
     let Some(upgraded) = kept.lock().take() else { return };
     let CutControl { cut, dropped } = control;
     tokio::select! {
-        // It says nothing: its end is what is waited for.
+        // Sends nothing: only its end matters.
         _ = dropped => {}
         () = upgraded.revoked() => cut.cut(),
     }
@@ -222,21 +223,21 @@ fn log_end(result: &Result<(), hyper::Error>) {
 /// The service that answers requests of other nodes.
 #[derive(Clone)]
 struct PeerService {
-    /// The node and the run of it that this is.
+    /// This node and its run.
     expected: Arc<str>,
     sites: PeerSites,
     scheduler: FairScheduler,
     strangers: Arc<StrangerLog>,
 }
 
-/// Log of connections of those who have not the key of the cluster: anybody who reaches the port
-/// can make them, so that few are told of.
+/// Log of connections without the key of the cluster: any client that reaches the port can make
+/// them, so few are logged.
 #[derive(Default)]
 struct StrangerLog(Mutex<Option<Instant>>);
 
 impl StrangerLog {
     fn tell(&self, error: &io::Error) {
-        // Who goes away, as a node does that has waited for too long, has said nothing wrong.
+        // A client that disconnects, as a node does after a timeout, has sent nothing wrong.
         if error.kind() != io::ErrorKind::InvalidData {
             return tracing::debug!(%error, "a connection ended before TLS was agreed on");
         }
@@ -259,7 +260,7 @@ impl PeerService {
             client: headers.remove(CLIENT),
             host: headers.remove(CLIENT_HOST),
         };
-        // The address is another node's by now, or that of a later run.
+        // The address now belongs to another node, or to a later run.
         if taken.node.as_ref().is_none_or(|node| node.as_bytes() != self.expected.as_bytes()) {
             return Ok(misdirected());
         }
@@ -279,7 +280,7 @@ impl PeerService {
     }
 }
 
-/// Headers of the peer's, which no handler sees.
+/// Internal headers, which no handler sees.
 struct TakenHeaders {
     node: Option<HeaderValue>,
     listener: Option<HeaderValue>,
@@ -287,7 +288,7 @@ struct TakenHeaders {
     host: Option<HeaderValue>,
 }
 
-/// Gives a request the host that its client named.
+/// Restores the host that the client named.
 fn restore(headers: &mut HeaderMap, host: Option<HeaderValue>) {
     headers.remove(header::HOST);
     if let Some(host) = host {

@@ -1,6 +1,6 @@
 //! Mark that the subject of a request moved to another node while this one handled it.
 //!
-//! A handler that finds that out answers 503, as it would to a client. The forwarding layer sees
+//! A handler that detects the move answers 503, as it would to a client. The forwarding layer sees
 //! the mark, and sends the request to the subject's current node.
 
 use std::cell::Cell;
@@ -23,15 +23,15 @@ tokio::task_local! {
     static HAS_MOVED: Cell<bool>;
 }
 
-/// Error of a stream whose subject another node has: what comes next is there.
+/// Error of a stream whose subject moved to another node, which has the next events.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("another node has this now")]
 pub struct SubjectMoved;
 
 impl SubjectMoved {
-    /// Notes that another node has the subject of the request that this task answers.
+    /// Records that another node has the subject of the request that this task answers.
     pub fn note() {
-        // Work that answers no request has nobody to be told.
+        // Work that answers no request has no mark to set.
         let _is_told = HAS_MOVED.try_with(|has_moved| has_moved.set(true));
     }
 
@@ -48,7 +48,7 @@ impl SubjectMoved {
     }
 }
 
-/// Runs a handler, and returns whether it has noted that the subject is elsewhere.
+/// Runs a handler, and returns whether it has recorded that the subject is elsewhere.
 pub(super) async fn noting<T>(handler: impl Future<Output = T>) -> (T, bool) {
     let noted = async {
         let answer = handler.await;
@@ -58,8 +58,8 @@ pub(super) async fn noting<T>(handler: impl Future<Output = T>) -> (T, bool) {
 }
 
 impl PeerForwarder {
-    /// Answers a request that is this node's to answer. While it drains its subject may go to
-    /// another node in the middle of that, which is asked then.
+    /// Answers a request whose subject is this node's. If its subject moves to another node
+    /// meanwhile, because this node drains, that node answers it.
     pub(super) async fn answer_here(
         &self,
         subject: RequestSubject,
@@ -113,7 +113,7 @@ impl PeerForwarder {
         }
     }
 
-    /// Has a request answered by the node that got its subject while this one looked at it.
+    /// Has a request answered by the node that received its subject while this one handled it.
     async fn answer_there(
         &self,
         subject: RequestSubject,
@@ -122,7 +122,7 @@ impl PeerForwarder {
         next: Next,
         answer: Response,
     ) -> Response {
-        // It counts as a node that has not got the subject.
+        // Counts as a node that does not have the subject.
         route.after_sending(SendOutcome::Misdirected);
         match self.target(&subject, route.asks_store()).await {
             Some(target) => self.forward(&subject, route, target, request, next).await,
@@ -131,7 +131,7 @@ impl PeerForwarder {
     }
 }
 
-/// Returns whether this node's own answer says that another one has the subject.
+/// Returns whether this node's own answer says that another node has the subject.
 fn is_elsewhere(answer: &Response, has_moved: bool) -> bool {
     has_moved && answer.status() == StatusCode::SERVICE_UNAVAILABLE
 }

@@ -1,4 +1,4 @@
-//! Places of new work: the node that it came to, or one that has room.
+//! Placement of new work: at the node that received it, or at one that has room.
 
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -12,18 +12,18 @@ use super::refusal::{broken, moved, try_again};
 use super::request::forwarded;
 use crate::cluster::placement::{self, PlaceOffer, WorkKind};
 
-/// Nodes that are asked to take new work, before this one does what it can.
+/// Maximum number of nodes asked to take new work, before this one does what it can.
 const PLACES_ASKED_MAX: usize = 4;
 
-/// Homes of a limit that are asked to take new work.
+/// Maximum number of homes of a limit asked to take new work.
 const HOMES_ASKED_MAX: usize = 2;
 
-/// Returns the nodes that are asked to do new work, the best one first; this node, `own`, does it
-/// where it is the first, and when no other one does. Pure.
+/// Returns the nodes to ask for new work, best first; this node, `own`, does the work itself if it
+/// comes first, or if no other node does. Pure.
 ///
-/// Work with a key goes where there is room, and work without stays. Work that counts in a limit
-/// goes to one of its `homes`, also where others wait there: a part of the limit would have to come
-/// to any other node. At a home only other homes are asked.
+/// Work with a key goes where there is room, and work without a key stays. Work that counts towards
+/// a limit goes to one of its `homes`, even if other work waits there: any other node would first
+/// need a part of the limit. At a home only other homes are asked.
 fn nodes_to_ask(
     kind: WorkKind,
     key: Option<&str>,
@@ -52,8 +52,8 @@ fn nodes_to_ask(
 }
 
 impl PeerForwarder {
-    /// Answers new work, or has it answered where there is room, or a limit of its caller lives. A
-    /// node that is full by now says so, and the next one is asked.
+    /// Answers new work here, or has it answered where there is room or where its caller's limit
+    /// has a home. A node that has become full refuses, and the next one is asked.
     pub(super) async fn place(
         &self,
         kind: WorkKind,
@@ -86,7 +86,7 @@ impl PeerForwarder {
                 return request.run_here(next).await;
             }
             let Some(target) = self.address(&id) else { continue };
-            // A long body was sent to the one before.
+            // A long body was sent to the previous node.
             let Some(body) = request.body.to_send() else { return moved() };
             membership.count_sent(&target.id);
             let sent = request.for_node(&target, body);
@@ -110,7 +110,7 @@ impl PeerForwarder {
     }
 }
 
-/// The answer to new work when this node takes none and no other one has room.
+/// Returns the answer to new work when this node takes none and no other one has room.
 fn full() -> Response {
     try_again("this node drains, and no other one has room")
 }
@@ -123,7 +123,7 @@ mod tests {
 
     const MAX: u64 = 8;
 
-    /// Nodes with so many executions each.
+    /// Offers of nodes with these numbers of executions.
     fn offers(used: &[u64]) -> Vec<PlaceOffer> {
         let numbered = used.iter().enumerate();
         numbered.map(|(at, used)| PlaceOffer { id: node(at), used: *used, max: MAX }).collect()
@@ -137,7 +137,7 @@ mod tests {
         at.iter().copied().map(node).collect()
     }
 
-    /// Nodes that `srv_0` asks.
+    /// Returns the nodes that `srv_0` asks.
     fn asked(key: Option<&str>, used: &[u64], homes: Option<&[usize]>) -> Vec<String> {
         let homes = homes.map(nodes);
         nodes_to_ask(WorkKind::Execution, key, "srv_0", offers(used), homes.as_deref())
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(asked(Some(""), &[7, 0, 0], None), nodes(&[0]));
         assert_eq!(asked(Some(""), &[MAX, 0, 7], None), nodes(&[1, 2]));
         assert_eq!(asked(Some(""), &[0, 0, 0], Some(&[2])), nodes(&[2]));
-        // Of those who may stay anywhere as well.
+        // Also for work that may stay anywhere.
         assert_eq!(asked(None, &[0, 0, 0], Some(&[2])), nodes(&[2]));
         assert_eq!(asked(None, &[MAX, 0, 0], None), nodes(&[0]));
     }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(asked(Some(""), &[0, 0, 3 * MAX], Some(&[2])), nodes(&[2]));
         assert_eq!(asked(Some(""), &[0, MAX, 7], Some(&[1, 2])), nodes(&[2, 1]));
         assert_eq!(asked(Some(""), &[0, MAX, MAX], Some(&[1, 2])), nodes(&[1, 2]));
-        // One that has not said what it has yet.
+        // A home whose load is not known yet.
         assert_eq!(asked(None, &[0], Some(&[2])), nodes(&[2]));
     }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is subject to a limit is never sent to a node that is no home of it.
+        /// Work under a limit is never sent to a node that is no home of the limit.
         #[test]
         fn only_homes_are_asked(
             used in prop::collection::vec(0_u64..=MAX, 1..8),

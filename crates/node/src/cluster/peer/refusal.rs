@@ -7,20 +7,20 @@ use axum::response::{IntoResponse as _, Response};
 
 use crate::http::HttpError;
 
-/// Time after which a caller may try again, where a node does not answer.
+/// Time after which a caller may retry, if a node does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The answer when what a request is about has moved twice, or its body is gone.
+/// Returns the answer for a request whose subject has moved twice, or whose body was sent already.
 pub(super) fn moved() -> Response {
     try_again("another node is taking this over, or was asked and had no room")
 }
 
-/// The answer when another node may have what the request is about in a moment.
+/// Returns the answer for a request that another node may be able to answer soon.
 pub(super) fn try_again(message: &str) -> Response {
     HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
 }
 
-/// The answer when nobody knows whether the node has done what was asked.
+/// Returns the answer for a request that the lost node may have performed.
 pub(super) fn broken() -> Response {
     let message = "the node that has this went away while it answered; it may have done what was \
                    asked";

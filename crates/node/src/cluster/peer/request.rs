@@ -21,7 +21,7 @@ use super::refusal::moved;
 use crate::http::{ConnectionPeer, HttpError};
 use crate::traces;
 
-/// Headers that are about a connection, not about the request (RFC 9110, 7.6.1).
+/// Hop-by-hop headers (RFC 9110, 7.6.1).
 pub(super) const OF_CONNECTION: [HeaderName; 6] = [
     header::CONNECTION,
     header::TE,
@@ -31,7 +31,7 @@ pub(super) const OF_CONNECTION: [HeaderName; 6] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// A request that can be sent to a node, and to another one when that was the wrong one.
+/// A request that can be sent to a node, and to another one after a misdirection.
 pub(super) struct ForwardedRequest {
     parts: Parts,
     listener: &'static str,
@@ -40,7 +40,7 @@ pub(super) struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    /// A request that has nothing but a head.
+    /// Creates a request without a body.
     pub(super) fn without_body(parts: Parts, listener: &'static str) -> ForwardedRequest {
         ForwardedRequest { parts, listener, body: ForwardedBody::Kept(Bytes::new()), upgrade: None }
     }
@@ -50,12 +50,12 @@ impl ForwardedRequest {
         &self.parts.method
     }
 
-    /// Returns its head, and the listener that it came to.
+    /// Returns its head, and the listener that received it.
     pub(super) fn into_head(self) -> (Parts, &'static str) {
         (self.parts, self.listener)
     }
 
-    /// The request as it goes to a node.
+    /// Returns the request as sent to a node.
     pub(super) fn for_node(&self, target: &PeerTarget, body: Body) -> axum::http::Request<Body> {
         let mut sent = axum::http::Request::new(body);
         *sent.method_mut() = self.parts.method.clone();
@@ -71,7 +71,7 @@ impl ForwardedRequest {
         sent
     }
 
-    /// The headers that go to a node.
+    /// Returns the headers that are sent to a node.
     fn head(&self, target: &PeerTarget) -> HeaderMap {
         let mut headers = self.parts.headers.clone();
         if self.upgrade.is_none() {
@@ -80,7 +80,7 @@ impl ForwardedRequest {
         }
         // Answered by this node already, or not at all.
         headers.remove(header::EXPECT);
-        // What the other node does is a part of what this one does.
+        // The other node's spans are children of this node's.
         traces::write_current(&mut headers);
         let host = headers.remove(header::HOST);
         let added = [
@@ -99,14 +99,14 @@ impl ForwardedRequest {
         headers
     }
 
-    /// Address of the client.
+    /// Returns the address of the client.
     fn client(&self) -> Option<HeaderValue> {
         let ConnectionPeer(address) = self.parts.extensions.get::<ConnectionPeer>()?;
         HeaderValue::from_str(&address.to_string()).ok()
     }
 
-    /// Returns it to be answered here, and once more for another node where its body is kept. None
-    /// when its body was sent already.
+    /// Returns it to be answered here, and once more for another node if its body is kept. None if
+    /// its body was sent already.
     pub(super) fn twice(self) -> Option<(ForwardedRequest, Option<ForwardedRequest>)> {
         let body = self.body.to_send()?;
         let again = match &self.body {
@@ -131,13 +131,13 @@ impl ForwardedRequest {
     }
 }
 
-/// Prepares a request for being sent, reading a body that is short.
+/// Prepares a request for sending, and reads its body if it is short.
 pub(super) async fn forwarded(
     mut parts: Parts,
     listener: &'static str,
     body: Body,
 ) -> Result<ForwardedRequest, HttpError> {
-    // Of any protocol: a program in a sandbox may speak what it likes.
+    // Of any protocol: a program in a sandbox may use any.
     let upgrade = match parts.headers.contains_key(header::UPGRADE) {
         true => parts.extensions.remove::<OnUpgrade>(),
         false => None,
@@ -146,7 +146,7 @@ pub(super) async fn forwarded(
     Ok(ForwardedRequest { parts, listener, body, upgrade })
 }
 
-/// A request of this node's own.
+/// Creates an internal request of this node.
 pub(super) fn for_node_alone(
     target: &PeerTarget,
     method: Method,
@@ -163,12 +163,12 @@ pub(super) fn for_node_alone(
     Some(sent)
 }
 
-/// Address of a request of HTTP/2.
+/// Returns the URI of an HTTP/2 request.
 fn address_of(path: uri::PathAndQuery) -> Uri {
     let mut address = uri::Parts::default();
     address.scheme = Some(uri::Scheme::HTTPS);
     address.authority = Some(uri::Authority::from_static(AUTHORITY));
     address.path_and_query = Some(path);
-    // All parts are there.
+    // All parts are present.
     Uri::from_parts(address).unwrap_or_default()
 }

@@ -23,20 +23,20 @@ use super::subject::{RequestSubject, SubjectOwner};
 use crate::clock;
 use crate::drain::DrainHandle;
 
-/// Header with the number of the last event that a listener has seen.
+/// Header with the number of the last event that a client has received.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Field of a query that says the same.
+/// Query field with the same number.
 const AFTER: &str = "after=";
 /// Media type of a stream of events.
 const EVENT_STREAM: &str = "text/event-stream";
-/// Time for the subject of a stream to be taken over, before this node tells what the store has.
+/// Time for the subject of a stream to be taken over, before this node returns the stored events.
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
-/// Time after which a stream that nobody goes on with ends.
+/// Time after which a stream that no node can continue ends.
 const RESUME_MAX: Duration = Duration::from_secs(60);
-/// Pause between two looks for whoever has it.
+/// Pause between two searches for its owner.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Request for events that is made again when its answer breaks off.
+/// Request for events that is repeated when its answer breaks off.
 pub(super) struct ResumedStream {
     forwarder: PeerForwarder,
     listener: &'static str,
@@ -50,16 +50,16 @@ pub(super) struct ResumedStream {
 
 /// Origin of a stream.
 pub(super) struct StreamOrigin {
-    /// Node that it comes from; none for this one.
+    /// Source node; none for this one.
     pub(super) target: Option<PeerTarget>,
-    /// What it is about.
+    /// Subject of the stream.
     pub(super) subject: RequestSubject,
     /// This node's own handlers.
     pub(super) next: Next,
 }
 
 impl ResumedStream {
-    /// Returns whether an answer to a request may be gone on with.
+    /// Returns whether the answer to a request can be resumed.
     pub(super) fn is_possible(
         subject: &RequestSubject,
         method: &Method,
@@ -71,7 +71,7 @@ impl ResumedStream {
             && media_type.is_some_and(|it| it.starts_with(EVENT_STREAM))
     }
 
-    /// Returns an answer that goes on when its node goes away.
+    /// Returns an answer that continues when its node is lost.
     pub(super) fn answer(
         forwarder: PeerForwarder,
         origin: StreamOrigin,
@@ -96,7 +96,7 @@ impl ResumedStream {
         Response::from_parts(head, Body::from_stream(pieces))
     }
 
-    /// Returns whole events that come next; none at the end.
+    /// Returns the next whole events; none at the end.
     async fn piece(&mut self) -> Result<Option<Bytes>, axum::Error> {
         loop {
             let came = tokio::select! {
@@ -104,7 +104,8 @@ impl ResumedStream {
                 () = until_lost(&self.forwarder, self.origin.target.as_ref()) => {
                     Some(Err(axum::Error::new(NodeLost)))
                 }
-                // Whoever listens comes back to another node, with the number it has seen.
+                // The client reconnects to another node, with the number of the last event that it
+                // received.
                 () = self.drain.begun() => return Ok(None),
             };
             match came {
@@ -114,7 +115,7 @@ impl ResumedStream {
                     }
                 }
                 None => return Ok(self.reader.rest()),
-                // This node has nothing to say of it, which no other one would add to.
+                // An error of this node's own stream, which no other node could continue.
                 Some(Err(error))
                     if self.origin.target.is_none() && !SubjectMoved::caused(&error) =>
                 {
@@ -132,7 +133,7 @@ impl ResumedStream {
         }
     }
 
-    /// Asks for what comes next, wherever that is.
+    /// Requests the next events, wherever they are.
     async fn resume(&mut self) -> Option<BodyDataStream> {
         let broke = clock::now();
         loop {
@@ -151,7 +152,7 @@ impl ResumedStream {
                         self.origin.target = Some(target);
                         answer.ok().map(|answer| answer.map(Body::new))
                     }
-                    // Its node is lost, and nobody has taken it over yet.
+                    // Its node is lost, and no node has taken it over yet.
                     None if waited < TAKEOVER_MAX => None,
                     None => self.ask_here().await,
                 },
@@ -164,7 +165,7 @@ impl ResumedStream {
         }
     }
 
-    /// Asks this node's own handlers.
+    /// Requests the events from this node's own handlers.
     fn ask_here(&self) -> impl Future<Output = Option<Response>> + Send + use<> {
         let (parts, _) = self.request().into_head();
         let request = axum::extract::Request::from_parts(parts, Body::empty());
@@ -172,7 +173,7 @@ impl ResumedStream {
         async move { Some(next.run(request).await) }
     }
 
-    /// The request for what comes after the last event.
+    /// Returns the request for the events after the last one.
     fn request(&self) -> ForwardedRequest {
         let mut parts = self.parts.clone();
         if let Some(last) = self.reader.last_id.as_ref() {
@@ -185,7 +186,7 @@ impl ResumedStream {
     }
 }
 
-/// End of a stream whose node says nothing any more.
+/// Error of a stream whose node is lost.
 #[derive(Debug, thiserror::Error)]
 #[error("its node is lost")]
 struct NodeLost;
@@ -195,7 +196,7 @@ async fn until_lost(forwarder: &PeerForwarder, target: Option<&PeerTarget>) {
     forwarder.membership().until_lost(&target.id, &target.incarnation).await;
 }
 
-/// Takes the number out of a query, which would count for more than that of the header.
+/// Removes the number from a query, which would take precedence over the header.
 fn without_after(uri: &Uri) -> Uri {
     let Some(query) = uri.query() else { return uri.clone() };
     let kept: Vec<_> = query.split('&').filter(|field| !field.starts_with(AFTER)).collect();
@@ -208,19 +209,19 @@ fn without_after(uri: &Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or_default()
 }
 
-/// Reader of events as they come in pieces.
+/// Reader of events that arrive in pieces.
 #[derive(Debug, Default)]
 struct EventReader {
-    /// Beginning of an event that is not whole yet.
+    /// Beginning of an incomplete event.
     part: BytesMut,
-    /// Number of the last event that was passed on.
+    /// Number of the last forwarded event.
     last_id: Option<Bytes>,
 }
 
 impl EventReader {
-    /// Takes bytes, and returns the events that are whole by now.
+    /// Adds bytes, and returns the events that are complete now.
     fn push(&mut self, bytes: &[u8]) -> Option<Bytes> {
-        // The end may have come with the first byte.
+        // The end may have arrived with its first byte before.
         let from = self.part.len().saturating_sub(1);
         self.part.extend_from_slice(bytes);
         let unread = self.part.get(from..).unwrap_or_default();
@@ -233,7 +234,7 @@ impl EventReader {
         Some(whole)
     }
 
-    /// Takes what is left at the end.
+    /// Returns the remaining bytes at the end.
     fn rest(&mut self) -> Option<Bytes> {
         let rest = self.part.split().freeze();
         (!rest.is_empty()).then_some(rest)

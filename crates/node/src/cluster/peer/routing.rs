@@ -1,77 +1,79 @@
-//! Routing of a request whose subject belongs to one node. Pure: takes what was found out, returns
-//! the next step.
+//! Routing of a request whose subject belongs to one node. Pure: takes the results of lookups and
+//! sends, returns the next step.
 //!
-//! What a node remembers of owners may be out of date, so the node that is asked looks again, and
-//! says that it is the wrong one; whoever sent the request asks the store once more then, and sends
-//! it once more. A request that came from another node is never sent on.
+//! A node's cached owners may be out of date, so the receiving node checks the owner again, and
+//! answers that the request is misdirected if it is not the owner; the sender then queries the
+//! store, and sends the request once more. A request that came from another node is never
+//! forwarded.
 
-/// Way of one request.
+/// Route of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestRoute {
     /// True if another node sent it.
     pub(super) is_hop: bool,
-    /// True if it changes nothing, so that what this node knows is an answer, too.
+    /// True if it changes nothing, so that this node's own knowledge is an answer, too.
     pub(super) only_looks: bool,
-    /// Number of nodes that said that they have not got its subject.
+    /// Number of nodes that answered that they do not have its subject.
     refused: u8,
 }
 
-/// Action for a request whose owner was looked for.
+/// Action for a request after the lookup of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerAction<T> {
     /// Answer it here.
     RunHere,
     /// Send it to this node.
     Send(T),
-    /// Say that this node has not got its subject.
+    /// Answer that this node does not have its subject.
     Misdirect,
 }
 
 /// Outcome of sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOutcome {
-    /// There is an answer.
+    /// The node answered.
     Answered,
-    /// The node has not got its subject.
+    /// The node does not have the subject.
     Misdirected,
-    /// The node was not reached, and knows nothing of it.
+    /// The node was not reached, and did not receive the request.
     Unreachable,
-    /// The node went away, and may have done what was asked.
+    /// The node was lost, and may have performed the request.
     Lost,
 }
 
-/// Action for a request that was sent.
+/// Action after a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SentAction {
-    /// Pass the answer on.
+    /// Return the answer.
     PassOn,
     /// Look for its owner again.
     FindOwner,
-    /// Answer it here, with what this node knows.
+    /// Answer it here, with this node's own knowledge.
     RunHere,
-    /// Say that its subject is on its way from node to node.
+    /// Answer that its subject is moving between nodes.
     Moved,
-    /// Say that its node cannot be reached.
+    /// Answer that its node cannot be reached.
     Unreachable,
-    /// Say that its node went away.
+    /// Answer that its node was lost.
     Lost,
 }
 
-/// Most nodes that a request is sent to.
+/// Maximum number of nodes that a request is sent to.
 const SENDS_MAX: u8 = 2;
 
 impl RequestRoute {
-    /// Begins the way of a request.
+    /// Creates the route of a request.
     pub(super) const fn new(is_hop: bool, only_looks: bool) -> RequestRoute {
         RequestRoute { is_hop, only_looks, refused: 0 }
     }
 
-    /// Returns whether the store is to be asked for the owner, also where one is remembered.
+    /// Returns whether to query the store for the owner, even if one is cached.
     pub(super) const fn asks_store(self) -> bool {
         self.is_hop || self.refused > 0
     }
 
-    /// Goes on with the owner; none where this node is it, or nobody can be reached who is.
+    /// Returns the action for the owner: none if this node is the owner, or no owner can be
+    /// reached.
     pub(super) fn with_owner<T>(self, owner: Option<T>) -> OwnerAction<T> {
         match owner {
             None => OwnerAction::RunHere,
@@ -80,7 +82,7 @@ impl RequestRoute {
         }
     }
 
-    /// Goes on after the request was sent.
+    /// Returns the action after the request was sent.
     pub(super) fn after_sending(&mut self, outcome: SendOutcome) -> SentAction {
         match outcome {
             SendOutcome::Answered => SentAction::PassOn,

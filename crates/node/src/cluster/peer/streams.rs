@@ -24,19 +24,19 @@ use crate::cluster::limit_homes::{is_limit_home, limit_homes};
 use crate::cluster::membership::NodeMembership;
 use crate::task::Boxed;
 
-/// Protocol that such a connection goes on with, in `upgrade`.
+/// Protocol of such a connection after the `upgrade`.
 const PROTOCOL: HeaderValue = HeaderValue::from_static("cove-stream");
 
-/// Bytes under way in each direction, before more are read.
+/// Bytes in flight in each direction, before more are read.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Reason why there is no stream to a node.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerStreamError {
-    /// The node is not there.
+    /// The node is not in the cluster.
     #[error("node {0} is not connected")]
     Unknown(String),
-    /// It was not reached, or went away.
+    /// The node was not reached, or was lost.
     #[error("open a stream to node {node}")]
     Lost {
         /// The node.
@@ -45,7 +45,7 @@ pub enum PeerStreamError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It does not take the stream.
+    /// The node refused the stream.
     #[error("node {node} does not take the stream: {status}")]
     Refused {
         /// The node.
@@ -58,11 +58,11 @@ pub enum PeerStreamError {
 /// Stream to another node.
 pub struct PeerStream {
     io: TokioIo<Upgraded>,
-    /// Run of the node at the other end, where this one has opened the stream.
+    /// Run of the node at the other end, if this node has opened the stream.
     target: Option<(NodeMembership, PeerTarget)>,
 }
 
-/// Stream that another node has opened, and that was not taken yet.
+/// Stream that another node has opened, and that was not accepted yet.
 pub struct OfferedStream {
     upgrade: OnUpgrade,
     /// Purpose of the stream.
@@ -82,8 +82,8 @@ impl fmt::Debug for OfferedStream {
 }
 
 impl PeerForwarder {
-    /// Returns whether this node is one of the homes of a limit ([`limit_homes`]). It is where it
-    /// reaches no other one.
+    /// Returns whether this node is one of the homes of a limit ([`limit_homes`]). It always is if
+    /// it reaches no other node.
     #[must_use]
     pub fn is_limit_home(&self, role: &str, name: &str, limit: u32) -> bool {
         let nodes = self.membership().active_nodes(role);
@@ -98,10 +98,10 @@ impl PeerForwarder {
         limit_homes(name, limit, &self.membership().active_nodes(role))
     }
 
-    /// Opens a stream to a node, at a path that is for nodes alone. `body` says what it is for.
+    /// Opens a stream to a node, at an internal path. `body` specifies its purpose.
     ///
     /// # Errors
-    /// When the node is not reached, or does not take it.
+    /// If the node is not reached, or refuses the stream.
     pub async fn open_stream(
         &self,
         node: &str,
@@ -145,7 +145,7 @@ impl PeerStream {
     /// end of one direction is carried on as such.
     ///
     /// # Errors
-    /// When one of the sides broke off, or the node is lost.
+    /// If one of the sides broke off, or the node is lost.
     pub async fn carry(self, local: &mut UnixStream) -> io::Result<()> {
         let PeerStream { mut io, target } = self;
         let lost = async {
@@ -153,7 +153,7 @@ impl PeerStream {
                 Some((membership, PeerTarget { id, incarnation, .. })) => {
                     membership.until_lost(id, incarnation).await;
                 }
-                // It ends the stream when it is gone, and TCP when it says nothing.
+                // The opening node ends the stream when it stops, and TCP does when it is silent.
                 None => std::future::pending().await,
             }
         };
@@ -168,10 +168,10 @@ impl PeerStream {
 }
 
 impl OfferedStream {
-    /// Reads what a stream is for, which another node opens by this request.
+    /// Reads the purpose of a stream, which another node opens by this request.
     ///
     /// # Errors
-    /// The answer to a request that opens none, or says more than `bytes_max`.
+    /// The answer to a request that opens no stream, or whose body is longer than `bytes_max`.
     pub async fn read(request: Request, bytes_max: usize) -> Result<OfferedStream, StatusCode> {
         let (mut parts, body) = request.into_parts();
         let is_offered = parts.headers.get(header::UPGRADE) == Some(&PROTOCOL);
@@ -181,11 +181,12 @@ impl OfferedStream {
         Ok(OfferedStream { upgrade, body })
     }
 
-    /// Takes the stream, and carries its bytes from and to a socket. Returns the answer to the
+    /// Accepts the stream, and carries its bytes from and to a socket. Returns the answer to the
     /// request.
     pub fn take(self, mut local: UnixStream) -> Response {
         let OfferedStream { upgrade, .. } = self;
-        // Not in the turns of requests: those of all streams of all nodes would be one caller's.
+        // Outside the turns of requests: the streams of all nodes would share the turns of one
+        // caller.
         let carrying: Boxed<'static, ()> = Box::pin(async move {
             let carried = match upgrade.await {
                 Ok(upgraded) => {

@@ -5,58 +5,57 @@ use crate::cluster::placement::WorkKind;
 use crate::http::FastHead;
 use crate::task::Boxed;
 
-/// Thing that one node has, and that a request is about.
+/// Subject of a request that one node owns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RequestSubject {
     /// A session, by its id.
     Session(String),
-    /// The events of an execution, by its id, which are at the node that runs it. Whoever attaches
-    /// has to be there.
+    /// The events of an execution, by its id, which are at the node that runs it. Attaching is
+    /// possible only there.
     Execution {
         /// Id of the execution.
         id: String,
-        /// True if the caller asks for a WebSocket, by which he may attach.
+        /// True if the caller asks for a WebSocket, by which it may attach.
         is_socket: bool,
-        /// True if he says that he attaches.
+        /// True if the caller asks to attach.
         attaches: bool,
     },
     /// A node itself, by its id.
     Node(String),
-    /// New work, which goes where there is room; with what is the same for work that should be at
-    /// the same nodes.
+    /// New work, which goes where there is room; with a key that is the same for work that should
+    /// be at the same nodes.
     Work(WorkKind, String),
-    /// New work that the node does which is asked, unless a limit of its caller lives elsewhere.
+    /// New work that the receiving node does, unless a limit of its caller has its homes elsewhere.
     LimitedWork(WorkKind),
-    /// Thing that no store knows the node of: which one has it, they say themselves, at this path
-    /// that is for nodes alone.
+    /// Subject whose owner is not stored: the nodes are queried at this internal path.
     Asked(String),
-    /// The body says it, if it is short.
+    /// The body names it, if it is short.
     InBody,
 }
 
-/// Owner of what a request is about.
+/// Owner of a request's subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubjectOwner {
     /// This node may answer.
     This,
-    /// This node has it.
+    /// This node owns it.
     Node(String),
-    /// Another node has it: which one, they say themselves, at this path that is for nodes alone.
+    /// Another node owns it: the nodes are queried at this internal path.
     Other(String),
 }
 
-/// Knows which node has what.
+/// Finds the owners of subjects.
 pub trait RequestLocator: Send + Sync {
-    /// Thing that a request at the listener of this name is about, if one node alone can answer it.
+    /// Returns the subject of a request at the named listener, if only one node can answer it.
     fn subject(&self, listener: &str, head: FastHead<'_>) -> Option<RequestSubject>;
 
-    /// Thing that a request is about whose body says it.
+    /// Returns the subject that a request's body names.
     fn subject_in(&self, path: &str, body: &[u8]) -> Option<RequestSubject>;
 
-    /// Returns the homes of the limit that work of a caller counts in: none where that is none, or
-    /// lives at every node. It must not block.
+    /// Returns the homes of the limit that work of a caller counts towards; none if there is no
+    /// such limit, or it has a part at every node. It must not block.
     fn limit_homes(&self, kind: WorkKind, caller: &TokenPrincipal) -> Option<Vec<String>>;
 
-    /// Node that has it. `is_fresh` asks the store, also where an answer is remembered.
+    /// Returns the owner of a subject. `is_fresh` queries the store even if an owner is cached.
     fn owner<'a>(&'a self, subject: &'a RequestSubject, is_fresh: bool) -> Boxed<'a, SubjectOwner>;
 }

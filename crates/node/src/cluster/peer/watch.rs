@@ -1,9 +1,9 @@
 //! Failure detection of other nodes: a connection to each node that this one watches. When it ends
 //! and nothing listens at the node's address, the node is dead, and all others are notified.
 //!
-//! Silence proves nothing: a node that does not answer may be cut off from this one alone, and goes
-//! on for as long as its lease holds. It is watched after that as well: strict limits keep its part
-//! of them until nothing is left of it ([`crate::cluster::LimitScope`]).
+//! Silence proves nothing: a node that does not answer may be cut off from this one alone, and
+//! continues for as long as its lease holds. It is watched after that as well: strict limits
+//! reserve its part until nothing is left of it ([`crate::cluster::LimitScope`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::cluster::placement;
 
 /// Nodes that watch a node: those that rendezvous hashing ranks first for it.
 const WATCHERS: usize = 3;
-/// Pause between the first refusal and the second one. Two tell a node that is gone from one whose
-/// listener was just opened. A node listens before its row has the address, so that there is
-/// nothing to wait for but what stands between two nodes for a moment; each millisecond is one in
-/// which nobody answers for the sessions of a node that is gone.
+/// Pause between the first refusal and the second one. Two refusals distinguish a dead node from
+/// one whose listener was just opened. A node listens before its row has the address, so the pause
+/// only has to cover a momentary fault between two nodes; in each millisecond of it no node answers
+/// for the sessions of a dead node.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
-/// Pause before the address of a node is looked at once more whose connection has ended: who dies
-/// closes what it has one after the other, and its listener may come last.
+/// Pause before the second check of an address after its connection has ended: a dying process
+/// closes its sockets one after the other, and its listener may be the last.
 const ENDED_PAUSE: Duration = Duration::from_millis(50);
-/// Pause before a node is connected to again.
+/// Pause before a new connection to a node.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 impl PeerForwarder {
-    /// Watches those other nodes that this one looks after, for ever.
+    /// Watches the other nodes assigned to this one. Never ends.
     pub async fn watch_peers(&self) {
         let mut renewals = self.membership().renewals();
         let mut tasks = JoinSet::new();
@@ -56,7 +56,7 @@ impl PeerForwarder {
         }
     }
 
-    /// Returns the nodes that are watched by this one.
+    /// Returns the nodes that this one watches.
     fn peers_to_watch(&self) -> Vec<PeerTarget> {
         let own = &self.membership().identity().id;
         let living = self.membership().all_living();
@@ -66,7 +66,7 @@ impl PeerForwarder {
             let others = reached.iter().filter(|it| **it != id);
             id != own && placement::is_among_first(id, own, others, WATCHERS)
         };
-        // Also those that are silent: when nothing is left of one, what was kept for it is free.
+        // Silent nodes as well: when nothing is left of one, its reserved parts are free.
         let nodes = self.membership().all_not_over().into_iter();
         nodes.filter(|node| is_own(&node.id)).filter_map(target_of).collect()
     }
@@ -92,7 +92,7 @@ impl PeerForwarder {
         }
     }
 
-    /// Tells everybody that nothing is left of a node. False when that is to be tried again.
+    /// Announces to all nodes that nothing is left of a node. False if this has to be retried.
     async fn expire(&self, target: &PeerTarget) -> bool {
         let (node, address) = (&target.id, &target.address);
         let was_silent = self.membership().living(node).is_none();
@@ -104,7 +104,8 @@ impl PeerForwarder {
                 } else if is_expired {
                     tracing::warn!(node, address, "a node is lost: nothing listens at its address");
                 }
-                // Also who was told second: its part of the sessions waits for this look.
+                // Also when another node announced it first: this node's part of the sessions waits
+                // for this look.
                 self.membership().look_again();
                 true
             }

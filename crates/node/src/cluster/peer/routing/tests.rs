@@ -1,4 +1,4 @@
-//! A thousand nodes, whose sessions move, and requests for them on their way. Time is an argument;
+//! A thousand nodes, whose sessions move, and requests for them in flight. Time is an argument;
 //! each step of a request takes some of it, so that anything may have changed by the next one.
 
 use std::collections::HashMap;
@@ -8,16 +8,16 @@ use crate::cluster::placement::{self, PlaceOffer};
 
 const NODES: usize = 1000;
 const SESSIONS: usize = 3000;
-/// Sessions that most requests are for, and nodes that they come to: owners are remembered there.
+/// Sessions that most requests are for, and nodes that receive them: owners are cached there.
 const BUSY_SESSIONS: usize = 60;
 const FRONTS: usize = 8;
-/// Nodes that a session may go to.
+/// Number of nodes offered for a session.
 const OFFERS: usize = 16;
-/// Time for which a node remembers the owner of a session, and for which a node that is silent is
-/// believed to be there.
+/// Time for which a node caches the owner of a session, and for which a silent node counts as
+/// alive.
 const OWNER_AGE_MS: u64 = 30_000;
 const LEASE_MS: u64 = 30_000;
-/// Time from one look at the rows of all nodes to the next.
+/// Time between two reads of the rows of all nodes.
 const RENEW_MS: u64 = 1_000;
 
 /// Numbers that are the same in each run of a seed.
@@ -34,21 +34,21 @@ impl Draws {
 
 #[derive(Default)]
 struct SimulatedNode {
-    /// True if it stands still or is cut off: it takes nothing and renews nothing.
+    /// True if it is suspended or cut off: it accepts nothing and renews nothing.
     is_silent: bool,
-    /// When it renewed its row last, as the store has it.
+    /// Time of its last renewal, as stored.
     seen_ms: u64,
-    /// Those that it believed to be there when it looked last.
+    /// Nodes that were alive at its last look.
     living: Vec<bool>,
     owners: HashMap<usize, (usize, u64)>,
 }
 
-/// Where a request is.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug)]
 enum Position {
-    /// Its owner is looked for.
+    /// Its owner is being looked up.
     Looks { at: usize },
-    /// It is on its way.
+    /// It was sent to a node.
     Sent { to: usize },
 }
 
@@ -56,7 +56,7 @@ struct SimulatedRequest {
     session: usize,
     entry: usize,
     route: RequestRoute,
-    /// The same request, as the node it was sent to has it.
+    /// The same request at the node that it was sent to.
     hop: RequestRoute,
     position: Position,
     queries: u32,
@@ -74,9 +74,9 @@ struct Simulation {
     now_ms: u64,
     draws: Draws,
     nodes: Vec<SimulatedNode>,
-    /// Owner of each session, by the store.
+    /// Owner of each session, as stored.
     owners: Vec<Option<usize>>,
-    /// Sessions that nodes have.
+    /// Number of sessions of each node.
     places: Vec<u64>,
 }
 
@@ -91,12 +91,12 @@ impl Simulation {
         all
     }
 
-    /// A node without a word for as long as a lease is not there any more.
+    /// Returns whether a node has renewed its row within a lease.
     fn is_alive(&self, node: usize) -> bool {
         self.nodes[node].seen_ms + LEASE_MS > self.now_ms
     }
 
-    /// All that are not silent renew their rows, and read those of all.
+    /// All nodes that are not silent renew their rows, and read all rows.
     fn renew(&mut self) {
         let now_ms = self.now_ms;
         self.nodes.iter_mut().filter(|node| !node.is_silent).for_each(|node| node.seen_ms = now_ms);
@@ -106,7 +106,7 @@ impl Simulation {
         }
     }
 
-    /// A session that nobody has goes where there is room, of some nodes.
+    /// Places a session without an owner at one of some nodes with room.
     fn place(&mut self, session: usize) {
         let mut offers = Vec::new();
         while offers.len() < OFFERS {
@@ -128,17 +128,17 @@ impl Simulation {
         }
     }
 
-    /// Something happens to a node or to a session.
+    /// Applies a random event to a node or a session.
     fn disturb(&mut self) {
         let node = self.draws.below(NODES);
         match self.draws.below(8) {
             0 => self.nodes[node].is_silent = true,
             1..=3 => {
-                // It finds that it was replaced, or that its sessions are others' now.
+                // It finds that it was replaced, or that other nodes have its sessions now.
                 self.nodes[node].is_silent = false;
             }
             4 => {
-                // It starts again, and remembers nothing.
+                // It restarts with an empty cache.
                 self.nodes[node].owners.clear();
                 for session in 0..SESSIONS {
                     if self.owners[session] == Some(node) {
@@ -155,7 +155,7 @@ impl Simulation {
                 }
             }
         }
-        // Sessions of the dead are taken over, in time.
+        // Sessions of dead nodes are taken over, in time.
         let session = self.draws.below(SESSIONS);
         if self.owners[session].is_none_or(|node| !self.is_alive(node)) {
             self.release(session);
@@ -163,11 +163,11 @@ impl Simulation {
         }
     }
 
-    /// The owner, as a node finds it: none for itself, for nobody, and for one that it does not
-    /// believe to be there.
+    /// Returns the owner, as a node finds it: none for itself, for no owner, and for a node that it
+    /// does not believe to be alive.
     fn owner(&mut self, at: usize, request: &mut SimulatedRequest, asks: bool) -> Option<usize> {
         let (session, now_ms) = (request.session, self.now_ms);
-        // It knows what it has itself.
+        // A node knows its own sessions.
         if self.owners[session] == Some(at) {
             return None;
         }
@@ -189,11 +189,11 @@ impl Simulation {
         owner.filter(|owner| *owner != at && node.living[*owner])
     }
 
-    /// A node answers with what it has: the session must be its own, or become it.
+    /// A node answers for its own sessions: the session must be its own, or become it.
     fn run_at(&mut self, at: usize, request: &SimulatedRequest) -> RequestEnd {
         match self.owners[request.session] {
             Some(owner) if owner == at => RequestEnd::Served,
-            // What only looks is answered with what the store says.
+            // A request that only reads is answered from the store.
             _ if request.route.only_looks => RequestEnd::Served,
             Some(owner) if self.is_alive(owner) => RequestEnd::ComeAgain,
             _ => {
@@ -205,7 +205,7 @@ impl Simulation {
         }
     }
 
-    /// One step of a request; none while it goes on.
+    /// Performs one step of a request; none while it continues.
     fn step(&mut self, request: &mut SimulatedRequest) -> Option<RequestEnd> {
         request.steps += 1;
         match request.position {
@@ -279,7 +279,7 @@ impl Simulation {
         }
     }
 
-    /// Lets requests come and go for a while; returns how many were served and how many not.
+    /// Runs requests for a while; returns how many were served and how many refused.
     fn run(&mut self, rounds: usize, is_disturbed: bool) -> (usize, usize) {
         let (mut served, mut refused) = (0, 0);
         let mut requests: Vec<SimulatedRequest> = Vec::new();
@@ -302,7 +302,7 @@ impl Simulation {
                     Some(end) => {
                         let SimulatedRequest { queries, sends, steps, .. } = request;
                         assert!(sends <= u32::from(SENDS_MAX) && steps <= 4, "{sends} {steps}");
-                        // Each node that it came to, and once more the first one.
+                        // One for each node that received it, and one more for the first.
                         assert!(queries <= 4, "{queries} queries");
                         match end {
                             RequestEnd::Served => served += 1,
@@ -323,7 +323,7 @@ fn requests_find_the_owner_among_a_thousand_nodes_that_come_and_go() {
         let mut all = Simulation::new(seed);
         let (served, refused) = all.run(20_000, true);
         assert!(served > 12_000 && refused > 0, "seed {seed}: {served} served, {refused} refused");
-        // When nothing happens any more all are served, whatever nodes remember.
+        // Without further events all are served, whatever nodes have cached.
         all.nodes.iter_mut().for_each(|node| node.is_silent = false);
         all.run(100, false);
         let (served, refused) = all.run(3_000, false);
