@@ -31,7 +31,7 @@ const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
 const PREFIX: &str = "cove_join_";
 /// Place that the keys are sealed for.
 const SEALED_FOR: &str = "keys of a cluster";
-/// Time after which rows of tokens that are used or expired are removed.
+/// Time after which rows of used or expired tokens are removed.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Keys that all nodes of a cluster have.
@@ -39,7 +39,7 @@ const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 pub struct ClusterKeys {
     /// Key that secrets are sealed with.
     pub secrets: [u8; 32],
-    /// Key that those of webhooks follow from.
+    /// Key from which the keys of webhooks are derived.
     pub webhooks: [u8; 32],
 }
 
@@ -49,22 +49,22 @@ impl std::fmt::Debug for ClusterKeys {
     }
 }
 
-/// Reason why there is no token, or a token is not good.
+/// Reason why a token cannot be issued or redeemed.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinTokenError {
-    /// Nobody has made it, or it was made for another store.
+    /// The token was never issued, or was issued for another store.
     #[error("unknown join token: it is not in this store")]
     Unknown,
     /// Another server has joined with it.
     #[error("the join token was already used; create another one with `cove cluster token`")]
     Used,
-    /// Its time is over.
+    /// The token has expired.
     #[error("the join token has expired; create another one with `cove cluster token`")]
     Expired,
     /// The keys cannot be sealed or opened.
     #[error("seal or open the keys of the cluster")]
     Sealed(#[from] SealError),
-    /// There is no token.
+    /// No token can be created.
     #[error("make a join token")]
     Make(#[from] TokenError),
     /// The store cannot be used.
@@ -72,11 +72,11 @@ pub enum JoinTokenError {
     Store(#[from] SqlStoreError),
 }
 
-/// Makes a token for one server to join with, for a time. Its text is in the answer and nowhere
-/// else.
+/// Issues a token for one server to join with, valid for `lifetime`. Its plain text is only in the
+/// result.
 ///
 /// # Errors
-/// When the kernel gives no random bytes, or the store cannot be used.
+/// If the kernel returns no random bytes, or the store cannot be used.
 pub async fn issue(
     store: &SqlStore,
     keys: &ClusterKeys,
@@ -100,10 +100,10 @@ pub async fn issue(
     Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(secret)))
 }
 
-/// Takes the keys that a token is for; it is used up then.
+/// Returns the keys of a token, and marks the token as used.
 ///
 /// # Errors
-/// When the token is unknown, used or expired, or the store cannot be used.
+/// If the token is unknown, used or expired, or the store cannot be used.
 pub async fn redeem(store: &SqlStore, token: &str) -> Result<ClusterKeys, JoinTokenError> {
     store.migrate(SERVICE, MIGRATIONS).await?;
     let secret = token.trim().strip_prefix(PREFIX);

@@ -1,24 +1,24 @@
 //! Homes of a limit: the nodes that serve the clients subject to it. Pure: takes the known state of
 //! nodes, returns a choice of them.
 //!
-//! A limit that is small beside the number of nodes would leave parts of 0 and 1 to each, and those
-//! who need something would wait for one another's parts. So it lives at few nodes, and those who
-//! come to another one are served through that one. The parts ([`super::LimitShares`]) keep the
-//! limit in any case: where nodes disagree for a moment about the homes, nothing is exceeded.
+//! A limit that is small compared with the number of nodes would give each a part of 0 or 1, and
+//! clients would wait for one another's parts. So its parts are at few nodes, and clients that
+//! connect to another node are served through these. The parts ([`super::LimitShares`]) enforce the
+//! limit in any case: if nodes briefly disagree about the homes, the limit is not exceeded.
 
 use super::placement;
 
-/// Smallest part of a limit, at each of its homes, for which it is worth having more than one.
+/// Smallest part of a limit at each home that justifies more than one home.
 pub const LIMIT_PART_MIN: u32 = 4;
 
-/// Returns at how many of some nodes a limit lives; at least one.
+/// Returns the number of homes of a limit; at least one.
 fn homes_max(limit: u32, nodes: usize) -> usize {
     let homes = usize::try_from(limit / LIMIT_PART_MIN).unwrap_or(usize::MAX);
     homes.min(nodes).max(1)
 }
 
-/// Returns the homes of the limit of this name, those that rendezvous hashing ranks first before
-/// others: all nodes where each has a part of [`LIMIT_PART_MIN`]. None where there are no nodes.
+/// Returns the homes of the named limit: the nodes that rendezvous hashing ranks first, or all
+/// nodes if each gets a part of [`LIMIT_PART_MIN`]. None without nodes.
 #[must_use]
 pub fn limit_homes(name: &str, limit: u32, nodes: &[String]) -> Vec<String> {
     let mut ranked = placement::ranked(name, nodes);
@@ -26,8 +26,8 @@ pub fn limit_homes(name: &str, limit: u32, nodes: &[String]) -> Vec<String> {
     ranked
 }
 
-/// Returns whether a node is one of the homes of a limit, among these nodes. It looks at few of
-/// many.
+/// Returns whether a node is one of the homes of a limit, among these nodes. It checks few of many
+/// nodes.
 #[must_use]
 pub fn is_limit_home(name: &str, limit: u32, node: &str, nodes: &[String]) -> bool {
     let homes = homes_max(limit, nodes.len());
@@ -35,7 +35,7 @@ pub fn is_limit_home(name: &str, limit: u32, node: &str, nodes: &[String]) -> bo
     is_known && (homes >= nodes.len() || placement::is_among_first(name, node, nodes, homes))
 }
 
-/// The nodes that limits of one size live at, as one node knows all of them at a moment.
+/// Homes of limits of one size, by one node's knowledge of all nodes at a moment.
 #[derive(Clone, Debug)]
 pub struct LimitHomes {
     own: String,
@@ -44,9 +44,8 @@ pub struct LimitHomes {
 }
 
 impl LimitHomes {
-    /// Returns the homes of limits of this size among the nodes, as `own` sees them, which is none
-    /// of them while it drains. None where limits of this size live at every node, or there is no
-    /// other one.
+    /// Returns the homes of limits of this size, as `own` knows the nodes; `own` is not among them
+    /// while it drains. None if such limits have parts at every node, or there is no other node.
     #[must_use]
     pub fn new(own: &str, nodes: Vec<String>, limit: u32) -> Option<LimitHomes> {
         let is_among = nodes.iter().any(|node| node == own);
@@ -55,13 +54,13 @@ impl LimitHomes {
         live_at_few.then(|| LimitHomes { own: own.to_owned(), nodes, limit })
     }
 
-    /// Returns the homes of the limit of this name, the first by rank first.
+    /// Returns the homes of the named limit, highest rank first.
     #[must_use]
     pub fn of(&self, name: &str) -> Vec<String> {
         limit_homes(name, self.limit, &self.nodes)
     }
 
-    /// Returns whether this node is a home of the limit of this name.
+    /// Returns whether this node is a home of the named limit.
     #[must_use]
     pub fn is_here(&self, name: &str) -> bool {
         is_limit_home(name, self.limit, &self.own, &self.nodes)
@@ -106,7 +105,7 @@ mod tests {
             ("srv_0", 1, 1, false),
             ("srv_0", 3, 3 * LIMIT_PART_MIN - 1, true),
             ("srv_0", 3, 3 * LIMIT_PART_MIN, false),
-            // It drains, and its callers are served elsewhere where the limit is small.
+            // It drains, and its callers are served elsewhere if the limit is small.
             ("srv_9", 1, 1, true),
             ("srv_9", 2, 3 * LIMIT_PART_MIN, false),
             ("srv_9", 2, 2 * LIMIT_PART_MIN, true),
@@ -132,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the nodes are ordered, and whichever of them looks.
+        /// For any order of the nodes, and at each of them.
         #[test]
         fn all_nodes_find_the_same_homes(
             name in ".{0,12}", limit in 0_u32..60, count in 1_usize..12, turned in 0_usize..12,
@@ -154,7 +153,7 @@ mod tests {
             prop_assert!(!is_limit_home(&name, limit, "srv_none", &nodes));
         }
 
-        /// A node that joins takes one home from another one at most, and one that leaves is
+        /// A node that joins takes at most one home from another node, and one that leaves is
         /// replaced by one.
         #[test]
         fn homes_move_no_more_than_they_have_to(
@@ -168,7 +167,7 @@ mod tests {
             prop_assert!(before.difference(&after).count() <= 1);
         }
 
-        /// A smaller limit of the same name lives at some of the homes of a larger one.
+        /// A smaller limit of the same name has its homes among those of a larger one.
         #[test]
         fn homes_of_a_smaller_limit_are_among_those_of_a_larger_one(
             name in ".{0,12}", limit in 0_u32..60, less in 0_u32..60, count in 1_usize..12,

@@ -15,13 +15,13 @@ const LIMIT: u32 = 4;
 /// Time within which a part has changed, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What a service has of the limit.
+/// A service's use of the limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct UseOfIt {
     bound: u32,
     used: u32,
     needed: u32,
-    /// Number of times that it was told its part.
+    /// Number of times that it received its part.
     told: u32,
 }
 
@@ -32,7 +32,7 @@ struct LimitedService {
 }
 
 impl LimitedService {
-    /// Uses so much from now on, as far as it may.
+    /// Needs this much from now on, and uses as much of it as it may.
     fn need(&self, needed: u32) {
         let mut it = self.it.lock();
         it.needed = needed;
@@ -41,7 +41,7 @@ impl LimitedService {
         self.demand.notify_one();
     }
 
-    /// Waits until it uses so much.
+    /// Waits until it uses this much.
     async fn wait_for(&self, used: u32) {
         let is_so = async {
             while self.it.lock().used != used {
@@ -70,7 +70,7 @@ impl SharedLimitUser for LimitedService {
     fn take_parts(&self, parts: Vec<((), LimitGrant)>) {
         let mut it = self.it.lock();
         it.bound = parts.first().map_or(0, |(_, grant)| grant.part);
-        // What is used stays, also where it is more.
+        // Current use continues, even if it is more.
         it.used = it.used.max(it.bound.min(it.needed));
         it.told += 1;
     }
@@ -108,7 +108,7 @@ async fn services_take_from_each_other_what_is_spare() {
     let [first, second] = [&limited.nodes[0], &limited.nodes[1]];
     first.need(LIMIT);
     first.wait_for(LIMIT).await;
-    // Nothing is taken away that is in use.
+    // Nothing that is in use is taken away.
     second.need(3);
     let is_asked = async {
         while second.it.lock().told < 3 {
@@ -129,7 +129,7 @@ async fn services_take_from_each_other_what_is_spare() {
 async fn a_service_without_the_store_has_what_its_scope_says() {
     for (scope, expected) in [(LimitScope::Soft, 2), (LimitScope::Strict, 1)] {
         let mut limited = LimitedNodes::start(2, scope).await;
-        // Who has joined last knows the others.
+        // The node that joined last knows the others.
         let [first, second] = [1, 0].map(|at| Arc::clone(&limited.nodes[at]));
         second.need(3);
         second.wait_for(3).await;

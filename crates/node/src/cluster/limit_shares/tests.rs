@@ -23,7 +23,7 @@ fn parts_are_fair() {
         (20, vec![100, 100, 100], 0, vec![7, 7, 6]),
         (20, vec![100, 100, 100], 1, vec![7, 7, 6]),
         (0, vec![5, 5], 0, vec![0, 0]),
-        // Less than one for each: they take turns, and who needs nothing has none.
+        // Less than one for each: they take turns, and a node without need gets none.
         (1, vec![5, 0, 5], 0, vec![1, 0, 0]),
         (1, vec![5, 0, 5], 1, vec![0, 0, 1]),
         (2, vec![5, 5, 5], 1, vec![0, 1, 1]),
@@ -38,14 +38,14 @@ fn run(node: usize, number: u32) -> NodeIdentity {
     NodeIdentity { id: format!("n{node}"), incarnation: number.to_string(), home: String::new() }
 }
 
-/// A node that uses something of a limit, as it knows itself.
+/// A node that uses a limit, as it knows itself.
 #[derive(Clone, Debug, Default)]
 struct SimulatedNode {
     number: u32,
     bound: u32,
     used: u32,
     wanted: u32,
-    /// What it has measured and not settled yet, in the run that it was in.
+    /// Use that was measured and not settled yet, with the run that measured it.
     measured: Option<(u32, LimitUse)>,
 }
 
@@ -53,7 +53,7 @@ fn index(random: &mut SeededRandom, bound: usize) -> usize {
     usize::try_from(random.below(bound as u64)).unwrap()
 }
 
-/// Nodes and the rows that they have in the store.
+/// Nodes and their rows in the store.
 struct Simulation {
     random: SeededRandom,
     limit: u32,
@@ -96,8 +96,8 @@ impl Simulation {
         self.nodes[at].bound = part;
     }
 
-    /// One thing that happens at one node. Connections are opened within the bound only; those that
-    /// are open may outlast it.
+    /// Performs one random step at one node. Connections are opened within the bound only; open
+    /// ones may outlast it.
     fn step(&mut self) {
         let at = index(&mut self.random, self.nodes.len());
         match self.random.below(12) {
@@ -115,7 +115,7 @@ impl Simulation {
             }
             10 => self.nodes[at].used = self.nodes[at].used.saturating_sub(1),
             _ if self.random.is_one_in(20) => {
-                // It crashes, and comes back: what it had is closed.
+                // It crashes and restarts: its connections are closed.
                 let number = self.nodes[at].number + 1;
                 self.nodes[at] = SimulatedNode { number, ..SimulatedNode::default() };
             }
@@ -125,7 +125,7 @@ impl Simulation {
         assert!(used <= self.limit, "{used} of {} are used: {:?}", self.limit, self.nodes);
     }
 
-    /// Lets everybody settle while what is needed stays, until nothing changes.
+    /// Lets all nodes settle with unchanged needs, until nothing changes.
     fn come_to_rest(&mut self) {
         for _ in 0..40 {
             for at in 0..self.nodes.len() {
@@ -146,7 +146,7 @@ fn what_nodes_use_together_never_exceeds_the_limit() {
             simulation.step();
         }
         simulation.come_to_rest();
-        // All of it is used, or all that is wanted.
+        // The whole limit is used, or the whole demand is met.
         let wanted: u32 = simulation.nodes.iter().map(|node| node.wanted).sum();
         let used: u32 = simulation.nodes.iter().map(|node| node.used).sum();
         assert_eq!(used, wanted.min(simulation.limit), "seed {seed}: {:?}", simulation.nodes);
@@ -186,7 +186,7 @@ fn what_a_node_had_is_free_when_it_can_use_nothing_any_more() {
     for (record, scope, expected) in [
         (Some(node("1", NodeState::Active, now_ms - 1, false)), Soft, false),
         (Some(node("1", NodeState::Active, now_ms - 1, false)), Strict, false),
-        // Silent: it may stand still, with all that it had.
+        // Silent: it may be suspended, with all its connections.
         (Some(node("1", NodeState::Active, now_ms - 3_001, false)), Soft, true),
         (Some(node("1", NodeState::Active, now_ms - 3_001, false)), Strict, false),
         (Some(node("1", NodeState::Left, now_ms - 1, true)), Strict, true),
@@ -235,7 +235,7 @@ async fn nodes_of_one_store_share_a_limit() {
     }
     let [first, second] = [&shares[0], &shares[1]];
     assert_eq!(parts(first, 10, 0, 0, 10).await, [10, 10]);
-    // Nothing is free before the first one has given something up, which takes it two steps.
+    // Nothing is free before the first node has given a part up, which takes two steps.
     assert_eq!(parts(second, 10, 0, 0, 10).await, [0, 0]);
     assert_eq!(parts(first, 10, 10, 8, 10).await, [5, 5]);
     assert_eq!(parts(second, 10, 0, 0, 10).await, [0, 0]);
@@ -243,9 +243,9 @@ async fn nodes_of_one_store_share_a_limit() {
     assert_eq!(parts(second, 10, 0, 0, 10).await, [4, 4]);
     assert_eq!(parts(first, 10, 5, 5, 10).await, [5, 5]);
     assert_eq!(parts(second, 10, 4, 4, 10).await, [5, 5]);
-    // A limit that was lowered holds as what is used comes back.
+    // A lowered limit takes effect as connections are returned.
     assert_eq!(parts(first, 4, 5, 5, 10).await, [2, 2]);
-    // A node that leaves leaves all to the other.
+    // A node that leaves gives its whole part to the other.
     members[1].leave().await;
     assert_eq!(parts(first, 10, 2, 2, 10).await, [10, 10]);
     assert_eq!(parts(first, 10, 0, 0, 0).await, [0, 0]);
@@ -282,7 +282,7 @@ async fn nodes_that_settle_at_once_wait_for_each_other() {
     assert_eq!(row.unwrap().get::<u64>(0).unwrap(), 8);
 }
 
-/// A node knows what the others use, and whether they have said so since it asked.
+/// A node knows the use of the others, and whether they have reported it since its request.
 #[tokio::test]
 async fn a_node_is_told_what_the_others_use_and_since_when() {
     let (_server, store, members) = members(2).await;
@@ -305,7 +305,7 @@ async fn a_node_is_told_what_the_others_use_and_since_when() {
     assert_eq!(settle(0, 4, 4, 4).await.part, 3);
     let told = settle(1, 0, 0, 1).await;
     assert_eq!((told.used_elsewhere, told.heard_elsewhere > asked.round), (4, true));
-    // What is kept and not needed is to come free.
+    // A part that is kept and not needed is about to become free.
     assert_eq!(settle(0, 3, 2, 2).await.part, 3);
     let told = settle(1, 0, 0, 1).await;
     assert_eq!((told.part, told.used_elsewhere), (1, 2));

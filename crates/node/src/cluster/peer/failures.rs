@@ -1,7 +1,7 @@
-//! Log of requests that could not be passed on to a node.
+//! Log of requests that could not be forwarded to a node.
 //!
-//! A node that is gone fails dozens of them within the second before the others know it. The first
-//! is logged with its cause, and how many more there were is logged once in a while.
+//! A dead node fails dozens of requests within the second before the others know it. The first
+//! failure is logged with its cause, and the number of further ones is logged periodically.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,19 +14,19 @@ use tokio::time::sleep;
 use super::client::{PeerError, PeerTarget};
 use crate::task;
 
-/// Interval after which it is logged how many requests more have failed.
+/// Interval after which the number of further failures is logged.
 const MORE_TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// Nodes that requests could not be passed on to. Cheap to clone.
+/// Nodes that requests could not be forwarded to. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ForwardFailureLog(Arc<Mutex<ForwardFailures>>);
 
-/// Failures by node, since the last line about it.
+/// Failures by node, since its last log line.
 #[derive(Debug, Default)]
 struct ForwardFailures(HashMap<String, u64>);
 
 impl ForwardFailures {
-    /// Counts a failure; says whether it is the first.
+    /// Counts a failure; returns whether it is the first.
     fn add(&mut self, node: &str) -> bool {
         match self.0.entry(node.to_owned()) {
             Entry::Occupied(mut entry) => {
@@ -40,8 +40,8 @@ impl ForwardFailures {
         }
     }
 
-    /// Returns how many there were behind the last line, of which there is one now. Without any the
-    /// node is forgotten, so that the next failure is a first one.
+    /// Returns the number of failures since the last log line, for the next one. A node without any
+    /// is removed, so that its next failure is a first one.
     fn take(&mut self, node: &str) -> u64 {
         match self.0.get_mut(node).map(std::mem::take) {
             Some(more @ 1..) => more,
@@ -54,7 +54,7 @@ impl ForwardFailures {
 }
 
 impl ForwardFailureLog {
-    /// Logs that a request could not be passed on, or counts it with others of that node.
+    /// Logs that a request could not be forwarded, or counts it with others of that node.
     pub(super) fn failed(&self, target: &PeerTarget, error: &PeerError) {
         let node = &target.id;
         if !self.0.lock().add(node) {

@@ -18,7 +18,7 @@ async fn check(claim: impl AsyncFn(&NodeRegistry)) {
     }
 }
 
-/// Lease of a node that does not say how long it is.
+/// Lease of a node whose row does not say how long it is.
 fn lease_ms() -> u64 {
     NodeLoad::default().lease_ms()
 }
@@ -28,8 +28,8 @@ fn run(id: &str, incarnation: &str, home: &str) -> NodeIdentity {
     NodeIdentity { id, incarnation, home }
 }
 
-/// A directory that was copied has its server's name, and so has a server that stood still while
-/// its copy was started.
+/// A copied directory has its server's name, and so has a server that was suspended while its copy
+/// started.
 #[tokio::test]
 async fn one_run_of_a_server_speaks_for_it() {
     check(async |nodes| {
@@ -44,19 +44,20 @@ async fn one_run_of_a_server_speaks_for_it() {
         let copy = run("here", "3", "b");
         assert_eq!(register(&first, NOW).await, NodeRegistration::Done);
         assert!(renew(&first, NOW + 1).await);
-        // Started again in its directory, which has one server at a time: the one before is over.
+        // A restart in the same directory, which has one server at a time: the run before has
+        // ended.
         assert_eq!(register(&again, NOW + 2).await, NodeRegistration::Done);
         assert!(!renew(&first, NOW + 3).await);
         nodes.leave(&first).await.unwrap();
         assert!(renew(&again, NOW + 4).await);
-        // In another one it may be alive.
+        // In another directory it may be alive.
         let seen = NodeRegistration::SeenElsewhere(NOW + 4);
         assert_eq!(register(&copy, NOW + 3 + lease_ms()).await, seen);
         assert!(!renew(&copy, NOW + 5).await);
-        // Not seen for as long as a lease. Who comes back then has nothing to say.
+        // Not renewed for a whole lease. A run that returns then is rejected.
         assert_eq!(register(&copy, NOW + 4 + lease_ms()).await, NodeRegistration::Done);
         assert!(!renew(&again, NOW + 5 + lease_ms()).await);
-        // A store of one's own has no other servers, and one that has stopped is over.
+        // A store that is not shared has no other servers, and a stopped server has ended.
         let moved = run("here", "4", "c");
         let description = NodeDescription::default();
         let alone = nodes.register(&moved, &description, false, NOW + 5 + lease_ms()).await;
@@ -68,7 +69,7 @@ async fn one_run_of_a_server_speaks_for_it() {
     .await;
 }
 
-/// Whoever finds nothing left of a node says so; a node that was wrongly accused hears of it.
+/// A node that finds nothing left of another records it; a node wrongly recorded so is notified.
 #[tokio::test]
 async fn a_node_of_which_nothing_is_left_is_not_waited_for() {
     check(async |nodes| {
@@ -77,25 +78,25 @@ async fn a_node_of_which_nothing_is_left_is_not_waited_for() {
         let load = NodeLoad { lease_ms: 1500, ..NodeLoad::default() };
         nodes.register(&first, &description, true, NOW).await.unwrap();
         let renew = async |state| nodes.renew(&first, state, load, NOW).await.unwrap().unwrap();
-        // It says itself how long its lease is.
+        // Its row says how long its lease is.
         let renewed = renew(NodeState::Active).await;
         assert!(!renewed.was_expired && renewed.nodes[0].lease_ms() == 1500);
         assert!(renewed.nodes[0].is_alive(NOW + 1499) && !renewed.nodes[0].is_alive(NOW + 1500));
-        // Another run than the one that was looked for is there.
+        // A different run than the one that was looked for exists.
         assert!(!nodes.expire("here", "2").await.unwrap());
         assert!(nodes.expire("here", "1").await.unwrap());
         assert!(!nodes.expire("here", "1").await.unwrap(), "once is enough");
         let lost = &nodes.list().await.unwrap()[0];
         assert!(!lost.is_alive(NOW) && lost.load.is_lost);
-        // It is there all the same, and says so.
+        // The node is alive all the same, and renews its row.
         let renewed = renew(NodeState::Active).await;
         assert!(renewed.was_expired && renewed.nodes[0].is_alive(NOW));
         assert!(!renew(NodeState::Draining).await.was_expired);
-        // One that stops closes its listener before it has stored everything.
+        // A stopping node closes its listener before it has stored everything.
         assert!(!nodes.expire("here", "1").await.unwrap());
         renew(NodeState::Active).await;
         assert!(nodes.expire("here", "1").await.unwrap());
-        // It need not be waited for, wherever it comes back.
+        // It need not be waited for, wherever it returns.
         let back = nodes.register(&again, &description, true, NOW).await.unwrap();
         assert_eq!(back, NodeRegistration::Done);
         assert_eq!(nodes.renew(&first, NodeState::Active, load, NOW).await.unwrap(), None);
@@ -133,7 +134,7 @@ async fn a_node_says_what_it_is_and_how_busy() {
         assert_eq!((renewed[1].state, renewed[1].load), (NodeState::Joining, NodeLoad::default()));
         assert_eq!(nodes.list().await.unwrap(), renewed);
 
-        // A node that was asked to drain does so after a restart, too.
+        // A node with a requested drain drains after a restart, too.
         assert!(nodes.ask_to_drain("two", true).await.unwrap());
         assert!(!nodes.ask_to_drain("three", true).await.unwrap());
         nodes.register(&two, &NodeDescription::default(), true, NOW + 2).await.unwrap();
@@ -154,7 +155,7 @@ async fn a_node_says_what_it_is_and_how_busy() {
         nodes.leave(&two).await.unwrap();
         assert!(!alive("two", NOW + 3).await);
 
-        // Rows of those that never came back go away, some time.
+        // Rows of nodes that never returned are removed eventually.
         let later = NOW + FORGOTTEN_AFTER_MS + 10;
         nodes.register(&two, &NodeDescription::default(), true, later).await.unwrap();
         let left: Vec<_> = nodes.list().await.unwrap().into_iter().map(|node| node.id).collect();
@@ -163,7 +164,7 @@ async fn a_node_says_what_it_is_and_how_busy() {
     .await;
 }
 
-/// Rows of an older version, or of a newer one, say less, or more.
+/// Rows of an older or newer version have fewer or more fields.
 #[test]
 fn a_load_of_another_version_is_read() {
     let read = |text: &str| serde_json::from_str::<NodeLoad>(text).unwrap();
@@ -189,14 +190,15 @@ async fn sqlite(scratch: &Scratch, name: &str) -> NodeRegistry {
     NodeRegistry::open(&store).await.unwrap()
 }
 
-/// A run of the simulation, and until when it may believe that it speaks for its node.
+/// A run of the simulation, and the time until which it may believe that it is its node's current
+/// one.
 struct SimulatedRun {
     identity: NodeIdentity,
     until_ms: u64,
 }
 
-/// Nodes start, stop, stand still and are copied; time passes as it likes. Whatever happens, no two
-/// runs from different directories speak for one name at the same time.
+/// Nodes start, stop, are suspended and copied; time passes at random. No two runs from different
+/// directories ever are current for one name at the same time.
 #[tokio::test]
 async fn no_two_runs_speak_for_a_name_whatever_happens() {
     const NAMES: u64 = 12;
@@ -213,7 +215,7 @@ async fn no_two_runs_speak_for_a_name_whatever_happens() {
             let place =
                 runs.iter().position(|it| it.identity.id == name && it.identity.home == home);
             let is_valid = match (draws.below(10), place) {
-                // A directory has one server at a time: whoever was there has ended.
+                // A directory has one server at a time: its previous server has ended.
                 (0, _) | (_, None) => {
                     if let Some(place) = place {
                         runs.swap_remove(place);
@@ -230,7 +232,7 @@ async fn no_two_runs_speak_for_a_name_whatever_happens() {
                     nodes.leave(&runs.swap_remove(place).identity).await.unwrap();
                     false
                 }
-                // It stands still.
+                // It is suspended.
                 (2..5, Some(_)) => false,
                 (_, Some(place)) => {
                     let identity = runs[place].identity.clone();

@@ -1,5 +1,5 @@
-//! What nodes do: each function names the one that it stands for. The rules that decide are those
-//! of the crate itself.
+//! Actions of nodes: each function names the function of the crate that it models. The decision
+//! rules are those of the crate itself.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::cluster::placement;
 use crate::cluster::record::NodeState;
 use crate::cluster::takeover::{self, FIRST_CHOICE_MAX, NodeFate, NodeJudge};
 
-/// Parts of a lease between two renewals (`RENEWALS_PER_LEASE` of `membership`).
+/// Number of renewals per lease (`RENEWALS_PER_LEASE` of `membership`).
 const RENEWALS_PER_LEASE: u64 = 5;
 /// Sessions that are claimed in one statement (`CLAIMED_MAX` of `sessions::store::claims`).
 const CLAIMED_MAX: usize = 100;
-/// Sessions that are handed over at the same time, the interval at which they are looked for, and
-/// the pause before what failed is tried again (`sessions::service::drain`).
+/// Number of concurrent handovers, the interval between searches for sessions to hand over, and the
+/// pause before a retry (`sessions::service::drain`).
 const HANDOVERS_MAX: usize = 8;
 const LOOK_MS: u64 = 250;
 const RETRY_MS: u64 = 2_000;
-/// Pause before the store is asked again what is this server's (`LeaseKeeper`).
+/// Pause before the store is queried again for this server's sessions (`LeaseKeeper`).
 const ASK_PAUSE_MS: u64 = 200;
 /// Interval at which parts of limits are settled.
 const SETTLE_MS: u64 = 500;
-/// Pause before a watched node is looked at again (`peer::watch`).
+/// Pause before a watched node is checked again (`peer::watch`).
 const RETRY_WATCH_MS: u64 = 500;
 
 impl SimulatedWorld {
-    /// Clock by which the store's clock goes on between two readings.
+    /// Returns the clock by which the store's clock advances between two readings.
     pub(super) fn sample_clock(&self, node: NodeIndex) -> u64 {
         let clocks = &self.nodes[node].clocks;
         match self.plan.rules.clock_stands_still() {
@@ -42,7 +42,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// What a node makes of the store's clock (`SharedClock::now_ms`).
+    /// Returns a node's estimate of the store's clock (`SharedClock::now_ms`).
     fn store_ms(&self, node: NodeIndex) -> u64 {
         let process = self.nodes[node].process.as_ref().expect("whoever asks lives");
         process.clock.at(self.sample_clock(node)).unwrap_or(self.nodes[node].clocks.wall_ms)
@@ -52,7 +52,7 @@ impl SimulatedWorld {
         self.nodes[node].lease_clock(self.schedule.now_ms(), self.plan.rules.lease_stands_still())
     }
 
-    /// `NodeMembership::judge`.
+    /// Models `NodeMembership::judge`.
     fn judge(&self, node: NodeIndex) -> NodeJudge {
         let process = self.nodes[node].process.as_ref().expect("whoever asks lives");
         let boot_ms = self.nodes[node].clocks.boot(self.schedule.now_ms());
@@ -81,7 +81,7 @@ impl SimulatedWorld {
         Ok(())
     }
 
-    /// `NodeMembership::join`, behind `SqlStore::open`, which reads the clock.
+    /// Models `NodeMembership::join`, after `SqlStore::open`, which reads the clock.
     fn register(&mut self, node: NodeIndex) {
         let clock_ms = self.sample_clock(node);
         let process = self.nodes[node].process.as_mut().expect("it ticks");
@@ -92,7 +92,7 @@ impl SimulatedWorld {
         self.transmit(node, StoreConnection::Shared, request);
     }
 
-    /// `NodeMembership::renew_for_ever`.
+    /// Models `NodeMembership::renew_for_ever`.
     fn renew(&mut self, node: NodeIndex) {
         let (sent_ms, seen_ms) = (self.lease_clock(node), self.store_ms(node));
         let process = self.nodes[node].process.as_mut().expect("it ticks");
@@ -104,7 +104,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Reserved, request);
     }
 
-    /// `LeaseKeeper::give_up_taken`.
+    /// Models `LeaseKeeper::give_up_taken`.
     fn verify(&mut self, node: NodeIndex) {
         let process = self.nodes[node].process.as_mut().expect("it ticks");
         let Some(lapse) = process.verifier.unverified() else { return };
@@ -115,7 +115,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Shared, StoreRequest::Epochs { lapse, held });
     }
 
-    /// Gives up what others have (`SessionLifecycle::give_up`).
+    /// Gives up sessions that other nodes own (`SessionLifecycle::give_up`).
     fn verified(
         &mut self,
         node: NodeIndex,
@@ -135,7 +135,7 @@ impl SimulatedWorld {
         self.check_node(node)
     }
 
-    /// `SessionHandover::hand_over_some`.
+    /// Models `SessionHandover::hand_over_some`.
     fn look_for_sessions(&mut self, node: NodeIndex) {
         let process = self.nodes[node].process.as_mut().expect("it ticks");
         if process.takes_work || std::mem::replace(&mut process.is_draining, true) {
@@ -144,7 +144,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Shared, StoreRequest::Held);
     }
 
-    /// `LimitShares::settle`, with what was closed and is wanted since the last time.
+    /// Models `LimitShares::settle`, with the changes of use and need since the last time.
     fn settle(&mut self, node: NodeIndex) {
         self.set_timer(SETTLE_MS, node, NodeTimer::Settle);
         let (limit, judge) = (self.plan.limit(), self.judge(node));
@@ -170,7 +170,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Shared, StoreRequest::Settle { used, judge });
     }
 
-    /// `PeerForwarder::watch_peer`, when the address has refused twice.
+    /// Models `PeerForwarder::watch_peer`, after the address has refused twice.
     fn tell_of_end(&mut self, node: NodeIndex, target: NodeIndex, run: u32) {
         let is_there = self.nodes[target].process.is_some() || self.nodes[target].runs != run;
         let is_member = self.nodes[node].process.as_ref().is_some_and(|it| it.is_registered);
@@ -187,7 +187,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Shared, request);
     }
 
-    /// Takes an answer of the store.
+    /// Applies an answer of the store.
     pub(super) fn answered(
         &mut self,
         node: NodeIndex,
@@ -212,7 +212,7 @@ impl SimulatedWorld {
             _ => {
                 let is_new = process.connect(connection, generation);
                 if is_new && !self.plan.rules.trusts_new_store() {
-                    // `NodeMembership::doubt_store`.
+                    // Models `NodeMembership::doubt_store`.
                     process.continuity.replaced(boot_ms);
                     process.serving.lapse();
                 }
@@ -221,7 +221,7 @@ impl SimulatedWorld {
         self.take_answer(node, request, answer)
     }
 
-    /// Takes an answer that is one to the request.
+    /// Applies the answer to its request.
     fn take_answer(
         &mut self,
         node: NodeIndex,
@@ -241,7 +241,7 @@ impl SimulatedWorld {
             }
             StoreAnswer::Registered { sent_ms } => self.registered(node, sent_ms),
             StoreAnswer::Renewed { was_expired: None, .. } => {
-                // Another run has its name, or the store has forgotten it: it stops.
+                // Another run has replaced this one, or the store has lost its row: it stops.
                 self.end(node);
                 self.schedule.after(self.plan.lease_ms, SimulatedEvent::Start { node });
                 Ok(())
@@ -258,7 +258,7 @@ impl SimulatedWorld {
                 self.renewed(node, sent_ms)
             }
             StoreAnswer::Expired => {
-                // `NodeMembership::look_again`.
+                // Models `NodeMembership::look_again`.
                 self.renew(node);
                 Ok(())
             }
@@ -305,7 +305,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// What fails is begun again, as the caller does.
+    /// Schedules a retry of a failed request, as the caller does.
     pub(super) fn failed(&mut self, node: NodeIndex, request: StoreRequest) {
         let (interval_ms, clock_ms) = (self.interval_ms(), self.sample_clock(node));
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
@@ -364,7 +364,7 @@ impl SimulatedWorld {
         Ok(())
     }
 
-    /// What follows a renewal.
+    /// Performs the steps after a renewal.
     fn renewed(&mut self, node: NodeIndex, sent_ms: u64) -> Result<(), InvariantViolation> {
         let (lease_ms, boot_ms) =
             (self.lease_clock(node), self.nodes[node].clocks.boot(self.schedule.now_ms()));
@@ -394,7 +394,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// `SessionTakeover::take_over_lost`.
+    /// Models `SessionTakeover::take_over_lost`.
     fn take_over_lost(&mut self, node: NodeIndex) {
         let (judge, rules) = (self.judge(node), self.plan.rules);
         let monotonic_ms = self.nodes[node].clocks.monotonic(self.schedule.now_ms());
@@ -419,7 +419,7 @@ impl SimulatedWorld {
             });
             let lost_for = Duration::from_millis(monotonic_ms - loss.since_ms);
             let pass = usize::from(lost_for >= FIRST_CHOICE_MAX);
-            // One that drains takes nothing.
+            // A draining node takes nothing over.
             if !loss.done[pass] && !loss.is_busy && process.takes_work {
                 loss.is_busy = true;
                 wanted.push(StoreRequest::FindLost { node: lost, incarnation: run, lost_for });
@@ -428,7 +428,7 @@ impl SimulatedWorld {
         wanted.into_iter().for_each(|it| self.send(node, StoreConnection::Shared, it));
     }
 
-    /// `SessionTakeover::take_from`, when the sessions of the lost node are known.
+    /// Models `SessionTakeover::take_from`, after the sessions of the lost node are known.
     fn claim_lost(
         &mut self,
         node: NodeIndex,
@@ -450,7 +450,7 @@ impl SimulatedWorld {
             }));
         }
         if !ids.is_empty() && !holds {
-            // `ClusterPlace::check_lease`.
+            // Models `ClusterPlace::check_lease`.
             return process.end_pass(incarnation, None);
         }
         if ids.is_empty() {
@@ -463,14 +463,14 @@ impl SimulatedWorld {
         }
     }
 
-    /// A client's request, at the node that is asked.
+    /// Handles a client's request at the node that received it.
     pub(super) fn ask(
         &mut self,
         session: SessionIndex,
         node: NodeIndex,
         was_passed_on: bool,
     ) -> Result<(), InvariantViolation> {
-        // `ClusterPlace::check_lease`, at the entrance.
+        // Models `ClusterPlace::check_lease`, at the entrance.
         if !self.may_act(node) {
             return Ok(());
         }
@@ -486,7 +486,7 @@ impl SimulatedWorld {
         Ok(())
     }
 
-    /// Passes a request on to the owner, or makes this node the owner
+    /// Forwards a request to the owner, or makes this node the owner
     /// (`SessionLifecycle::acquire_for`).
     fn looked(
         &mut self,
@@ -514,7 +514,7 @@ impl SimulatedWorld {
         self.send(node, StoreConnection::Shared, request);
     }
 
-    /// Begins to work with a session that was claimed (`SessionDirectory::check_claim_is_new`).
+    /// Begins to use a claimed session (`SessionDirectory::check_claim_is_new`).
     fn claimed(
         &mut self,
         node: NodeIndex,
@@ -525,7 +525,7 @@ impl SimulatedWorld {
         let keeps_late = self.plan.rules.keeps_late_claims();
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
         process.loading.remove(&session);
-        // What was claimed before a lapse may be another one's since, and was not compared.
+        // A session claimed before a lapse may have another owner since, and was not compared.
         if process.serving.lapses() != lapses && !keeps_late {
             return Ok(());
         }
@@ -534,8 +534,8 @@ impl SimulatedWorld {
         self.check_act(node, session, epoch)
     }
 
-    /// `SessionHandover::hand_over_one` for those at rest. The order is that of `HandoverPlan`,
-    /// which is in a crate above this one: those used longest ago first.
+    /// Models `SessionHandover::hand_over_one` for idle sessions. The order is that of
+    /// `HandoverPlan`, which is in a crate above this one: the longest unused first.
     fn hand_over(&mut self, node: NodeIndex, held: Vec<(SessionIndex, u64)>) {
         let (store_ms, own) = (self.store_ms(node), super::store::node_name(node));
         self.set_timer(LOOK_MS, node, NodeTimer::Drain);
@@ -549,7 +549,7 @@ impl SimulatedWorld {
             return;
         }
         for (session, epoch) in held.into_iter().take(HANDOVERS_MAX) {
-            // One of three is busy.
+            // One in three is busy.
             if self.chance.is_one_in(3) {
                 continue;
             }

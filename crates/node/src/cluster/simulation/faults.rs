@@ -1,5 +1,5 @@
-//! What goes wrong: nodes die, stand still, are suspended and cut off, and the store is away, slow,
-//! or another server than before.
+//! Faults: nodes die, are stopped, suspended and cut off, and the store is down, slow, or replaced
+//! by another server.
 
 use super::SimulatedFaults;
 use super::ledger::InvariantViolation;
@@ -8,16 +8,17 @@ use super::store::NodeIndex;
 use super::world::SimulatedWorld;
 use crate::cluster::placement;
 
-/// Nodes that look at the address of a node whose process ends (`WATCHERS` of `peer::watch`).
+/// Number of nodes that check the address of a node whose process ends (`WATCHERS` of
+/// `peer::watch`).
 const WATCHERS: usize = 3;
-/// Milliseconds until they are refused twice, but for a tenth of a second (`ENDED_PAUSE` and
-/// `REFUSED_PAUSE`).
+/// Minimum time until a watcher is refused twice, in milliseconds; up to 100 more (`ENDED_PAUSE`
+/// and `REFUSED_PAUSE`).
 const REFUSED_MS: u64 = 350;
 impl SimulatedWorld {
-    /// Has something go wrong, and the next thing some time later.
+    /// Causes a fault, and schedules the next one.
     pub(super) fn fail(&mut self) -> Result<(), InvariantViolation> {
         if !self.has_faults() {
-            // Whatever stands still goes on, and the store stays.
+            // Stopped nodes resume, and the store recovers.
             return Ok(());
         }
         let (now_ms, gap_ms) = (self.schedule.now_ms(), self.plan.fault_gap_ms);
@@ -44,7 +45,7 @@ impl SimulatedWorld {
         Ok(())
     }
 
-    /// Has the store take its time for all, or for what a node asks beside renewals.
+    /// Slows the store down for all nodes, or for one node's requests other than renewals.
     fn slow_down(&mut self, node: NodeIndex) {
         let until_ms = self.schedule.now_ms() + self.chance.below(5_000);
         match self.chance.is_one_in(3) {
@@ -53,7 +54,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Ends a process, with its machine or without.
+    /// Kills a process, with its machine or without.
     fn kill(&mut self, node: NodeIndex) -> Result<(), InvariantViolation> {
         let living = self.nodes.iter().filter(|node| node.process.is_some()).count();
         if self.nodes[node].process.is_none() || living <= 2 {
@@ -80,7 +81,7 @@ impl SimulatedWorld {
         Ok(())
     }
 
-    /// Ends what a process has; its row stays.
+    /// Discards a process's state; its row remains.
     pub(super) fn end(&mut self, node: NodeIndex) {
         let Some(process) = self.nodes[node].process.take() else { return };
         self.nodes[node].paused_until_ms = 0;
@@ -98,7 +99,7 @@ impl SimulatedWorld {
         times[self.index(times.len())]
     }
 
-    /// Has a process (`SIGSTOP`) or its machine stand still.
+    /// Stops a process (`SIGSTOP`) or suspends its machine.
     fn stand_still(&mut self, node: NodeIndex) {
         if self.nodes[node].process.is_none() || self.nodes[node].is_paused(self.schedule.now_ms())
         {

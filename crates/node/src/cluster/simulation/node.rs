@@ -1,4 +1,4 @@
-//! A node of the simulation: its clocks, its links, and what its process knows.
+//! A node of the simulation: its clocks, its links, and its process's knowledge.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -9,19 +9,19 @@ use crate::clock::SharedClock;
 use crate::cluster::serving_lease::{LeaseVerifier, ServingLease};
 use crate::cluster::takeover::{FIRST_CHOICE_MAX, StoreContinuity};
 
-/// Most by which a clock is too fast or too slow, in millionths.
+/// Maximum drift of a clock, in millionths.
 pub(super) const DRIFT_MAX: u64 = 200;
 
 /// Clocks of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimulatedClocks {
-    /// `CLOCK_BOOTTIME` at the beginning of time.
+    /// `CLOCK_BOOTTIME` at the start.
     pub(super) boot_ms: u64,
     /// Millionths by which it is too fast, beyond [`DRIFT_MAX`] too slow.
     pub(super) drift: u64,
-    /// Wall clock, which nobody should ask.
+    /// Wall clock, which no component should read.
     pub(super) wall_ms: u64,
-    /// Time for which the machine was suspended: `CLOCK_MONOTONIC` did not go on.
+    /// Time for which the machine was suspended: `CLOCK_MONOTONIC` stood still.
     pub(super) suspended_ms: u64,
 }
 
@@ -43,25 +43,26 @@ pub(super) enum StoreConnection {
     Shared,
 }
 
-/// A request on its way, or an answer to it.
+/// A request in flight, or its answer.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) connection: StoreConnection,
     pub(super) request: StoreRequest,
-    /// When it is given up.
+    /// When the request times out.
     pub(super) until_ms: u64,
 }
 
-/// What was done about a lost run of a node (`LossProgress` of `sessions::service::takeover`).
+/// Progress of the takeover from a lost run of a node (`LossProgress` of
+/// `sessions::service::takeover`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimulatedLoss {
     pub(super) since_ms: u64,
-    /// True when nothing is left for the pass of the first choice, and of everybody.
+    /// True if nothing is left for the pass of the first choice, and for the pass of all nodes.
     pub(super) done: [bool; 2],
     pub(super) is_busy: bool,
 }
 
-/// What of something limited a process uses.
+/// A process's use of the limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SimulatedShare {
     pub(super) bound: u32,
@@ -85,20 +86,20 @@ pub(super) struct SimulatedProcess {
     pub(super) is_draining: bool,
     pub(super) takes_work: bool,
     pub(super) losses: HashMap<String, SimulatedLoss>,
-    /// Sessions that it works with, by their epochs.
+    /// Sessions that it owns, by their epochs.
     pub(super) sessions: BTreeMap<SessionIndex, u64>,
-    /// Sessions that it looks for, or claims.
+    /// Sessions that it looks up, or claims.
     pub(super) loading: BTreeSet<SessionIndex>,
     pub(super) pending: HashMap<u64, PendingRequest>,
-    /// Servers of the store that its connections are to; none for one that is yet to be made.
+    /// Servers of the store that its connections lead to; none for a connection not yet made.
     pub(super) connected: HashMap<StoreConnection, u64>,
-    /// Server of the store that it knew last.
+    /// Server of the store that it last connected to.
     pub(super) generation: Option<u64>,
     pub(super) share: SimulatedShare,
 }
 
 impl SimulatedProcess {
-    /// Begins a run of a node.
+    /// Starts a run of a node.
     pub(super) fn begin(number: u32, lease_ms: u64) -> SimulatedProcess {
         let serving = ServingLease::of(Duration::from_millis(lease_ms));
         SimulatedProcess {
@@ -123,8 +124,8 @@ impl SimulatedProcess {
         }
     }
 
-    /// Notes that a connection is to this server of the store. Returns whether that is another one
-    /// than it knew.
+    /// Records that a connection leads to this server of the store. Returns whether that is a
+    /// different one than before.
     pub(super) fn connect(&mut self, connection: StoreConnection, generation: u64) -> bool {
         self.connected.insert(connection, generation);
         self.generation.replace(generation).is_some_and(|before| before != generation)
@@ -136,8 +137,8 @@ impl SimulatedProcess {
         self.clock.expire();
     }
 
-    /// Ends a look for what a lost run had. Nothing is left for the pass of the time that is given;
-    /// without one the store is asked again.
+    /// Ends a takeover pass for a lost run. With `done_after`, nothing is left for the pass of that
+    /// time; without it the store is queried again.
     pub(super) fn end_pass(&mut self, incarnation: &str, done_after: Option<Duration>) {
         let Some(loss) = self.losses.get_mut(incarnation) else { return };
         if let Some(lost_for) = done_after {
@@ -154,11 +155,11 @@ pub(super) struct SimulatedNode {
     pub(super) runs: u32,
     pub(super) process: Option<SimulatedProcess>,
     pub(super) paused_until_ms: u64,
-    /// Until when nothing goes to the store, comes from it, and passes to peers.
+    /// End of the time in which nothing goes to the store, comes from it, or passes to peers.
     pub(super) forth_cut_ms: u64,
     pub(super) back_cut_ms: u64,
     pub(super) peers_cut_ms: u64,
-    /// Until when answers by other connections than that for renewals wait behind others.
+    /// End of the time in which answers on connections other than that for renewals queue up.
     pub(super) busy_until_ms: u64,
 }
 
@@ -167,7 +168,7 @@ impl SimulatedNode {
         now_ms < self.paused_until_ms
     }
 
-    /// Clock by which its leases count.
+    /// Returns the clock by which its leases count.
     pub(super) fn lease_clock(&self, now_ms: u64, stands_still: bool) -> u64 {
         match stands_still {
             true => self.clocks.monotonic(now_ms),
@@ -175,7 +176,7 @@ impl SimulatedNode {
         }
     }
 
-    /// Returns whether it may act for what it has.
+    /// Returns whether it may act for its sessions.
     pub(super) fn may_act(&self, now_ms: u64, stands_still: bool) -> bool {
         let Some(process) = &self.process else { return false };
         let clock_ms = self.lease_clock(now_ms, stands_still);

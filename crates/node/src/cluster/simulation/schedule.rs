@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::store::{NodeIndex, SessionIndex, StoreAnswer, StoreRequest};
 
-/// What a node does by itself.
+/// Timer of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeTimer {
     Register,
@@ -13,14 +13,14 @@ pub(super) enum NodeTimer {
     Verify,
     Drain,
     Settle,
-    /// A look at the address of a node whose process has ended (`peer::watch`).
+    /// A check of the address of a node whose process has ended (`peer::watch`).
     Refused {
         target: NodeIndex,
         run: u32,
     },
 }
 
-/// Something that happens.
+/// Event of the simulation.
 #[derive(Debug)]
 pub(super) enum SimulatedEvent {
     Timer {
@@ -28,7 +28,7 @@ pub(super) enum SimulatedEvent {
         run: u32,
         timer: NodeTimer,
     },
-    /// A request is at the store, by a connection to one of its servers.
+    /// A request arrives at the store, by a connection to one of its servers.
     Arrives {
         node: NodeIndex,
         run: u32,
@@ -93,33 +93,33 @@ impl Ord for ScheduledEvent {
     }
 }
 
-/// Events that are to come. It alone moves the clock.
+/// Pending events. Only the schedule moves the clock.
 #[derive(Debug, Default)]
 pub(super) struct EventSchedule {
     now_ms: u64,
     events: BinaryHeap<Reverse<ScheduledEvent>>,
-    /// Numbers that were given out.
+    /// Number of issued numbers.
     count: u64,
 }
 
 impl EventSchedule {
-    /// Returns milliseconds since the beginning of time.
+    /// Returns the milliseconds since the start.
     pub(super) fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Returns a number that nothing else has.
+    /// Returns a unique number.
     pub(super) fn next_number(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    /// Has something happen some time later.
+    /// Schedules an event `ms` milliseconds from now.
     pub(super) fn after(&mut self, ms: u64, event: SimulatedEvent) {
         self.at(self.now_ms + ms, event);
     }
 
-    /// Has something happen at a time.
+    /// Schedules an event at a time.
     pub(super) fn at(&mut self, at_ms: u64, event: SimulatedEvent) {
         let number = self.next_number();
         self.events.push(Reverse(ScheduledEvent { at_ms, number, event }));

@@ -1,5 +1,5 @@
-//! Model of the store: serialisable, since it executes one request after the other. It may be away,
-//! be another server than before, and forget what it has confirmed last.
+//! Model of the store: serialisable, since it executes one request after the other. It may be down,
+//! be replaced by another server, and lose its last commits.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,19 +13,19 @@ use crate::cluster::record::{NodeDescription, NodeLoad, NodeRecord, NodeState};
 use crate::cluster::takeover::{NodeFate, NodeJudge};
 use crate::testing::SeededRandom;
 
-/// Time for which what was done can be forgotten.
+/// Time for which changes can still be lost.
 const TAIL_MAX_MS: u64 = 2_000;
-/// Interval within which reads see the same rows, where there are too many nodes to copy the rows
-/// for each read.
+/// Interval within which reads see the same rows, if there are too many nodes to copy the rows for
+/// each read.
 const SHARED_READ_MS: u64 = 10;
-/// Number of nodes from which that is so.
+/// Number of nodes from which this applies.
 const MANY_NODES: usize = 300;
-/// Interval at which another node has its turn of a limit (`TURN_MS` of `limit_shares`).
+/// Interval at which the turn of a limit passes to another node (`TURN_MS` of `limit_shares`).
 const TURN_MS: u64 = 2_000;
-/// Steps of the store's clock, when another server stands for it: what two machines that keep their
-/// time differ by.
+/// Maximum step of the store's clock when another server replaces it: the difference between two
+/// machines with synchronised clocks.
 const STORE_STEP_MS: u64 = 100;
-/// Most that a store forgets.
+/// Maximum time of commits that a replaced store loses.
 const FORGOTTEN_MS: u64 = 1_000;
 
 /// Index of a node, and of a session.
@@ -39,12 +39,12 @@ pub(super) struct SimulatedSessionRow {
     pub(super) epoch: u64,
 }
 
-/// What a node asks of the store. Each names the statement that it stands for.
+/// Request of a node to the store. Each names the statement that it models.
 #[derive(Clone, Debug)]
 pub(super) enum StoreRequest {
-    /// `READ_CLOCK`, with when it was sent.
+    /// `READ_CLOCK`, with the time at which it was sent.
     Clock { asked_ms: u64 },
-    /// `NodeRegistry::register` of a run in the directory of the one before.
+    /// `NodeRegistry::register` of a run in the directory of the previous one.
     Register { sent_ms: u64, seen_ms: u64 },
     /// `NodeRegistry::renew`, the update.
     Renew { sent_ms: u64, seen_ms: u64, state: NodeState },
@@ -69,8 +69,7 @@ pub(super) enum StoreRequest {
     Look { session: SessionIndex, was_passed_on: bool },
     /// `SessionStore::claim`.
     Claim { session: SessionIndex, from_epoch: u64, judge: NodeJudge, lapses: u64 },
-    /// Read of what was under way in a session that was just claimed
-    /// (`SessionLog::end_open_turns`).
+    /// Read of the open turns of a session that was just claimed (`SessionLog::end_open_turns`).
     OpenTurns { session: SessionIndex, epoch: u64, lapses: u64 },
     /// `SessionStore::sessions_held`.
     Held,
@@ -81,7 +80,7 @@ pub(super) enum StoreRequest {
 }
 
 impl StoreRequest {
-    /// Returns whether it is made because a node was lost.
+    /// Returns whether it is caused by the loss of a node.
     pub(super) fn is_of_loss(&self) -> bool {
         matches!(
             self,
@@ -92,7 +91,7 @@ impl StoreRequest {
     }
 }
 
-/// What the store answers.
+/// Answer of the store.
 #[derive(Clone, Debug)]
 pub(super) enum StoreAnswer {
     Clock {
@@ -102,7 +101,7 @@ pub(super) enum StoreAnswer {
     Registered {
         sent_ms: u64,
     },
-    /// None when another run speaks for the node.
+    /// None if another run has replaced this one.
     Renewed {
         sent_ms: u64,
         was_expired: Option<bool>,
@@ -112,7 +111,7 @@ pub(super) enum StoreAnswer {
         snapshot: Rc<SimulatedSnapshot>,
     },
     Expired,
-    /// Sessions that are held, and another one's.
+    /// Sessions of the node that now have another owner.
     Epochs {
         lapse: u64,
         taken: Vec<(SessionIndex, u64)>,
@@ -146,9 +145,9 @@ pub(super) enum StoreAnswer {
     Settled {
         part: u32,
     },
-    /// The connection was to a server that is not there any more.
+    /// The connection led to a server that no longer exists.
     ConnectionLost,
-    /// Nothing listens there.
+    /// No server listens.
     Unavailable,
 }
 
@@ -156,11 +155,11 @@ pub(super) enum StoreAnswer {
 #[derive(Debug)]
 pub(super) struct SimulatedSnapshot {
     pub(super) rows: Vec<Option<Rc<NodeRecord>>>,
-    /// Nodes that may not be there for who looks until [`SimulatedSnapshot::certain_until_ms`]; all
-    /// others are.
+    /// Nodes that may not be alive for a reader until [`SimulatedSnapshot::certain_until_ms`]; all
+    /// others are alive.
     pub(super) doubtful: Vec<NodeIndex>,
     pub(super) certain_until_ms: u64,
-    /// Names of those that are certain and take sessions, when somebody has asked.
+    /// Names of the certain nodes that take sessions, once requested.
     certain: OnceCell<Vec<String>>,
 }
 
@@ -173,18 +172,18 @@ pub(super) struct SessionMove {
     pub(super) reason: MoveReason,
 }
 
-/// Reason for which a session changed hands.
+/// Reason for a change of owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MoveReason {
     /// Its owner was lost.
     TakenOver,
-    /// Somebody asked for it, and its owner was over.
+    /// A client requested it, and its owner had ended.
     Asked,
     /// Its owner drains.
     Given,
 }
 
-/// What is put back when the store forgets.
+/// Row to restore when the store loses commits.
 #[derive(Debug)]
 enum StoreUndo {
     Node(NodeIndex, Option<Rc<NodeRecord>>),
@@ -203,10 +202,10 @@ pub(super) struct ModelStore {
     description: NodeDescription,
     /// Milliseconds by which its clock is ahead of true time, beyond [`super::START_MS`].
     clock_ms: u64,
-    /// Number of the server that stands for it.
+    /// Number of the present server.
     pub(super) generation: u64,
     away_until_ms: u64,
-    /// True if requests are not even refused while it is away.
+    /// True if requests are not even refused while it is down.
     pub(super) is_silent: bool,
     pub(super) slow_until_ms: u64,
     tail: VecDeque<(u64, StoreUndo)>,
@@ -222,7 +221,7 @@ struct LostRun {
     incarnation: String,
 }
 
-/// Who asks.
+/// Sender of a request.
 #[derive(Clone, Debug)]
 pub(super) struct StoreCaller {
     pub(super) node: NodeIndex,
@@ -264,7 +263,7 @@ impl ModelStore {
         self.sessions.push(SimulatedSessionRow { owner, epoch: 1 });
     }
 
-    /// Makes the row of a node that was there before the beginning.
+    /// Creates the row of a node that existed before the start.
     pub(super) fn enlist(&mut self, caller: &StoreCaller) {
         self.register(0, caller, super::START_MS);
         self.renew(0, caller, super::START_MS, NodeState::Active);
@@ -275,7 +274,7 @@ impl ModelStore {
         self.names[name]
     }
 
-    /// Becomes another server, which has not got what was done within `lost_ms`.
+    /// Becomes another server, without the changes of the last `lost_ms`.
     fn fail_over(&mut self, now_ms: u64, lost_ms: u64) {
         self.generation += 1;
         self.snapshot = None;
@@ -292,17 +291,17 @@ impl ModelStore {
         self.tail.clear();
     }
 
-    /// Has the store go away for a while.
+    /// Takes the store down for a while.
     pub(super) fn lose(&mut self, now_ms: u64, chance: &mut SeededRandom) {
         self.away_until_ms = now_ms + chance.below(8_000);
         self.is_silent = chance.is_one_in(2);
         if !self.is_silent {
-            // It was started again.
+            // The store was restarted.
             self.fail_over(now_ms, 0);
         }
     }
 
-    /// Has another server stand for the store, which has not got what was confirmed last.
+    /// Replaces the store by another server, without its last commits.
     pub(super) fn stand_in(&mut self, now_ms: u64, chance: &mut SeededRandom) {
         let lost_ms = chance.below(FORGOTTEN_MS);
         self.fail_over(now_ms, lost_ms);
@@ -312,7 +311,7 @@ impl ModelStore {
         self.clock_ms -= chance.below(STORE_STEP_MS);
     }
 
-    /// Has an operator ask a node to drain, or not to.
+    /// Requests that a node drains, or stops draining, as an operator does.
     pub(super) fn ask_to_drain(&mut self, now_ms: u64, node: NodeIndex, drains: bool) {
         if let Some(row) = &self.rows[node] {
             let row = NodeRecord { drain_wanted: drains, ..(**row).clone() };
@@ -456,7 +455,7 @@ impl ModelStore {
         snapshot
     }
 
-    /// `claim_lost` of `sessions::store::claims`.
+    /// Models `claim_lost` of `sessions::store::claims`.
     fn claim_lost(
         &mut self,
         now_ms: u64,
@@ -480,7 +479,7 @@ impl ModelStore {
         }
     }
 
-    /// `claim` of `sessions::store::sessions`, where files are in the object store.
+    /// Models `claim` of `sessions::store::sessions`, with files in the object store.
     fn claim(
         &mut self,
         now_ms: u64,
@@ -495,7 +494,7 @@ impl ModelStore {
         }
         let is_free = row.owner == caller.node
             || self.rows[row.owner].as_ref().is_none_or(|owner| {
-                // One that is over may be asked for what it has.
+                // The sessions of an ended node may be claimed.
                 self.rules.fate(judge, owner).is_over()
             });
         if !is_free {
@@ -506,7 +505,7 @@ impl ModelStore {
         Some(epoch)
     }
 
-    /// `settle_one` of `limit_shares`.
+    /// Models `settle_one` of `limit_shares`.
     fn settle(
         &mut self,
         now_ms: u64,
@@ -595,7 +594,7 @@ impl ModelStore {
 }
 
 impl SimulatedSnapshot {
-    /// Returns the nodes that are judged lost, but for one (`NodeMembership::lost`).
+    /// Returns the nodes that are judged lost, except `own` (`NodeMembership::lost`).
     pub(super) fn lost(
         &self,
         judge: NodeJudge,
@@ -630,7 +629,7 @@ impl SimulatedSnapshot {
         nodes
     }
 
-    /// Returns what has become of a node.
+    /// Returns the state of a node.
     pub(super) fn fate(&self, node: NodeIndex, judge: NodeJudge) -> NodeFate {
         self.rows[node].as_ref().map_or(NodeFate::Stopped, |row| judge.fate(row))
     }

@@ -1,20 +1,19 @@
-//! Seeds, and rules that are broken on purpose.
+//! Seeds, and deliberately broken rules.
 
 use super::*;
 
-/// Seeds that have found something once, with their numbers of nodes: run first.
+/// Seeds that have found a defect, with their numbers of nodes: run first.
 const KEPT: &[(u64, usize)] = &[
-    // A store that had forgotten the second run of a node, whose first one had crashed.
+    // A store that had lost the second run of a node, whose first one had crashed.
     (110, 100),
     (1796, 8),
 ];
-/// Seeds that every run of the tests has, and nodes of their worlds: few nodes meet each other's
-/// faults more often.
+/// Seeds of every test run, and nodes of their worlds: with few nodes, faults coincide more often.
 const SEEDS: u64 = 4;
 const NODES: u64 = 100;
 const SMALL_SEEDS: u64 = 40;
 const SMALL_NODES: usize = 8;
-/// Seeds from the one that is named within which a broken rule is found.
+/// Number of seeds, from the named one on, within which a broken rule is detected.
 const FOUND_WITHIN: u64 = 12;
 
 fn check(seed: u64, nodes: usize) -> SimulatedWorld {
@@ -22,13 +21,13 @@ fn check(seed: u64, nodes: usize) -> SimulatedWorld {
     plan.run().unwrap_or_else(|violation| panic!("seed {seed}, {nodes} nodes: {violation:?}"))
 }
 
-/// Number in an environment variable, for whoever runs more than the tests do.
+/// Number in an environment variable, for longer runs than those of the tests.
 fn wanted(name: &str, otherwise: u64) -> u64 {
     let said = std::env::var_os(name).and_then(|said| said.into_string().ok());
     said.map_or(otherwise, |said| said.parse().expect("a number"))
 }
 
-/// With `TEST_SEEDS` and `TEST_NODES` for more of them, and `TEST_SEED` for one alone.
+/// `TEST_SEEDS` and `TEST_NODES` select more of them, and `TEST_SEED` one alone.
 #[test]
 fn whatever_happens_one_node_serves_a_session_and_none_is_left_behind() {
     let nodes = usize::try_from(wanted("TEST_NODES", NODES)).unwrap();
@@ -63,7 +62,7 @@ fn check_found(rule: BrokenRule, from: u64) {
     assert!(found.is_some(), "{rule:?} is not found from seed {from} on");
 }
 
-/// Each rule is needed, and the simulation notices when it is broken.
+/// Each rule is needed: the simulation detects its violation.
 #[test]
 fn every_rule_that_is_broken_is_found() {
     for (rule, from) in [

@@ -1,5 +1,5 @@
-//! The world of the simulation: what its events do, the way of requests to the store and back, and
-//! the checks at each moment at which a node becomes able to act.
+//! The world of the simulation: the effects of its events, the transmission of requests to the
+//! store and of answers, and the checks at each moment at which a node becomes able to act.
 
 use super::ledger::{InvariantViolation, SimulationLedger};
 use super::node::{
@@ -12,12 +12,12 @@ use super::store::{
 use super::{SimulatedFaults, SimulationPlan, description};
 use crate::testing::SeededRandom;
 
-/// Milliseconds that a request or an answer is on its way, on a good day and on a bad one.
+/// Milliseconds that a request or an answer takes, usually and at worst.
 const LEG_MS: u64 = 15;
 const SLOW_LEG_MS: u64 = 600;
-/// One request or answer of so many is lost, while there are faults.
+/// One in this many requests or answers is lost, while there are faults.
 const LOST_ONE_IN: u64 = 2_000;
-/// Milliseconds after which a request to the store that is no renewal is given up
+/// Milliseconds after which a request to the store other than a renewal times out
 /// (`StoreConfig::statement_max`).
 const STATEMENT_MAX_MS: u64 = 30_000;
 /// Milliseconds between two requests of clients for the same session, on average.
@@ -69,7 +69,7 @@ impl SimulatedWorld {
             kills: 0,
         };
         for node in 0..world.nodes.len() {
-            // It was there before.
+            // The node existed before.
             let (incarnation, lease_ms) = (format!("run_{node}_0"), plan.lease_ms);
             let caller = StoreCaller { node, incarnation, lease_ms };
             world.store.enlist(&caller);
@@ -77,7 +77,7 @@ impl SimulatedWorld {
             world.schedule.after(within_ms, SimulatedEvent::Start { node });
         }
         for session in 0..count {
-            // Where it is at first, so that it is at work there when faults begin.
+            // At its first owner, so that it is in use there when faults begin.
             let node = session / world.plan.sessions_per_node;
             let within_ms = world.plan.lease_ms + world.chance.below(ASK_MS);
             world
@@ -110,13 +110,13 @@ impl SimulatedWorld {
         self.schedule.after(ms, SimulatedEvent::Timer { node, run, timer });
     }
 
-    /// The process of a node, if it is the same run as before.
+    /// Returns the process of a node, if it is the same run as before.
     pub(super) fn process(&mut self, node: NodeIndex, run: u32) -> Option<&mut SimulatedProcess> {
         self.nodes[node].process.as_mut().filter(|process| process.number == run)
     }
 
     fn happen(&mut self, event: SimulatedEvent) -> Result<(), InvariantViolation> {
-        // Whatever comes to a node that stands still waits there.
+        // Events for a stopped node wait until it resumes.
         let waits = match &event {
             SimulatedEvent::Timer { node, .. }
             | SimulatedEvent::Answered { node, .. }
@@ -176,7 +176,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Has a client ask for a session some time later, at the node that it knows or at another one.
+    /// Schedules a client's request for a session, at the node that it knows or at another one.
     fn ask_again(&mut self, session: SessionIndex) {
         let count = self.nodes.len();
         let node = match self.chance.is_one_in(3) {
@@ -198,7 +198,7 @@ impl SimulatedWorld {
         self.set_timer(0, node, NodeTimer::Register);
     }
 
-    /// Sends a request to the store, and the question for its time before it when that is due.
+    /// Sends a request to the store, preceded by a reading of its clock if one is due.
     pub(super) fn send(
         &mut self,
         node: NodeIndex,
@@ -306,7 +306,7 @@ impl SimulatedWorld {
         Ok(())
     }
 
-    /// Checks what has changed hands.
+    /// Checks the sessions that changed owner.
     fn check_moves(&mut self) -> Result<(), InvariantViolation> {
         for it in std::mem::take(&mut self.store.moves) {
             if self.plan.faults == SimulatedFaults::StoreAlone {
@@ -324,7 +324,7 @@ impl SimulatedWorld {
                 self.ledger.note_move(it, row.incarnation.clone(), row.seen_ms)?;
             }
             if self.nodes[it.to].process.is_some() {
-                // One that dies before its first renewal counts as alive for longer.
+                // A node that dies before its first renewal counts as alive for longer.
                 let was_new = row_lease_ms.is_none_or(|lease_ms| lease_ms != self.plan.lease_ms);
                 let after_ms = self.ledger.is_owned(it.session, self.schedule.now_ms());
                 self.check_owned_late(it.session, if was_new { 0 } else { after_ms })?;
@@ -350,7 +350,7 @@ impl SimulatedWorld {
         self.nodes[node].may_act(self.schedule.now_ms(), self.plan.rules.lease_stands_still())
     }
 
-    /// Checks all that a node may act for from now on.
+    /// Checks all sessions that a node may act for from now on.
     pub(super) fn check_node(&mut self, node: NodeIndex) -> Result<(), InvariantViolation> {
         if !self.may_act(node) {
             return Ok(());
@@ -401,7 +401,7 @@ impl SimulatedWorld {
         self.ledger.check_herd(self.plan.herd_max())
     }
 
-    /// Name of a node's present or last run.
+    /// Returns the name of a node's present or last run.
     pub(super) fn incarnation(&self, node: NodeIndex) -> String {
         format!("run_{node}_{}", self.nodes[node].runs)
     }
