@@ -1,8 +1,8 @@
 //! API tokens: hashed at rest, verified in memory, listed by name.
 //!
-//! They are kept in a file of the data directory ([`file`]) or, where servers share a store, in a
-//! table of it ([`table`]). A running server takes over what has changed there by itself: when it
-//! meets a token it does not know, and once per [`RELOAD_INTERVAL`].
+//! They are stored in a file of the data directory ([`file`]) or, if servers share a store, in a
+//! table of it ([`table`]). A running server loads changes by itself: when it receives an unknown
+//! token, and once per [`RELOAD_INTERVAL`].
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6750>
@@ -52,67 +52,67 @@ pub use self::scope::TokenScopes;
 pub use self::secret::{TokenSecret, as_e2b};
 pub use api::{TokenScope, UnknownScope};
 
-/// Time that a running server may go on honouring a token that was revoked.
+/// Time for which a running server may continue to accept a revoked token.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most tokens a server keeps.
+/// Maximum number of tokens of a server.
 pub const TOKENS_MAX: usize = 10_000;
 
 /// Longest name of a token, in bytes.
 pub const NAME_BYTES_MAX: usize = 100;
 
-/// Most tokens of one tenant that he may make by himself.
+/// Maximum number of tokens that a tenant may create.
 pub const TOKENS_OF_TENANT_MAX: usize = 100;
 
 /// Longest name of a tenant, in bytes.
 pub const TENANT_BYTES_MAX: usize = 64;
 
-/// Shortest interval at which unknown tokens are looked for in a shared store: strangers can send
-/// any number of them.
+/// Shortest interval at which unknown tokens are looked up in a shared store: unauthenticated
+/// clients can send any number of them.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Plain text of the first token, for the owner of the data directory.
 const FIRST_TOKEN_FILE: &str = "token";
 
-/// Name of the token that the first start makes.
+/// Name of the token that the first start creates.
 const FIRST_TOKEN_NAME: &str = "first";
 
 /// Stored form of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRecord {
-    /// Names it, for revoking and in logs.
+    /// Id, for revocation and logs.
     pub id: String,
     /// Name given by its owner.
     pub name: String,
-    /// SHA-256 of its plain text, in lower case hexadecimal. A token has 256 random bits, so that a
-    /// slow hash would protect nothing.
+    /// SHA-256 of its plain text, in lower case hexadecimal. A token has 256 random bits, so a slow
+    /// hash would add no protection.
     pub sha256: String,
-    /// When it was made (RFC 3339).
+    /// When it was created (RFC 3339).
     pub created: String,
-    /// True if it may do what concerns everybody. Left out by versions that knew no difference.
+    /// True if it has operator rights. Missing in files of versions without the distinction.
     #[serde(default = "yes")]
     pub operator: bool,
-    /// Tenant that it belongs to; none for a tenant of its own. Left out where it says nothing, as
-    /// are the scopes, so that older versions read the file.
+    /// Tenant that it belongs to; none for a tenant of its own. Omitted when empty, as are the
+    /// scopes, so that older versions read the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Scopes.
     #[serde(default, skip_serializing_if = "TokenScopes::is_all")]
     pub scopes: TokenScopes,
-    /// When it ends, in milliseconds since 1970; none for a token that lasts until it is revoked.
+    /// When it expires, in milliseconds since 1970; none for a token without an expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
 }
 
 impl TokenRecord {
-    /// Returns who it belongs to.
+    /// Returns the tenant that it belongs to.
     #[must_use]
     pub fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(&self.id)
     }
 
-    /// Returns whether it has ended by itself.
+    /// Returns whether it has expired.
     #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|end_ms| end_ms <= now_ms)
@@ -128,13 +128,13 @@ fn yes() -> bool {
 pub struct NewToken<'a> {
     /// Name.
     pub name: &'a str,
-    /// True if it may do what concerns everybody.
+    /// True if it has operator rights.
     pub operator: bool,
     /// Tenant that it belongs to; none for a tenant of its own.
     pub tenant: Option<&'a str>,
     /// Scopes.
     pub scopes: TokenScopes,
-    /// Time after which it ends by itself; none for a token that lasts until it is revoked.
+    /// Time after which it expires; none for a token without an expiry.
     pub lifetime: Option<Duration>,
 }
 
@@ -151,32 +151,32 @@ struct TokenRegistryShared {
     loaded: RwLock<LoadedTokens>,
     /// Held while the file is read, so that a burst of unknown tokens reads it once.
     reloading: Mutex<()>,
-    /// Looks for unknown tokens in the store.
+    /// Lookups of unknown tokens in the store.
     unknown: SharedLookup,
-    /// Tokens of identity providers, where there are any.
+    /// Tokens of identity providers, if configured.
     issued: RwLock<Option<Arc<IssuedTokens>>>,
-    /// Sign-ins of the console, where there is one.
+    /// Sign-ins of the console, if enabled.
     console: OnceLock<ConsoleTokens>,
-    /// Told when something else was loaded, or a token has expired.
+    /// Notified when other tokens were loaded, or a token has expired.
     changes: watch::Sender<()>,
 }
 
-/// Place where tokens are kept.
+/// Storage of the tokens.
 #[derive(Debug)]
 enum TokenBackend {
     File(TokenFile),
     Table(TokenTable),
 }
 
-/// Tokens as their place has them.
+/// Tokens, as stored.
 #[derive(Debug, Default)]
 struct StoredTokens {
     records: Vec<(TokenRecord, [u8; 32])>,
-    /// None where there has never been a token.
+    /// None if there has never been a token.
     version: Option<TokensVersion>,
 }
 
-/// Version of what is kept, by which a change is noticed without reading it.
+/// Version of the stored tokens, by which a change is detected without reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokensVersion {
     File(FileVersion),
@@ -186,7 +186,7 @@ enum TokensVersion {
 #[derive(Debug, Default)]
 struct LoadedTokens {
     records: Vec<TokenRecord>,
-    /// Looking up a hash takes a time that depends on the hash alone, and nobody can choose one.
+    /// The time of a lookup depends on the hash alone, and no client can choose a hash.
     by_hash: HashMap<[u8; 32], KnownToken>,
     by_id: HashMap<Arc<str>, KnownToken>,
     version: Option<TokensVersion>,
@@ -227,19 +227,19 @@ impl From<StoredTokens> for LoadedTokens {
     }
 }
 
-/// A change of the tokens, which each place applies to what it has at that moment.
+/// A change of the tokens, applied to those stored at that moment.
 #[derive(Clone, Debug)]
 enum TokenChange {
-    /// The first one, unless there has been one.
+    /// Adds the first token, unless there has been one.
     AddFirst { record: TokenRecord },
-    /// Adds a token, unless its tenant has as many as this.
+    /// Adds a token, unless its tenant has `of_tenant_max`.
     Add { record: TokenRecord, of_tenant_max: usize },
-    /// Removes a token, if it belongs to this tenant; none for any.
+    /// Removes a token, if it belongs to the tenant; none for any tenant.
     Revoke { id: String, tenant: Option<String> },
 }
 
 impl TokenChange {
-    /// Changes the records, and returns the one that it is about.
+    /// Applies the change, and returns the record that was added or removed.
     fn apply(&self, records: &mut Vec<TokenRecord>) -> Result<TokenRecord, TokenError> {
         match self {
             TokenChange::AddFirst { record } => {
@@ -268,10 +268,10 @@ impl TokenChange {
 }
 
 impl TokenRegistry {
-    /// Reads the tokens of a data directory; none when there is no file yet.
+    /// Reads the tokens of a data directory; none if there is no file yet.
     ///
     /// # Errors
-    /// When the file cannot be read or understood.
+    /// If the file cannot be read or parsed.
     pub fn open(directory: &Path) -> Result<TokenRegistry, TokenError> {
         let file = TokenFile::of(directory);
         let stored = file.read()?;
@@ -281,7 +281,7 @@ impl TokenRegistry {
     /// Reads the tokens that servers on this store share.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn open_shared(
         directory: &Path,
         store: &SqlStore,
@@ -304,12 +304,12 @@ impl TokenRegistry {
         }))
     }
 
-    /// Moves the tokens of the data directory's file into the store, where those that are there
-    /// already, or were revoked there, stay as they are; says how many it held. The file is
-    /// renamed, so that it is moved once. Zero where tokens are kept in the file.
+    /// Moves the tokens of the data directory's file into the store; tokens that are in the store
+    /// already, or were revoked there, are left unchanged. Returns the number of tokens in the
+    /// file. The file is renamed, so that it is moved once. Zero if tokens are stored in the file.
     ///
     /// # Errors
-    /// When the file cannot be read, or the store not be changed.
+    /// If the file cannot be read, or the store not be changed.
     pub async fn take_over_file(&self) -> Result<usize, TokenError> {
         let TokenBackend::Table(table) = &self.0.place else { return Ok(0) };
         let file = TokenFile::of(&self.0.directory);
@@ -326,20 +326,20 @@ impl TokenRegistry {
         Ok(count)
     }
 
-    /// Makes the first token when there has never been one, and leaves its plain text in the file
-    /// `token` of the data directory. Writes files and may wait for the store, so not on a thread
-    /// that must not wait; the same holds for all that makes or revokes.
+    /// Creates the first token if there has never been one, and writes its plain text to the file
+    /// `token` of the data directory. Writes files and may wait for the store, so call it on a
+    /// thread that may block; the same holds for all functions that create or revoke tokens.
     ///
     /// # Errors
-    /// When a file cannot be written, or the store not be changed.
+    /// If a file cannot be written, or the store not be changed.
     pub fn ensure_first(&self) -> Result<(), TokenError> {
         if self.0.loaded.read().version.is_some() {
             return Ok(());
         }
         let secret = new_secret()?;
         let text = format!("{}\n", secret.expose());
-        // The plain text goes first: a crash in between leaves a token that does not work yet and
-        // is replaced at the next start, rather than one that works and that nobody has.
+        // The plain text is written first: a crash in between leaves a token that does not work yet
+        // and is replaced at the next start, rather than a working token that nobody has.
         write_atomic(&self.first_token_path(), text.as_bytes())?;
         let first = NewToken {
             name: FIRST_TOKEN_NAME,
@@ -359,19 +359,19 @@ impl TokenRegistry {
         }
     }
 
-    /// Returns where the first token's plain text is, for its owner.
+    /// Returns the path of the first token's plain text, for its owner.
     pub fn first_token_path(&self) -> PathBuf {
         first_token_path(&self.0.directory)
     }
 
-    /// Returns whether tokens are in a store that servers share, not in the data directory.
+    /// Returns whether tokens are in a shared store, not in the data directory.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         matches!(self.0.place, TokenBackend::Table(_))
     }
 
-    /// Returns whether there is no file because its tokens are in a shared store, where this
-    /// registry does not look.
+    /// Returns whether the file is missing because its tokens were moved to a shared store, which
+    /// this registry does not read.
     #[must_use]
     pub fn is_moved(&self) -> bool {
         match &self.0.place {
@@ -380,8 +380,8 @@ impl TokenRegistry {
         }
     }
 
-    /// Returns who the token belongs to, in either spelling. Touches no disk and no store for a
-    /// token that is known; another one of a shared store is found after [`TokenRegistry::learn`].
+    /// Returns the principal of a token, in either spelling. Accesses no disk and no store for a
+    /// known token; an unknown one of a shared store is found after [`TokenRegistry::learn`].
     pub fn verify(&self, token: &str) -> Option<TokenPrincipal> {
         if let Some(issued) = self.issued().filter(|issued| issued.may_be_of(token)) {
             return issued.verify(token, clock::wall_ms());
@@ -410,12 +410,12 @@ impl TokenRegistry {
         known.is_valid(self.now_ms()).then(|| known.principal.clone())
     }
 
-    /// Verifies a token of an identity provider that is not known, or looks in a shared store for
-    /// one that is not known: another server may have made it just now. All that wait are served by
-    /// one query, and queries are [`LOOK_INTERVAL`] apart.
+    /// Verifies an unknown token of an identity provider, or looks up an unknown token in a shared
+    /// store: another server may have just created it. One query serves all waiting callers, and
+    /// queries are [`LOOK_INTERVAL`] apart.
     ///
     /// # Errors
-    /// When nobody can say whether a token is good: its issuer's keys cannot be had.
+    /// If the token cannot be verified because its issuer's keys are unavailable.
     pub async fn learn(&self, token: &str) -> Result<(), IssuerError> {
         if let Some(issued) = self.issued().filter(|issued| issued.may_be_of(token)) {
             return Box::pin(issued.learn(token, clock::wall_ms())).await;
@@ -438,7 +438,7 @@ impl TokenRegistry {
         Ok(())
     }
 
-    /// Returns the time by which tokens expire: the store's where servers share one.
+    /// Returns the time by which tokens expire: the store's if servers share one.
     fn now_ms(&self) -> u64 {
         match &self.0.place {
             TokenBackend::File(_) => clock::wall_ms(),
@@ -446,7 +446,7 @@ impl TokenRegistry {
         }
     }
 
-    /// Returns who has the token with this id; none when there is no such token any more.
+    /// Returns the principal of the token with this id; none if there is no such token any more.
     #[must_use]
     pub fn principal(&self, token_id: &str) -> Option<TokenPrincipal> {
         let issued = self.issued();
@@ -458,7 +458,7 @@ impl TokenRegistry {
         known.is_valid(self.now_ms()).then(|| known.principal.clone())
     }
 
-    /// Everybody who has a token of this tenant.
+    /// Returns the principals of all tokens of this tenant.
     #[must_use]
     pub fn principals_of(&self, tenant: &str) -> Vec<TokenPrincipal> {
         let (loaded, now_ms) = (self.0.loaded.read(), self.now_ms());
@@ -467,7 +467,8 @@ impl TokenRegistry {
         of_tenant.map(|known| known.principal.clone()).collect()
     }
 
-    /// Tells when the token behind a principal is revoked, has expired, or is for something else.
+    /// Returns a signal for the time when the token of a principal is revoked, expires, or changes
+    /// its rights.
     #[must_use]
     pub fn revocation(&self, principal: &TokenPrincipal) -> RevocationSignal {
         self.note_sign_in(principal);
@@ -481,11 +482,11 @@ impl TokenRegistry {
         })
     }
 
-    /// Takes over the file when it has changed; says whether it had. False where tokens are in a
-    /// shared store.
+    /// Loads the file if it has changed; returns whether it had. False if tokens are in a shared
+    /// store.
     ///
     /// # Errors
-    /// When the file cannot be read or understood. What was loaded before stays in force.
+    /// If the file cannot be read or parsed. The loaded tokens remain in force.
     pub fn reload(&self) -> Result<bool, TokenError> {
         let TokenBackend::File(file) = &self.0.place else { return Ok(false) };
         let _one_at_a_time = self.0.reloading.lock();
@@ -497,7 +498,7 @@ impl TokenRegistry {
         Ok(true)
     }
 
-    /// Takes over what has changed in the file or in the store.
+    /// Loads changes of the file or of the store.
     async fn refresh(&self) -> Result<bool, TokenError> {
         let TokenBackend::Table(table) = &self.0.place else { return self.reload() };
         let known = self.0.loaded.read().version;
@@ -512,7 +513,7 @@ impl TokenRegistry {
     fn take_over(&self, stored: StoredTokens) {
         {
             let mut loaded = self.0.loaded.write();
-            // Of two that read at once, the later state counts.
+            // If two reads overlap, the later state wins.
             if let (Some(TokensVersion::Table(new)), Some(TokensVersion::Table(old))) =
                 (stored.version, loaded.version)
                 && new < old
@@ -524,9 +525,9 @@ impl TokenRegistry {
         self.0.changes.send_replace(());
     }
 
-    /// Reloads once per [`RELOAD_INTERVAL`], so that a revocation or the end of a token is honoured
-    /// promptly. Never ends. While a shared store cannot be reached nothing changes: nobody can
-    /// revoke anything there either.
+    /// Reloads once per [`RELOAD_INTERVAL`], so that the revocation or expiry of a token takes
+    /// effect promptly. Never ends. While a shared store cannot be reached nothing changes: no
+    /// token can be revoked there either.
     pub async fn keep_current(self) {
         let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
         let mut failed = false;
@@ -534,7 +535,7 @@ impl TokenRegistry {
         loop {
             ticks.tick().await;
             let result = self.refresh().await;
-            // Said once, not once per second.
+            // Logged once, not once per second.
             if let Err(error) = &result
                 && !failed
             {
@@ -554,17 +555,17 @@ impl TokenRegistry {
         }
     }
 
-    /// Every token, oldest first.
+    /// Returns all tokens, oldest first.
     pub fn list(&self) -> Vec<TokenRecord> {
         self.0.loaded.read().records.clone()
     }
 
-    /// Tells whether there is a token of any other tenant than this one.
+    /// Returns whether any other tenant has a token.
     pub fn has_tenants_beside(&self, tenant: &str) -> bool {
         self.0.loaded.read().records.iter().any(|record| record.tenant() != tenant)
     }
 
-    /// Tells whether tokens belong to more than one tenant.
+    /// Returns whether tokens belong to more than one tenant.
     pub fn has_several_tenants(&self) -> bool {
         let loaded = self.0.loaded.read();
         let mut tenants = loaded.records.iter().map(TokenRecord::tenant);
@@ -572,11 +573,10 @@ impl TokenRegistry {
         tenants.any(|tenant| Some(tenant) != first)
     }
 
-    /// Makes a token that may be used for everything. Its plain text exists in the answer and
-    /// nowhere else.
+    /// Creates a token with all scopes. Its plain text is only in the result.
     ///
     /// # Errors
-    /// When the name is unusable, there are too many, or the file cannot be written.
+    /// If the name is invalid, there are too many tokens, or the file cannot be written.
     pub fn create(
         &self,
         name: &str,
@@ -586,21 +586,21 @@ impl TokenRegistry {
         self.create_as(&NewToken { name, operator, tenant: None, scopes, lifetime: None })
     }
 
-    /// Makes a token.
+    /// Creates a token.
     ///
     /// # Errors
-    /// When something of it is unusable, there are too many, or the file cannot be written.
+    /// If a field is invalid, there are too many tokens, or the file cannot be written.
     pub fn create_as(&self, new: &NewToken<'_>) -> Result<(TokenRecord, TokenSecret), TokenError> {
         let secret = new_secret()?;
         let record = self.add(new, usize::MAX, &secret)?;
         Ok((record, secret))
     }
 
-    /// Makes one more token of a tenant, who asked for it: no operator's, and not without end.
-    /// That he has these scopes himself is for the caller to see to ([`TokenScopes::is_within`]).
+    /// Creates a token at its tenant's request: without operator rights, and with an expiry. The
+    /// caller must check that the tenant has these scopes itself ([`TokenScopes::is_within`]).
     ///
     /// # Errors
-    /// As of [`TokenRegistry::create_as`], and when the tenant has [`TOKENS_OF_TENANT_MAX`].
+    /// As of [`TokenRegistry::create_as`], and if the tenant has [`TOKENS_OF_TENANT_MAX`].
     pub fn create_for(
         &self,
         tenant: &str,
@@ -613,24 +613,24 @@ impl TokenRegistry {
         Ok((record, secret))
     }
 
-    /// The tokens of a tenant, oldest first.
+    /// Returns the tokens of a tenant, oldest first.
     pub fn list_of(&self, tenant: &str) -> Vec<TokenRecord> {
         let loaded = self.0.loaded.read();
         loaded.records.iter().filter(|record| record.tenant() == tenant).cloned().collect()
     }
 
-    /// Takes a token of a tenant back. What belongs to others is not there for him.
+    /// Revokes a token of a tenant. Tokens of other tenants are not found.
     ///
     /// # Errors
-    /// When he has none with this id, or the file cannot be written.
+    /// If the tenant has no token with this id, or the file cannot be written.
     pub fn revoke_of(&self, tenant: &str, id: &str) -> Result<TokenRecord, TokenError> {
         self.revoke_where(id, Some(tenant))
     }
 
-    /// Takes a token back.
+    /// Revokes a token.
     ///
     /// # Errors
-    /// When there is none with this id, or the file cannot be written.
+    /// If there is no token with this id, or the file cannot be written.
     pub fn revoke(&self, id: &str) -> Result<TokenRecord, TokenError> {
         self.revoke_where(id, None)
     }
@@ -652,7 +652,7 @@ impl TokenRegistry {
         self.change(TokenChange::Add { record, of_tenant_max })
     }
 
-    /// Checks a definition, and makes the record of it.
+    /// Checks a definition, and creates its record.
     fn record(&self, new: &NewToken<'_>, secret: &TokenSecret) -> Result<TokenRecord, TokenError> {
         let NewToken { name, operator, tenant, scopes, lifetime } = *new;
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
@@ -679,7 +679,7 @@ impl TokenRegistry {
         })
     }
 
-    /// Applies a change to what the tokens are now, one process at a time.
+    /// Applies a change to the stored tokens, one process at a time.
     fn change(&self, change: TokenChange) -> Result<TokenRecord, TokenError> {
         match &self.0.place {
             TokenBackend::File(file) => {
@@ -695,7 +695,8 @@ impl TokenRegistry {
         }
     }
 
-    /// A file with a token that does not work any more would only mislead.
+    /// Removes the file of the first token after its revocation: a token that does not work would
+    /// only mislead.
     fn remove_first_token_file(&self, revoked: &TokenRecord) -> Result<(), TokenError> {
         let path = self.first_token_path();
         match fs::read_to_string(&path) {
@@ -707,22 +708,22 @@ impl TokenRegistry {
     }
 }
 
-/// Returns where in a data directory the first token's plain text is, for its owner.
+/// Returns the path of the first token's plain text in a data directory, for its owner.
 #[must_use]
 pub fn first_token_path(directory: &Path) -> PathBuf {
     directory.join(FIRST_TOKEN_FILE)
 }
 
-/// Waits for the store, on a thread that may.
+/// Waits for the store, on a thread that may block.
 fn wait<T>(answer: impl Future<Output = Result<T, TokenError>>) -> Result<T, TokenError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.map_err(TokenError::Runtime)?.block_on(answer)
 }
 
-/// 32 random bytes, for a key.
+/// Returns 32 random bytes, for a key.
 ///
 /// # Errors
-/// When the kernel gives none.
+/// If the kernel returns none.
 pub fn random_key() -> Result<[u8; 32], TokenError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| TokenError::Random(error.into()))?;
@@ -733,7 +734,7 @@ fn new_secret() -> Result<TokenSecret, TokenError> {
     random_key().map(TokenSecret::new)
 }
 
-/// Returns whether a tenant can be called so: it stands in paths and keys.
+/// Returns whether a tenant's name is valid: it is used in paths and keys.
 fn is_tenant(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.len() <= TENANT_BYTES_MAX
@@ -752,7 +753,7 @@ fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// The token of an `Authorization: Bearer` header.
+/// Returns the token of an `Authorization: Bearer` header.
 pub(crate) fn bearer(headers: &axum::http::HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(axum::http::header::AUTHORIZATION).iter();
     let value = values.next()?.to_str().ok()?;

@@ -9,23 +9,23 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// Ids that wait for one listener. One that is slower reads the whole list again.
+/// Maximum number of ids that wait for one listener. A slower listener reads the whole list again.
 const CHANGES_QUEUED_MAX: usize = 256;
 
 /// Feed of one kind of records. Cheap to clone; without listeners, publishing does nothing.
 #[derive(Clone, Debug)]
 pub struct RecordFeed(broadcast::Sender<Arc<str>>);
 
-/// Listener of a feed, from the moment it was made.
+/// Listener of a feed, from its creation on.
 #[derive(Debug)]
 pub struct ChangeListener(broadcast::Receiver<Arc<str>>);
 
 /// Records that have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeScope {
-    /// These, each once, in the order of their first change.
+    /// These records, each once, in the order of their first change.
     Records(Vec<Arc<str>>),
-    /// More than were asked for.
+    /// More records than requested.
     All,
 }
 
@@ -36,15 +36,15 @@ impl Default for RecordFeed {
 }
 
 impl RecordFeed {
-    /// Says that a record was created, changed or removed. Never waits.
+    /// Publishes that a record was created, changed or removed. Never waits.
     pub fn publish(&self, id: &str) {
         if self.0.receiver_count() > 0 {
-            // All listeners may be gone meanwhile.
+            // All listeners may have been dropped meanwhile.
             let _listeners = self.0.send(id.into());
         }
     }
 
-    /// Returns a listener that learns of every change from here on.
+    /// Returns a listener that receives every later change.
     #[must_use]
     pub fn listen(&self) -> ChangeListener {
         ChangeListener(self.0.subscribe())
@@ -52,9 +52,9 @@ impl RecordFeed {
 }
 
 impl ChangeListener {
-    /// Waits for a change, and returns it with those of the next `gather`: at most `records_max`,
-    /// or [`ChangeScope::All`]. Never returns once the feed is gone. Not cancel-safe after the
-    /// first change.
+    /// Waits for a change, and returns it with those of the next `batch_window`: at most
+    /// `records_max`, or [`ChangeScope::All`]. Never returns after the feed was dropped. Not
+    /// cancel-safe after the first change.
     pub async fn changed(&mut self, records_max: usize, batch_window: Duration) -> ChangeScope {
         let first = match self.0.recv().await {
             Ok(id) => id,
@@ -75,7 +75,7 @@ impl ChangeListener {
         }
     }
 
-    /// Leaves out what waits: who reads everything finds it there.
+    /// Discards waiting ids: the caller reads the whole list.
     fn all(&mut self) -> ChangeScope {
         self.0 = self.0.resubscribe();
         ChangeScope::All

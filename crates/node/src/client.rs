@@ -45,66 +45,66 @@ pub const URL_BYTES_MAX: usize = 8 << 10;
 /// Bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Addresses of one name that are tried.
+/// Maximum number of addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// Time to connect to one address, when there are more.
+/// Time to connect to one address, if there are more.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Why there is no answer.
+/// Reason why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The address is none, or of a kind that is not taken.
+    /// The URL is malformed, or has an unsupported scheme.
     #[error("`url`: {0}")]
     Url(&'static str),
-    /// A header that is the client's own business.
+    /// A header that only the client sets.
     #[error("the header `{0}` is set by the client")]
     Header(String),
-    /// The address may not be reached.
+    /// The address guard refuses the address.
     #[error(transparent)]
     Refused(#[from] AddressRefusal),
-    /// The name is not known.
+    /// The name cannot be resolved.
     #[error("find the address of `{host}`")]
     Resolve {
         /// The name.
         host: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// The server cannot be reached.
     #[error("connect to `{host}`")]
     Connect {
-        /// Whom.
+        /// Host of the server.
         host: String,
         /// Error of the last address.
         source: io::Error,
     },
-    /// The other side is not who it should be, or speaks no TLS.
+    /// The server's certificate is not trusted, or the server does not speak TLS.
     #[error("agree on TLS with `{host}`")]
     Tls {
-        /// Whom.
+        /// Host of the server.
         host: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// This side cannot speak TLS.
+    /// TLS cannot be set up on this side.
     #[error("set up TLS")]
     TlsSetup(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The other side does not speak HTTP, or went away.
+    /// The server does not speak HTTP, or disconnected.
     #[error("exchange HTTP with `{host}`")]
     Http {
-        /// With whom.
+        /// Host of the server.
         host: String,
-        /// Why.
+        /// Cause.
         source: hyper::Error,
     },
-    /// The answer took too long.
+    /// The response took too long.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// The answer stopped in the middle.
+    /// The response paused for too long.
     #[error("the answer paused for more than {0:?}")]
     Paused(Duration),
-    /// The answer is too long.
+    /// The response is too long.
     #[error("the answer has more than {0} bytes")]
     TooLarge(u64),
 }
@@ -112,8 +112,8 @@ pub enum ClientError {
 /// Error that ends a body before its end.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that is sent as it comes. Where its hint is exact the request says that length, and it is
-/// sent in chunks of HTTP's otherwise.
+/// A body that is sent while it is read. With an exact size hint the request has that
+/// `content-length`; otherwise the body is sent in HTTP chunks.
 pub type Outgoing = UnsyncBoxBody<Bytes, BodyError>;
 
 /// A request.
@@ -123,20 +123,22 @@ pub struct ClientRequest {
     pub method: Method,
     /// `http://…` or `https://…`.
     pub url: String,
-    /// Beyond `host`, `content-length` and `connection`, which the client sets.
+    /// Headers beyond `host`, `content-length` and `connection`, which the client sets.
     pub headers: HeaderMap,
     /// Empty for none.
     pub body: Bytes,
-    /// Time until the head of the answer is there, and for [`ClientResponse::bytes`] all of it.
+    /// Time until the head of the response arrives, and for [`ClientResponse::bytes`] the whole
+    /// response.
     pub timeout: Duration,
     /// Longest pause between two pieces of a body that is read by [`ClientResponse::chunk`].
     pub pause_max: Duration,
-    /// Bytes of the answer's body.
+    /// Maximum size of the response's body.
     pub response_bytes_max: u64,
 }
 
 impl ClientRequest {
-    /// A request without headers or body, with 30 seconds' time and 1 MiB for the answer.
+    /// Creates a request without headers or body, with a timeout of 30 seconds and at most 1 MiB
+    /// for the response.
     pub fn new(method: Method, url: impl Into<String>) -> ClientRequest {
         ClientRequest {
             method,
@@ -151,7 +153,7 @@ impl ClientRequest {
 }
 
 impl fmt::Debug for ClientRequest {
-    /// Without headers and query, which hold credentials.
+    /// Omits headers and query, which contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.url.split(['?', '#']).next().unwrap_or_default();
         let mut text = f.debug_struct("Request");
@@ -162,13 +164,13 @@ impl fmt::Debug for ClientRequest {
 /// Response of a server. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct ClientResponse {
-    /// Status: 404 and 301 are answers, not errors.
+    /// Status: 404 and 301 are responses, not errors.
     pub status: StatusCode,
-    /// Names in lower case.
+    /// Headers, with names in lower case.
     pub headers: HeaderMap,
     host: String,
     body: Incoming,
-    /// The body that was read so far.
+    /// Number of bytes of the body that were read so far.
     bytes: u64,
     bytes_max: u64,
     pause_max: Duration,
@@ -177,7 +179,7 @@ pub struct ClientResponse {
     _connection: ClientConnection,
 }
 
-/// The task that moves the bytes; it ends with the answer.
+/// The task that transfers the bytes; it ends with the response.
 #[derive(Debug)]
 struct ClientConnection(AbortHandle);
 
@@ -188,20 +190,20 @@ impl Drop for ClientConnection {
 }
 
 impl ClientResponse {
-    /// The next piece of the body; none at its end. May be dropped and called again.
+    /// Returns the next piece of the body; none at its end. Cancel-safe.
     ///
     /// # Errors
-    /// When the connection breaks, pauses for too long, or the body is too long.
+    /// If the connection breaks, pauses for too long, or the body is too long.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         let pause_max = self.pause_max;
         let next = timeout(pause_max, self.next_chunk()).await;
         next.unwrap_or(Err(ClientError::Paused(pause_max)))
     }
 
-    /// The whole body.
+    /// Returns the whole body.
     ///
     /// # Errors
-    /// When the connection breaks, the request's time is up, or the body is too long.
+    /// If the connection breaks, the request times out, or the body is too long.
     pub async fn bytes(mut self) -> Result<Vec<u8>, ClientError> {
         let left = self.deadline.saturating_duration_since(clock::now());
         let timed_out = ClientError::Timeout(self.timeout);
@@ -220,7 +222,7 @@ impl ClientResponse {
             let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(http_error(&self.host))?;
-            // Trailers say nothing that anybody asked for.
+            // Trailers are ignored.
             let Ok(chunk) = frame.into_data() else { continue };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
             self.bytes = self.bytes.saturating_add(length);
@@ -232,15 +234,15 @@ impl ClientResponse {
     }
 }
 
-/// Returns whether an address is one that a request could go to, as far as its text shows.
+/// Checks whether a request could be sent to a URL, by its text.
 ///
 /// # Errors
-/// When it is malformed or of a kind that is not taken.
+/// If the URL is malformed or has an unsupported scheme.
 pub fn check_url(url: &str) -> Result<(), ClientError> {
     RequestTarget::parse(url).map(drop)
 }
 
-/// Whom to trust with TLS.
+/// Certificate authorities that TLS trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TlsRoots {
     /// The authorities that the machine trusts.
@@ -257,7 +259,7 @@ pub struct HttpClient(Arc<HttpClientShared>);
 struct HttpClientShared {
     guard: AddressGuard,
     roots: TlsRoots,
-    /// Made when it is first needed: reading the machine's authorities takes milliseconds.
+    /// Created when first needed: reading the machine's authorities takes milliseconds.
     tls: OnceLock<TlsConnector>,
 }
 
@@ -268,21 +270,20 @@ impl fmt::Debug for HttpClient {
 }
 
 impl HttpClient {
-    /// A client that goes where `guard` lets it and trusts whom the machine trusts.
+    /// Creates a client that connects where `guard` permits and trusts the machine's authorities.
     pub fn new(guard: AddressGuard) -> HttpClient {
         HttpClient::with_roots(guard, TlsRoots::Machine)
     }
 
-    /// A client with other authorities.
+    /// Creates a client that trusts other authorities.
     pub fn with_roots(guard: AddressGuard, roots: TlsRoots) -> HttpClient {
         HttpClient(Arc::new(HttpClientShared { guard, roots, tls: OnceLock::new() }))
     }
 
-    /// Returns whether a request to this address could be sent, as far as that shows without asking
-    /// for the addresses of names.
+    /// Checks whether a request to this URL could be sent, without resolving names.
     ///
     /// # Errors
-    /// When the address is none, of a kind that is not taken, or one that may not be reached.
+    /// If the URL is malformed, has an unsupported scheme, or an address that may not be reached.
     pub fn check(&self, url: &str) -> Result<(), ClientError> {
         let target = RequestTarget::parse(url)?;
         if let Some(address) = target.address {
@@ -291,21 +292,21 @@ impl HttpClient {
         Ok(())
     }
 
-    /// Sends a request and returns when the head of the answer is there.
+    /// Sends a request and returns when the head of the response has arrived.
     ///
     /// # Errors
-    /// When there is no answer. A redirect is one.
+    /// If there is no response. A redirect is one.
     pub async fn send(&self, mut request: ClientRequest) -> Result<ClientResponse, ClientError> {
         let body = Full::new(std::mem::take(&mut request.body));
         self.send_stream(request, body.map_err(|never| match never {}).boxed_unsync()).await
     }
 
-    /// Sends a request with this body in place of its own, which is read as the other side takes
-    /// it: no more of it is in memory than a connection buffers. The request's timeout is for all
-    /// of the body and the head of the answer.
+    /// Sends a request with this body instead of its own. The body is read as the server takes it:
+    /// no more of it is in memory than a connection buffers. The request's timeout covers the whole
+    /// body and the head of the response.
     ///
     /// # Errors
-    /// As of [`HttpClient::send`], and when the body breaks off.
+    /// As of [`HttpClient::send`], and if the body breaks off.
     pub async fn send_stream(
         &self,
         request: ClientRequest,
@@ -351,7 +352,7 @@ impl HttpClient {
         })
     }
 
-    /// Finds the addresses once, has them checked, and connects to one of those.
+    /// Resolves the name once, has all addresses checked, and connects to one of them.
     async fn connect(&self, target: &RequestTarget) -> Result<TcpStream, ClientError> {
         let host = &target.host;
         let addresses: Vec<SocketAddr> = match target.address {
@@ -363,7 +364,7 @@ impl HttpClient {
                 found.collect()
             }
         };
-        // Before the number is cut: all of them are checked.
+        // Before the number is limited, so that all of them are checked.
         self.0.guard.check(host, &addresses)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
         for address in addresses.iter().take(ADDRESSES_MAX) {
@@ -372,7 +373,7 @@ impl HttpClient {
                     if let (Ok(own), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) {
                         self.0.guard.check_ends(host, own, peer)?;
                     }
-                    // Without it answers are a little later, and no less right.
+                    // Without it responses are a little later, and still correct.
                     stream.set_nodelay(true).ok();
                     return Ok(stream);
                 }
@@ -391,16 +392,16 @@ impl HttpClient {
         let made = crate::task::blocking(move || connector(&roots)).await;
         let made = made.map_err(|error| ClientError::TlsSetup(error.into()))?;
         let made = made.map_err(ClientError::TlsSetup)?;
-        // Of two that were made at once either will do.
+        // If two were made at once, either will do.
         Ok(self.0.tls.get_or_init(|| made).clone())
     }
 }
 
-/// TLS for a connection of one's own that speaks HTTP/1.1 and trusts whom these roots name. Reads
-/// files, so not on a thread that must not wait.
+/// Returns a TLS connector for an HTTP/1.1 connection of the caller's own that trusts these roots.
+/// Reads files, so call it on a thread that may block.
 ///
 /// # Errors
-/// When there is nobody to trust, or the roots cannot be read.
+/// If there are no authorities, or the roots cannot be read.
 pub fn connector(
     roots: &TlsRoots,
 ) -> Result<TlsConnector, Box<dyn std::error::Error + Send + Sync>> {
@@ -424,7 +425,7 @@ fn http_error(host: &str) -> impl FnOnce(hyper::Error) -> ClientError {
     move |source| ClientError::Http { host, source }
 }
 
-/// Sends one request over a connection that is new.
+/// Sends one request over a new connection.
 async fn speak<S>(
     stream: S,
     message: hyper::Request<Outgoing>,
@@ -434,23 +435,23 @@ where
 {
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await?;
-    // Its errors are those of the request and of the body.
+    // Its errors also appear in the request and the body.
     let task = crate::task::spawn(async move { drop(connection.await) });
     let connection = ClientConnection(task.abort_handle());
     let answer = sender.send_request(message).await?;
     Ok((answer, connection))
 }
 
-/// The parts of an address that lead to its server.
+/// The parts of a URL that identify its server.
 #[derive(Debug)]
 struct RequestTarget {
     is_https: bool,
     /// Without brackets.
     host: String,
-    /// The host, when it is an address itself.
+    /// The host, if it is an address itself.
     address: Option<IpAddr>,
     port: u16,
-    /// `host`, with brackets and a port that is not the usual one.
+    /// `host`, with brackets and a port other than the default one.
     authority: String,
     path: String,
 }
@@ -507,7 +508,7 @@ impl RequestTarget {
     }
 }
 
-/// The request as it goes over the wire.
+/// Builds the request as sent over the wire.
 fn message(
     request: &ClientRequest,
     target: &RequestTarget,

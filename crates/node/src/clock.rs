@@ -1,4 +1,4 @@
-//! The only reader of the clocks, and ids that sort by the time they were made.
+//! The only reader of the clocks, and ids that sort by creation time.
 
 use std::io;
 use std::sync::Arc;
@@ -6,47 +6,47 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-/// Crockford's base 32: no `I`, `L`, `O` or `U`, so that nobody misreads or misspells an id.
+/// Crockford's base 32: no `I`, `L`, `O` or `U`, so that ids are not misread or misspelt.
 pub(crate) const BASE32: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 /// Random bits of an id; the 48 bits above them are milliseconds since 1970.
 const RANDOM_BITS: u32 = 80;
 
-/// The monotonic clock: for durations and deadlines.
+/// Returns the monotonic clock: for durations and deadlines.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The wall clock: for what people read, never for durations.
+/// Returns the wall clock: for display, never for durations.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// The wall clock in milliseconds since 1970.
+/// Returns the wall clock in milliseconds since 1970.
 pub fn wall_ms() -> u64 {
     let since = wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds since the machine started, also those in which it was suspended (`CLOCK_BOOTTIME`,
-/// clock_gettime(2)): for leases, which the store lets end while this machine stands still. What
-/// [`now`] reads stands still with it.
+/// Returns the milliseconds since the machine started, including its time in suspension
+/// (`CLOCK_BOOTTIME`, clock_gettime(2)): for leases, which expire in the store while this machine
+/// is suspended. The clock of [`now`] stops meanwhile.
 pub fn boot_ms() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
     seconds.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000)
 }
 
-/// The clock of something that servers share, a database or Redis, as far as it is known here.
+/// The clock of a service that servers share, a database or Redis, as estimated here.
 ///
 /// Leases are written by one server and judged by another, so both must read one clock: a server
-/// whose own clock is ten minutes ahead would take all others for dead. What the shared clock says
-/// is asked for now and then; in between, time goes on as [`boot_ms`] does, also while this machine
-/// is suspended: a server that wrote times of before its suspension would be taken for dead. It is
-/// right to within half of the time that asking took, and never stops because the other end is
-/// away.
+/// whose own clock is ten minutes ahead would take all others for dead. The shared clock is read
+/// from time to time; in between, the estimate advances with [`boot_ms`], also while this machine
+/// is suspended: a server that wrote times from before its suspension would be taken for dead. The
+/// estimate is accurate to within half of the time that the reading took, and never stops when the
+/// service is unreachable.
 ///
 /// Without any reading it is this machine's wall clock. Cheap to clone; clones share readings.
 #[derive(Clone, Debug, Default)]
@@ -55,11 +55,11 @@ pub struct SharedClock(Arc<Mutex<SharedClockState>>);
 #[derive(Debug, Default)]
 struct SharedClockState {
     latest: Option<ClockSample>,
-    /// When it is to be read anew, by [`boot_ms`]; at once when there is none.
+    /// When the next reading is due, by [`boot_ms`]; none for at once.
     due_ms: Option<u64>,
 }
 
-/// Reading of a clock elsewhere.
+/// Reading of a shared clock.
 #[derive(Clone, Copy, Debug)]
 struct ClockSample {
     /// When it was read, by [`boot_ms`].
@@ -68,35 +68,35 @@ struct ClockSample {
     ms: u64,
 }
 
-/// Milliseconds from which a reading of a shared clock is taken anew.
+/// Milliseconds after which a shared clock is read again.
 const SAMPLE_AGE_MAX_MS: u64 = 10_000;
 /// Milliseconds between two attempts at a reading.
 const SAMPLE_PAUSE_MS: u64 = 1_000;
-/// Milliseconds that a question takes from which its answer is too vague to replace one that is
-/// known: what two servers make of the shared clock differs by less than the margin of a lease
-/// then.
+/// Maximum duration of a reading, in milliseconds, that may replace a known one. Below it, two
+/// servers' estimates of the shared clock differ by less than the margin of a lease.
 const SAMPLE_TOOK_MAX_MS: u64 = 200;
 
 impl SharedClock {
-    /// Milliseconds since 1970, by the shared clock.
+    /// Returns the milliseconds since 1970, by the shared clock.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.at(boot_ms()).unwrap_or_else(wall_ms)
     }
 
-    /// Milliseconds since 1970 at a time of [`boot_ms`]; none without a reading.
+    /// Returns the milliseconds since 1970 at a time of [`boot_ms`]; none without a reading.
     pub(crate) fn at(&self, now_ms: u64) -> Option<u64> {
         let sample = self.0.lock().latest?;
         Some(sample.ms.saturating_add(now_ms.saturating_sub(sample.at_ms)))
     }
 
-    /// Returns whether the caller should ask what time it is. Others are told no for a while.
+    /// Returns whether the caller should read the shared clock. Other callers get false for a
+    /// while.
     #[must_use]
     pub fn wants_sample(&self) -> bool {
         self.wants_sample_at(boot_ms())
     }
 
-    /// Returns whether the caller should ask at `now_ms`.
+    /// Returns whether the caller should read it at `now_ms`.
     pub(crate) fn wants_sample_at(&self, now_ms: u64) -> bool {
         let mut state = self.0.lock();
         let wants = state.due_ms.is_none_or(|due_ms| due_ms <= now_ms);
@@ -106,13 +106,13 @@ impl SharedClock {
         wants
     }
 
-    /// Takes a reading of `ms`, which was asked for at `asked_ms` by [`boot_ms`] and has just
+    /// Applies a reading of `ms`, which was requested at `asked_ms` by [`boot_ms`] and has just
     /// arrived.
     pub fn sampled(&self, asked_ms: u64, ms: u64) {
         self.sampled_at(asked_ms, boot_ms(), ms);
     }
 
-    /// Takes a reading that arrived at `now_ms`.
+    /// Applies a reading that arrived at `now_ms`.
     pub(crate) fn sampled_at(&self, asked_ms: u64, now_ms: u64, ms: u64) {
         let took_ms = now_ms.saturating_sub(asked_ms);
         let mut state = self.0.lock();
@@ -124,24 +124,25 @@ impl SharedClock {
         }
     }
 
-    /// Has the clock read anew: the other end may be another one. Until then it goes on.
+    /// Requests a new reading, because the service may be on another server now. Until then the
+    /// estimate continues.
     pub fn expire(&self) {
         self.0.lock().due_ms = None;
     }
 }
 
-/// `2026-11-21T03:05:09Z`. Times before 1970 are shown as 1970.
+/// Formats a time as `2026-11-21T03:05:09Z`. Times before 1970 are shown as 1970.
 pub fn rfc3339(time: SystemTime) -> String {
     format!("{}Z", date_time(time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()))
 }
 
-/// `2026-11-21T03:05:09.123Z`. Times before 1970 are shown as 1970.
+/// Formats a time as `2026-11-21T03:05:09.123Z`. Times before 1970 are shown as 1970.
 pub fn rfc3339_ms(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     format!("{}.{:03}Z", date_time(since.as_secs()), since.subsec_millis())
 }
 
-/// `2026-11-21T03:05:09.123Z`, of milliseconds since 1970.
+/// Formats milliseconds since 1970 as `2026-11-21T03:05:09.123Z`.
 pub fn rfc3339_of_ms(ms: u64) -> String {
     rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
 }
@@ -153,7 +154,7 @@ fn date_time(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
-/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.
+/// Returns year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.
 ///
 /// Counts in eras of 400 years (146 097 days) of years that begin in March, so that the leap day is
 /// the last one of its year.
@@ -169,10 +170,10 @@ fn civil_date(days_since_1970: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// Makes ids: a prefix and 26 characters of Crockford base 32 (a ULID), strictly increasing.
+/// Generates ids: a prefix and 26 characters of Crockford base 32 (a ULID), strictly increasing.
 ///
-/// They are names, not secrets: the random part comes from a generator seeded once, so that making
-/// an id costs no system call.
+/// Ids are names, not secrets: the random part comes from a generator seeded once, so that an id
+/// costs no system call.
 #[derive(Debug)]
 pub struct IdGenerator {
     state: Mutex<IdState>,
@@ -180,13 +181,13 @@ pub struct IdGenerator {
 
 #[derive(Debug)]
 struct IdState {
-    /// Seed of the random part; stepped once per millisecond in which ids are made.
+    /// Seed of the random part; stepped once per millisecond in which ids are generated.
     random: u64,
-    /// The last id that was made. The next one is greater, even when the clock steps back.
+    /// The last generated id. The next one is greater, even if the clock steps back.
     last: u128,
 }
 
-/// Tells ids of the form that [`IdGenerator`] makes for this prefix.
+/// Returns whether a text has the form that [`IdGenerator`] generates for this prefix.
 #[must_use]
 pub fn is_id(prefix: &str, text: &str) -> bool {
     let digits = text.strip_prefix(prefix).unwrap_or_default();
@@ -196,17 +197,18 @@ pub fn is_id(prefix: &str, text: &str) -> bool {
 }
 
 impl IdGenerator {
-    /// A generator with a seed of its own, so that two servers do not make the same ids.
+    /// Creates a generator with a seed of its own, so that two servers do not generate the same
+    /// ids.
     ///
     /// # Errors
-    /// When the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub fn new() -> io::Result<IdGenerator> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(io::Error::from)?;
         Ok(IdGenerator { state: Mutex::new(IdState { random: u64::from_le_bytes(seed), last: 0 }) })
     }
 
-    /// The next id, such as `ex_01JD5N3V9Q4ZK6T8R2W7XYABCD` for the prefix `ex_`.
+    /// Returns the next id, such as `ex_01JD5N3V9Q4ZK6T8R2W7XYABCD` for the prefix `ex_`.
     pub fn next(&self, prefix: &str) -> String {
         let mut id = String::with_capacity(prefix.len() + 26);
         id.push_str(prefix);

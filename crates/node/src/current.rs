@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Settings in force. Cheap to clone; clones share what holds.
+/// Settings in force. Cheap to clone; clones share them.
 ///
-/// Whoever uses several of them together takes one snapshot, so that it does not see some from
-/// before a reload and some from after it.
+/// A reader of several settings takes one snapshot, so that it does not mix settings from before
+/// and after a reload.
 #[derive(Debug)]
 pub struct CurrentSettings<T>(Arc<RwLock<Arc<T>>>);
 
@@ -18,18 +18,18 @@ impl<T> Clone for CurrentSettings<T> {
 }
 
 impl<T> CurrentSettings<T> {
-    /// Settings that hold until they are replaced.
+    /// Creates settings that are in force until they are replaced.
     pub fn new(settings: T) -> CurrentSettings<T> {
         CurrentSettings(Arc::new(RwLock::new(Arc::new(settings))))
     }
 
-    /// Returns a snapshot of what holds now.
+    /// Returns a snapshot of the settings in force.
     #[must_use]
     pub fn now(&self) -> Arc<T> {
         Arc::clone(&self.0.read())
     }
 
-    /// Replaces them, for work that begins from now on.
+    /// Replaces the settings, for work that begins from now on.
     pub fn replace(&self, settings: T) {
         *self.0.write() = Arc::new(settings);
     }

@@ -10,37 +10,37 @@ use std::time::Duration;
 
 use crate::removals::RemovalGate;
 
-/// Interval at which a lock is tried again whose server was killed, and how often: a process that
-/// it was just starting has the file open until it is another program.
+/// Interval and number of attempts to lock the directory of a killed server: a process that the
+/// server was just starting has the lock file open until it executes another program.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 const LOCK_TRIES_MAX: u32 = 100;
 /// Name of the file that a running server holds locked; it contains the server's process id.
 const LOCK_FILE: &str = "lock";
 
-/// Name of the file that says where a running server listens.
+/// Name of the file with the addresses of a running server.
 pub const ADDRESSES_FILE: &str = "addresses.json";
 
-/// Mode of every file in here: they are their owner's business alone.
+/// Mode of every file in the directory: only its owner may access them.
 const FILE_MODE: u32 = 0o600;
 
-/// Why a data directory cannot be used.
+/// Reason why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// Not creatable.
+    /// The directory cannot be created.
     #[error("create data directory `{}`", path.display())]
     Create {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// Name taken by something else than a directory.
+    /// The path is not a directory.
     #[error("data directory `{}` is not a directory", path.display())]
     NotADirectory {
         /// The directory.
         path: PathBuf,
     },
-    /// Another server runs on it.
+    /// Another server uses it.
     #[error("another cove server{} uses the data directory `{}`", process_text(pid), path.display())]
     InUse {
         /// The directory.
@@ -51,11 +51,11 @@ pub enum DataDirError {
     /// A file in it cannot be read or written.
     #[error("{action} `{}`", path.display())]
     File {
-        /// Step that was tried.
+        /// Failed operation.
         action: &'static str,
-        /// On which file.
+        /// Affected file.
         path: PathBuf,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -74,35 +74,35 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the directory when it is missing and takes it for this process.
+    /// Creates the directory if it is missing, and locks it for this process.
     ///
     /// # Errors
-    /// When another server has it, or the file system refuses.
+    /// If another server uses it, or the file system refuses.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         create(path)?;
         let lock = lock(path)?;
         let removals = RemovalGate::default();
         let data_dir = DataDir { path: path.to_owned(), removals, _lock: lock };
-        // A server that was killed leaves its addresses behind; they are wrong by now.
+        // A killed server leaves its addresses behind; they are wrong now.
         data_dir.remove_addresses()?;
         Ok(data_dir)
     }
 
-    /// Returns where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the gate that removals of files in it pass.
+    /// Returns the gate for removals of its files.
     pub fn removals(&self) -> &RemovalGate {
         &self.removals
     }
 
-    /// Writes where the server listens, for those who let the kernel choose the port: `http`, and
-    /// other interfaces that have an address of their own, by name.
+    /// Writes the server's addresses, for clients of a server whose port the kernel chose: `http`,
+    /// and other interfaces with an address of their own, by name.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// If the file system refuses.
     pub fn write_addresses(
         &self,
         http: SocketAddr,
@@ -115,10 +115,10 @@ impl DataDir {
         write_atomic(&self.path.join(ADDRESSES_FILE), format!("{document}\n").as_bytes())
     }
 
-    /// Removes them again.
+    /// Removes the addresses.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// If the file system refuses.
     pub fn remove_addresses(&self) -> Result<(), DataDirError> {
         let path = self.path.join(ADDRESSES_FILE);
         match fs::remove_file(&path) {
@@ -141,7 +141,7 @@ fn create(path: &Path) -> Result<(), DataDirError> {
         fs::create_dir_all(parent).map_err(create_error)?;
     }
     match DirBuilder::new().mode(0o700).create(path) {
-        // Somebody else was faster, which is as good.
+        // Another process has created it meanwhile, which is fine.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         other => other.map_err(create_error),
     }
@@ -163,7 +163,7 @@ fn lock(directory: &Path) -> Result<File, DataDirError> {
         }
         let mut pid = String::new();
         file.rewind().map_err(error("read"))?;
-        // The process id is a courtesy: without it the message is still true.
+        // The process id is optional: without it the message is still true.
         let pid = match file.read_to_string(&mut pid) {
             Ok(_) => pid.trim().to_owned(),
             Err(_) => String::new(),
@@ -182,7 +182,7 @@ fn lock(directory: &Path) -> Result<File, DataDirError> {
     Ok(file)
 }
 
-/// Opens for reading and writing, creating with mode 0600.
+/// Opens a file for reading and writing, and creates it with mode 0600.
 pub(crate) fn open_private(path: &Path, truncate: bool) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -193,10 +193,10 @@ pub(crate) fn open_private(path: &Path, truncate: bool) -> io::Result<File> {
         .open(path)
 }
 
-/// Replaces a file so that a reader, or a crash, sees the old content or the new and nothing else.
+/// Replaces a file so that a reader, or a crash, sees either the old content or the new.
 ///
 /// # Errors
-/// When the file system refuses.
+/// If the file system refuses.
 pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), DataDirError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,9 +1,10 @@
-//! From the first signal to the last byte of the last answer.
+//! Shutdown of a server, from the first signal to the last byte of the last response.
 //!
-//! Draining has three steps. When it *begins*, new work is refused and `/health/ready` says 503,
-//! while the listener stays open so that load balancers and clients can be told. When the time for
-//! it is up, what is left is *cancelled*: its futures are dropped, which kills what they run. When
-//! nothing is left, the connections are closed. A second signal skips the waiting.
+//! Draining has three steps. When it *begins*, new work is refused and `/health/ready` returns 503,
+//! while the listener stays open so that load balancers and clients receive that answer. When its
+//! time has passed, remaining work is *cancelled*: its futures are dropped, which kills the
+//! programs they run. When no work is left, the connections are closed. A second signal skips the
+//! waiting.
 
 use crate::task::Boxed;
 use std::io;
@@ -13,21 +14,21 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// Time that cancelled work may take to go away before the server stops regardless.
+/// Time that cancelled work may take to end before the server stops regardless.
 const CANCEL_MAX: Duration = Duration::from_secs(5);
 
 /// Phase of the server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DrainPhase {
-    /// Takes work.
+    /// The server takes work.
     Running,
-    /// Finishes what it has.
+    /// The server finishes its work.
     Draining,
-    /// Gives up what it has.
+    /// The server abandons its work.
     Cancelled,
 }
 
-/// Shared by everything that takes work or waits for it to end. Cheap to clone.
+/// Handle shared by all components that take work or wait for its end. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct DrainHandle(Arc<DrainShared>);
 
@@ -55,18 +56,18 @@ impl Default for DrainHandle {
 }
 
 impl DrainHandle {
-    /// A server that takes work.
+    /// Creates the handle of a server that takes work.
     pub fn new() -> DrainHandle {
         let phase = watch::Sender::new(DrainPhase::Running);
         DrainHandle(Arc::new(DrainShared { phase, working: watch::Sender::new(0) }))
     }
 
-    /// Begins to drain. Does nothing when that has happened already.
+    /// Begins to drain. Does nothing if that has happened already.
     pub fn begin(&self) {
         self.advance(DrainPhase::Draining);
     }
 
-    /// Gives up what is still in progress.
+    /// Cancels the work that is still in progress.
     pub fn cancel(&self) {
         self.advance(DrainPhase::Cancelled);
     }
@@ -93,7 +94,7 @@ impl DrainHandle {
         (!self.is_draining()).then_some(working)
     }
 
-    /// Pieces of work in progress.
+    /// Returns the number of pieces of work in progress.
     pub fn working(&self) -> usize {
         *self.0.working.borrow()
     }
@@ -103,7 +104,7 @@ impl DrainHandle {
         self.reached(DrainPhase::Draining).await;
     }
 
-    /// Returns when work in progress is to be given up.
+    /// Returns when work in progress is cancelled.
     pub async fn cancelled(&self) {
         self.reached(DrainPhase::Cancelled).await;
     }
@@ -114,7 +115,7 @@ impl DrainHandle {
         drop(phases.wait_for(|current| *current >= phase).await);
     }
 
-    /// Returns when draining has begun and no work is left, having cancelled what was left after
+    /// Returns when draining has begun and no work is left. Cancels remaining work after
     /// `patience`.
     pub fn finished<'a>(&'a self, patience: Duration) -> Boxed<'a, ()> {
         Box::pin(async move {
@@ -144,7 +145,7 @@ impl DrainHandle {
     /// Begins to drain at the first SIGTERM or SIGINT and cancels at the second. Never ends.
     ///
     /// # Errors
-    /// When the signals cannot be listened to.
+    /// If the signal handlers cannot be installed.
     pub fn on_signals(&self) -> io::Result<impl Future<Output = ()> + Send + use<>> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -167,32 +168,33 @@ impl DrainHandle {
     }
 }
 
-/// SIGHUP, by which an operator asks to read the configuration again.
+/// SIGHUP, by which an operator requests a reload of the configuration.
 #[derive(Debug)]
 pub struct Hangups(Signal);
 
 impl Hangups {
-    /// As [`Hangups::new`], before there is a runtime: those that come before somebody waits count
-    /// as one. Listen from the start of a process on, because its default is to be ended.
+    /// As [`Hangups::new`], before there is a runtime: signals that arrive before the first wait
+    /// count as one. Call it at the start of a process, because the signal's default action ends
+    /// the process.
     ///
     /// # Errors
-    /// When the signal cannot be listened to.
+    /// If the signal handler cannot be installed.
     pub fn before_runtime() -> io::Result<Hangups> {
-        // The handler stays when the runtime goes; it starts no thread.
+        // The handler remains when the runtime is dropped; it starts no thread.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let _inside = runtime.enter();
         Hangups::new()
     }
 
-    /// Listens from now on; a process that does not listen is ended by it.
+    /// Handles the signal from now on; without a handler it ends the process.
     ///
     /// # Errors
-    /// When the signal cannot be listened to.
+    /// If the signal handler cannot be installed.
     pub fn new() -> io::Result<Hangups> {
         signal(SignalKind::hangup()).map(Hangups)
     }
 
-    /// Returns at the next one. Several that come at once count as one.
+    /// Returns at the next signal. Several that arrive at once count as one.
     pub async fn next(&mut self) {
         if self.0.recv().await.is_none() {
             // The runtime is ending.

@@ -1,11 +1,11 @@
 //! Fair use of the runtime's threads: callers take turns, however many connections each has.
 //!
-//! The runtime runs what is ready in the order in which it became so. With 64 busy connections of
-//! one tenant, a request of another would wait for 64 others at each of its steps. So a task that
-//! becomes ready is not handed to the runtime at once: it waits in the queue of its caller, and the
-//! callers that have something ready are served in turn ([`RoundRobin`]). Only as many tasks as
-//! there are slots are with the runtime at a time; a slot is free again when its task has been
-//! polled, so that nothing holds one while it waits for a disk or a network.
+//! The runtime runs ready tasks in the order in which they became ready. With 64 busy connections
+//! of one tenant, a request of another would wait for 64 others at each of its steps. So a task
+//! that becomes ready is not handed to the runtime at once: it waits in the queue of its caller,
+//! and callers with ready tasks are served in turn ([`RoundRobin`]). Only as many tasks as there
+//! are slots are with the runtime at a time; a slot is free again when its task has been polled, so
+//! no task holds one while it waits for a disk or a network.
 //!
 //! A task belongs to the caller that [`identify`] names from within it. Tasks that it starts with
 //! [`crate::task::spawn`] belong to the same caller.
@@ -20,8 +20,8 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use pool::RoundRobin;
 
-/// Tasks with the runtime at a time, for each of its threads. The next one is handed over when one
-/// has been polled, and by the same thread, which goes on with it.
+/// Number of tasks with the runtime at a time, for each of its threads. The next one is handed over
+/// when one has been polled, by the same thread, which then polls it.
 const SLOTS_PER_THREAD: usize = 1;
 
 thread_local! {
@@ -33,7 +33,7 @@ thread_local! {
 #[derive(Clone)]
 pub struct FairScheduler(Arc<Mutex<ReadyTasks>>);
 
-/// Tasks that are ready and not with the runtime.
+/// Ready tasks that are not with the runtime.
 struct ReadyTasks {
     slots_free: usize,
     /// By caller.
@@ -44,7 +44,7 @@ struct FairTask {
     scheduler: FairScheduler,
     /// Wakes the task at the runtime.
     runtime: AtomicWaker,
-    /// Taken after the scheduler's lock, where both are.
+    /// Locked after the scheduler's lock, if both are needed.
     state: Mutex<TaskState>,
 }
 
@@ -55,7 +55,7 @@ struct TaskState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskPhase {
-    /// Waits for something.
+    /// Waits for an event.
     Waiting,
     /// Ready, in the queue of its caller.
     Queued,
@@ -76,7 +76,7 @@ impl fmt::Debug for FairScheduler {
 }
 
 impl FairScheduler {
-    /// A scheduler for the runtime that this is called on.
+    /// Creates a scheduler for the current runtime.
     pub fn for_this_runtime() -> FairScheduler {
         let threads = tokio::runtime::Handle::current().metrics().num_workers();
         FairScheduler::with_slots(threads.max(1) * SLOTS_PER_THREAD)
@@ -96,7 +96,7 @@ impl FairScheduler {
     }
 }
 
-/// Names the caller of the task that this is called from; nothing where that takes no turns.
+/// Sets the caller of the current task; does nothing if that takes no turns.
 pub fn identify(caller: &Arc<str>) {
     CURRENT.with_borrow(|current| {
         let Some(task) = current else { return };
@@ -107,12 +107,12 @@ pub fn identify(caller: &Arc<str>) {
     });
 }
 
-/// The caller of the task that this is called from; none where that takes no turns.
+/// Returns the caller of the current task; none if that takes no turns.
 pub(crate) fn caller() -> Option<Arc<str>> {
     CURRENT.with_borrow(|task| Some(Arc::clone(&task.as_ref()?.state.lock().caller)))
 }
 
-/// Lets a future take the turns of the task that this is called from.
+/// Lets a future take the turns of the current task.
 pub(crate) fn inherit<F: Future>(future: F) -> Result<FairFuture<F>, F> {
     match CURRENT.with_borrow(Option::clone) {
         Some(task) => {
@@ -124,7 +124,7 @@ pub(crate) fn inherit<F: Future>(future: F) -> Result<FairFuture<F>, F> {
 }
 
 impl ReadyTasks {
-    /// The task whose turn it is, if a slot is free. It is to be woken without the lock.
+    /// Returns the task whose turn it is, if a slot is free. Wake it without the lock.
     fn dispatch(&mut self) -> Option<Arc<FairTask>> {
         while self.slots_free > 0 {
             let task = self.waiting.pop()?;
@@ -141,7 +141,7 @@ impl ReadyTasks {
 }
 
 impl FairTask {
-    /// Queues the task when it waits, and hands the next one to the runtime.
+    /// Queues the task if it waits, and hands the next one to the runtime.
     fn make_ready(self: &Arc<Self>) {
         let next = {
             let mut ready = self.scheduler.0.lock();
@@ -168,7 +168,7 @@ impl FairTask {
         *phase = TaskPhase::Polled { has_slot, is_woken: false };
     }
 
-    /// Gives the slot back, and lets the next one have it.
+    /// Returns the slot, and hands it to the next task.
     fn leave(self: &Arc<Self>, is_over: bool) {
         let next = {
             let mut ready = self.scheduler.0.lock();
@@ -245,12 +245,12 @@ impl<F: Future> Future for FairFuture<F> {
 
 impl<F> Drop for FairFuture<F> {
     fn drop(&mut self) {
-        // Also of one that panicked.
+        // Also after a panic.
         self.task.leave(true);
     }
 }
 
-/// Sets the task of this thread, and the one before when dropped.
+/// Sets this thread's current task, and restores the previous one when dropped.
 struct CurrentTask(Option<Arc<FairTask>>);
 
 impl CurrentTask {

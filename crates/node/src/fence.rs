@@ -1,10 +1,10 @@
-//! Fence of effects: outside effects of sandboxes end with the lease of their server.
+//! Fence of effects: external effects of sandboxes end with the lease of their server.
 //!
 //! A server that was suspended, or cannot reach the store, may have lost its sessions to another
-//! one without knowing it. All code that acts for a sandbox asks an [`EffectFence`] before each
+//! one without knowing it. All code that acts for a sandbox checks an [`EffectFence`] before each
 //! request, statement and forwarded piece, so that no effect of a former owner follows its loss.
-//! Connections outside are wrapped in a [`FencedStream`], which asks where bytes leave this
-//! process: also for those that a library, TLS or a slow server has kept waiting.
+//! External connections are wrapped in a [`FencedStream`], which checks where bytes leave this
+//! process: also bytes that a library, TLS or a slow server has delayed.
 
 use std::error::Error;
 use std::io;
@@ -18,14 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::cluster::ServingLease;
 
-/// Sentence for whoever is refused because the lease has ended.
+/// Error text for requests that are refused because the lease has ended.
 pub const LEASE_LOST: &str = "this server has lost its lease in the store, so its sessions may be \
     at another server by now; try again";
 
-/// Time after which whoever is refused may try again. A lease is back with its next renewal.
+/// Time after which a refused client may retry. The next renewal restores the lease.
 pub const LEASE_RETRY: Duration = Duration::from_secs(1);
 
-/// The lease has ended.
+/// Error: the lease has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{LEASE_LOST}")]
 pub struct LeaseLost;
@@ -36,7 +36,7 @@ impl From<LeaseLost> for io::Error {
     }
 }
 
-/// Way by which a sandbox has an effect outside.
+/// Way by which a sandbox has an external effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EffectWay {
     /// Requests and tunnels of the proxy.
@@ -52,7 +52,7 @@ pub enum EffectWay {
 }
 
 impl EffectWay {
-    /// All of them, in the order of their counters.
+    /// All ways, in the order of their counters.
     pub const ALL: [EffectWay; 5] = [
         EffectWay::Http,
         EffectWay::Model,
@@ -92,7 +92,7 @@ impl EffectFence {
         EffectFence(Arc::new(FenceState { lease, refused: Default::default() }))
     }
 
-    /// Creates the fence of a server that nobody can take over from: it is always open.
+    /// Creates the fence of a server that no other can take over from: it is always open.
     #[must_use]
     pub fn open() -> EffectFence {
         EffectFence::new(ServingLease::unlimited())
@@ -102,7 +102,7 @@ impl EffectFence {
     /// number and a clock, which takes no system call.
     ///
     /// # Errors
-    /// When the lease has ended; the refusal is counted.
+    /// If the lease has ended; the refusal is counted.
     #[inline]
     pub fn check(&self, way: EffectWay) -> Result<(), LeaseLost> {
         match self.0.lease.holds() {
@@ -111,7 +111,7 @@ impl EffectFence {
         }
     }
 
-    /// Returns whether the lease holds, for whoever refuses later or not at all.
+    /// Returns whether the lease holds, for callers that refuse later or not at all.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.0.lease.holds()
@@ -125,7 +125,7 @@ impl EffectFence {
         LeaseLost
     }
 
-    /// Returns how often something was refused or broken off.
+    /// Returns the number of refused or interrupted effects.
     #[must_use]
     pub fn refused(&self, way: EffectWay) -> u64 {
         self.counter(way).map_or(0, |counter| counter.load(Ordering::Relaxed))
@@ -136,14 +136,14 @@ impl EffectFence {
         place.and_then(|place| self.0.refused.get(place))
     }
 
-    /// Wraps a connection outside, which breaks with its first byte after the lease.
+    /// Wraps an external connection, which breaks with its first byte after the lease.
     #[must_use]
     pub fn guard<S>(&self, way: EffectWay, stream: S) -> FencedStream<S> {
         FencedStream { stream, way, fence: self.clone() }
     }
 }
 
-/// Connection outside that breaks with its first byte after the lease.
+/// External connection that breaks with its first byte after the lease.
 #[derive(Debug)]
 pub struct FencedStream<S> {
     stream: S,
@@ -179,7 +179,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FencedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Sockets have nothing to flush: what is buffered is above, and comes by `poll_write`.
+        // Sockets have nothing to flush: buffers are in higher layers, and use `poll_write`.
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -202,7 +202,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FencedStream<S> {
     }
 }
 
-/// Returns whether an error, or one of its causes, is that the lease has ended.
+/// Returns whether an error is or was caused by [`LeaseLost`].
 #[must_use]
 pub fn is_lease_lost(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
@@ -210,7 +210,7 @@ pub fn is_lease_lost(error: &(dyn Error + 'static)) -> bool {
         if one.is::<LeaseLost>() {
             return true;
         }
-        // What is within an error of I/O is no source of it.
+        // The inner error of an I/O error is not its source.
         let within = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         if within.is_some_and(|within| within.is::<LeaseLost>()) {
             return true;

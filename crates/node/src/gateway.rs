@@ -1,7 +1,7 @@
 //! Interface between services with sandboxes and the service that serves the sockets inside them.
 //!
-//! A service with a sandbox has its list of grants, and can listen inside. The gateway, which
-//! serves the sockets, knows the meaning of the grants. Neither depends on the other.
+//! A service with a sandbox stores its list of grants, and can listen inside. The gateway, which
+//! serves the sockets, interprets the grants. Neither depends on the other.
 //!
 //! ```ignore
 //! let opening = gateway.resolve(&holder, &grants)?;      // what is wrong is found out here
@@ -32,12 +32,12 @@ pub struct GrantHolder {
     pub id: Arc<str>,
     /// Tenant of the holder.
     pub tenant: Arc<str>,
-    /// Epoch of a session, which counts its owners; none of what has one owner for ever.
+    /// Epoch of a session, which counts its owners; none for a holder with a permanent owner.
     pub epoch: Option<u64>,
 }
 
 impl GrantHolder {
-    /// Creates a holder that has no epoch.
+    /// Creates a holder without an epoch.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, tenant: impl Into<Arc<str>>) -> GrantHolder {
         GrantHolder { id: id.into(), tenant: tenant.into(), epoch: None }
@@ -49,7 +49,7 @@ impl GrantHolder {
         GrantHolder { epoch, ..self }
     }
 
-    /// Returns whether it may move to another server, or outlast this one: a session.
+    /// Returns whether it may move to another server, or outlast this one: true for a session.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         self.epoch.is_some()
@@ -58,17 +58,17 @@ impl GrantHolder {
 
 /// Serves the sockets inside sandboxes.
 pub trait GrantGateway: Send + Sync + fmt::Debug {
-    /// Returns whether somebody may give these grants to a sandbox of his own.
+    /// Checks that the principal may give these grants to a sandbox of its own.
     ///
     /// # Errors
-    /// 403 with the grant that is not his to give.
+    /// 403 with the grant that the principal may not give.
     fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), http::HttpError>;
 
-    /// Finds out what the grants of one sandbox mean: every tenant, warehouse, role and rule is
-    /// looked up. Does not wait for anything.
+    /// Resolves the grants of one sandbox: every tenant, warehouse, role and rule is looked up.
+    /// Does not wait.
     ///
     /// # Errors
-    /// 400 with the field of a grant that cannot be given: `grants[1].tenant`.
+    /// 400 with the field of an invalid grant: `grants[1].tenant`.
     fn resolve(
         &self,
         holder: &GrantHolder,
@@ -76,89 +76,89 @@ pub trait GrantGateway: Send + Sync + fmt::Debug {
     ) -> Result<Box<dyn GrantOpening>, http::HttpError>;
 }
 
-/// Grants that can be given. [`Any`], because a gate takes only those of its own gateway.
+/// Resolved grants. [`Any`], because a gate takes only those of its own gateway.
 pub trait GrantOpening: Any + Send + fmt::Debug {
-    /// Ports of the loopback inside on which the server has to listen, in the order in which the
-    /// listeners are expected.
+    /// Returns the loopback ports inside on which the server has to listen, in the order in which
+    /// [`GrantOpening::open`] expects the listeners.
     fn ports(&self) -> &[u16];
 
-    /// Returns what clients inside look for in their environment: `PGHOST`, `HTTP_PROXY`. No secret
-    /// is in it, and nothing that differs from one sandbox with the same grants to another.
+    /// Returns the environment variables for clients inside: `PGHOST`, `HTTP_PROXY`. They contain
+    /// no secret, and are the same for all sandboxes with the same grants.
     fn environment(&self) -> &BTreeMap<String, String>;
 
     /// Serves the sockets, in the order of the ports.
     fn open(self: Box<Self>, listeners: Vec<TcpListener>) -> Box<dyn GrantGate>;
 }
 
-/// The sockets of one sandbox, served until this is dropped. That ends their connections.
+/// The sockets of one sandbox, served until this value is dropped, which ends their connections.
 pub trait GrantGate: Send + Sync + fmt::Debug {
-    /// Ports on which has to be listened before these grants can hold. One that something else is
-    /// served on is not among them, because its listener is used again.
+    /// Returns the ports that need a listener before these grants can take effect. A port that is
+    /// already in use is not among them, because its listener is reused.
     fn missing(&self, grants: &[Grant]) -> Vec<u16>;
 
-    /// Takes back what is not among these grants: its listeners are closed, its connections are
-    /// told and ended.
+    /// Revokes all other grants: their listeners are closed, their connections are notified and
+    /// ended.
     fn retain(&self, grants: &[Grant]);
 
-    /// Serves those of these grants that are new, whose listeners come in the order of
-    /// [`GrantGate::missing`]'s ports. The opening is one of the same gateway, of the grants that
-    /// [`GrantGate::missing`] and then [`GrantGate::retain`] were told.
+    /// Serves the new ones among these grants, whose listeners are in the order of
+    /// [`GrantGate::missing`]'s ports. The opening must be of the same gateway, for the grants that
+    /// were passed to [`GrantGate::missing`] and then to [`GrantGate::retain`].
     fn add(&self, opening: Box<dyn GrantOpening>, listeners: Vec<TcpListener>);
 
-    /// The sandbox rests: connections outside that it does not need meanwhile are given back.
+    /// Releases external connections that an idle sandbox does not need.
     fn rest(&self);
 
-    /// Opens a way to read what is behind one of the grants that are served, as a program inside
-    /// reads it: by the same door, within the same limits, and on the same audit.
+    /// Opens a reader for the data behind one of the served grants. It reads as a program inside
+    /// does: by the same door, within the same limits, and with the same audit.
     ///
     /// # Errors
-    /// 400 when the grant is not one of data, 409 when it is not served.
+    /// 400 if the grant is not one of data, 409 if it is not served.
     fn reader(&self, grant: &Grant) -> Result<Box<dyn GrantReader>, http::HttpError> {
         let message = format!("`{}` is not served here", grant.label());
         Err(http::HttpError::new(ErrorCode::Conflict, message))
     }
 }
 
-/// A way to read what is behind a grant, for the holder's own tenant. Dropping one of its futures
-/// ends what was begun at the other end; so does taking the grant back.
+/// A reader of the data behind a grant, for the holder's own tenant. Dropping one of its futures
+/// cancels the operation at the other end; so does revoking the grant.
 pub trait GrantReader: Send + fmt::Debug {
-    /// Runs one statement, which can change nothing. `inside` is the sandbox of the holder, where
-    /// statements run that no server behind the grant runs.
+    /// Runs one read-only statement. `inside` is the sandbox of the holder, which runs statements
+    /// that no server behind the grant runs.
     ///
     /// # Errors
-    /// 400 with what the database says of the statement, or the limit that ended it; 409 when the
-    /// grant was taken back, or the sandbox has not what the statement needs; 429 when the grant
-    /// has too many of them; 503 when the database cannot be reached.
+    /// 400 with the database's error, or the limit that ended the statement; 409 if the grant was
+    /// revoked, or the sandbox lacks what the statement needs; 429 if the grant has too many
+    /// statements; 503 if the database cannot be reached.
     fn query(
         self: Box<Self>,
         query: GrantQuery,
         inside: Box<dyn HolderSandbox>,
     ) -> Boxed<'static, Result<GrantQueryResult, http::HttpError>>;
 
-    /// Returns what is there: all, or one object by its name.
+    /// Describes all objects, or the one with this name.
     ///
     /// # Errors
-    /// As above; 404 when there is nothing of this name.
+    /// As above; 404 if there is no object of this name.
     fn describe(
         self: Box<Self>,
         name: Option<String>,
     ) -> Boxed<'static, Result<GrantDescription, http::HttpError>>;
 }
 
-/// The sandbox of a grant's holder, as a reader of the grant uses it: for a program that has the
+/// The sandbox of a grant's holder, as used by a reader of the grant: for a program that has the
 /// rights of the holder's other programs, and no more.
 pub trait HolderSandbox: Send + Sync + fmt::Debug {
     /// Listens on a free port of the sandbox's loopback, which only its programs reach.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox has ended.
     fn listen(&self) -> Boxed<'_, Result<TcpListener, http::HttpError>>;
 
-    /// Starts a program with the environment that the holder's programs have. Dropping what is
-    /// returned kills it.
+    /// Starts a program with the environment of the holder's programs. Dropping the returned value
+    /// kills it.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox has ended.
     fn start(
         &self,
         program: HolderProgram,
@@ -168,9 +168,9 @@ pub trait HolderSandbox: Send + Sync + fmt::Debug {
 /// Program that a reader runs in a holder's sandbox.
 #[derive(Clone, Debug)]
 pub struct HolderProgram {
-    /// Program and arguments; the program is looked for in `PATH`.
+    /// Program and arguments; the program is searched in `PATH`.
     pub argv: Vec<String>,
-    /// Variables beside those that the holder's programs have.
+    /// Variables in addition to those of the holder's programs.
     pub env: BTreeMap<String, String>,
     /// Standard input.
     pub stdin: String,
@@ -178,13 +178,13 @@ pub struct HolderProgram {
     pub time_max: Duration,
 }
 
-/// Program of a reader that runs.
+/// Running program of a reader.
 pub trait HolderProcess: Send + fmt::Debug {
-    /// Returns what happens next; none after [`HolderOutput::Ended`].
+    /// Returns the next event; none after [`HolderOutput::Ended`].
     fn next(&mut self) -> Boxed<'_, Option<HolderOutput>>;
 }
 
-/// Event of a reader's program. All of it comes from code that is not trusted.
+/// Event of a reader's program. Its content comes from untrusted code.
 #[derive(Clone, Debug)]
 pub enum HolderOutput {
     /// Bytes of its standard output.
@@ -198,7 +198,7 @@ pub enum HolderOutput {
 /// End of a reader's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HolderExit {
-    /// Exit code; 126 and 127 when it could not be started, as a shell has it.
+    /// Exit code; 126 or 127 if it could not be started, as in a shell.
     pub code: Option<i32>,
     /// Name of the signal that ended it.
     pub signal: Option<String>,

@@ -1,11 +1,11 @@
 //! Bytes as hexadecimal digits, two for each, in lower case.
 
-/// The digits of these bytes.
+/// Returns the digits of these bytes.
 pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The 32 bytes of exactly 64 digits in either case; none for any other text.
+/// Returns the 32 bytes of exactly 64 digits in either case; none for any other text.
 pub fn decode_32(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {

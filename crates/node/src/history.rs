@@ -1,10 +1,10 @@
-//! Ring of measurements: each second of the last 15 minutes, and each ten seconds of the last
-//! 24 hours, of a bounded number of series. Pure: takes time as an argument, starts no task, reads
-//! no counter. Never on a disk: a restart clears it.
+//! Ring of measurements: each second of the last 15 minutes, and each ten seconds of the last 24
+//! hours, of a bounded number of series. Pure: takes time as an argument, starts no task, reads no
+//! counter. Never stored on a disk: a restart clears it.
 //!
 //! A second is a *slot*, counted by the monotonic clock, so that no step of the wall clock writes a
-//! slot twice or leaves slots out. What people see are times of the wall clock: the difference of
-//! the two clocks is kept, and corrected when the wall clock was set, for all slots alike.
+//! slot twice or leaves slots out. Displayed times are of the wall clock: the difference of the two
+//! clocks is stored, and corrected for all slots alike when the wall clock was set.
 //!
 //! | file | what |
 //! |---|---|
@@ -35,24 +35,25 @@ pub const COARSE_STEP_S: u64 = 10;
 /// Slots of the coarse resolution: 24 hours.
 pub const COARSE_SLOTS: u64 = 8640;
 
-/// Seconds that are kept.
+/// Length of the history, in seconds.
 pub const WINDOW_S_MAX: u64 = COARSE_STEP_S * COARSE_SLOTS;
 
-/// Series of a ring. One takes at most 40 KiB, and next to nothing while its value stays the same.
+/// Maximum number of series of a ring. One takes at most 40 KiB, and almost nothing while its value
+/// stays the same.
 pub const SERIES_MAX: usize = 1024;
 
-/// Values of one series in an answer.
+/// Maximum number of values of one series in an answer.
 pub const POINTS_MAX: u64 = 1000;
 
-/// Seconds by which the wall clock may differ from what is expected of it before it counts as set.
+/// Seconds by which the wall clock may differ from its expected value before it counts as set.
 const CLOCK_STEP_S: u64 = 2;
 
 /// Folding of values of several slots into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesFold {
-    /// Their mean: of rates.
+    /// Their mean: for rates.
     Mean,
-    /// The greatest: of levels and high percentiles, whose peak is the matter.
+    /// The greatest: for levels and high percentiles, whose peak matters.
     Max,
 }
 
@@ -63,7 +64,7 @@ pub struct SeriesSpec {
     pub name: &'static str,
     /// Unit of its values.
     pub unit: api::HistoryUnit,
-    /// Name of its label; none for a series without.
+    /// Name of its label; none for a series without a label.
     pub label: Option<&'static str>,
     /// Folding of values of several slots into one.
     pub fold: SeriesFold,
@@ -74,9 +75,9 @@ pub struct SeriesSpec {
 pub struct SeriesId {
     /// Specification of the series.
     pub spec: &'static SeriesSpec,
-    /// Tenant of tokens whose own figures these are; none for those of the whole server.
+    /// Tenant whose own figures these are; none for those of the whole server.
     pub owner: Option<Arc<str>>,
-    /// Value of its label; empty for a series without.
+    /// Value of its label; empty for a series without a label.
     pub label: Arc<str>,
 }
 
@@ -109,16 +110,16 @@ impl HistoryMoment {
     }
 }
 
-/// Value of a series at a moment; NaN where there is none.
+/// Value of a series at a moment; NaN if there is none.
 #[derive(Clone, Debug)]
 pub struct SeriesSample {
     /// Id of the series.
     pub id: SeriesId,
-    /// In the unit of the series.
+    /// Value, in the unit of the series.
     pub value: f32,
 }
 
-/// Part of a ring, as it is asked for.
+/// Requested part of a ring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryWindow {
     /// Start of each step, in milliseconds since 1970: multiples of the step.
@@ -132,14 +133,14 @@ pub struct HistoryWindow {
 struct RecordedSeries {
     fine: SlotRing,
     coarse: SlotRing,
-    /// Value of the coarse slot that is being filled.
+    /// Accumulated value of the current coarse slot.
     filling: FoldedValue,
     coarse_slot: u64,
-    /// Number of the latest recording that had it.
+    /// Number of the latest recording that contained it.
     seen: u64,
 }
 
-/// Values that become one.
+/// Values that are folded into one.
 #[derive(Clone, Copy, Debug)]
 struct FoldedValue {
     sum: f64,
@@ -172,7 +173,7 @@ impl FoldedValue {
 #[derive(Debug, Default)]
 pub struct HistoryRing {
     series: HashMap<SeriesId, RecordedSeries>,
-    /// Slot that was recorded last.
+    /// Last recorded slot.
     last: Option<u64>,
     /// Seconds since 1970 of slot 0, by the wall clock as it is now.
     offset_s: i64,
@@ -181,13 +182,13 @@ pub struct HistoryRing {
 }
 
 impl HistoryRing {
-    /// Records the values of all series there are. Others are dropped: what they measured is gone.
-    /// New ones beyond [`SERIES_MAX`] are left out. A second recording within a slot replaces the
-    /// values of the first.
+    /// Records the values of all present series. Other series are dropped, because their subjects
+    /// no longer exist. New ones beyond [`SERIES_MAX`] are left out. A second recording within a
+    /// slot replaces the values of the first.
     pub fn record(&mut self, moment: HistoryMoment, samples: Vec<SeriesSample>) {
         let slot = moment.slot();
         if self.last.is_some_and(|last| slot < last) {
-            // A monotonic clock does not do that.
+            // A monotonic clock never steps back.
             return;
         }
         self.follow_wall_clock(slot, moment.wall_ms / 1000);
@@ -219,7 +220,7 @@ impl HistoryRing {
         self.left_out
     }
 
-    /// Number of series there are.
+    /// Number of series.
     #[must_use]
     pub fn len(&self) -> usize {
         self.series.len()
@@ -231,8 +232,8 @@ impl HistoryRing {
         self.series.is_empty()
     }
 
-    /// Returns the latest `window_s` in steps of `step_s`, of the series that `is_wanted` says, and
-    /// with the last step unfinished. At most [`POINTS_MAX`] steps.
+    /// Returns the latest `window_s` in steps of `step_s`, of the series that `is_wanted` accepts;
+    /// the last step is unfinished. At most [`POINTS_MAX`] steps.
     #[must_use]
     pub fn window(
         &self,
@@ -245,7 +246,7 @@ impl HistoryRing {
         let is_fine = window_s <= FINE_SLOTS * FINE_STEP_S;
         let step_s = step_s.max(if is_fine { FINE_STEP_S } else { COARSE_STEP_S });
         let count = window_s.div_ceil(step_s).clamp(1, POINTS_MAX);
-        // By the clock of the slots: what was recorded last is in the last step.
+        // By the clock of the slots: the last recording is in the last step.
         let now_s = now.slot().saturating_add_signed(self.offset_s);
         let end = (now_s / step_s).saturating_add(1) * step_s;
         let start = end.saturating_sub(count * step_s);
@@ -267,7 +268,7 @@ impl HistoryRing {
         HistoryWindow { times_ms, series }
     }
 
-    /// Takes over where the wall clock is, if it was set.
+    /// Adopts the wall clock's time if it was set.
     fn follow_wall_clock(&mut self, slot: u64, wall_s: u64) {
         let expected = slot.saturating_add_signed(self.offset_s);
         if self.last.is_none() || expected.abs_diff(wall_s) > CLOCK_STEP_S {
@@ -294,7 +295,7 @@ impl RecordedSeries {
             self.coarse_slot = coarse_slot;
             self.filling = FoldedValue::NONE;
         }
-        // Of two recordings in one second, the coarse slot has the first.
+        // Of two recordings in one second, the coarse slot contains the first.
         if !is_again || self.filling.count == 0 {
             self.filling.add(value);
         }

@@ -2,22 +2,21 @@
 //!
 //! [`BoundListener`] accepts connections and bounds them; [`HttpShell`] wraps the routes: request
 //! ids, authentication of everything below `/v1`, refusal of large bodies before they are read,
-//! metrics, panics, draining. [`OperationRoutes`] leads to handlers as the tables of operations
-//! ([`api::operations`]) say, and asks for their rights. [`JsonBody`] reads a body and says what is
-//! wrong with it; [`UploadBody`] takes one of any length as it comes. Every answer with a status of
-//! 400 or above has an [`api::ErrorBody`].
+//! metrics, panics, draining. [`OperationRoutes`] routes to handlers by the tables of operations
+//! ([`api::operations`]), and checks their required scopes. [`JsonBody`] reads a body and reports
+//! its errors; [`UploadBody`] streams one of any length. Every answer with a status of 400 or above
+//! has an [`api::ErrorBody`].
 //!
-//! Faces of other systems have their errors and their ways to authenticate ([`CompatFace`]), below
-//! a path or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length
-//! last as long as they like, count as work, and are bounded in number.
+//! Faces of other systems have their own errors and authentication ([`CompatFace`]), below a path
+//! or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length are not
+//! limited in time, count as work, and are bounded in number.
 //!
-//! Everything that a request began ends with the credential that it was made with: when that is
-//! revoked, its handler is dropped, its answer cut and its WebSocket closed
-//! ([`CredentialBinding`]).
+//! All work of a request ends with the credential that it was made with: when that is revoked, its
+//! handler is dropped, its answer cut and its WebSocket closed ([`CredentialBinding`]).
 //!
-//! A client that goes away takes its handler with it: the handler's future is dropped as soon as
-//! the kernel reports the end of the connection, and with the future goes whatever it runs. A
-//! request with an idempotency key is carried out to its end ([`IdempotencyKeys`]).
+//! When a client disconnects, its handler's future is dropped as soon as the kernel reports the end
+//! of the connection, which ends the work of the future. A request with an idempotency key is
+//! carried out to its end ([`IdempotencyKeys`]).
 
 mod access;
 mod connection;

@@ -1,9 +1,9 @@
 //! Identity providers: verification of signed tokens (RFC 7519) of the configured issuers, for the
 //! configured audience.
 //!
-//! An issuer's keys are fetched when they are first needed, now and then, and when a token names
-//! one that is not known, but only so often. A token that was verified is known by its hash for a
-//! while: a request of somebody who was here before needs no signature.
+//! An issuer's keys are fetched when they are first needed, periodically, and when a token names an
+//! unknown key, at a limited rate. The hash of a verified token is cached for a while: later
+//! requests with it need no signature check.
 //!
 //! # References
 //! - <https://openid.net/specs/openid-connect-discovery-1_0.html>
@@ -32,7 +32,7 @@ pub use self::jwt::VerifiedClaims;
 /// Result of this module.
 type Result<T> = std::result::Result<T, IssuerError>;
 
-/// Most issuers.
+/// Maximum number of issuers.
 pub const ISSUERS_MAX: usize = 20;
 
 /// Longest token of an issuer, in bytes.
@@ -41,63 +41,63 @@ pub const JWT_BYTES_MAX: usize = 8 << 10;
 /// Longest set of keys, in bytes.
 pub const JWKS_BYTES_MAX: u64 = 256 << 10;
 
-/// Time that keys are used until they are fetched again.
+/// Time after which keys are fetched again.
 pub const JWKS_AGE: Duration = Duration::from_secs(3600);
 
-/// Time that keys are used that could not be fetched again.
+/// Time for which keys remain in use if they cannot be fetched again.
 pub const JWKS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Shortest time between two attempts to fetch an issuer's keys, whoever asks for unknown ones.
+/// Shortest time between two attempts to fetch an issuer's keys, whoever requests unknown ones.
 pub const FETCH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Time for an issuer to answer.
 const FETCH_MAX: Duration = Duration::from_secs(5);
 
-/// Time that a token is taken for good without another look at its signature: a key that its issuer
-/// withdrew is honoured for that long beyond [`JWKS_AGE`].
+/// Time for which a verified token is accepted without another check of its signature: a key that
+/// its issuer withdrew is accepted for that long beyond [`JWKS_AGE`].
 pub const VERIFIED_MAX: Duration = Duration::from_secs(300);
 
-/// Usual claim that says which groups somebody is in.
+/// Default claim with the groups of a principal.
 pub const GROUPS_CLAIM: &str = "groups";
-/// Usual claim that says for what a token is (RFC 8693 §4.2).
+/// Default claim with the scopes of a token (RFC 8693 §4.2).
 pub const SCOPE_CLAIM: &str = "scope";
-/// Longest leeway for clocks that differ.
+/// Maximum leeway for clock differences.
 pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
 
-/// An issuer of tokens, as it is configured: one of `catalog.issuers`, whose tokens show principals
-/// in groups, or of `auth.issuers`, whose tokens are for a tenant and scopes. What is said of the
-/// one is refused of the other.
+/// A configured issuer of tokens: one of `catalog.issuers`, whose tokens identify principals in
+/// groups, or of `auth.issuers`, whose tokens have a tenant and scopes. Settings of the one kind
+/// are rejected for the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IssuerConfig {
-    /// Name here: a part of the ids of its principals.
+    /// Name in this configuration: a part of the ids of its principals.
     pub name: String,
     /// Value of `iss`.
     pub issuer: String,
-    /// Audience that its tokens need in `aud`.
+    /// Audience that its tokens must have in `aud`.
     pub audience: String,
-    /// Address of its keys.
+    /// URL of its keys.
     pub jwks_url: Option<String>,
-    /// Or the file that they are in.
+    /// Alternatively, the file with its keys.
     pub jwks_file: Option<PathBuf>,
-    /// Networks and hosts that `jwks_url` may lead to beside the public Internet.
+    /// Networks and hosts that `jwks_url` may point to, in addition to the public Internet.
     pub jwks_allowed: Vec<String>,
     /// The algorithms that its tokens may be signed with: `RS256`, `ES256`, `EdDSA`.
     pub algorithms: Vec<String>,
-    /// The claim that says who somebody is.
+    /// Claim that identifies the principal.
     pub principal_claim: String,
     /// Tolerance for its clock, in seconds.
     pub leeway_seconds: u64,
-    /// Claim with the groups of a principal; [`GROUPS_CLAIM`] without.
+    /// Claim with the groups of a principal; defaults to [`GROUPS_CLAIM`].
     pub groups_claim: Option<String>,
-    /// Tenant of all tokens, of an issuer of tokens.
+    /// Tenant of all tokens, for an issuer of tokens.
     pub tenant: Option<String>,
     /// Claim that names the tenant of a token.
     pub tenant_claim: Option<String>,
-    /// Most scopes that a token may have; to run executions and sessions without.
+    /// Maximum scopes of a token; defaults to executions and sessions.
     pub scopes: Option<TokenScopes>,
-    /// Claim with the scopes of a token, a list or a text of words; [`SCOPE_CLAIM`] without. Empty:
-    /// for all.
+    /// Claim with the scopes of a token, a list or a text of words; defaults to [`SCOPE_CLAIM`].
+    /// Empty: all scopes.
     pub scope_claim: Option<String>,
 }
 
@@ -123,10 +123,10 @@ impl Default for IssuerConfig {
 }
 
 impl IssuerConfig {
-    /// Checks that nothing is said that is only said of issuers of principals.
+    /// Checks that no setting for issuers of principals is present.
     ///
     /// # Errors
-    /// One that names the field.
+    /// An error that names the field.
     pub(crate) fn check_for_tokens(&self) -> Result<()> {
         self.check_absent("catalog.issuers", &[("groups_claim", self.groups_claim.is_some())])
     }
@@ -151,14 +151,14 @@ impl IssuerConfig {
         }
     }
 
-    /// The most that one of its tokens may be for.
+    /// Returns the maximum scopes of its tokens.
     #[must_use]
     pub fn token_scopes(&self) -> TokenScopes {
         let usual = || [TokenScope::Executions, TokenScope::Sessions].into_iter().collect();
         self.scopes.unwrap_or_else(usual)
     }
 
-    /// Name of the claim with the groups of a principal.
+    /// Returns the name of the claim with the groups of a principal.
     fn groups_claim(&self) -> &str {
         self.groups_claim.as_deref().unwrap_or(GROUPS_CLAIM)
     }
@@ -171,49 +171,49 @@ enum KeySource {
     File(PathBuf),
 }
 
-/// An issuer that is ready.
+/// An issuer that is ready for use.
 #[derive(Debug)]
 struct TrustedIssuer {
     config: IssuerConfig,
     algorithms: Vec<SignatureAlgorithm>,
     source: KeySource,
     keys: RwLock<Option<FetchedKeys>>,
-    /// When keys were last asked for. Held while that is done: one asks for all.
+    /// When keys were last fetched. Locked during a fetch, so that one fetch serves all.
     last_fetch: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// An issuer's keys as of some time.
+/// An issuer's keys at a time.
 #[derive(Clone, Debug)]
 struct FetchedKeys {
     keys: Arc<IssuerKeys>,
     at: Instant,
 }
 
-/// Failure of the configuration, or of a token.
+/// Error of the configuration, or of a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerError {
     /// The configuration is wrong.
     #[error("{0}")]
     Configuration(String),
-    /// The token is forged, or for others.
+    /// The token is forged, or for another audience or issuer.
     #[error("the token is not valid: {0}")]
     Refused(String),
-    /// The token was good.
+    /// The token was valid, and has expired.
     #[error("the token has ended; ask its issuer for another one")]
     Ended,
-    /// The keys of the issuer cannot be had, so that the token cannot be checked.
+    /// The keys of the issuer cannot be fetched, so the token cannot be verified.
     #[error("the keys of `{0}` are unavailable at present")]
     KeysUnavailable(String),
 }
 
-/// A token that was verified.
+/// A verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedBearer {
-    /// Name of its issuer here.
+    /// Name of its issuer in this configuration.
     pub issuer: String,
     /// Claims of the token.
     pub claims: VerifiedClaims,
-    /// Time until which it may be remembered, in milliseconds since 1970.
+    /// Time until which it may be cached, in milliseconds since 1970.
     pub known_until_ms: u64,
 }
 
@@ -222,19 +222,19 @@ pub struct VerifiedBearer {
 pub struct TrustedIssuers(Vec<TrustedIssuer>);
 
 impl TrustedIssuers {
-    /// [`TrustedIssuers::new`] of issuers of principals.
+    /// As [`TrustedIssuers::new`], for issuers of principals.
     ///
     /// # Errors
-    /// See there; and when one has settings of others.
+    /// As of [`TrustedIssuers::new`], and if one has settings for issuers of tokens.
     pub fn of_principals(all: Vec<IssuerConfig>) -> Result<TrustedIssuers> {
         all.iter().try_for_each(IssuerConfig::check_for_principals)?;
         TrustedIssuers::new(all)
     }
 
-    /// Makes them ready. Their keys are fetched when they are needed.
+    /// Prepares the issuers. Their keys are fetched when they are needed.
     ///
     /// # Errors
-    /// One that names what is wrong in the configuration.
+    /// An error that names the invalid setting.
     pub fn new(all: Vec<IssuerConfig>) -> Result<TrustedIssuers> {
         if all.len() > ISSUERS_MAX {
             return Err(wrong(&format!("there are more than {ISSUERS_MAX}")));
@@ -255,7 +255,7 @@ impl TrustedIssuers {
     /// Verifies a signed token.
     ///
     /// # Errors
-    /// When it is not valid, has ended, or its issuer's keys cannot be had.
+    /// If it is invalid or expired, or its issuer's keys cannot be fetched.
     pub async fn verify(&self, text: &str, now_ms: u64) -> Result<VerifiedBearer> {
         if text.len() > JWT_BYTES_MAX {
             return Err(refused("it is too long"));
@@ -274,7 +274,7 @@ impl TrustedIssuers {
         Ok(VerifiedBearer { issuer: issuer.config.name.clone(), claims, known_until_ms })
     }
 
-    /// Returns whether a bearer's token looks like one of theirs.
+    /// Returns whether a bearer token looks like a token of an issuer.
     #[must_use]
     pub fn may_be_of(&self, token: &str) -> bool {
         !self.0.is_empty() && token.bytes().filter(|byte| *byte == b'.').count() == 2
@@ -285,8 +285,8 @@ fn wrong(message: &str) -> IssuerError {
     IssuerError::Configuration(message.to_owned())
 }
 
-/// Why a token is not taken. What exactly is wrong with it is for the log of the server: a forger
-/// learns nothing from it, and an honest client sees its own token.
+/// Returns the error for a rejected token. Its details are for the server's log: a forger learns
+/// nothing from it, and an honest client sees its own token.
 fn refused(why: &str) -> IssuerError {
     IssuerError::Refused(why.to_owned())
 }
@@ -331,7 +331,7 @@ impl TrustedIssuer {
                 let is_near = ["http://127.0.0.1:", "http://localhost:", "http://[::1]:"]
                     .iter()
                     .any(|it| url.starts_with(it));
-                // Who could change the keys on their way could be anybody.
+                // An attacker who can change the keys in transit could forge any token.
                 if !url.starts_with("https://") && !is_near {
                     return Err(wrong("`jwks_url` begins with `https://`"));
                 }
@@ -346,7 +346,8 @@ impl TrustedIssuer {
         Ok(TrustedIssuer { config, algorithms, source, keys, last_fetch })
     }
 
-    /// The keys to verify a token with: those that are there if they have the one that it names.
+    /// Returns the keys to verify a token with: the cached ones if they contain the key that it
+    /// names.
     async fn keys(&self, token: &UnverifiedToken<'_>, now: Instant) -> Result<Arc<IssuerKeys>> {
         let here = self.keys.read().clone();
         if let Some(here) = &here
@@ -357,14 +358,14 @@ impl TrustedIssuer {
         }
         self.fetch(now).await;
         let found = self.keys.read().clone();
-        // They may have been fetched after `now` by somebody else.
+        // Another caller may have fetched them after `now`.
         let found = found.filter(|it| now.saturating_duration_since(it.at) < JWKS_AGE_MAX);
         let unavailable = || IssuerError::KeysUnavailable(self.config.name.clone());
         found.map(|it| it.keys).ok_or_else(unavailable)
     }
 
-    /// Asks for the keys, unless somebody has a moment ago. What was there before stays when there
-    /// is no answer.
+    /// Fetches the keys, unless another caller has just done so. If the issuer does not answer, the
+    /// previous keys remain.
     async fn fetch(&self, now: Instant) {
         let mut last_fetch = self.last_fetch.lock().await;
         if last_fetch.is_some_and(|at| at + FETCH_INTERVAL > now) {

@@ -6,36 +6,36 @@ use tokio::sync::Mutex;
 
 use crate::clock;
 
-/// A lookup of what has changed, that goes on once at a time. Whoever asks is served by one that
-/// began after he asked.
+/// A shared lookup of changes, which runs once at a time. Each caller is served by a lookup that
+/// began after its call.
 #[derive(Debug)]
 pub struct SharedLookup {
-    /// Least time between the beginnings of two.
+    /// Shortest time between the beginnings of two lookups.
     interval: Duration,
-    /// When the last one began, and whether it succeeded; held while it goes on.
+    /// When the last one began, and whether it succeeded; locked while it runs.
     last: Mutex<Option<(Instant, bool)>>,
 }
 
-/// Why there is nothing new to see.
+/// Reason why there is no new result.
 #[derive(Debug)]
 pub enum SharedLookupError<E> {
     /// The lookup failed.
     Failed(E),
-    /// That of somebody else failed, which would have served this one.
+    /// Another caller's lookup failed, which would have served this one.
     OfAnother,
 }
 
 impl SharedLookup {
-    /// Creates one whose lookups begin at least `interval` apart.
+    /// Creates a shared lookup whose runs begin at least `interval` apart.
     #[must_use]
     pub fn new(interval: Duration) -> SharedLookup {
         SharedLookup { interval, last: Mutex::new(None) }
     }
 
-    /// Runs `lookup`, or waits for one that another caller has begun meanwhile.
+    /// Runs `lookup`, or waits for one that another caller begins meanwhile.
     ///
     /// # Errors
-    /// When it failed, be it for this one or for another.
+    /// If the lookup failed, for this caller or for another.
     pub async fn run<E>(
         &self,
         lookup: impl Future<Output = Result<(), E>>,
@@ -49,7 +49,7 @@ impl SharedLookup {
             tokio::time::sleep_until((began + self.interval).into()).await;
         }
         let began = clock::now();
-        // What ends early, because its caller leaves, serves nobody.
+        // A lookup that ends early, because its caller is dropped, serves no other.
         *last = None;
         let result = lookup.await;
         *last = Some((began, result.is_ok()));
@@ -87,7 +87,7 @@ mod tests {
                 succeeded += usize::from(one.await.unwrap());
             }
             assert_eq!(succeeded, expected);
-            // Those that came before the first one began are served by the second.
+            // Callers that arrived before the first one began are served by the second.
             assert!(runs.swap(0, Ordering::Relaxed) <= 2);
         }
     }

@@ -1,8 +1,8 @@
-//! Objects: bytes under a key, written once as a whole, in a directory or in a service that speaks
-//! S3's protocol.
+//! Objects: bytes under a key, written once as a whole, in a directory or in a service with S3's
+//! protocol.
 //!
-//! What is answered is durable: a directory was synchronised, a service has said so. A reader sees
-//! the whole of an object or nothing of it. Servers that share a back end share its objects.
+//! A successful write is durable: the directory was synchronised, or the service has confirmed it.
+//! A reader sees a whole object or none. Servers that share a back end share its objects.
 //!
 //! | limit | |
 //! |---|---|
@@ -36,7 +36,7 @@ use crate::store::CommitDurability;
 pub use self::sign::SigningCredentials;
 pub use self::url::{BadUrl, BucketStyle, ObjectsUrl, S3Location, decoded};
 
-/// Longest object. Larger things are divided into several.
+/// Longest object. Larger data is divided into several.
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Longest key, in bytes.
@@ -45,13 +45,13 @@ pub const KEY_BYTES_MAX: usize = 512;
 /// Longest part of a key between two `/`, in bytes: file names have 255 at most.
 pub const PART_BYTES_MAX: usize = 200;
 
-/// Most keys of one answer.
+/// Maximum number of keys in one answer.
 pub const LIST_MAX: usize = 1000;
 
-/// Requests to a service at the same time; more wait for their turn.
+/// Maximum number of concurrent requests to a service; further ones wait for their turn.
 pub const REQUESTS_MAX: usize = 32;
 
-/// Attempts at one request to a service.
+/// Maximum number of attempts at one request to a service.
 pub const ATTEMPTS_MAX: u32 = 5;
 
 /// Time for one attempt.
@@ -62,15 +62,15 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 pub enum PutOutcome {
     /// Written.
     New,
-    /// There is an object with this key, and it is as it was. After a connection that broke it may
-    /// be this caller's own.
+    /// An object with this key exists, and was not changed. After a broken connection it may be
+    /// this caller's own.
     Present,
 }
 
-/// Why an object cannot be read or written.
+/// Reason why an object cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
-    /// The key cannot be one.
+    /// The key is invalid.
     #[error(
         "a key has at most {KEY_BYTES_MAX} letters, digits, `-`, `_`, `.`, `=`, `+`, `%` and `/`, and \
          no part of it is empty, begins with `.` or has more than {PART_BYTES_MAX}: `{}`",
@@ -83,45 +83,45 @@ pub enum ObjectsError {
     /// A file operation failed.
     #[error("{action} `{}`", path.display())]
     File {
-        /// Step that was tried.
+        /// Failed operation.
         action: &'static str,
-        /// On which file or directory.
+        /// Affected file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
-    /// The service gave no answer.
+    /// The service did not answer.
     #[error("{action} `{key}` in the object store")]
     Request {
-        /// Step that was tried.
+        /// Failed operation.
         action: &'static str,
         /// The key.
         key: String,
-        /// Why.
+        /// Cause.
         source: ClientError,
     },
     /// The service refused.
     #[error("{action} `{key}` in the object store: {status} {code}")]
     Refused {
-        /// Step that was tried.
+        /// Failed operation.
         action: &'static str,
         /// The key.
         key: String,
-        /// Answer.
+        /// Status of the answer.
         status: StatusCode,
-        /// Word for it, such as `AccessDenied`.
+        /// Error code, such as `AccessDenied`.
         code: String,
     },
-    /// The service answered what it should not.
+    /// The service's answer is malformed.
     #[error("list `{0}` in the object store: the response is not a list")]
     Malformed(String),
-    /// This process ends.
+    /// This process is stopping.
     #[error("the server is stopping")]
     Stopped,
 }
 
 impl ObjectsError {
-    /// Returns whether the same may succeed later without anything being changed.
+    /// Returns whether the same request may succeed later without other changes.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -163,11 +163,12 @@ impl fmt::Debug for ObjectStore {
 }
 
 impl ObjectStore {
-    /// The objects in a directory, which is made when there is none. What is answered survives what
-    /// `durability` says. Reads and writes files, so not on a thread that must not wait.
+    /// Opens the objects in a directory, which is created if it is missing. `durability` determines
+    /// which failures a successful write survives. Reads and writes files, so call it on a thread
+    /// that may block.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// If the file system refuses.
     pub fn in_directory(
         path: &Path,
         durability: CommitDurability,
@@ -176,7 +177,7 @@ impl ObjectStore {
         Ok(ObjectStore { backend, removals: RemovalGate::default() })
     }
 
-    /// The objects in a bucket. Nothing is sent before the first request.
+    /// Opens the objects in a bucket. Sends nothing before the first request.
     #[must_use]
     pub fn in_s3(location: S3Location, credentials: SigningCredentials) -> ObjectStore {
         let backend = ObjectBackend::S3(Arc::new(S3Objects::new(location, credentials)));
@@ -195,10 +196,10 @@ impl ObjectStore {
         &self.removals
     }
 
-    /// Writes an object, in place of one with the same key.
+    /// Writes an object, and replaces one with the same key.
     ///
     /// # Errors
-    /// When the key cannot be one, the object is too long, or the back end fails.
+    /// If the key is invalid, the object is too long, or the back end fails.
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectsError> {
         check(key, &bytes)?;
         match &self.backend {
@@ -207,8 +208,8 @@ impl ObjectStore {
         }
     }
 
-    /// Writes an object unless there is one with the key. Of several that are written at once, one
-    /// stays (with services that know `If-None-Match`, as all current ones do).
+    /// Writes an object unless there is one with the key. If several writes are concurrent, one
+    /// succeeds (with services that support `If-None-Match`, as all current ones do).
     ///
     /// # Errors
     /// As of [`ObjectStore::put`].
@@ -220,11 +221,11 @@ impl ObjectStore {
         }
     }
 
-    /// An object's bytes; none when there is no such object.
+    /// Returns an object's bytes; none if there is no such object.
     ///
     /// # Errors
-    /// When the key cannot be one, the object is longer than what [`ObjectStore::put`] takes, or
-    /// the back end fails.
+    /// If the key is invalid, the object is longer than [`ObjectStore::put`] accepts, or the back
+    /// end fails.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, ObjectsError> {
         check_key(key)?;
         match &self.backend {
@@ -236,7 +237,7 @@ impl ObjectStore {
     /// Returns whether there is such an object.
     ///
     /// # Errors
-    /// When the key cannot be one, or the back end fails.
+    /// If the key is invalid, or the back end fails.
     pub async fn exists(&self, key: &str) -> Result<bool, ObjectsError> {
         check_key(key)?;
         match &self.backend {
@@ -245,10 +246,10 @@ impl ObjectStore {
         }
     }
 
-    /// Removes an object. That there is none is as good.
+    /// Removes an object. Succeeds if there is none.
     ///
     /// # Errors
-    /// When the key cannot be one, or the back end fails.
+    /// If the key is invalid, or the back end fails.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectsError> {
         check_key(key)?;
         let _permit = self.removals.permit().await;
@@ -258,11 +259,11 @@ impl ObjectStore {
         }
     }
 
-    /// Keys that begin with `prefix`, which may end within a part, in the order of their bytes,
-    /// those after `after`: at most `limit` and [`LIST_MAX`]. Fewer than that are all there are.
+    /// Returns the keys that begin with `prefix`, which may end within a part, and follow `after`,
+    /// in the order of their bytes: at most `limit` and [`LIST_MAX`]. A shorter answer is complete.
     ///
     /// # Errors
-    /// When `prefix` or `after` cannot begin a key, or the back end fails.
+    /// If `prefix` or `after` cannot begin a key, or the back end fails.
     pub async fn list(
         &self,
         prefix: &str,

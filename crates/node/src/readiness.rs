@@ -1,4 +1,4 @@
-//! Checks of what a server needs to do its work.
+//! Checks of a server's dependencies.
 //!
 //! Services add checks; `/health/ready` runs all of them. It needs no token, so checks are run at
 //! most once in [`CHECK_INTERVAL`], and reasons contain no secret.
@@ -17,16 +17,16 @@ use crate::clock;
 use crate::task::Boxed;
 use crate::telemetry::Registry;
 
-/// Time that the outcome of all checks is good.
+/// Time for which the outcome of all checks is valid.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for one check.
 pub const CHECK_MAX: Duration = Duration::from_secs(2);
 
-/// A check: nothing, or the reason why the server is not ready.
+/// A check: returns nothing, or the reason why the server is not ready.
 type Check = Arc<dyn Fn() -> Boxed<'static, Result<(), String>> + Send + Sync>;
 
-/// A look at work that goes on in the background: names of what it is not done with yet.
+/// Source of the names of unfinished background work.
 type Progress = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// The checks of a server. Cheap to clone; clones share them.
@@ -37,9 +37,9 @@ pub struct ReadinessChecks(Arc<ReadinessShared>);
 struct ReadinessShared {
     checks: Mutex<Vec<(&'static str, Check)>>,
     progress: Mutex<Vec<Progress>>,
-    /// The last outcome. Locked while checks are run, so that a crowd waits for one run.
+    /// The last outcome. Locked while checks run, so that concurrent callers wait for one run.
     last: tokio::sync::Mutex<Option<CheckOutcome>>,
-    /// Results of the checks when they were last run, for the metrics.
+    /// Results of the last run of the checks, for the metrics.
     passed: Mutex<Vec<(&'static str, bool)>>,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for ReadinessChecks {
 }
 
 impl ReadinessChecks {
-    /// Adds a check. `name` says what is checked, such as `store`; the reason follows it.
+    /// Adds a check. `name` is its subject, such as `store`; the reason follows it.
     pub fn add(
         &self,
         name: &'static str,
@@ -65,17 +65,17 @@ impl ReadinessChecks {
         self.0.checks.lock().push((name, Arc::new(check)));
     }
 
-    /// Adds work in the background that makes the server slower, and not less ready.
+    /// Adds background work that makes the server slower, and not less ready.
     pub fn add_progress(&self, progress: impl Fn() -> Vec<String> + Send + Sync + 'static) {
         self.0.progress.lock().push(Arc::new(progress));
     }
 
-    /// Names of what is still being prepared.
+    /// Returns the names of unfinished background work.
     pub fn preparing(&self) -> Vec<String> {
         self.0.progress.lock().iter().flat_map(|progress| progress()).collect()
     }
 
-    /// Returns what is missing, as `name: reason`; nothing when the server is ready.
+    /// Returns the failed checks, as `name: reason`; none if the server is ready.
     pub async fn missing(&self) -> Vec<String> {
         let mut last = self.0.last.lock().await;
         let now = clock::now();
@@ -101,8 +101,8 @@ impl ReadinessChecks {
         missing
     }
 
-    /// Adds `cove_ready` to the metrics: 1 for each check that passed when it was last run, else 0.
-    /// Only [`ReadinessChecks::missing`] runs them, so call it before the metrics are read.
+    /// Adds `cove_ready` to the metrics: 1 for each check that passed in its last run, else 0. Only
+    /// [`ReadinessChecks::missing`] runs them, so call it before the metrics are read.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(ReadinessFigures(self.clone())));
     }
@@ -119,7 +119,7 @@ struct ReadinessLabels {
 impl Collector for ReadinessFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let passed = self.0.0.passed.lock().clone();
-        // A family without samples is no family.
+        // A family without samples must not be written.
         if passed.is_empty() {
             return Ok(());
         }
@@ -186,7 +186,7 @@ mod tests {
         for _ in 0..100 {
             readiness.missing().await;
         }
-        // A slow machine may take longer than an outcome is good.
+        // A slow machine may take longer than an outcome is valid.
         assert!(runs.load(Ordering::Relaxed) < 100);
     }
 }

@@ -1,15 +1,15 @@
 //! Gate for removals of a server's files, which a backup holds closed.
 //!
-//! The store says which files there are. Services write a file before the row that names it, and
-//! remove it after the row that named it is gone. A copy of the store therefore names files that
-//! services may remove a moment later: a backup closes the gate, copies the store and takes its own
-//! hold of every file, and opens the gate again. Removals wait meanwhile, reads and writes do not.
+//! The store lists the files. Services write a file before the row that names it, and remove it
+//! after that row was removed. A copy of the store therefore names files that services may remove a
+//! moment later: a backup closes the gate, copies the store and takes its own hold of every file,
+//! and opens the gate again. Removals wait meanwhile, reads and writes do not.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// Gate that all removals of one server pass. Cheap to clone; clones are the same gate.
+/// Gate that all removals of one server pass. Cheap to clone; clones share the gate.
 #[derive(Clone, Debug, Default)]
 pub struct RemovalGate(Arc<RwLock<()>>);
 
@@ -26,12 +26,12 @@ pub struct RemovalHold {
 }
 
 impl RemovalGate {
-    /// Waits until the gate is open. Whoever removes files keeps the permit until it has done so.
+    /// Waits until the gate is open. The caller holds the permit until its removals are done.
     pub async fn permit(&self) -> RemovalPermit {
         RemovalPermit { _open: Arc::clone(&self.0).read_owned().await }
     }
 
-    /// Waits until removals that have begun are done, and closes the gate.
+    /// Closes the gate, and waits for running removals.
     pub async fn close(&self) -> RemovalHold {
         RemovalHold { _closed: Arc::clone(&self.0).write_owned().await }
     }

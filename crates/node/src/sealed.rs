@@ -1,20 +1,20 @@
 //! Small secrets at rest: encrypted, authenticated, and bound to their place.
 //!
-//! AES-256-GCM. Sealed secrets can be kept in a store that others may read or change: they learn
-//! only the length, and every change is detected, including a secret that is moved to another's
-//! place (`about` names the place).
+//! AES-256-GCM. Sealed secrets can be stored where others may read or change them: a reader learns
+//! only the length, and every change is detected, including a secret that is moved to another place
+//! (`about` names the place).
 //!
 //! # Layout
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 1 | version: 1 |
-//! | 8 | id of the key: the beginning of a hash of it |
+//! | 8 | id of the key: the beginning of its hash |
 //! | 12 | nonce, random |
 //! | n | the secret, encrypted |
 //! | 16 | tag |
 //!
-//! Random nonces of 96 bits are good for 2^32 secrets of one key (NIST SP 800-38D, 8.3), which is
-//! more than anybody types in.
+//! Random nonces of 96 bits are sufficient for 2^32 secrets of one key (NIST SP 800-38D, 8.3),
+//! which is more than users will enter.
 
 use std::fmt;
 use std::fs;
@@ -34,7 +34,7 @@ use crate::hex;
 /// Longest secret.
 pub const SECRET_BYTES_MAX: usize = 64 << 10;
 
-/// The key of a data directory, in hexadecimal digits; for its owner.
+/// File with the key of a data directory, in hexadecimal digits; only its owner may read it.
 pub const KEY_FILE: &str = "secrets.key";
 
 /// Version of the sealed form.
@@ -42,18 +42,18 @@ const VERSION: u8 = 1;
 const KEY_ID_BYTES: usize = 8;
 const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
 
-/// Context of the hash that is a key's id: no other use of the key hashes the same.
+/// Context of the hash that is a key's id: no other use of the key has the same context.
 const KEY_ID_OF: &[u8] = b"cove sealed secrets 1";
 /// Prefix of the purposes of derived keys.
 const DERIVED_FOR: &str = "cove derived key 1: ";
 
-/// Why there is no key.
+/// Reason why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum SealKeyError {
-    /// Malformed.
+    /// The configured key is malformed.
     #[error("`secrets_key` must have 64 hexadecimal digits")]
     Malformed,
-    /// So has the one in the data directory.
+    /// The key in the data directory is malformed.
     #[error("`{}` does not have 64 hexadecimal digits", .0.display())]
     MalformedFile(PathBuf),
     /// The file cannot be read.
@@ -61,33 +61,33 @@ pub enum SealKeyError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// Not writable.
+    /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] data_dir::DataDirError),
-    /// None can be made.
+    /// No key can be generated.
     #[error("make a key")]
     Make(#[source] auth::TokenError),
 }
 
-/// Why something is not sealed or opened.
+/// Reason why a secret is not sealed or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
     /// The secret is too long.
     #[error("a secret has at most {SECRET_BYTES_MAX} bytes")]
     TooLong,
-    /// The kernel gave no random bytes.
+    /// The kernel returned no random bytes.
     #[error("draw random bytes")]
     Random(#[source] io::Error),
-    /// Not made by this module, or cut off.
+    /// Not sealed by this module, or truncated.
     #[error("malformed sealed secret")]
     Malformed,
-    /// Made by a later version.
+    /// Sealed by a later version.
     #[error("the secret was sealed in a way unknown to this version ({0})")]
     Version(u8),
-    /// The key has been changed since.
+    /// Sealed with another key.
     #[error("the secret was sealed with the key {0}, but the current key is {1}")]
     OtherKey(String, String),
     /// Changed, or sealed for another place.
@@ -95,11 +95,11 @@ pub enum SealError {
     Changed,
 }
 
-/// Seals and opens. Its key is in memory only here and is never shown.
+/// Seals and opens secrets. Its key is in memory only here and is never shown.
 pub struct Sealer {
     key: LessSafeKey,
     id: [u8; KEY_ID_BYTES],
-    /// Makes other keys of it.
+    /// Root of the derived keys.
     root: hmac::Key,
 }
 
@@ -109,18 +109,18 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// An opened secret. It has no `Display`, and its `Debug` says nothing.
+/// An opened secret. It has no `Display`, and its `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PlainSecret(Vec<u8>);
 
 impl PlainSecret {
-    /// The bytes themselves, for who uses them.
+    /// Returns the bytes, for their user.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns it as text; none when it is no text.
+    /// Returns it as text; none if it is not UTF-8.
     #[must_use]
     pub fn expose_text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
@@ -134,10 +134,10 @@ impl fmt::Debug for PlainSecret {
 }
 
 impl Sealer {
-    /// Name of the file in a data directory that its key is in.
+    /// Name of the file with its key in a data directory.
     pub const KEY_FILE: &str = "secrets.key";
 
-    /// With a key of one's own.
+    /// Creates a sealer with a key.
     #[must_use]
     pub fn new(key: &[u8; 32]) -> Sealer {
         let mut hash = Sha256::new();
@@ -153,8 +153,8 @@ impl Sealer {
         Sealer { key: LessSafeKey::new(key), id, root }
     }
 
-    /// A key for something else, the same one on every server that seals with this key. Says
-    /// nothing of this one, or of those for other purposes.
+    /// Derives a key for another purpose, the same one on every server that seals with this key. It
+    /// reveals nothing of this key, or of the keys for other purposes.
     #[must_use]
     pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
         let tag = hmac::sign(&self.root, format!("{DERIVED_FOR}{purpose}").as_bytes());
@@ -164,32 +164,32 @@ impl Sealer {
         key
     }
 
-    /// With a key that the configuration says: 64 hexadecimal digits.
+    /// Creates a sealer with a configured key: 64 hexadecimal digits.
     ///
     /// # Errors
-    /// When it has another form.
+    /// If the text has another form.
     pub fn from_text(text: &str) -> Result<Sealer, SealKeyError> {
         Ok(Sealer::new(&Sealer::key_from_text(text)?))
     }
 
-    /// Returns the key that a text says: 64 hexadecimal digits.
+    /// Returns the key of a text: 64 hexadecimal digits.
     ///
     /// # Errors
-    /// When it has another form.
+    /// If the text has another form.
     pub fn key_from_text(text: &str) -> Result<[u8; 32], SealKeyError> {
         hex::decode_32(text.trim()).ok_or(SealKeyError::Malformed)
     }
 
-    /// With the key of a data directory, made when there is none. Whoever loses the file loses what
-    /// was sealed with it.
+    /// Creates a sealer with the key of a data directory, which is generated if missing. If the
+    /// file is lost, the secrets sealed with it are lost.
     ///
     /// # Errors
-    /// When the file cannot be read, understood or written.
+    /// If the file cannot be read, parsed or written.
     pub fn of_data_dir(directory: &Path) -> Result<Sealer, SealKeyError> {
         Ok(Sealer::new(&Sealer::key_of_data_dir(directory)?))
     }
 
-    /// Returns the key of a data directory, made when there is none.
+    /// Returns the key of a data directory, which is generated if missing.
     ///
     /// # Errors
     /// As of [`Sealer::of_data_dir`].
@@ -206,20 +206,20 @@ impl Sealer {
         }
     }
 
-    /// Makes a key that of a data directory.
+    /// Stores a key as that of a data directory.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn keep_key(directory: &Path, key: &[u8; 32]) -> Result<(), SealKeyError> {
         let text = format!("{}\n", hex::encode(key));
         Ok(write_atomic(&directory.join(Sealer::KEY_FILE), text.as_bytes())?)
     }
 
-    /// Seals a secret for the place that `about` names, such as a tenant and an id. The same must
-    /// be said to open it; it is not kept.
+    /// Seals a secret for the place that `about` names, such as a tenant and an id. The same text
+    /// is needed to open it; it is not stored.
     ///
     /// # Errors
-    /// When it is too long, or the kernel gives no random bytes.
+    /// If it is too long, or the kernel returns no random bytes.
     pub fn seal(&self, secret: &[u8], about: &str) -> Result<Vec<u8>, SealError> {
         if secret.len() > SECRET_BYTES_MAX {
             return Err(SealError::TooLong);
@@ -234,16 +234,16 @@ impl Sealer {
         let mut inside = secret.to_vec();
         let nonce = Nonce::assume_unique_for_key(nonce);
         let done = self.key.seal_in_place_append_tag(nonce, Aad::from(bound), &mut inside);
-        // It refuses what is longer than 64 GiB only.
+        // It fails only for secrets longer than 64 GiB.
         done.map_err(|_| SealError::TooLong)?;
         sealed.append(&mut inside);
         Ok(sealed)
     }
 
-    /// Opens what was sealed for the same place.
+    /// Opens a secret that was sealed for the same place.
     ///
     /// # Errors
-    /// When it was changed, belongs elsewhere, was sealed with another key or by a later version.
+    /// If it was changed, belongs elsewhere, was sealed with another key or by a later version.
     pub fn open(&self, sealed: &[u8], about: &str) -> Result<PlainSecret, SealError> {
         let (header, inside) = sealed.split_at_checked(HEADER_BYTES).ok_or(SealError::Malformed)?;
         let (version, rest) = header.split_first().ok_or(SealError::Malformed)?;
@@ -266,7 +266,7 @@ impl Sealer {
         Ok(PlainSecret(inside))
     }
 
-    /// [`Sealer::seal`] for columns and files of text: base64.
+    /// As [`Sealer::seal`], for columns and files of text: base64.
     ///
     /// # Errors
     /// As of [`Sealer::seal`].
@@ -274,7 +274,7 @@ impl Sealer {
         Ok(STANDARD_NO_PAD.encode(self.seal(secret.as_bytes(), about)?))
     }
 
-    /// [`Sealer::open`] for what [`Sealer::seal_text`] made.
+    /// As [`Sealer::open`], for secrets sealed by [`Sealer::seal_text`].
     ///
     /// # Errors
     /// As of [`Sealer::open`].
@@ -284,7 +284,7 @@ impl Sealer {
     }
 }
 
-/// Returns what is authenticated and not kept: everything before the secret, and its place.
+/// Returns the authenticated data that is not stored: the header, and the place.
 fn bound(header: &[u8], about: &str) -> Vec<u8> {
     [header, about.as_bytes()].concat()
 }
@@ -365,14 +365,14 @@ mod tests {
         }
         let error = sealer(2).open(&sealed, "tenant-1/cred").unwrap_err();
         assert!(matches!(error, SealError::OtherKey(..)));
-        // Not by its id alone: with that of the right one it does not open either.
+        // Not by its id alone: with the id of the right key it does not open either.
         let mut named = sealed;
         named[1..9].copy_from_slice(&sealer(2).id);
         let error = sealer(2).open(&named, "tenant-1/cred").unwrap_err();
         assert!(matches!(error, SealError::Changed));
     }
 
-    /// So that what was sealed by one version is opened by the next: made with an independent
+    /// Ensures that the next version opens secrets of this one: made with an independent
     /// implementation (Python's `cryptography`).
     #[test]
     fn the_layout_does_not_change() {

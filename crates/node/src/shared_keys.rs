@@ -1,9 +1,9 @@
-//! Keys that all servers on one store must have alike.
+//! Keys that must be the same on all servers of a store.
 //!
-//! A server whose key differs fails late and obscurely: a secret that another one has sealed cannot
-//! be opened, and grants of a job that another one has accepted are not proven. So the store keeps
-//! a mark of each key, which says nothing of the key itself, and a server whose keys have other
-//! marks does not start.
+//! A server with a different key fails late and obscurely: it cannot open a secret that another one
+//! has sealed, and cannot verify the grants of a job that another one has accepted. So the store
+//! has a mark of each key, which reveals nothing of the key itself, and a server whose keys have
+//! other marks does not start.
 
 use ring::hmac;
 
@@ -21,10 +21,10 @@ const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
     )",
 )];
 
-/// Prefix of what marks are made of.
+/// Prefix of the input of marks.
 const MARK_OF: &str = "cove key mark 1: ";
 
-/// Mark of a key: equal for equal keys of one name, and no help to who looks for the key.
+/// Mark of a key: equal for equal keys of one name, and of no use for guessing the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyMark {
     name: &'static str,
@@ -32,7 +32,7 @@ pub struct KeyMark {
 }
 
 impl KeyMark {
-    /// Makes the mark of the key that the setting `name` says.
+    /// Computes the mark of the key of the setting `name`.
     #[must_use]
     pub fn new(name: &'static str, key: &[u8; 32]) -> KeyMark {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key);
@@ -41,19 +41,19 @@ impl KeyMark {
     }
 }
 
-/// Treatment of marks that the store has and that differ.
+/// Treatment of stored marks that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyCheck {
     /// Refuse to start.
     Compare,
-    /// Put these in their place: the keys were changed on purpose.
+    /// Replace them: the keys were changed on purpose.
     Replace,
 }
 
 /// Reason to refuse a server's keys.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedKeyError {
-    /// Others on the store have another key.
+    /// Other servers on the store have another key.
     #[error(
         "{0}: this server's key is not the one that servers on this store have; give it theirs, or, \
          if the key was changed on purpose, start one server with --replace-keys"
@@ -64,11 +64,11 @@ pub enum SharedKeyError {
     Store(#[from] SqlStoreError),
 }
 
-/// Compares the keys of this server with those that servers on the store have. The first server
-/// decides what they are.
+/// Compares the keys of this server with those of the other servers on the store. The first server
+/// determines them.
 ///
 /// # Errors
-/// When one differs, or the store cannot be used.
+/// If one differs, or the store cannot be used.
 pub async fn check(
     store: &SqlStore,
     marks: Vec<KeyMark>,
@@ -132,7 +132,7 @@ mod tests {
             let error = compare(secrets, webhooks).await.unwrap_err().to_string();
             assert!(error.starts_with(name) && error.contains("--replace-keys"), "{error}");
         }
-        // What was refused has changed nothing.
+        // A refused comparison has changed nothing.
         compare(1, 2).await.unwrap();
         check(&store, marks(1, 5), KeyCheck::Replace).await.unwrap();
         compare(1, 5).await.unwrap();

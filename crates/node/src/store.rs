@@ -1,6 +1,6 @@
-//! The store: SQL in one dialect, kept by SQLite or by PostgreSQL.
+//! The store: one SQL dialect, executed by SQLite or by PostgreSQL.
 //!
-//! A service hands over a closure and gets back what it answers once that is durable:
+//! A service passes a closure and receives its result once that is durable:
 //!
 //! ```ignore
 //! let taken = store
@@ -12,17 +12,17 @@
 //!
 //! - **One text for both engines.** Parameters are `$1`, `$2`, …; columns are `BIGINT`,
 //!   `DOUBLE PRECISION`, `TEXT` and `BYTEA`; `ON CONFLICT` and `RETURNING` exist in both. Sums are
-//!   cast: `CAST(SUM(x) AS BIGINT)`. Where the texts must differ there is [`SqlStore::dialect`].
+//!   cast: `CAST(SUM(x) AS BIGINT)`. [`SqlStore::dialect`] is for texts that must differ.
 //! - **Transactions are serialisable** and all or nothing. A statement that fails spoils its
-//!   transaction, even when the closure looks away.
-//! - **A closure may run more than once**: what it answers is what its last run answered. So it
-//!   changes nothing but the transaction, does no I/O and waits for nothing.
-//! - **SQLite** has one writer, which commits everything that waits at once (group commit), and
-//!   readers of their own. **PostgreSQL** has a few connections; serialisation failures and lost
-//!   connections are tried again.
+//!   transaction, even if the closure ignores the error.
+//! - **A closure may run more than once**: its result is that of its last run. So it changes
+//!   nothing but the transaction, does no I/O and does not wait.
+//! - **SQLite** has one writer, which commits all waiting transactions at once (group commit), and
+//!   separate readers. **PostgreSQL** has a few connections; serialisation failures and lost
+//!   connections are retried.
 //!
-//! Dropping the future of a transaction does not undo it: it may be written or not. This file knows
-//! no table but the one that counts migrations.
+//! Dropping the future of a transaction does not undo it: it may be committed or not. This file
+//! knows no table but the one that counts migrations.
 
 mod counters;
 mod error;
@@ -61,10 +61,10 @@ pub use self::numbers::take_numbers;
 pub use self::snapshot::{CopyProgress, StoreSnapshot};
 pub use self::value::{FromValue, SqlRow, SqlValue};
 
-/// Database that keeps the state.
+/// Database with the state.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// A file of this machine; it is made when it is missing.
+    /// A file of this machine, created if it is missing.
     Sqlite(PathBuf),
     /// `postgres://user:password@host:port/database?sslmode=…`. May contain a password, so it is
     /// never shown.
@@ -74,7 +74,7 @@ pub enum StoreUrl {
 impl FromStr for StoreUrl {
     type Err = SqlStoreError;
 
-    /// `sqlite:PATH`, `postgres://…` or `postgresql://…`.
+    /// Parses `sqlite:PATH`, `postgres://…` or `postgresql://…`.
     fn from_str(text: &str) -> Result<StoreUrl, SqlStoreError> {
         if let Some(path) = text.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
             return Ok(StoreUrl::Sqlite(PathBuf::from(path)));
@@ -98,14 +98,14 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// Durability of an answered transaction, in SQLite. PostgreSQL has its own setting for it.
+/// Durability of a committed transaction, in SQLite. PostgreSQL has its own setting for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CommitDurability {
-    /// The end of the process, however it comes. A power failure may lose the last moments, but
-    /// leaves the database whole.
+    /// Survives the end of the process, including a crash. A power failure may lose the last
+    /// moments, but does not corrupt the database.
     #[default]
     Process,
-    /// A power failure as well: every group of transactions waits for the disk.
+    /// Survives a power failure as well: every group of transactions waits for the disk.
     Power,
 }
 
@@ -116,25 +116,25 @@ pub struct StoreConfig {
     pub url: StoreUrl,
     /// Durability, in SQLite.
     pub durability: CommitDurability,
-    /// Transactions that wait, for each of reading and writing; beyond it
+    /// Maximum number of waiting transactions, for each of reading and writing; beyond it
     /// [`SqlStoreError::Busy`].
     pub waiting_max: usize,
-    /// Write transactions that SQLite commits together.
+    /// Maximum number of write transactions that SQLite commits together.
     pub group_max: usize,
-    /// Threads that read, in SQLite, each with a connection.
+    /// Number of reading threads in SQLite, each with a connection.
     pub readers: usize,
-    /// Connections to PostgreSQL, each with a thread.
+    /// Number of connections to PostgreSQL, each with a thread.
     pub connections: usize,
-    /// Number of times that a transaction is run that loses against others, in PostgreSQL; beyond
-    /// it [`SqlStoreError::Contended`].
+    /// Maximum number of attempts for a transaction that conflicts with others, in PostgreSQL;
+    /// beyond it [`SqlStoreError::Contended`].
     pub attempts_max: u32,
-    /// Rows that one statement may answer; beyond it [`SqlStoreError::TooManyRows`].
+    /// Maximum number of rows of one result; beyond it [`SqlStoreError::TooManyRows`].
     pub rows_max: usize,
     /// Time to connect to PostgreSQL.
     pub connect_max: Duration,
-    /// Time for one statement in PostgreSQL, and for one transaction that stands idle.
+    /// Time for one statement in PostgreSQL, and for one idle transaction.
     pub statement_max: Duration,
-    /// Time that a silent PostgreSQL is believed in.
+    /// Time after which a silent PostgreSQL counts as lost.
     pub silence_max: Duration,
     /// Isolation of transactions from each other, in PostgreSQL.
     pub isolation: StoreIsolation,
@@ -144,16 +144,16 @@ pub struct StoreConfig {
 /// (<https://www.postgresql.org/docs/current/transaction-iso.html>).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreIsolation {
-    /// Transactions as if one ran after the other; those that cannot be are run again.
+    /// Transactions have the effect of a serial order; those that conflict are run again.
     #[default]
     Serializable,
-    /// Each statement sees what was committed before it, and loses against nobody: for single
-    /// statements that must not wait for what others do.
+    /// Each statement sees all earlier commits, and never conflicts: for single statements that
+    /// must not wait for others.
     ReadCommitted,
 }
 
 impl StoreConfig {
-    /// The defaults for a database.
+    /// Returns the defaults for a database.
     pub fn new(url: StoreUrl) -> StoreConfig {
         StoreConfig {
             url,
@@ -172,7 +172,7 @@ impl StoreConfig {
     }
 }
 
-/// Engine, for the few statements that must differ.
+/// Database engine, for the few statements that must differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreDialect {
     /// SQLite.
@@ -181,31 +181,31 @@ pub enum StoreDialect {
     Postgres,
 }
 
-/// A transaction in progress. It ends with the closure that got it.
+/// A transaction in progress. It ends with the closure that received it.
 pub trait StoreTransaction {
-    /// Runs a statement that answers no rows and says how many it changed.
+    /// Runs a statement that returns no rows, and returns the number of rows that it changed.
     ///
     /// # Errors
-    /// When the statement fails; the transaction is spoiled then.
+    /// If the statement fails; the transaction is spoiled then.
     fn execute(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<u64, SqlStoreError>;
 
-    /// Runs a statement that answers rows, be it `SELECT` or `… RETURNING`.
+    /// Runs a statement that returns rows, be it `SELECT` or `… RETURNING`.
     ///
     /// # Errors
-    /// When the statement fails or answers too many rows; the transaction is spoiled then.
+    /// If the statement fails or returns too many rows; the transaction is spoiled then.
     fn query(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<Vec<SqlRow>, SqlStoreError>;
 
-    /// Runs statements without parameters, one after the other, divided by semicolons. For
-    /// migrations: nothing of it is kept prepared.
+    /// Runs statements without parameters, one after the other, separated by semicolons. For
+    /// migrations: the statements are not kept prepared.
     ///
     /// # Errors
-    /// When one fails; the transaction is spoiled then.
+    /// If one fails; the transaction is spoiled then.
     fn batch(&mut self, sql: &str) -> Result<(), SqlStoreError>;
 
-    /// The one row that a statement answers, or none.
+    /// Returns the first row of a statement's result, or none.
     ///
     /// # Errors
-    /// Those of [`StoreTransaction::query`]. Of several rows it is the first.
+    /// Those of [`StoreTransaction::query`].
     fn query_one(
         &mut self,
         sql: &str,
@@ -214,29 +214,29 @@ pub trait StoreTransaction {
         Ok(self.query(sql, parameters)?.into_iter().next())
     }
 
-    /// Returns which engine this is.
+    /// Returns the database engine.
     fn dialect(&self) -> StoreDialect;
 }
 
-/// Result of a transaction, as a future. It begins when it is first polled.
+/// Result of a transaction, as a future. The transaction begins when it is first polled.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlStoreError>> + Send + 'a>>;
 
 /// Slot in which a transaction leaves its value.
 type Slot<T> = Arc<Mutex<Option<T>>>;
 
-/// Knowledge of which server stands for a store. Cheap to clone; clones share it.
+/// Identity of the store's present server. Cheap to clone; clones share it.
 #[derive(Clone, Debug, Default)]
 struct StoreServer(Arc<Mutex<StoreServerState>>);
 
 #[derive(Debug, Default)]
 struct StoreServerState {
-    /// Identity of the latest server that was connected to.
+    /// Identity of the server of the latest connection.
     latest: Option<String>,
     changes: u64,
 }
 
 impl StoreServer {
-    /// Notes which server a new connection is to.
+    /// Records the server of a new connection.
     fn connected(&self, server: String) {
         let mut state = self.0.lock();
         if state.latest.as_ref().is_some_and(|latest| *latest != server) {
@@ -257,12 +257,12 @@ struct StoreContext {
     /// The database's clock.
     clock: SharedClock,
     server: StoreServer,
-    /// Counts the threads that are still there: each holds a receiver.
+    /// Counts the running threads: each holds a receiver.
     running: watch::Receiver<()>,
 }
 
-/// A database. Cheap to clone; the threads behind it end with the last clone, or by
-/// [`SqlStore::close`], having done what waited.
+/// A database. Cheap to clone; its threads end with the last clone, or by [`SqlStore::close`],
+/// after they have run the waiting transactions.
 #[derive(Clone)]
 pub struct SqlStore(Arc<StoreHandle>);
 
@@ -292,11 +292,11 @@ impl fmt::Debug for SqlStore {
 }
 
 impl SqlStore {
-    /// Opens the database and starts the threads that talk to it. A SQLite file must belong to this
-    /// process alone, which the data directory's lock ensures.
+    /// Opens the database and starts its threads. A SQLite file must belong to this process alone,
+    /// which the data directory's lock ensures.
     ///
     /// # Errors
-    /// When it cannot be opened or reached.
+    /// If it cannot be opened or reached.
     pub fn open<'a>(
         config: StoreConfig,
         registry: &'a mut Registry,
@@ -340,11 +340,11 @@ impl SqlStore {
     }
 
     /// Returns a store with a connection of its own to the same PostgreSQL, for single statements
-    /// that must not wait behind other transactions, nor lose against them; `time_max` is the time
-    /// to connect, and for one statement. SQLite has one writer: it is this store.
+    /// that must not wait behind other transactions, nor conflict with them; `time_max` is the time
+    /// to connect, and for one statement. With SQLite, which has one writer, returns this store.
     ///
     /// # Errors
-    /// When it cannot be reached.
+    /// If it cannot be reached.
     pub fn reserved(&self, time_max: Duration) -> Boxed<'_, Result<SqlStore, SqlStoreError>> {
         Box::pin(async move {
             let StoreUrl::Postgres(url) = &self.0.config.url else { return Ok(self.clone()) };
@@ -380,8 +380,8 @@ impl SqlStore {
         })
     }
 
-    /// Runs a transaction that may write; what it answers is durable when this returns. `name` is
-    /// what metrics call it.
+    /// Runs a transaction that may write; its result is durable when this returns. `name` is its
+    /// name in metrics.
     ///
     /// # Errors
     /// Those of the closure and of the database; see [`SqlStoreError`].
@@ -393,10 +393,10 @@ impl SqlStore {
         self.run(name, TransactionAccess::Write, None, body)
     }
 
-    /// Does work that waits for a disk and then runs a transaction, as [`SqlStore::transact`]: what
-    /// the transaction leads to is there before it. The thread that did the work hands the
-    /// transaction over, so the caller is woken once. After an error of the work, which is the
-    /// answer, the transaction does not begin.
+    /// Does work that waits for a disk and then runs a transaction, as [`SqlStore::transact`]: the
+    /// transaction's dependencies exist before it. The thread that did the work hands the
+    /// transaction over, so the caller is woken once. If the work fails, its error is the result
+    /// and the transaction does not begin.
     ///
     /// # Errors
     /// Errors of `before`, of the closure and of the database; see [`SqlStoreError`].
@@ -409,8 +409,8 @@ impl SqlStore {
         self.run(name, TransactionAccess::Write, Some(Box::new(before)), body)
     }
 
-    /// Runs a transaction that may as well happen twice: it is run again when the connection was
-    /// lost during the commit, so it never ends in [`SqlStoreError::OutcomeUnknown`].
+    /// Runs a transaction that may be applied twice without harm: it is run again if the connection
+    /// was lost during the commit, so it never returns [`SqlStoreError::OutcomeUnknown`].
     ///
     /// # Errors
     /// Those of the closure and of the database; see [`SqlStoreError`].
@@ -422,7 +422,7 @@ impl SqlStore {
         self.run(name, TransactionAccess::WriteAgain, None, body)
     }
 
-    /// Runs a transaction that only looks. It sees everything that was answered before it began.
+    /// Runs a read-only transaction. It sees everything that was confirmed before it began.
     ///
     /// # Errors
     /// Those of the closure and of the database, which refuses to write; see [`SqlStoreError`].
@@ -434,10 +434,10 @@ impl SqlStore {
         self.run(name, TransactionAccess::Read, None, body)
     }
 
-    /// Runs one statement that only looks, and answers what `read` makes of its rows. It sees
-    /// everything that was answered before it began, and nothing that is committed later. In
-    /// PostgreSQL it takes one round trip where [`SqlStore::read`] takes three, and it has no place
-    /// in the serial order of transactions: for rows that mean something by themselves.
+    /// Runs one read-only statement, and returns the result of `read` for its rows. It sees
+    /// everything that was confirmed before it began, and nothing that is committed later. In
+    /// PostgreSQL it takes one round trip instead of the three of [`SqlStore::read`], and has no
+    /// place in the serial order of transactions: for rows that are consistent by themselves.
     ///
     /// # Errors
     /// Those of `read` and of the database; see [`SqlStoreError`].
@@ -467,7 +467,7 @@ impl SqlStore {
         let slot = Slot::default();
         let value = Arc::clone(&slot);
         let body: Body = Box::new(move |transaction| {
-            // Of a run that was rolled back nothing is left.
+            // The result of a run that was rolled back is discarded.
             *value.lock() = None;
             *value.lock() = Some(body(transaction)?);
             Ok(())
@@ -507,7 +507,7 @@ impl SqlStore {
                 tokio::task::spawn_blocking(move || queue.push_after(before, job));
             }
         }
-        // An answer that never comes means that the thread is gone.
+        // A missing answer means that the thread has ended.
         let Ok(TransactionAnswer { handed_over, result }) = answer.await else {
             return Err(SqlStoreError::Closed);
         };
@@ -518,11 +518,11 @@ impl SqlStore {
         result
     }
 
-    /// Brings the tables of a service to their newest version. Version `n` is what the first `n` of
-    /// `steps` make, so that steps are only ever added at the end.
+    /// Migrates the tables of a service to the newest version. Version `n` is the result of the
+    /// first `n` of `steps`, so steps are only ever added at the end.
     ///
     /// # Errors
-    /// When a step fails, or the database has more versions than there are steps.
+    /// If a step fails, or the database has more versions than there are steps.
     pub fn migrate<'a>(
         &'a self,
         service: &'static str,
@@ -531,34 +531,34 @@ impl SqlStore {
         Box::pin(async move { migrate::migrate(self, service, steps).await })
     }
 
-    /// Returns the time by the database's clock, in milliseconds since 1970: what all leases are
-    /// written and judged by. SQLite has no other than this machine's.
+    /// Returns the time by the database's clock, in milliseconds since 1970, by which all leases
+    /// are written and judged. For SQLite it is this machine's clock.
     pub fn now_ms(&self) -> u64 {
         self.0.clock.now_ms()
     }
 
-    /// Number of times that another server was found to stand for the store, or the same one
-    /// after it was started anew: a replica that has taken over may have forgotten what was
-    /// confirmed last. It is found when a connection is made.
+    /// Returns how often the store's server was found to be replaced by another one, or restarted:
+    /// a replica that has taken over may have lost its last commits. Detected when a connection is
+    /// made.
     pub(crate) fn server_changes(&self) -> u64 {
         self.0.server.changes()
     }
 
-    /// Returns which engine it is.
+    /// Returns the database engine.
     pub fn dialect(&self) -> StoreDialect {
         self.0.dialect
     }
 
-    /// Takes a snapshot of what the store has, which others change meanwhile; none of PostgreSQL,
-    /// which has backups of its own. It has everything that was answered before. Blocks.
+    /// Takes a snapshot of the store, which others may change meanwhile; none for PostgreSQL, which
+    /// has backups of its own. It contains everything that was confirmed before. Blocks.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn snapshot(&self) -> Result<Option<StoreSnapshot>, SqlStoreError> {
         snapshot::of_url(&self.0.config.url, self.0.config.rows_max)
     }
 
-    /// Takes no more transactions, finishes those that wait, and returns when the database is
+    /// Takes no more transactions, finishes the waiting ones, and returns when the database is
     /// closed.
     pub async fn close(&self) {
         self.0.reads.close();

@@ -11,12 +11,12 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::{fair, traces};
 
-/// Boxed future of an asynchronous function that is compiled where it stands: without the pointer
+/// Boxed future of an asynchronous function that is compiled in its own crate: without the pointer
 /// its body, and that of all it calls, is compiled once more by every crate that calls it.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Starts a task; see [`tokio::spawn`]. It takes the turns of the task that starts it, where that
-/// takes some ([`crate::fair`]).
+/// Starts a task; see [`tokio::spawn`]. It takes the turns of the task that starts it, if that
+/// takes any ([`crate::fair`]).
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let future: Boxed<'static, ()> = Box::pin(future);
     match fair::inherit(future) {
@@ -25,11 +25,11 @@ pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()
     }
 }
 
-/// Runs `future` to its end, also when whoever waits for it does not. It is a part of the trace of
-/// the task that starts it.
+/// Runs `future` to its end, even if its caller stops waiting. It is a part of the trace of the
+/// task that starts it.
 ///
 /// # Errors
-/// When it panicked, or the runtime ended first.
+/// If it panicked, or the runtime ended first.
 pub fn to_the_end<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = Result<T, JoinError>> + Send {
@@ -42,11 +42,11 @@ pub fn to_the_end<T: Send + 'static>(
     result_of(spawn(traces::in_scope(traces::current(), work)), slot)
 }
 
-/// Runs what waits for a disk or a lock, or takes long, on a thread of its own; see
+/// Runs work that waits for a disk or a lock, or takes long, on a thread of its own; see
 /// [`tokio::task::spawn_blocking`].
 ///
 /// # Errors
-/// When it panicked, or the runtime ended before it had begun.
+/// If it panicked, or the runtime ended before it had begun.
 pub fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, JoinError>> + Send {

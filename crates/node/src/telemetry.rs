@@ -54,7 +54,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Level of the log of this process, which may be changed. Cheap to clone.
+/// Log level of this process, which can be changed. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LogLevelControl(reload::Handle<LevelFilter, LogRegistry>);
 
@@ -64,15 +64,15 @@ type LogRegistry = tracing_subscriber::Registry;
 impl LogLevelControl {
     /// Writes lines of `level` and above from now on.
     pub fn set(&self, level: LevelFilter) {
-        // It fails when nothing is logged any more, and then there is nobody to say it to.
+        // It fails only when logging has ended, and then the error cannot be logged.
         drop(self.0.modify(|current| *current = level));
     }
 }
 
-/// Sends log lines of `level` and above to standard error, with colours where those are wanted.
+/// Sends log lines of `level` and above to standard error, in colour if `has_colours`.
 ///
 /// # Errors
-/// When logging was set up before.
+/// If logging was set up before.
 pub fn init_logs(
     format: LogFormat,
     level: LevelFilter,
@@ -96,14 +96,14 @@ pub fn init_logs(
     Ok(LogLevelControl(control))
 }
 
-/// Returns an error with its causes on one line, for logs and for those who wait.
+/// Returns an error with its causes on one line, for logs and clients.
 #[must_use]
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Adds the ids of the trace to the log lines of what is a part of one.
+/// Adds trace ids to the log lines of traced work.
 struct TracedLines<F> {
     lines: F,
     format: LogFormat,
@@ -128,7 +128,7 @@ where
         let Some((trace, span)) = ids else {
             return self.lines.format_event(context, writer, event);
         };
-        // Colours, which a terminal has, get lost on these lines.
+        // Colours for terminals are lost on these lines.
         let mut line = String::new();
         self.lines.format_event(context, Writer::new(&mut line), event)?;
         match (self.format, line.strip_suffix("}\n"), line.strip_suffix('\n')) {
@@ -143,28 +143,28 @@ where
     }
 }
 
-/// Registered metrics, ready to be shown at `/metrics`.
+/// Registered metrics, ready for `/metrics`.
 #[derive(Clone, Debug)]
 pub struct MetricsRegistry(Arc<Registry>);
 
 impl MetricsRegistry {
-    /// Closes the registry: from here on it is only read.
+    /// Closes the registry: it is read-only afterwards.
     pub fn new(registry: Registry) -> MetricsRegistry {
         MetricsRegistry(Arc::new(registry))
     }
 
-    /// The current figures in the OpenMetrics text format, which Prometheus reads.
+    /// Returns the current figures in the OpenMetrics text format, which Prometheus reads.
     ///
     /// # Errors
-    /// When a collector fails.
+    /// If a collector fails.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut text = String::with_capacity(16 << 10);
         prometheus_client::encoding::text::encode(&mut text, &self.0)?;
         Ok(text)
     }
 
-    /// The answer to `GET /metrics`: as OpenMetrics, or in Prometheus' older text format for those
-    /// who accept text and do not know the other.
+    /// Returns the answer to `GET /metrics`: as OpenMetrics, or in Prometheus' older text format
+    /// for clients that accept text and do not accept OpenMetrics.
     pub fn response(&self, headers: &HeaderMap) -> Response {
         const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -194,7 +194,7 @@ impl MetricsRegistry {
 /// families are called as their samples are, and there are no units and no end.
 fn classic(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
-    // What is said of a family comes before its type, by which it is called.
+    // A family's help precedes its type, which determines its name here.
     let mut help = None;
     for line in text.lines() {
         let Some(comment) = line.strip_prefix("# ") else {
@@ -223,7 +223,7 @@ fn classic(text: &str) -> String {
     lines
 }
 
-/// A registry with the metrics every server has: its process and its build.
+/// Creates a registry with the metrics that every server has: its process and its build.
 pub fn registry(version: &'static str) -> Registry {
     let mut registry = Registry::default();
     let labels = BuildLabels { version };
@@ -235,7 +235,7 @@ pub fn registry(version: &'static str) -> Registry {
     registry
 }
 
-/// Says in the metrics which node of a cluster this is, for joins with all others.
+/// Registers a metric that names this node of a cluster, for joins with all others.
 pub fn register_node(registry: &mut Registry, node: &str, zone: &str) {
     let labels = NodeLabels { node: node.to_owned(), zone: zone.to_owned() };
     let info = Family::<NodeLabels, Gauge>::default();
@@ -254,7 +254,7 @@ struct BuildLabels {
     version: &'static str,
 }
 
-/// The process metrics Prometheus clients agree on, read from `/proc/self` when they are asked for.
+/// The process metrics Prometheus clients agree on, read from `/proc/self` when they are scraped.
 #[derive(Debug)]
 struct ProcessMetrics {
     started_s: f64,
@@ -273,7 +273,7 @@ impl Collector for ProcessMetrics {
             Some(&Unit::Seconds),
             self.started_s,
         )?;
-        // A figure that cannot be read is left out: 0 would be a lie.
+        // A figure that cannot be read is left out: 0 would be wrong.
         if let Some(status) = ProcStatus::read() {
             let help = "Physical memory it occupies";
             gauge("process_resident_memory", help, Some(&Unit::Bytes), status.resident_bytes)?;
@@ -327,16 +327,16 @@ fn open_fds_max() -> Option<f64> {
 /// Figures of this process that cost next to nothing to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessFigures {
-    /// CPU time that it used, in seconds.
+    /// Used CPU time, in seconds.
     pub cpu_s: f64,
-    /// Physical memory that it occupies.
+    /// Physical memory in use.
     pub resident_bytes: f64,
-    /// Open file descriptors; none where the kernel does not count them (before Linux 6.2).
+    /// Open file descriptors; none if the kernel does not count them (before Linux 6.2).
     pub open_fds: Option<f64>,
 }
 
 impl ProcessFigures {
-    /// Reads them; none where `/proc` cannot be read.
+    /// Reads the figures; none if `/proc` cannot be read.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "there are not that many descriptors")]
     pub fn read() -> Option<ProcessFigures> {
@@ -350,7 +350,7 @@ impl ProcessFigures {
     }
 }
 
-/// User and system time, fields 14 and 15 of `/proc/self/stat` (proc_pid_stat(5)).
+/// Returns user and system time, fields 14 and 15 of `/proc/self/stat` (proc_pid_stat(5)).
 fn cpu_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
     // The name in field 2 may contain spaces and parentheses; the last one ends it.
@@ -409,7 +409,8 @@ impl RequestCounters {
     }
 }
 
-/// Few values each: the route is the pattern, not the path, so that callers cannot fill the memory.
+/// Labels with few values each: the route is the pattern, not the path, so that callers cannot fill
+/// the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: &'static str,
@@ -418,7 +419,7 @@ struct RequestLabels {
 }
 
 impl HttpMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> HttpMetrics {
         let duration: Family<RequestLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
@@ -443,13 +444,13 @@ impl HttpMetrics {
         HttpMetrics { duration, in_flight, streams, all: Arc::default(), below: None }
     }
 
-    /// Counts requests whose route begins with `prefix` by themselves, too.
+    /// Counts requests whose route begins with `prefix` separately as well.
     #[must_use]
     pub fn counting_below(self, prefix: &'static str) -> HttpMetrics {
         HttpMetrics { below: Some((prefix, Arc::default())), ..self }
     }
 
-    /// Returns what was counted of all requests, and of those below the path.
+    /// Returns the counters of all requests, and of those below the path.
     #[must_use]
     pub fn activity(&self) -> (RequestActivity, Option<RequestActivity>) {
         (self.all.read(), self.below.as_ref().map(|(_, counters)| counters.read()))

@@ -1,11 +1,11 @@
-//! Values of tenants: one for each, for as long as something of the tenant uses it.
+//! Values of tenants: one for each, while a component uses it.
 //!
-//! Where one tenant may have only so much of something at a time, it has permits or a counter of
-//! its own. Who holds some of that keeps the value; of tenants that do nothing, nothing is kept.
+//! To limit the concurrent use of a resource by each tenant, each tenant has permits or a counter
+//! of its own. The holder of a permit keeps the value; inactive tenants have no value.
 //!
-//! With one permit for each tenant in front of a first-come-first-served queue of all, tenants take
-//! turns in that queue; with a few, a tenant has at most those ahead of others. That is for work
-//! that waits at a semaphore. What has a queue to be looked into uses [`pool::RoundRobin`].
+//! With one permit for each tenant before a first-come-first-served queue of all, tenants take
+//! turns in that queue; with a few, a tenant has at most that many entries ahead of others. That is
+//! for work that waits at a semaphore. Queues that must be inspected use [`pool::RoundRobin`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// Values of tenants that use something, by the tenant's name.
+/// Values of active tenants, by the tenant's name.
 pub struct TenantValues<V>(Mutex<HashMap<Arc<str>, Weak<V>>>);
 
 impl<V> Default for TenantValues<V> {
@@ -29,7 +29,7 @@ impl<V> fmt::Debug for TenantValues<V> {
 }
 
 impl<V> TenantValues<V> {
-    /// Returns the value of a tenant, which is made unless somebody has it.
+    /// Returns the value of a tenant, which is created unless it is in use.
     pub fn value_of(&self, tenant: &str, make: impl FnOnce() -> V) -> Arc<V> {
         let mut values = self.0.lock();
         if let Some(value) = values.get(tenant).and_then(Weak::upgrade) {
@@ -41,7 +41,7 @@ impl<V> TenantValues<V> {
         value
     }
 
-    /// Returns the value of a tenant; none where nobody has it.
+    /// Returns the value of a tenant; none if it is not in use.
     pub fn in_use(&self, tenant: &str) -> Option<Arc<V>> {
         self.0.lock().get(tenant).and_then(Weak::upgrade)
     }
@@ -60,7 +60,7 @@ mod tests {
         drop(first);
         let another = values.value_of("a", || 4);
         assert_eq!(*another, 4);
-        // Of tenants that do nothing, nothing is kept.
+        // Inactive tenants have no value.
         assert_eq!(values.0.lock().len(), 1);
     }
 }

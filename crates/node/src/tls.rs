@@ -1,4 +1,4 @@
-//! TLS: which authorities are trusted, by which cryptography, and certificates of our own.
+//! TLS: trusted authorities, the cryptography provider, and the server's own certificates.
 
 mod files;
 mod server;
@@ -17,13 +17,13 @@ pub(crate) use self::server::HTTP_2;
 pub use self::server::{ServerCertificate, ServerCertificateError};
 pub use self::verify::{CertificateTrust, CertificateVerifier};
 
-/// Why TLS cannot be set up.
+/// Reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
-    /// The machine trusts nobody, so that nobody can be verified.
+    /// The machine trusts no authority, so no peer can be verified.
     #[error("find the certificate authorities of this machine{}", first_problem(.0))]
     NoRoots(Vec<rustls_native_certs::Error>),
-    /// The library refuses the configuration.
+    /// The library rejects the configuration.
     #[error("configure TLS")]
     Configure(#[from] tokio_rustls::rustls::Error),
 }
@@ -32,24 +32,24 @@ fn first_problem(problems: &[rustls_native_certs::Error]) -> String {
     problems.first().map_or(String::new(), |problem| format!(": {problem}"))
 }
 
-/// The authorities that the machine trusts.
+/// Returns the authorities that the machine trusts.
 ///
 /// # Errors
-/// When it trusts nobody.
+/// If it trusts none.
 pub fn machine_roots() -> Result<RootCertStore, TlsSetupError> {
     let mut roots = RootCertStore::empty();
     let found = load_native_certs();
-    // One that is malformed is not trusted; that is no reason to do without the others.
+    // A malformed certificate is not trusted; the others still are.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() { Err(TlsSetupError::NoRoots(found.errors)) } else { Ok(roots) }
 }
 
-/// The cryptography, named explicitly: a process-wide default could be set by anybody.
+/// Returns the cryptography provider, named explicitly: any code could set a process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// A configuration that lacks only whom it trusts.
+/// Returns a configuration without its trusted authorities.
 pub(crate) fn client_config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, TlsSetupError> {
     Ok(ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?)
 }

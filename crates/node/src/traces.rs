@@ -1,22 +1,22 @@
 //! Traces: the parts of a request as spans, which are sent to an OpenTelemetry collector.
 //!
-//! A [`Tracer`] exists only where traces are on. The HTTP shell asks it for the first [`Span`] of a
-//! request, whose context comes from the request's `traceparent` ([`TraceContext`]) or is new, and
-//! runs the handler within it. What the handler calls begins spans by [`span`] without knowing of
-//! tracers: the scope belongs to the task ([`current`]). It goes on in tasks of
-//! [`crate::task::to_the_end`], whose caller waits for them, and in no others: what lasts longer
-//! than its request takes the scope along by itself ([`TraceScope`]).
+//! A [`Tracer`] exists only if traces are on. The HTTP shell requests from it the first [`Span`] of
+//! a request, whose context comes from the request's `traceparent` ([`TraceContext`]) or is new,
+//! and runs the handler within it. Functions that the handler calls begin spans by [`span`] without
+//! access to a tracer: the scope belongs to the task ([`current`]). It continues in tasks of
+//! [`crate::task::to_the_end`], whose caller waits for them, and in no others: work that outlasts
+//! its request takes the scope along by itself ([`TraceScope`]).
 //!
-//! A span that ends is put into a bounded queue, which never waits: what does not fit is dropped
+//! A span that ends is put into a bounded queue without waiting: spans that do not fit are dropped
 //! and counted. [`TraceExporter`] sends batches of the queue.
 //!
-//! Where no tracer exists, each of these functions looks at one variable of the task and returns.
+//! Without a tracer, each of these functions reads one variable of the task and returns.
 //!
-//! The protocol is written here rather than taken from crates: `opentelemetry`, its SDK,
-//! `opentelemetry-otlp` and `tracing-opentelemetry` bring 11 packages that are not in the tree, and
-//! 13 with an HTTP client (`cargo tree`, November 2026), for one JSON document and one loop. The
-//! HTTP client, gzip and JSON are here already, and a trace has to go through places that are no
-//! `tracing` spans: queues in databases, relay threads, sockets of sandboxes.
+//! The protocol is implemented here rather than taken from crates: `opentelemetry`, its SDK,
+//! `opentelemetry-otlp` and `tracing-opentelemetry` add 11 packages to the tree, and 13 with an
+//! HTTP client (`cargo tree`, November 2026), for one JSON document and one loop. The HTTP client,
+//! gzip and JSON are here already, and a trace has to pass through places that are no `tracing`
+//! spans: queues in databases, relay threads, sockets of sandboxes.
 //!
 //! # References
 //! - <https://www.w3.org/TR/trace-context/>
@@ -56,27 +56,27 @@ pub use self::sql::CommentTail;
 use crate::telemetry::Registry;
 
 tokio::task_local! {
-    /// Place in a trace of what the task does.
+    /// Position of the task in a trace.
     static CURRENT: TraceScope;
 }
 
-/// Time for the last spans when a server ends: a collector that is away must not hold it up.
+/// Time for the last spans when a server ends: an unreachable collector must not delay it.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
 /// Settings of a tracer.
 #[derive(Clone, Debug)]
 pub struct TracerSettings {
-    /// Decides about traces that nobody has decided about.
+    /// Decides about traces without an earlier decision.
     pub sampler: TraceSampler,
-    /// Spans that wait to be sent; more are dropped.
+    /// Maximum number of spans that wait to be sent; further ones are dropped.
     pub queue_spans_max: usize,
-    /// True if spans of statements have their text, as far as the audit has it.
+    /// True if spans of statements include their text, as far as the audit does.
     pub has_statements: bool,
     /// Exporter of the spans.
     pub exporter: ExporterSettings,
 }
 
-/// Makes spans. Cheap to clone.
+/// Creates spans. Cheap to clone.
 #[derive(Clone)]
 pub struct Tracer(Arc<TracerShared>);
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Makes a tracer, and the exporter of its spans, which has to run.
+    /// Creates a tracer, and the exporter of its spans, which the caller has to run.
     #[must_use]
     pub fn new(settings: TracerSettings, registry: &mut Registry) -> (Tracer, TraceExporter) {
         let TracerSettings { sampler, queue_spans_max, has_statements, exporter } = settings;
@@ -107,8 +107,8 @@ impl Tracer {
         (Tracer(Arc::new(shared)), exporter)
     }
 
-    /// Begins the first span here of a trace: one that comes from elsewhere, or a new one. Where
-    /// the trace is not recorded the span only has a context, which is passed on.
+    /// Begins the first span of a trace here: of one that comes from elsewhere, or of a new one. If
+    /// the trace is not recorded, the span only has a context, which is passed on.
     pub fn begin(&self, name: &'static str, kind: SpanKind, remote: Option<TraceContext>) -> Span {
         let Some(span_id) = random().and_then(SpanId::new) else { return Span::none() };
         let (context, parent) = match remote {
@@ -116,7 +116,7 @@ impl Tracer {
                 let parent = remote.span_id;
                 (TraceContext { span_id, ..remote }, Some(parent))
             }
-            // No span is made of it, so that what it leads to has its caller as its parent.
+            // It becomes no span, so the parent of later spans is its caller.
             Some(remote) => (remote, None),
             None => {
                 let Some(trace_id) = random().and_then(TraceId::new) else { return Span::none() };
@@ -127,19 +127,19 @@ impl Tracer {
         Span::new(TraceScope { tracer: self.clone(), context }, name, kind, parent)
     }
 
-    /// Returns a place in a trace that was noted before.
+    /// Returns the scope of a context that was stored before.
     #[must_use]
     pub fn scope(&self, context: TraceContext) -> TraceScope {
         TraceScope { tracer: self.clone(), context }
     }
 
-    /// Returns the trace of what works with a sandbox now, if that is recorded.
+    /// Returns the trace of the work that uses a sandbox now, if it is recorded.
     #[must_use]
     pub fn of_holder(&self, holder: &str) -> Option<TraceScope> {
         self.0.holders.latest(holder).map(|context| self.scope(context))
     }
 
-    /// Returns whether spans of statements may have their text.
+    /// Returns whether spans of statements may include their text.
     #[must_use]
     pub fn has_statements(&self) -> bool {
         self.0.has_statements
@@ -153,7 +153,7 @@ impl Tracer {
     }
 }
 
-/// Place in a trace, for spans that are parts of it. Cheap to clone.
+/// Position in a trace, for spans within it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TraceScope {
     tracer: Tracer,
@@ -161,13 +161,13 @@ pub struct TraceScope {
 }
 
 impl TraceScope {
-    /// Returns the ids.
+    /// Returns the context.
     #[must_use]
     pub fn context(&self) -> &TraceContext {
         &self.context
     }
 
-    /// Begins a span here; one that is nothing where the trace is not recorded.
+    /// Begins a span here; an empty one if the trace is not recorded.
     pub fn span(&self, name: &'static str, kind: SpanKind) -> Span {
         if !self.context.is_sampled {
             return Span::none();
@@ -178,8 +178,8 @@ impl TraceScope {
         Span::new(TraceScope { tracer: self.tracer.clone(), context }, name, kind, parent)
     }
 
-    /// Makes a sandbox a part of this trace until what is returned is dropped; nothing where the
-    /// trace is not recorded.
+    /// Makes a sandbox a part of this trace until the returned value is dropped; none if the trace
+    /// is not recorded.
     #[must_use]
     pub fn bind(&self, holder: &str) -> Option<HolderTrace> {
         let is_recorded = self.context.is_sampled;
@@ -187,30 +187,29 @@ impl TraceScope {
     }
 }
 
-/// Returns the place in a trace of the task that calls it, if it has one.
+/// Returns the position in a trace of the current task, if it has one.
 #[must_use]
 pub fn current() -> Option<TraceScope> {
     CURRENT.try_with(TraceScope::clone).ok()
 }
 
-/// Calls a function with that place.
+/// Calls a function with that position.
 pub(crate) fn with_current<T>(read: impl FnOnce(&TraceScope) -> T) -> Option<T> {
     CURRENT.try_with(read).ok()
 }
 
-/// Begins a span of the task that calls it, within what it is a part of; one that is nothing where
-/// nothing is recorded.
+/// Begins a span of the current task within its trace; an empty one if nothing is recorded.
 pub fn span(name: &'static str) -> Span {
     with_current(|scope| scope.span(name, SpanKind::Internal)).unwrap_or_else(Span::none)
 }
 
-/// Writes the context of the task that calls it into the headers of a request to somebody else.
-/// Without one they stay as they are.
+/// Writes the context of the current task into the headers of an outgoing request. Without a
+/// context they are unchanged.
 pub fn write_current(headers: &mut HeaderMap) {
     with_current(|scope| scope.context.write(headers));
 }
 
-/// Runs a future as a part of a trace; as it is where there is none.
+/// Runs a future as a part of a trace, or unchanged without a scope.
 pub fn in_scope<F: Future>(
     scope: Option<TraceScope>,
     future: F,
@@ -221,24 +220,24 @@ pub fn in_scope<F: Future>(
     }
 }
 
-/// Random bytes of an id. They come from the kernel, because programs in sandboxes see ids, and
-/// must not be able to foresee those of others.
+/// Returns random bytes for an id. They come from the kernel, because programs in sandboxes see
+/// ids, and must not be able to predict those of others.
 fn random<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Outcome of a span that has ended.
+/// Outcome of an ended span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SpanOutcome {
-    /// The collector has it.
+    /// The collector received it.
     Exported,
     /// The queue was full.
     Dropped,
     /// The span could not be sent.
     Failed,
-    /// The collector did not want it.
+    /// The collector rejected it.
     Rejected,
 }
 
@@ -258,7 +257,7 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// Spans by what became of them.
+/// Spans by outcome.
 #[derive(Clone, Debug, Default)]
 struct TraceCounters(Family<OutcomeLabels, Counter>);
 
