@@ -1,4 +1,4 @@
-//! Access to routes: where a token may be sent, and which routes need none.
+//! Access to routes: where a request carries its token, and which routes need none.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::auth::{self, RevocationSignal, TokenPrincipal, TokenRegistry, TokenSc
 /// Judge0's header for a token.
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
-/// E2B's header for one.
+/// E2B's header for a token.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Prefix of a token among the protocols that a WebSocket offers: all that a script in a browser
@@ -30,14 +30,14 @@ const PROTOCOL_PREFIX: &str = "bearer.";
 pub enum FaceAccess {
     /// Callers with a token.
     Token,
-    /// Callers with a token; and, as this principal, programs of this machine without one. Pages
-    /// that a browser of this machine shows are not among them, wherever they are from.
+    /// Callers with a token; and, as this principal, programs of this machine without one. Pages in
+    /// a browser of this machine are not among them, whatever their origin.
     Loopback(TokenPrincipal),
-    /// Callers with a token, and all others as this principal. Programs of strangers are what Cove
-    /// is for; who sends them is then not known, and nobody is limited by it.
+    /// Callers with a token, and all others as this principal. Cove is made to run programs of
+    /// strangers; their senders are then unknown, so these are not limited individually.
     Open(TokenPrincipal),
     /// Callers that the face itself admits, with [`authenticate`] or otherwise: it has requests
-    /// with secrets of another kind, and some whose headers are for others.
+    /// with secrets of another kind, and some whose headers are for other servers.
     Own,
 }
 
@@ -49,12 +49,12 @@ pub struct CompatFace {
     /// Rendering of the errors of the shell and its extractors; `retry-after` and
     /// `www-authenticate` are added. None for Cove's own shape.
     pub render: Option<fn(&HttpError) -> Response>,
-    /// Scope that a token needs; none where any will do.
+    /// Scope that a token needs; none if any token suffices.
     pub scope: Option<TokenScope>,
     /// Schemes of `Authorization` that carry a token.
     pub schemes: TokenSchemes,
-    /// Parameters of `www-authenticate` behind `Bearer` when a token is missing or wrong, if
-    /// there are any.
+    /// Parameters of `www-authenticate` after `Bearer` when a token is missing or wrong, if there
+    /// are any.
     pub challenge: Option<Arc<str>>,
 }
 
@@ -64,13 +64,13 @@ pub enum TokenSchemes {
     /// `Bearer` (RFC 6750).
     Bearer,
     /// `Bearer`, and `Basic` (RFC 7617) with the token as password: for clients that send no header
-    /// but take an address with user and password. No challenge is ever sent, and requests that a
+    /// but accept a URL with user and password. No challenge is ever sent, and requests that a
     /// browser makes for a page are refused, because a browser adds such credentials by itself.
     BearerOrBasic,
 }
 
 impl CompatFace {
-    /// The native one: tokens, and Cove's own errors.
+    /// The native face: tokens, and Cove's own errors.
     pub const NATIVE: CompatFace = CompatFace {
         access: FaceAccess::Token,
         render: None,
@@ -79,7 +79,7 @@ impl CompatFace {
         challenge: None,
     };
 
-    /// The native one, below a path that is about one thing.
+    /// Returns the native face for a path that requires a scope.
     #[must_use]
     pub const fn native_for(scope: TokenScope) -> CompatFace {
         CompatFace { scope: Some(scope), ..CompatFace::NATIVE }
@@ -89,14 +89,14 @@ impl CompatFace {
 /// Caller of a request.
 pub(super) struct AdmittedCaller {
     pub(super) principal: TokenPrincipal,
-    /// None where no token was needed.
+    /// None if no token was needed.
     pub(super) revocation: Option<RevocationSignal>,
-    /// The protocol that the token came as, to be chosen when the handler chooses none: browsers
-    /// give up a WebSocket that accepts nothing of what they offered.
+    /// The protocol that carried the token, to be selected if the handler selects none: browsers
+    /// close a WebSocket that accepts none of the offered protocols.
     pub(super) protocol: Option<HeaderValue>,
 }
 
-/// Finds out who makes a request, and whether it is for him.
+/// Identifies the caller of a request, and checks its rights.
 pub(super) fn admit(
     face: &CompatFace,
     tokens: &TokenRegistry,
@@ -108,11 +108,11 @@ pub(super) fn admit(
     Ok(admitted)
 }
 
-/// Finds out whose token a request has, for faces that [do that themselves](FaceAccess::Own); they
-/// [bind](super::CredentialBinding::bind) the request to it.
+/// Returns the principal of a request's token, for faces that [authenticate by
+/// themselves](FaceAccess::Own); they [bind](super::CredentialBinding::bind) the request to it.
 ///
 /// # Errors
-/// When it has none, a wrong one, several, or one that is for something else.
+/// If the request has no token, a wrong one, several, or one without the scope.
 pub fn authenticate(
     tokens: &TokenRegistry,
     headers: &HeaderMap,
@@ -133,7 +133,7 @@ fn identify(
 ) -> Result<AdmittedCaller, HttpError> {
     let found = find(headers, face.schemes)?;
     if let Some((token, protocol)) = found {
-        // A token that is wrong is not as good as none: its owner would not learn of it.
+        // A wrong token is not treated as a missing one: its owner would not notice.
         let principal = tokens.verify(&token).ok_or_else(HttpError::unknown_token)?;
         let revocation = Some(tokens.revocation(&principal));
         return Ok(AdmittedCaller { principal, revocation, protocol });
@@ -148,15 +148,16 @@ fn identify(
     Ok(AdmittedCaller { principal, revocation: None, protocol: None })
 }
 
-/// The token of a request, if there is one to look for.
+/// Returns the token of a request, if it has one.
 pub(super) fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     find(headers, TokenSchemes::BearerOrBasic).ok().flatten().map(|(token, _)| token)
 }
 
-/// A token, and the protocol that it came as.
+/// A token, and the protocol that carried it.
 type FoundToken<'a> = (Cow<'a, str>, Option<HeaderValue>);
 
-/// The one token of a request. Two would let a proxy check one and the server use the other.
+/// Returns the only token of a request. Two would let a proxy check one and the server use the
+/// other.
 fn find(headers: &HeaderMap, schemes: TokenSchemes) -> Result<Option<FoundToken<'_>>, HttpError> {
     let mut found = None;
     let mut add = |token, protocol: Option<HeaderValue>| match found.replace((token, protocol)) {
@@ -188,7 +189,7 @@ fn find(headers: &HeaderMap, schemes: TokenSchemes) -> Result<Option<FoundToken<
     Ok(found)
 }
 
-/// Returns whether an `Authorization` of this scheme is among the headers.
+/// Returns whether the headers have an `Authorization` of this scheme.
 fn is_scheme(headers: &HeaderMap, scheme: &[u8]) -> bool {
     headers.get_all(header::AUTHORIZATION).iter().any(|value| {
         let found = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -196,8 +197,8 @@ fn is_scheme(headers: &HeaderMap, scheme: &[u8]) -> bool {
     })
 }
 
-/// The password of the only `Authorization`, which is of the scheme `Basic`. None for a request
-/// that a browser makes for a page.
+/// Returns the password of the only `Authorization`, which is of the scheme `Basic`. None for a
+/// request that a browser makes for a page.
 fn basic_password(headers: &HeaderMap) -> Option<String> {
     if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
         return None;
@@ -212,8 +213,8 @@ fn basic_password(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Returns whether a program of this machine makes the request. A page in a browser of this machine
-/// could be made to, by its own script or under a name that leads to this machine; it says so in
-/// `origin` or is given away by `host`.
+/// could make one, by its own script or under a name that resolves to this machine; `origin` or
+/// `host` reveals it.
 fn is_local(headers: &HeaderMap, peer: Option<ConnectionPeer>) -> bool {
     let from_here =
         peer.is_some_and(|ConnectionPeer(address)| address.ip().to_canonical().is_loopback());
@@ -226,8 +227,8 @@ fn is_local(headers: &HeaderMap, peer: Option<ConnectionPeer>) -> bool {
         && is_local_name(host)
 }
 
-/// Headers that reverse proxies, load balancers and content delivery networks add to what they pass
-/// on: RFC 7239, RFC 9110 §7.6.3, RFC 8586, and those of the products.
+/// Headers that reverse proxies, load balancers and content delivery networks add to forwarded
+/// requests: RFC 7239, RFC 9110 §7.6.3, RFC 8586, and those of the products.
 const OF_PROXIES: [&str; 18] = [
     "forwarded",
     "via",
@@ -248,14 +249,14 @@ const OF_PROXIES: [&str; 18] = [
     "x-appengine-user-ip",
     "x-azure-clientip",
 ];
-/// Beginnings of such headers.
+/// Prefixes of such headers.
 const PREFIXES_OF_PROXIES: [&str; 3] = ["x-forwarded", "x-original-", "x-envoy-"];
 
-/// Returns whether a proxy of this machine passes a request on for somebody else, or a browser
-/// sends it for a page from elsewhere (W3C Fetch Metadata, `Sec-Fetch-Site`).
+/// Returns whether a proxy of this machine forwards the request of another client, or a browser
+/// sends it for a page of another origin (W3C Fetch Metadata, `Sec-Fetch-Site`).
 pub fn is_forwarded(headers: &HeaderMap) -> bool {
     let is_of_proxy = |name: &HeaderName| {
-        // Gateways like CGI's take `x_real_ip` and `x-real-ip` for one.
+        // Gateways like CGI's treat `x_real_ip` and `x-real-ip` as the same.
         let name = name.as_str().replace('_', "-");
         let begins = |prefix: &&str| name.starts_with(*prefix);
         OF_PROXIES.contains(&&*name) || PREFIXES_OF_PROXIES.iter().any(begins)
@@ -265,8 +266,9 @@ pub fn is_forwarded(headers: &HeaderMap) -> bool {
         || of_page.into_iter().any(|site| site != "same-origin" && site != "none")
 }
 
-/// Refuses what a page in a browser can send anywhere without being asked: a form (WHATWG Fetch,
-/// "CORS-safelisted request-header"). Only for requests without a token, which no page knows.
+/// Refuses requests that a page in a browser can send anywhere without a preflight: forms (WHATWG
+/// Fetch, "CORS-safelisted request-header"). Only for requests without a token, which no page
+/// knows.
 fn refuse_form(headers: &HeaderMap) -> Result<(), HttpError> {
     let is_form = |value: &HeaderValue| {
         let text = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
@@ -282,7 +284,7 @@ fn refuse_form(headers: &HeaderMap) -> Result<(), HttpError> {
     }
 }
 
-/// Returns whether `host:port` is an address, or the name that every machine has for itself.
+/// Returns whether `host:port` is an address, or `localhost`.
 pub fn is_local_name(host: &str) -> bool {
     let Ok(uri) = Uri::builder().scheme("http").authority(host).path_and_query("/").build() else {
         return false;
@@ -333,7 +335,7 @@ mod tests {
                 vec![("x-api-key", &e2b)],
                 Err(ErrorCode::Forbidden),
             ),
-            // Where strangers may come, a token that is not for this is still none for this.
+            // Where no token is needed, a token without the scope is still refused.
             (foreign(), vec![("x-api-key", &e2b)], Err(ErrorCode::Forbidden)),
             (foreign(), vec![], Ok("compat_x")),
         ] {
@@ -383,7 +385,7 @@ mod tests {
             (&taken, vec![("authorization", &*good), ("authorization", &*bearer)], unknown),
             (&taken, vec![("authorization", &*good), ("authorization", &*good)], unknown),
             (&taken, vec![("authorization", &*good), ("x-api-key", &*token)], unknown),
-            // A browser adds what it once was given to what any page sends.
+            // A browser adds stored credentials to the requests of any page.
             (&taken, vec![("authorization", &*good), ("origin", "https://a.example")], unknown),
             (&taken, vec![("authorization", &*good), ("sec-fetch-site", "same-origin")], unknown),
         ] {
@@ -448,7 +450,7 @@ mod tests {
         }
     }
 
-    /// A reverse proxy on the same machine comes from loopback, and often with a local `host`.
+    /// A reverse proxy on the same machine connects from loopback, and often with a local `host`.
     #[test]
     fn what_a_proxy_passes_on_is_not_local() {
         for (name, value, local) in [

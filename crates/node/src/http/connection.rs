@@ -50,8 +50,8 @@ pub(super) struct ConnectionContext {
     pub(super) scheduler: FairScheduler,
 }
 
-/// Serves one connection until either side ends it, with TLS and HTTP/2 where the client speaks
-/// them. Told that the server is `closing`, it finishes the requests that it is in.
+/// Serves one connection until either side ends it, with TLS and HTTP/2 if the client uses them.
+/// When the server is `closing`, it finishes the requests in progress.
 pub(super) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
@@ -81,7 +81,7 @@ pub(super) async fn serve(
                 BegunConnection::Refused(stream)
             }
             ClientProtocol::Http2 => BegunConnection::Http2(stream),
-            // TLS that is not spoken here is refused as a wrong head.
+            // TLS without a certificate here is refused as a malformed head.
             ClientProtocol::Http1 | ClientProtocol::Tls => BegunConnection::Http1(stream),
         })
     };
@@ -119,11 +119,11 @@ pub(super) async fn serve(
 enum BegunConnection {
     Http1(ConnectionStream),
     Http2(ConnectionStream),
-    /// The connection is not encrypted, and has to be.
+    /// The connection is not encrypted, and must be.
     Refused(ConnectionStream),
 }
 
-/// Name of a caller of whom only the address is known.
+/// Returns the name of a caller that is only known by its address.
 pub(super) fn of_address(peer: SocketAddr) -> Arc<str> {
     format!("address {}", peer.ip()).into()
 }
@@ -165,7 +165,7 @@ async fn serve_http1(
         Some(Ok(())) => watch.send_last(&watch.take_withheld()),
         Some(Err(error)) if error.is_parse() => {
             tracing::debug!(%error, "not a request");
-            // Hyper itself leaves the preface of HTTP/2 unanswered.
+            // Hyper leaves the preface of HTTP/2 unanswered.
             if !watch.take_withheld().is_empty() || error.is_parse_version_h2() {
                 let refusal = EarlyRefusal::of(&error, watch.is_tls(), &limits);
                 watch.send_last(&refusal.bytes(render));
@@ -175,18 +175,18 @@ async fn serve_http1(
             tracing::debug!(%error, "half a request");
             watch.send_last(&EarlyRefusal::timeout(&limits).bytes(render));
         }
-        // The client went away or was too slow. Dropping the connection drops its handler.
+        // The client disconnected or was too slow. Dropping the connection drops its handler.
         Some(Err(error)) => return tracing::debug!(%error, "connection ended"),
         None => return tracing::debug!("the client went away"),
     }
-    // Hyper's part of it; with an upgrade the socket lives on.
+    // Hyper's part of it; after an upgrade the socket lives on.
     drop(connection);
     if watch.is_upgraded() {
         let _answering = seat.begin();
         let kept = kept.lock().take();
         until_over(watch, kept).await;
     } else if !is_closing {
-        // A server that stops does not wait for idle clients to close their side.
+        // A stopping server does not wait for idle clients to close their side.
         watch.linger(limits.linger_max, limits.linger_bytes_max).await;
     }
 }
@@ -198,10 +198,10 @@ pub(super) struct ConnectionService {
     peer: SocketAddr,
     memory: Memory,
     seat: Arc<ConnectionPlace>,
-    /// State of its request that a handler keeps when it takes the connection over, for as long as
-    /// it does.
+    /// State of its request, which a handler that takes the connection over keeps until it drops
+    /// the connection.
     kept: Arc<Mutex<Option<UpgradedRequest>>>,
-    /// True if requests are answered side by side.
+    /// True if requests are answered concurrently.
     is_multiplexed: bool,
 }
 
@@ -236,7 +236,7 @@ impl ConnectionService {
         mut request: hyper::Request<Incoming>,
     ) -> impl Future<Output = Result<Response, Infallible>> + use<> {
         if let Some(answer) = self.site.answer(&request, &self.memory) {
-            // What is at hand is for those who are known.
+            // Answers in memory are for authenticated callers.
             self.seat.presence().prove();
             return Either::Left(ready(Ok(answer)));
         }
@@ -261,7 +261,7 @@ impl ConnectionService {
     }
 }
 
-/// Returns when a handler that has taken the connection over is done with it, or may not go on.
+/// Returns when a handler that has taken the connection over drops it, or is revoked.
 async fn until_over(watch: SocketWatch, kept: Option<UpgradedRequest>) {
     let revoked = async {
         match &kept {
@@ -269,20 +269,20 @@ async fn until_over(watch: SocketWatch, kept: Option<UpgradedRequest>) {
             None => std::future::pending().await,
         }
     };
-    // Giving up `until_dropped` cuts the connection.
+    // Dropping `until_dropped` cuts the connection.
     tokio::select! {
         () = watch.until_dropped() => {}
         () = revoked => tracing::debug!("the credential was revoked; the connection is cut"),
     }
 }
 
-/// Serves one connection that somebody else has accepted, to its end or until the future is
-/// dropped. No shell is around the site: whoever calls this knows whose connection it is, and
-/// bounds how many there are. Of the limits those of one connection hold.
+/// Serves one connection that the caller has accepted, to its end or until the future is dropped.
+/// No shell is around the site: the caller knows whose connection it is, and bounds their number.
+/// Of the limits, those of one connection apply.
 pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: ShellLimits) -> Boxed<'static, ()> {
     Box::pin(async move {
         let Ok(peer) = stream.peer_addr() else { return };
-        // UpgradedRequest, so that it never closes.
+        // Held until the end, so that the connection is never told to close.
         let (_open, closing) = watch::channel(false);
         if let Err(error) = stream.set_nodelay(true) {
             return tracing::debug!(%error, "set TCP_NODELAY");
@@ -292,7 +292,8 @@ pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: ShellLimits) -> 
     })
 }
 
-/// Tells a client that there is no room for its connection. Best effort: it is not waited for.
+/// Sends a client the refusal of its connection for lack of room. Best effort: does not wait for
+/// the client.
 pub(super) fn refuse(stream: &TcpStream, limits: &ShellLimits, render: Render) {
     let (max, of_address) = (limits.connections_max, limits.connections_per_address_max);
     let message = format!(

@@ -1,4 +1,4 @@
-//! Ties requests, and all that outlasts their handlers, to the credentials they were made with.
+//! Ties requests, and answers that outlast their handlers, to the credentials they were made with.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6750#section-2>
@@ -15,10 +15,10 @@ use tokio::sync::Notify;
 use crate::auth::RevocationSignal;
 
 /// Binds a request to its credential: an extension of every request. When the credential is
-/// revoked, the shell gives up the handler, cuts the answer and closes the WebSocket.
+/// revoked, the shell drops the handler, cuts the answer and closes the WebSocket.
 ///
-/// The shell binds what it authenticates. A face that [authenticates by
-/// itself](super::FaceAccess::Own) binds what it has found.
+/// The shell binds the requests that it authenticates. A face that [authenticates by
+/// itself](super::FaceAccess::Own) binds its own.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialBinding(Arc<BindingState>);
 
@@ -29,7 +29,7 @@ struct BindingState {
 }
 
 impl CredentialBinding {
-    /// The binding of a request; outside of the shell one that has no effect.
+    /// Returns the binding of a request; outside of the shell one without effect.
     #[must_use]
     pub fn of(extensions: &Extensions) -> CredentialBinding {
         extensions.get::<CredentialBinding>().cloned().unwrap_or_default()
@@ -42,14 +42,14 @@ impl CredentialBinding {
         }
     }
 
-    /// Returns whether somebody has proved who he is.
+    /// Returns whether the caller has authenticated.
     pub(super) fn is_bound(&self) -> bool {
         self.0.revocation.get().is_some()
     }
 
-    /// Returns when the credential is revoked; never where none was needed.
+    /// Returns when the credential is revoked; never if none was needed.
     pub async fn revoked(&self) {
-        // Made before it is looked: such a future misses no notification.
+        // Created before the check, so that it misses no notification.
         let bound = self.0.bound.notified();
         if !self.is_bound() {
             bound.await;

@@ -11,7 +11,7 @@ use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-/// Connection that can be cut while somebody else has it, and tells when that one drops it.
+/// Connection that can be cut while another task uses it, and that reports when it is dropped.
 #[derive(Debug)]
 pub(crate) struct CuttableIo<T> {
     inner: T,
@@ -19,7 +19,7 @@ pub(crate) struct CuttableIo<T> {
     _dropped: oneshot::Sender<()>,
 }
 
-/// The other end of a [`CuttableIo`].
+/// The controlling end of a [`CuttableIo`].
 #[derive(Debug)]
 pub(crate) struct CutControl {
     pub(crate) cut: Arc<CutSignal>,
@@ -27,7 +27,7 @@ pub(crate) struct CutControl {
     pub(crate) dropped: oneshot::Receiver<()>,
 }
 
-/// Order to end a connection.
+/// Signal to end a connection.
 #[derive(Debug, Default)]
 pub(crate) struct CutSignal {
     is_cut: AtomicBool,
@@ -53,7 +53,7 @@ impl<T> CuttableIo<T> {
 }
 
 impl CutSignal {
-    /// Ends the connection for whoever has it.
+    /// Ends the connection for its user.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::Release);
         self.reader.wake();

@@ -1,4 +1,4 @@
-//! Errors as callers see them.
+//! Errors of HTTP requests.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use crate::auth::TokenScope;
 use crate::issuers::{FETCH_INTERVAL, IssuerError};
 
-/// An answer with a status of 400 or above. What it says is meant for the caller; what the operator
-/// needs to know goes to the log.
+/// A response with a status of 400 or above. Its text is for the caller; details for the operator
+/// are in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpError {
     detail: ErrorDetail,
@@ -20,7 +20,7 @@ pub struct HttpError {
 }
 
 impl HttpError {
-    /// An error with a message: one sentence, lower case, no period.
+    /// Creates an error with a message: one sentence, lower case, no period.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> HttpError {
         HttpError {
             detail: ErrorDetail { code, message: message.into(), field: None, retry: false },
@@ -29,62 +29,64 @@ impl HttpError {
         }
     }
 
-    /// The request is malformed.
+    /// Returns the error for a malformed request.
     pub fn invalid(message: impl Into<String>) -> HttpError {
         HttpError::new(ErrorCode::InvalidRequest, message)
     }
 
-    /// The server failed. The log has the details under the request's id.
+    /// Returns the error for a failure of the server. The log has the details under the request's
+    /// id.
     pub fn internal() -> HttpError {
         HttpError::new(ErrorCode::Internal, "the server failed; its log has the details")
     }
 
-    /// No token, or none that is known.
+    /// Returns the error for a missing or unknown token.
     pub fn unauthenticated() -> HttpError {
         let message = "a valid token is needed: `authorization: Bearer <token>`; \
                        the owner of the server gets one with `cove token`";
         HttpError::new(ErrorCode::Unauthenticated, message)
     }
 
-    /// A token that is not known. Natively that is said in the same words as that there is none.
+    /// Returns the error for an unknown token. The native face uses the same text as for a missing
+    /// one.
     pub fn unknown_token() -> HttpError {
         HttpError { is_unknown_token: true, ..HttpError::unauthenticated() }
     }
 
-    /// Returns whether there was a token, which is not known: some faces tell that apart.
+    /// Returns whether there was an unknown token: some faces distinguish that from a missing one.
     pub fn is_unknown_token(&self) -> bool {
         self.is_unknown_token
     }
 
-    /// Refusal while nobody can say whether a token is good.
+    /// Returns the error for a token that cannot be verified at present.
     pub fn issuer_down(error: &IssuerError) -> HttpError {
         HttpError::new(ErrorCode::Overloaded, error.to_string()).retry_after(FETCH_INTERVAL)
     }
 
-    /// The token is not for this.
+    /// Returns the error for a token without the scope.
     pub fn missing_scope(scope: TokenScope) -> HttpError {
         HttpError::new(ErrorCode::Forbidden, format!("this token lacks the scope `{scope}`"))
     }
 
-    /// The token is not an operator's.
+    /// Returns the error for a token without operator rights.
     pub fn operators_only() -> HttpError {
         HttpError::new(ErrorCode::Forbidden, "only an operator's token may do this")
     }
 
-    /// The server shuts down.
+    /// Returns the error for a server that is shutting down.
     pub fn draining() -> HttpError {
         let message = "the server is shutting down";
         HttpError::new(ErrorCode::Draining, message).retry_after(Duration::from_secs(5))
     }
 
-    /// Names the field that is wrong: `limits.cpu_ms`.
+    /// Names the invalid field: `limits.cpu_ms`.
     #[must_use]
     pub fn at(mut self, field: impl Into<String>) -> HttpError {
         self.detail.field = Some(field.into());
         self
     }
 
-    /// Adds that the request may succeed after this time.
+    /// Adds the time after which a retry may succeed.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> HttpError {
         self.detail.retry = true;
@@ -92,12 +94,12 @@ impl HttpError {
         self
     }
 
-    /// Returns what the caller is told.
+    /// Returns the error as sent to the caller.
     pub fn detail(&self) -> &ErrorDetail {
         &self.detail
     }
 
-    /// The status that goes with the code.
+    /// Returns the status for the code.
     pub fn status(&self) -> StatusCode {
         status(self.detail.code)
     }
@@ -120,7 +122,7 @@ fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
         ErrorCode::NodeLost => StatusCode::BAD_GATEWAY,
         ErrorCode::Overloaded | ErrorCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
-        // `ErrorCode` grows with the services; a code that is not known here is the server's fault.
+        // `ErrorCode` grows with the services; an unknown code counts as the server's fault.
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -142,7 +144,7 @@ impl IntoResponse for HttpError {
         let code = self.detail.code;
         let original = self.clone();
         let mut response = (status, axum::Json(ErrorBody { error: self.detail })).into_response();
-        // For the shell, which gives it another shape where another system's clients expect one.
+        // For the shell, which renders it in another form for other systems' clients.
         response.extensions_mut().insert(original);
         let headers = response.headers_mut();
         if code == ErrorCode::Unauthenticated {

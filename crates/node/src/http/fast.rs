@@ -1,5 +1,5 @@
-//! Responses before routing: those that are in memory and never wait need no router, extractors
-//! or guards of long handlers.
+//! Responses before routing: responses in memory, which never wait, need no router, extractors or
+//! guards of long handlers.
 //!
 //! It is an optimisation without rules of its own: it returns what the routed handler would
 //! return, and leaves refused, rare and uncached requests to that.
@@ -24,8 +24,8 @@ use super::json::content_length;
 use super::refusal::Render;
 use super::shell::HttpShell;
 
-/// Headers of requests that have more to them than a path: a body, another protocol, a condition
-/// on a body being sent at all.
+/// Headers of requests that need more than a path: a body, another protocol, an expectation about
+/// sending the body.
 const NOT_PLAIN: [header::HeaderName; 3] =
     [header::TRANSFER_ENCODING, header::UPGRADE, header::EXPECT];
 
@@ -40,32 +40,32 @@ pub struct FastHead<'a> {
     pub headers: &'a HeaderMap,
 }
 
-/// An answer that was at hand.
+/// An immediate answer.
 #[derive(Debug)]
 pub struct AtOnce {
-    /// The answer.
+    /// The response.
     pub response: Response,
-    /// The route that would have been taken, for figures.
+    /// The route that would have been taken, for metrics.
     pub route: &'static str,
 }
 
-/// Cache of a connection from one of its requests to the next: whatever costs much to find out and
-/// says the same each time, such as whose token it is that every request shows.
+/// Cache of a connection between its requests: for values that are expensive to compute and the
+/// same for each request, such as the principal of a repeated token.
 pub type Memory = Cell<Option<Box<dyn Any + Send>>>;
 
-/// Handler that may answer a request without waiting for anything.
+/// Handler that may answer a request without waiting.
 pub trait FastPath: Send + Sync {
-    /// The answer, which is the one that the routed handler would give, or none: then the request
-    /// is routed. It must not block.
+    /// Returns the answer that the routed handler would give, or none: then the request is routed.
+    /// It must not block.
     fn answer(&self, head: FastHead<'_>, memory: &Memory) -> Option<AtOnce>;
 }
 
-/// Service at a listener: routes in their shell, and what may answer before them.
+/// Service at a listener: routes in their shell, and a fast path before them.
 #[derive(Clone)]
 pub struct ListenerSite {
     pub(super) router: Router,
     fast: Option<FastService>,
-    /// Rendering of errors on what never becomes a request.
+    /// Rendering of errors for input that never becomes a request.
     pub(super) render: Render,
 }
 
@@ -88,25 +88,25 @@ impl From<Router> for ListenerSite {
 }
 
 impl ListenerSite {
-    /// Has `path` asked first. `shell` is the one around the routes: requests that are answered at
-    /// once have ids, are counted and are refused in a drain like all others.
+    /// Adds a fast path before the routes. `shell` is the one around the routes: requests that are
+    /// answered at once have ids, are counted and are refused in a drain like all others.
     #[must_use]
     pub fn with_fast_path(self, shell: &HttpShell, path: Arc<dyn FastPath>) -> ListenerSite {
         ListenerSite { fast: Some(FastService { shell: shell.clone(), path }), ..self }
     }
 
-    /// Returns its routes, without what may answer before them.
+    /// Returns its routes, without the fast path.
     pub fn routes(&self) -> Router {
         self.router.clone()
     }
 
-    /// Shows errors as this interface does also where there is no request yet.
+    /// Renders errors in this interface's form also if there is no request yet.
     #[must_use]
     pub fn with_errors(self, render: Option<fn(&super::HttpError) -> Response>) -> ListenerSite {
         ListenerSite { render, ..self }
     }
 
-    /// The answer to a request, where there is one at hand.
+    /// Returns an immediate answer to a request, if there is one.
     pub(super) fn answer(&self, request: &Request<Incoming>, memory: &Memory) -> Option<Response> {
         let FastService { shell, path } = self.fast.as_ref()?;
         let headers = request.headers();
@@ -119,9 +119,9 @@ impl ListenerSite {
     }
 }
 
-/// Asks a path. One that panics has nothing at hand, and the server goes on.
+/// Calls a fast path. If it panics there is no immediate answer, and the server continues.
 fn answer(path: &dyn FastPath, head: FastHead<'_>, memory: &Memory) -> Option<AtOnce> {
-    // What is behind the path guards its state by locks that do not outlive a panic.
+    // State behind the path is guarded by locks that do not outlive a panic.
     catch_unwind(AssertUnwindSafe(|| path.answer(head, memory))).unwrap_or_else(|panic| {
         let message = panic_message(&*panic);
         tracing::error!(message, "failed to answer at once: it panicked");
@@ -129,13 +129,13 @@ fn answer(path: &dyn FastPath, head: FastHead<'_>, memory: &Memory) -> Option<At
     })
 }
 
-/// Returns what somebody said who panicked.
+/// Returns the message of a panic.
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("not a text")
 }
 
-/// A part of a path as a router gives it to a handler; none of what is empty or no text once it is
+/// Decodes a part of a path as a router does for a handler; none if it is empty or not UTF-8 once
 /// decoded.
 #[must_use]
 pub fn path_part(text: &str) -> Option<Cow<'_, str>> {

@@ -1,9 +1,9 @@
 //! Names under which the server may be addressed, and origins of pages that may do so. Pure.
 //!
-//! A page in a browser can be shown under a name that its owner lets lead to this machine (DNS
+//! A page in a browser can be loaded under a name that its owner resolves to this machine (DNS
 //! rebinding): then its requests come from here, with that name as `host` and as `origin`. An
-//! address cannot be redirected, so that any is taken; a name has to be known, or be that of a
-//! proxy that says it is one. All that is a second lock: no page has a token.
+//! address cannot be redirected, so any is accepted; a name has to be configured, or be that of a
+//! proxy that identifies itself as one. All that is a second line of defence: no page has a token.
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports>
@@ -21,16 +21,17 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::{ConnectionPeer, HttpError, is_forwarded, is_local_name};
 
-/// Names under which browsers know a server. Cheap to clone.
+/// Names under which browsers reach a server. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct HostNames {
     known: Arc<[String]>,
-    /// Settings that name them, for refusals.
+    /// Settings with the names, for refusals.
     settings: &'static str,
 }
 
 impl HostNames {
-    /// Takes the names that `settings` name; none for any but those that give an attack away.
+    /// Uses the names of `settings`; without names, all are accepted except those that indicate an
+    /// attack.
     pub fn new(known: impl IntoIterator<Item = String>, settings: &'static str) -> HostNames {
         HostNames { known: known.into_iter().collect(), settings }
     }
@@ -38,12 +39,12 @@ impl HostNames {
     /// Checks `host` and `origin` of a request.
     ///
     /// # Errors
-    /// When they are another's: a sentence that names the remedy.
+    /// If they belong to another server: a sentence with the remedy.
     pub fn check(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<(), String> {
         check_hosts(headers, peer, &self.known, self.settings)
     }
 
-    /// Returns the routes so that requests under other names get 403.
+    /// Wraps the routes so that requests under other names get 403.
     pub fn guard(self, routes: Router) -> Router {
         routes.layer(middleware::from_fn_with_state(self, refuse_others))
     }
@@ -61,7 +62,7 @@ async fn refuse_others(State(names): State<HostNames>, request: Request, next: N
 /// Checks `host` and `origin` of a request against the names that `settings` configure.
 ///
 /// # Errors
-/// When they are another's: a sentence that names the remedy.
+/// If they belong to another server: a sentence with the remedy.
 pub fn check_hosts(
     headers: &HeaderMap,
     peer: Option<SocketAddr>,
@@ -79,22 +80,22 @@ pub fn check_hosts(
     let is_named = |name: &str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
     if let Some(origin) = origin
         && !authority(origin).is_some_and(|authority| {
-            // A name that is configured is no attacker's, whatever a proxy says instead of it. At
-            // another port there may be somebody else.
+            // A configured name is not an attacker's, whatever host a proxy sends instead of it.
+            // Another port may belong to another server.
             authority.eq_ignore_ascii_case(host) || is_named(&authority)
         })
     {
         let message = "may not use this server from a browser; a proxy has to pass `host` on";
         return Err(format!("origin \"{origin}\" {message}, or {settings} to name its host"));
     }
-    // Clients of HTTP/1.0 and some probes have none; they are no browsers.
+    // Clients of HTTP/1.0 and some probes send none; they are not browsers.
     if host.is_empty() || is_local_name(host) || is_below_localhost(host) {
         return Ok(());
     }
     let name = name(host);
     let is_known = match known.is_empty() {
         false => is_named(name),
-        // Nobody has a certificate of such a server for a name that leads elsewhere.
+        // An attacker has no certificate of such a server for a name that resolves elsewhere.
         true => match origin {
             Some(origin) => origin.starts_with("https://"),
             None => {
@@ -109,7 +110,7 @@ pub fn check_hosts(
     }
 }
 
-/// The value of a header that is there once.
+/// Returns the value of a header that occurs once.
 fn one<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
@@ -120,7 +121,7 @@ fn authority(origin: &str) -> Option<String> {
     Some(origin.parse::<Uri>().ok()?.authority()?.to_string())
 }
 
-/// A host without its port.
+/// Returns a host without its port.
 fn name(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -128,7 +129,7 @@ fn name(host: &str) -> &str {
     }
 }
 
-/// Names below `localhost` lead to this machine everywhere (RFC 6761 §6.3).
+/// Returns whether a host is below `localhost`; such names are local everywhere (RFC 6761 §6.3).
 fn is_below_localhost(host: &str) -> bool {
     let name = name(host);
     name.len() > ".localhost".len()
@@ -164,7 +165,7 @@ mod tests {
             (&[("host", "cove.localhost:80")], here, &[], true),
             (&[("host", "localhost.evil.example")], here, &[], false),
             (&[], here, &[], true),
-            // A program of this machine that uses a name which is not its own.
+            // A program of this machine that uses a foreign name.
             (&[("host", "evil.example")], here, &[], false),
             (&[("host", "evil.example"), forwarded], here, &[], true),
             (&[("host", "cove.example")], away, &[], true),
@@ -181,13 +182,13 @@ mod tests {
                 false,
             ),
             (&[("host", "cove.example"), ("origin", "https://cove.example")], here, &[], true),
-            // With names that are configured nothing else counts.
+            // With configured names no other rule applies.
             (&[("host", "cove.example:443")], here, &["cove.example"], true),
             (&[("host", "COVE.example")], away, &["cove.example"], true),
             (&[("host", "evil.example"), forwarded], here, &["cove.example"], false),
             (&[("host", "evil.example")], away, &["cove.example"], false),
             (&[("host", "127.0.0.1")], away, &["cove.example"], true),
-            // A proxy that passes on another host than the one that it is asked for.
+            // A proxy that forwards another host than the requested one.
             (
                 &[("host", "127.0.0.1:4100"), ("origin", "https://cove.example")],
                 here,

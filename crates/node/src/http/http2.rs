@@ -1,9 +1,9 @@
 //! HTTP/2 at the public listeners: many requests on one connection, each in the turns of its
 //! caller.
 //!
-//! What bounds requests of HTTP/1.1 bounds these, too: as many are answered at one time as there
-//! may be connections, a client that takes nothing of an answer is cut, and so is one that asks for
-//! nothing for as long as a head may take.
+//! The bounds of HTTP/1.1 requests apply here, too: as many are answered at one time as there may
+//! be connections, a client that takes nothing of an answer is cut, and so is one that sends no
+//! request for as long as a head may take.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9113>
@@ -36,23 +36,23 @@ use super::server::ShellLimits;
 use crate::clock;
 use crate::fair::FairScheduler;
 
-/// Requests of one connection at one time.
+/// Maximum number of concurrent requests of one connection.
 const STREAMS_MAX: u32 = 100;
 /// Bytes that a client may send of one body, and of all on a connection, before they are read.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 /// Bytes of one answer that wait for the client's window.
 const SEND_BYTES_MAX: usize = 256 << 10;
-/// Requests that a client takes back before they were accepted, until its connection is cut: the
-/// flood of CVE-2023-44487.
+/// Number of requests that a client may reset before they were accepted, until its connection is
+/// cut: the flood of CVE-2023-44487.
 const RESETS_MAX: usize = 20;
-/// Interval at which a connection is looked at for clients that do nothing.
+/// Interval at which a connection is checked for inactive clients.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of pings, and how long an answer to one may take: a client that is gone without a word
-/// would else keep its handlers.
+/// Interval of pings, and time for their answers: a client that disappeared without a word would
+/// otherwise keep its handlers.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Runs the streams of a connection in the turns of a caller, until they name another one.
+/// Runs the streams of a connection in the turns of a caller, until they identify another one.
 #[derive(Clone)]
 pub(crate) struct FairExecutor {
     scheduler: FairScheduler,
@@ -75,8 +75,8 @@ where
     }
 }
 
-/// Serves a connection until either side ends it. Told that the server is `closing`, it finishes
-/// the requests that it is in.
+/// Serves a connection until either side ends it. When the server is `closing`, it finishes the
+/// requests in progress.
 pub(super) async fn serve(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     executor: FairExecutor,
@@ -142,7 +142,7 @@ pub(super) async fn serve(
     }
 }
 
-/// A refusal in the shape of the listener's interface.
+/// Renders a refusal in the form of the listener's interface.
 fn refused(error: &HttpError, render: Render) -> Response {
     match render {
         Some(render) => render(error),
@@ -150,7 +150,7 @@ fn refused(error: &HttpError, render: Render) -> Response {
     }
 }
 
-/// The answer to a request for which there is no room.
+/// Returns the answer to a request for which there is no room.
 pub(super) fn too_many(render: Render) -> Response {
     let message = "as many requests are being answered, here or for your address, as there may be \
                    connections";
@@ -158,12 +158,12 @@ pub(super) fn too_many(render: Render) -> Response {
     refused(&error, render)
 }
 
-/// Gives a request the target and the host that one of HTTP/1.1 has, by which handlers go.
+/// Gives a request the target and the host of an HTTP/1.1 request, as handlers expect.
 fn normalized(
     mut request: hyper::Request<Incoming>,
 ) -> Result<hyper::Request<Incoming>, HttpError> {
     if let Some(authority) = request.uri().authority() {
-        // RFC 9113 §8.3.1: it must have no user, and counts where `host` says something else.
+        // RFC 9113 §8.3.1: it must have no user, and takes precedence over `host`.
         let host = HeaderValue::from_str(authority.as_str()).ok();
         let host = host.filter(|_| !authority.as_str().contains('@')).ok_or_else(|| {
             HttpError::invalid("`:authority` is not `HOST` or `HOST:PORT` (RFC 9113 §8.3.1)")
@@ -174,24 +174,24 @@ fn normalized(
     Ok(request)
 }
 
-/// Returns the target as a client of HTTP/1.1 sends it.
+/// Returns the target in the form of HTTP/1.1.
 pub(crate) fn path_only(uri: &Uri) -> Uri {
     let path = uri.path_and_query().cloned();
     let path = path.unwrap_or_else(|| uri::PathAndQuery::from_static("/"));
     Uri::from(path)
 }
 
-/// Answers of a connection that are not sent to their ends.
+/// Unfinished answers of a connection.
 #[derive(Debug, Default)]
 struct UnfinishedAnswers(Mutex<Vec<Weak<AnswerProgress>>>);
 
-/// Progress of one answer: the moment at which the connection was given a part of it, and has not
-/// asked for more since, because the client gives no window.
+/// Progress of one answer: the time at which the connection received a part of it, if it has not
+/// requested more since, because the client opens no window.
 #[derive(Debug)]
 struct AnswerProgress(Mutex<Option<Instant>>);
 
 impl UnfinishedAnswers {
-    /// Takes note of an answer.
+    /// Registers an answer.
     fn watch(&self, body: Body) -> Body {
         if body.is_end_stream() {
             return body;
@@ -201,7 +201,7 @@ impl UnfinishedAnswers {
         Body::new(WatchedAnswer { body, progress })
     }
 
-    /// Returns whether the client has taken nothing of some answer for so long.
+    /// Returns whether the client has taken nothing of some answer for `stall_max`.
     fn is_stalled(&self, now: Instant, stall_max: Duration) -> bool {
         let mut is_stalled = false;
         self.0.lock().retain(|answer| {
@@ -244,7 +244,7 @@ impl HttpBody for WatchedAnswer {
     }
 }
 
-/// Says that a connection is at its end because of what came on it, for the log.
+/// Logs the error that ended a connection.
 pub(super) fn log_end(result: &Result<(), hyper::Error>) {
     if let Err(error) = result {
         let error = error as &dyn std::error::Error;

@@ -4,13 +4,13 @@
 //! A key belongs to the token and is kept in the store, so that it holds across connections, nodes
 //! and restarts. Stored responses are sealed, because they may contain secrets.
 //!
-//! - **Success is kept, failure is not.** Nothing was made by a request that failed, and clients
-//!   try again with the same key after 429 and 503.
-//! - **A request with a key is carried out to its end**, also when its client goes away: the client
-//!   comes back for the answer. Commands, cells and messages are the exception
-//!   ([`KeyedRequests::EndWithClient`]): they run for whoever waits for them.
-//! - **What is not known is said.** When the server ended in the middle, or an answer was a stream
-//!   or too long to keep, the second request is refused instead of being carried out again.
+//! - **Success is stored, failure is not.** A failed request has created nothing, and clients retry
+//!   with the same key after 429 and 503.
+//! - **A request with a key is carried out to its end**, even if its client disconnects: the client
+//!   retries for the answer. Commands, cells and messages are the exception
+//!   ([`KeyedRequests::EndWithClient`]): they run only while their client waits.
+//! - **An unknown outcome is reported.** If the server ended in the middle, or an answer was a
+//!   stream or too long to store, the second request is refused instead of being carried out again.
 //!
 //! # References
 //! - <https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header>
@@ -46,25 +46,25 @@ use crate::store::{
     MigrationStep, SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction,
 };
 
-/// The header of a request that carries the key.
+/// The request header with the key.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Header of an answer that was given before: `true`.
+/// Header of a repeated answer: `true`.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: usize = 255;
-/// Time for which a key is kept, from its first request.
+/// Time for which a key is stored, from its first request.
 const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
-/// Keys of one token; of more, the oldest are forgotten first.
+/// Maximum number of keys of one token; beyond it, the oldest are removed first.
 const KEYS_PER_TOKEN_MAX: i64 = 2048;
-/// Keys that one server takes between two times that it forgets what is old.
+/// Number of new keys on one server between two removals of old keys.
 const KEYS_PER_CLEANING: u32 = 64;
-/// Longest body of an answer that is kept.
+/// Longest body of an answer that is stored.
 const KEPT_BYTES_MAX: u64 = 32 << 10;
 /// Time that a second request waits for the end of the first.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Interval at which it looks whether another node has finished the first.
+/// Interval at which it checks whether another node has finished the first.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Service that the table belongs to, and purpose of its key.
@@ -88,10 +88,10 @@ const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
 /// States of a key in the store.
 const BEGUN: &str = "begun";
 const ANSWERED: &str = "answered";
-/// Carried out; the answer is not kept.
+/// Carried out; the answer is not stored.
 const NOT_KEPT: &str = "not_kept";
 
-/// Keys of requests, and the answers that they were given.
+/// Keys of requests, and the stored answers.
 #[derive(Clone)]
 pub struct IdempotencyKeys(Arc<KeyStore>);
 
@@ -100,14 +100,14 @@ struct KeyStore {
     sealer: Sealer,
     /// Name of this run of the server: requests of another run on one machine have ended with it.
     server_run: String,
-    /// Requests that this run has begun.
+    /// Number of requests that this run has begun.
     begun: AtomicU64,
     /// Requests that this server carries out; each entry is dropped at the end.
     running: Mutex<HashMap<KeyId, watch::Receiver<()>>>,
     uncleaned: AtomicU32,
 }
 
-/// Name of a key in all of the store.
+/// Name of a key, unique in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct KeyId {
     token_id: Arc<str>,
@@ -130,16 +130,16 @@ enum KeyClaim {
     Answered(KeptAnswer),
 }
 
-/// A request that is carried out. Dropping it tells those that wait.
+/// A request that is carried out. Dropping it notifies waiting requests.
 struct RunningKey {
     keys: Arc<KeyStore>,
     id: KeyId,
-    /// Name of this request among all: the run of the server, and a number.
+    /// Unique name of this request: the run of the server, and a number.
     mark: String,
     _ended: watch::Sender<()>,
 }
 
-/// An answer as it is kept.
+/// A stored answer.
 #[derive(Debug, PartialEq, Eq)]
 struct KeptAnswer {
     head: KeptHead,
@@ -167,12 +167,12 @@ impl fmt::Debug for IdempotencyKeys {
 }
 
 impl KeyedRequest {
-    /// Takes the key out of a request, and reads its body unless it is taken as it comes
-    /// (`is_streaming`), for the comparison with an earlier one. None for a request without a key,
-    /// and for one whose key is not for the shell. `route` is the path as it is matched.
+    /// Takes the key from a request, and reads its body unless it is streamed (`is_streaming`), for
+    /// the comparison with an earlier one. None for a request without a key, and for one whose key
+    /// the shell ignores. `route` is the path pattern.
     ///
     /// # Errors
-    /// For a key that cannot be one, and a body that cannot be read.
+    /// For an invalid key, and a body that cannot be read.
     pub(super) async fn take(
         request: &mut Request,
         route: &str,
@@ -182,7 +182,7 @@ impl KeyedRequest {
             return Ok(None);
         }
         let is_hop = request.extensions().get::<PeerHop>().is_some();
-        // What is at no path of the tables is answered with an error, and those are not kept.
+        // Requests at unknown paths get an error, and errors are not stored.
         let operation = operations::find(OperationMethod::Post, route);
         let keys = operation.map_or(KeyedRequests::Kept, |it| it.keys);
         let ends_with_client = match keys {
@@ -200,7 +200,7 @@ impl KeyedRequest {
         hash.update(target.len().to_le_bytes());
         hash.update(target);
         let body = match is_streaming {
-            // Two uploads of one length to one place are taken for one.
+            // Two uploads of one length to one place count as equal.
             true => content_length(request.headers()).unwrap_or(0).to_le_bytes().to_vec(),
             false => read_body(request).await?,
         };
@@ -228,7 +228,7 @@ fn key_of(headers: &HeaderMap) -> Result<Arc<str>, HttpError> {
     }
 }
 
-/// Reads the body within its budget, and leaves it to the handler.
+/// Reads the body within its budget, and leaves a copy to the handler.
 async fn read_body(request: &mut Request) -> Result<Vec<u8>, HttpError> {
     let budget = request.extensions().get::<BodyBudget>().cloned();
     let budget = budget.ok_or_else(HttpError::internal)?;
@@ -240,10 +240,10 @@ async fn read_body(request: &mut Request) -> Result<Vec<u8>, HttpError> {
 }
 
 impl IdempotencyKeys {
-    /// Keeps keys in `store`, and what was answered sealed with a key that is made of `sealer`'s.
+    /// Stores keys in `store`, and answers sealed with a key that is derived from `sealer`'s.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn open(
         store: SqlStore,
         sealer: &Sealer,
@@ -260,7 +260,7 @@ impl IdempotencyKeys {
         })))
     }
 
-    /// Answers a request: by `handler` the first time, by what that answered after.
+    /// Answers a request: by `handler` the first time, by its stored answer later.
     pub(super) async fn answer(
         &self,
         request: KeyedRequest,
@@ -273,15 +273,15 @@ impl IdempotencyKeys {
         }
     }
 
-    /// Answers a request of a face that finds out by itself who its callers are: by `handler` the
-    /// first time, by what that answered after. `owner` is nobody else's name, of any face;
-    /// `fingerprint` is of all of the request that may not differ.
+    /// Answers a request of a face that authenticates its callers itself: by `handler` the first
+    /// time, by its stored answer later. `owner` must be unique among all faces; `fingerprint`
+    /// covers all parts of the request that may not differ.
     ///
-    /// Whoever calls this keeps the handler going when its client leaves.
+    /// The caller keeps the handler running if its client disconnects.
     ///
     /// # Errors
-    /// When the key was used for another request, or for one whose answer is not known. What the
-    /// handler fails with is in the answer, and not kept.
+    /// If the key was used for another request, or for one whose answer is not known. A failure of
+    /// the handler is in the result, and not stored.
     pub async fn answer_once<E>(
         &self,
         owner: &str,
@@ -308,7 +308,7 @@ impl IdempotencyKeys {
     async fn claim(&self, request: &KeyedRequest) -> Result<KeyClaim, HttpError> {
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         loop {
-            // Before the store is looked at: it may end in between.
+            // Before the store is queried: it may end in between.
             let local = self.0.running.lock().get(&request.id).cloned();
             if local.is_none() {
                 let running = RunningKey::enter(&self.0, &request.id);
@@ -317,14 +317,14 @@ impl IdempotencyKeys {
                     None => return Ok(KeyClaim::First(running)),
                     Some(stored) => match self.0.outcome(request, stored)? {
                         Some(kept) => return Ok(KeyClaim::Answered(kept)),
-                        // Another node is at it.
+                        // Another node carries it out.
                         None => drop(running),
                     },
                 }
             }
             let ended = async {
                 match local {
-                    // Its sender never sends, so that this is its end.
+                    // Its sender never sends, so this is its end.
                     Some(mut local) => drop(local.changed().await),
                     None => tokio::time::sleep(LOOK_INTERVAL).await,
                 }
@@ -340,7 +340,8 @@ impl IdempotencyKeys {
 }
 
 impl KeyStore {
-    /// Writes down that a request is begun. Answers the row of the one before it, if there is one.
+    /// Records the begin of a request. Returns the row of an earlier one with the key, if there is
+    /// one.
     async fn begin(
         &self,
         request: &KeyedRequest,
@@ -365,11 +366,11 @@ impl KeyStore {
                 WHERE token_id = $1 AND idempotency_key = $2 AND begun_ms > $3";
             let found = it.query_one(sql, &[row[0].clone(), row[1].clone(), old.clone()])?;
             let found = found.map(|found| StoredKey::read(&found)).transpose()?;
-            // Its own is there when the connection was lost after the commit.
+            // Its own row exists if the connection was lost after the commit.
             if let Some(found) = found.filter(|it| it.server_run != mark) {
                 return Ok(Some(found));
             }
-            // One that is there has had its time.
+            // An existing row has expired.
             let sql = "INSERT INTO cove_idempotency_keys \
                 (token_id, idempotency_key, fingerprint, server_run, state, begun_ms) \
                 VALUES ($1, $2, $3, $4, 'begun', $5) \
@@ -386,7 +387,7 @@ impl KeyStore {
         })
     }
 
-    /// Answer of an earlier request; none while another node carries it out.
+    /// Returns the answer of an earlier request; none while another node carries it out.
     fn outcome(
         &self,
         request: &KeyedRequest,
@@ -400,7 +401,7 @@ impl KeyStore {
         }
         if let Some(sealed) = stored.answer.filter(|_| stored.state == ANSWERED) {
             let opened = self.sealer.open(&sealed, &request.id.place());
-            // None with another key of secrets than the one it was sealed with.
+            // None if the key of secrets has changed since it was sealed.
             let kept = opened.ok().and_then(|it| KeptAnswer::from_bytes(it.expose()));
             let message =
                 "the request with this key was carried out; its answer cannot be read any more";
@@ -424,7 +425,7 @@ impl KeyStore {
         ))
     }
 
-    /// Writes down how a request ended; without an answer that it failed.
+    /// Records the end of a request; without an answer, its failure.
     async fn end(&self, request: &RunningKey, answer: Option<(&'static str, Option<Vec<u8>>)>) {
         let [token, key] = request.id.parameters();
         let run = SqlValue::from(request.mark.as_str());
@@ -442,13 +443,14 @@ impl KeyStore {
             it.execute(sql, &all.collect::<Vec<_>>())
         });
         if let Err(error) = ended.await {
-            // The next request with the key is told that the end is not known, which is true.
+            // The next request with the key gets the answer that the outcome is unknown, which is
+            // true.
             tracing::warn!(%error, "the end of a request with an idempotency key is not kept");
         }
     }
 }
 
-/// Forgets keys that had their time, and of one token all but the last.
+/// Removes expired keys, and the oldest keys of a token beyond its maximum.
 fn forget(
     it: &mut dyn StoreTransaction,
     token: &SqlValue,
@@ -489,7 +491,7 @@ impl StoredKey {
 }
 
 impl RunningKey {
-    /// Enters a request among those that this server carries out; none when it is there.
+    /// Adds a request to those that this server carries out; none if it is one already.
     fn enter(keys: &Arc<KeyStore>, id: &KeyId) -> Option<RunningKey> {
         let mut running = keys.running.lock();
         if running.contains_key(id) {
@@ -501,7 +503,7 @@ impl RunningKey {
         Some(RunningKey { keys: Arc::clone(keys), id: id.clone(), mark, _ended: sender })
     }
 
-    /// Keeps what a handler answered.
+    /// Stores the answer of a handler.
     async fn carry_out(self, response: Response) -> Response {
         if !response.status().is_success() {
             self.keys.end(&self, None).await;
@@ -540,7 +542,7 @@ impl Drop for RunningKey {
 }
 
 impl KeptAnswer {
-    /// The head as a line of JSON, and the body after it.
+    /// Encodes the head as a line of JSON, followed by the body.
     fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = serde_json::to_vec(&self.head).ok()?;
         bytes.push(b'\n');

@@ -16,13 +16,13 @@ use parking_lot::RwLock;
 use super::access;
 use super::connection::ConnectionPeer;
 
-/// Routes in their shell, for as long as they are served. What uses them is often among them, so
-/// that somebody has to take them away in the end.
+/// Routes in their shell, while they are served. Their user is often one of the routes itself, so
+/// they must be removed explicitly in the end.
 #[derive(Clone, Debug, Default)]
 pub struct InProcessRoutes(Arc<RwLock<Option<Router>>>);
 
 impl InProcessRoutes {
-    /// Puts routes behind it until what is returned is dropped.
+    /// Serves routes until the returned value is dropped.
     #[must_use]
     pub fn serve_from(&self, routes: Router) -> ServedInProcess {
         *self.0.write() = Some(routes);
@@ -30,7 +30,7 @@ impl InProcessRoutes {
     }
 }
 
-/// Routes that are served in this process. Dropping it takes them away.
+/// Routes that are served in this process. Dropping it removes them.
 #[derive(Debug)]
 pub struct ServedInProcess(InProcessRoutes);
 
@@ -50,7 +50,7 @@ pub struct InProcessCaller {
 }
 
 impl InProcessCaller {
-    /// Takes from a request of the caller what identifies it, wherever its token stands.
+    /// Takes the identity of the caller from its request, wherever its token is.
     #[must_use]
     pub fn of(
         routes: InProcessRoutes,
@@ -68,7 +68,7 @@ impl InProcessCaller {
         InProcessCaller { routes, headers: kept, peer }
     }
 
-    /// Sends a request; none while nothing is served. Dropping the future drops its handler.
+    /// Sends a request; none while no routes are served. Dropping the future drops its handler.
     pub async fn send(&self, mut request: Request<Body>) -> Option<Response> {
         let routes = self.routes.0.read().clone()?;
         request.headers_mut().extend(self.headers.clone());

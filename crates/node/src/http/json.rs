@@ -24,21 +24,21 @@ use self::objects::ObjectsOnly;
 use super::error::HttpError;
 use super::shares::{Share, ShareRefusal};
 
-/// Unit in which the memory of bodies is accounted: a semaphore counts to 2^29 at least.
+/// Unit of the accounting of bodies' memory: a semaphore counts to 2^29 at least.
 const GRANT_UNIT_BYTES: u64 = 1024;
 
-/// Memory set aside at once for a body whose length is declared. More comes as it arrives, so that
-/// declaring costs a caller as much as it costs the server.
+/// Memory reserved at once for a body whose length is declared. More is reserved as it arrives, so
+/// that a declaration costs the server no more than it costs the caller.
 const RESERVE_BYTES_MAX: u64 = 1 << 20;
 
-/// Budget of a body; the shell puts one into each request.
+/// Budget of a body; the shell adds one to each request.
 #[derive(Clone, Debug)]
 pub(super) struct BodyBudget {
-    /// Most bytes of this body.
+    /// Maximum size of this body.
     pub(super) bytes_max: u64,
     /// Longest pause between two pieces of it.
     pub(super) pause_max: Duration,
-    /// Least bytes in a second, on average, once `pause_max` is over.
+    /// Minimum average of bytes in a second, once `pause_max` has passed.
     pub(super) bytes_per_s_min: u64,
     /// Memory for bodies that this request holds, in units of `GRANT_UNIT_BYTES`, until its handler
     /// has ended.
@@ -46,12 +46,12 @@ pub(super) struct BodyBudget {
 }
 
 impl BodyBudget {
-    /// Returns how many units a number of bytes takes.
+    /// Returns the number of units for a number of bytes.
     pub(super) fn units(bytes: u64) -> u64 {
         bytes.div_ceil(GRANT_UNIT_BYTES)
     }
 
-    /// Accounts for a body of so many bytes in total.
+    /// Accounts for a body of `bytes` in total.
     pub(super) fn grow(&self, bytes: u64) -> Result<(), HttpError> {
         let units = usize::try_from(Self::units(bytes)).unwrap_or(usize::MAX);
         self.held.lock().grow_to(units).map_err(|refusal| {
@@ -69,15 +69,15 @@ impl BodyBudget {
         })
     }
 
-    /// Returns how long to wait for the next piece of a body of which so much has arrived, since it
-    /// began.
+    /// Returns how long to wait for the next piece of a body that began at `began` and of which
+    /// `arrived` bytes have arrived.
     pub(super) fn patience(&self, arrived: u64, began: Instant) -> Duration {
         let earned = Duration::from_secs(arrived / self.bytes_per_s_min.max(1));
         let left = self.pause_max.saturating_add(earned).saturating_sub(began.elapsed());
         left.min(self.pause_max)
     }
 
-    /// Why a body is not waited for any longer.
+    /// Returns the error for a body that arrives too slowly.
     pub(super) fn too_slow(&self, patience: Duration) -> HttpError {
         if patience < self.pause_max {
             let pace = self.bytes_per_s_min;
@@ -94,8 +94,8 @@ impl BodyBudget {
     }
 }
 
-/// Reads a JSON body into `T`. Takes `application/json`, and `application/x-www-form-urlencoded`
-/// because that is what `curl -d @job.json` calls it.
+/// Reads a JSON body into `T`. Accepts `application/json`, and `application/x-www-form-urlencoded`
+/// because `curl -d @job.json` sends that type.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonBody<T>(pub T);
 
@@ -116,7 +116,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// None where there is no body at all.
+/// None if there is no body at all.
 impl<S: Send + Sync, T: DeserializeOwned> OptionalFromRequest<S> for JsonBody<T> {
     type Rejection = HttpError;
 
@@ -128,12 +128,12 @@ impl<S: Send + Sync, T: DeserializeOwned> OptionalFromRequest<S> for JsonBody<T>
     }
 }
 
-/// The body's declared length. Hyper has refused anything that is not a number.
+/// Returns the body's declared length. Hyper has refused any value that is not a number.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// Refuses compressed bodies: nothing here unpacks them (RFC 9110 §8.4).
+/// Refuses compressed bodies: the server does not decompress them (RFC 9110 §8.4).
 fn check_content_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     match headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
@@ -189,9 +189,10 @@ pub(super) async fn read(
         let frame = tokio::time::timeout(patience, body.frame()).await;
         let frame = frame.map_err(|_| budget.too_slow(patience))?;
         let Some(frame) = frame else { return Ok(bytes) };
-        // The connection broke or the chunks are malformed; most likely nobody reads this answer.
+        // The connection broke or the chunks are malformed; most likely no client reads this
+        // answer.
         let frame = frame.map_err(|_| HttpError::invalid("the request body is incomplete"))?;
-        // What is not data is a trailer, and nothing is read from trailers.
+        // A frame that is not data is a trailer; trailers are ignored.
         let Ok(chunk) = frame.into_data() else { continue };
         let total = u64::try_from(bytes.len().saturating_add(chunk.len())).unwrap_or(u64::MAX);
         if total > budget.bytes_max {
@@ -203,10 +204,10 @@ pub(super) async fn read(
 }
 
 /// Parses a document, and nothing after it: for faces that read bodies, or messages, by themselves.
-/// `what` is what errors call it, such as `the request body`.
+/// `what` is the document's name in errors, such as `the request body`.
 ///
 /// # Errors
-/// `InvalidRequest`, with what is wrong in words of JSON, and the field.
+/// `InvalidRequest`, with the problem in terms of JSON, and the field.
 pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, HttpError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(HttpError::invalid(format!("{what} is empty; send a JSON object")));
@@ -231,15 +232,15 @@ pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Ht
     Ok(value)
 }
 
-/// A message of serde_json in words of JSON, for readers that do not go by [`parse_json`].
+/// Returns a message of serde_json in terms of JSON, for readers that do not use [`parse_json`].
 pub fn plain_json_error(error: &serde_json::Error) -> String {
     json_message::plain(&error.to_string())
 }
 
-/// A document that has the wrong content. `path` is `.` at the top.
+/// Returns the error for a document with wrong content. `path` is `.` at the top.
 fn misfit(what: &str, error: &serde_json::Error, path: &str) -> HttpError {
     let message = error.to_string();
-    // For these two the path ends at the object that has the field, or should have it.
+    // For these two the path ends at the object that has the field, or lacks it.
     let prefixes = ["missing field `", "duplicate field `"];
     let rest = prefixes.iter().find_map(|prefix| message.strip_prefix(prefix));
     let name = rest.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);

@@ -8,12 +8,12 @@ use tokio::time::timeout;
 
 /// Time for the client to close its side.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Bytes that are read and dropped meanwhile.
+/// Bytes that are read and discarded meanwhile.
 const LINGER_BYTES_MAX: u64 = 1 << 20;
 
-/// Ends what is sent, then reads and drops what the client still sends, within limits, until it
-/// closes its side. Closing with unread bytes makes the kernel send a reset, which may overtake an
-/// answer to a request that was refused before its end.
+/// Ends the outgoing direction, then reads and discards the client's bytes, within limits, until
+/// the client closes its side. Closing with unread bytes makes the kernel send a reset, which may
+/// overtake an answer to a request that was refused before its end.
 ///
 /// <https://www.rfc-editor.org/rfc/rfc9112#section-9.6>
 pub async fn close_lingering(mut stream: TcpStream) {

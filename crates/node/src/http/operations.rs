@@ -1,9 +1,9 @@
-//! Routes and rights of operations, as the tables in [`api::operations`] say them.
+//! Routes and rights of operations, from the tables in [`api::operations`].
 //!
-//! A service says which handler carries out which operation, and nothing else: methods, paths and
-//! rights are the table's. Scopes are asked for by the shell, by the beginnings of paths, so that
-//! they hold for what is not there as well ([`native_faces`]); what a path cannot say is asked for
-//! before the handler ([`OperationRoutes`]).
+//! A service only assigns handlers to operations: methods, paths and rights are the table's. The
+//! shell checks scopes by path prefixes, so that they apply to unknown paths as well
+//! ([`native_faces`]); rights that a path does not determine are checked before the handler
+//! ([`OperationRoutes`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,10 +43,10 @@ impl<S: Clone + Send + Sync + 'static> OperationRoutes<S> {
         OperationRoutes { table, served: Vec::new(), router: Router::new() }
     }
 
-    /// Has `handler` carry out an operation for callers who have the right to it.
+    /// Assigns `handler` to an operation, for callers who have the right to it.
     ///
     /// # Panics
-    /// When the operation is not in the table, or has a handler already.
+    /// If the operation is not in the table, or has a handler already.
     #[must_use]
     pub fn serve<H, T>(mut self, operation: &ApiOperation, handler: H) -> OperationRoutes<S>
     where
@@ -56,11 +56,11 @@ impl<S: Clone + Send + Sync + 'static> OperationRoutes<S> {
         self.serve_at(operation.path, operation, handler)
     }
 
-    /// Has `handler` carry out an operation at a path that is one of those of the operation, but
-    /// would lead to another one's handler.
+    /// Assigns `handler` to an operation at one of the operation's paths that would otherwise match
+    /// another operation's handler.
     ///
     /// # Panics
-    /// When the operation is not in the table, or has a handler at this path already.
+    /// If the operation is not in the table, or has a handler at this path already.
     #[must_use]
     pub fn serve_at<H, T>(
         mut self,
@@ -81,7 +81,7 @@ impl<S: Clone + Send + Sync + 'static> OperationRoutes<S> {
     /// Returns the routes.
     ///
     /// # Panics
-    /// When an operation of the table has no handler.
+    /// If an operation of the table has no handler.
     pub fn routes(self) -> Router<S> {
         let ids = self.table.iter().map(|it| it.id);
         let missing: Vec<&str> = ids.filter(|id| !self.served.contains(id)).collect();
@@ -90,7 +90,7 @@ impl<S: Clone + Send + Sync + 'static> OperationRoutes<S> {
     }
 }
 
-/// Returns what routes know a method by.
+/// Returns the filter of routes for a method.
 #[must_use]
 pub const fn filter(method: OperationMethod) -> MethodFilter {
     match method {
@@ -103,7 +103,7 @@ pub const fn filter(method: OperationMethod) -> MethodFilter {
     }
 }
 
-/// Asks for what the shell cannot ask for by the path alone.
+/// Checks the rights that the shell cannot check by the path alone.
 fn guarded<S: 'static>(right: OperationRight, handler: SharedHandler<S>) -> SharedHandler<S> {
     match right {
         OperationRight::Open | OperationRight::AnyToken | OperationRight::OneOf([_]) => handler,
@@ -118,7 +118,7 @@ fn guarded<S: 'static>(right: OperationRight, handler: SharedHandler<S>) -> Shar
     }
 }
 
-/// Checks the right of the caller whom the shell found out.
+/// Checks the right of the caller that the shell has identified.
 fn check(right: OperationRight, request: &Extensions) -> Result<(), HttpError> {
     if !right.needs_token() {
         return Ok(());
@@ -129,7 +129,7 @@ fn check(right: OperationRight, request: &Extensions) -> Result<(), HttpError> {
         OperationRight::OneOf(scopes) => {
             match scopes.iter().any(|scope| who.scopes.has(*scope)) {
                 true => Ok(()),
-                // The last is named, as one of those that would do.
+                // The last scope is named, as one of those that suffice.
                 false => scopes.last().map_or(Ok(()), |scope| who.require(*scope)),
             }
         }
@@ -138,12 +138,12 @@ fn check(right: OperationRight, request: &Extensions) -> Result<(), HttpError> {
     }
 }
 
-/// Returns the parts of the native interface that are not for every token, with what the shell asks
-/// for there: for each part below `/v1`, such as `/v1/queue`, the scope that its operations need,
-/// and for each operation without a token nothing.
+/// Returns the parts of the native interface that need a scope, with the shell's check for each:
+/// for each part below `/v1`, such as `/v1/queue`, the scope that its operations need, and for each
+/// operation without a token none.
 ///
 /// # Panics
-/// When operations of one part need different scopes: then what is not there would need either.
+/// If operations of one part need different scopes: then unknown paths below it would need either.
 #[must_use]
 pub fn native_faces<'a>(
     operations: impl Iterator<Item = &'a ApiOperation>,
@@ -170,7 +170,7 @@ pub fn native_faces<'a>(
     faces
 }
 
-/// Beginning of the paths of the native interface.
+/// Prefix of the paths of the native interface.
 const PROTECTED: &str = "/v1/";
 
 /// Returns the first two segments of a path.
@@ -191,7 +191,7 @@ mod tests {
     fn every_operation_has_the_scope_of_its_part() {
         let faces = native_faces(operations::all());
         for operation in operations::all() {
-            // The shell has a face of its own for it, with what its clients expect of a refusal.
+            // The shell has a face of its own for it, with refusals as its clients expect them.
             if !operation.path.starts_with(PROTECTED) && operation.path != "/mcp" {
                 assert!(!operation.right.needs_token(), "{}", operation.id);
             }

@@ -11,12 +11,12 @@ use tokio::net::TcpStream;
 
 use super::refusal::TLS_HANDSHAKE;
 
-/// Beginning of every connection of HTTP/2.
+/// Beginning of every HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes of it that no request of HTTP/1.1 begins with.
+/// Number of its bytes with which no request of HTTP/1.1 begins.
 const PREFACE_BYTES: usize = 3;
-/// Pause before it is looked for the next byte of what may become a preface. It doubles up to the
-/// other one, so that who sends one byte costs nothing.
+/// Pause before the next check for a byte of a possible preface. It doubles up to the maximum, so
+/// that a client that sends one byte costs almost nothing.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -29,7 +29,7 @@ pub(super) enum ClientProtocol {
     Tls,
 }
 
-/// Looks at the first bytes, which stay to be read. An end counts as HTTP/1.1.
+/// Peeks at the first bytes, which remain to be read. An end counts as HTTP/1.1.
 pub(super) async fn detect(stream: &TcpStream) -> io::Result<ClientProtocol> {
     let mut first = [0; PREFACE_BYTES];
     let mut pause = PAUSE;
@@ -41,7 +41,7 @@ pub(super) async fn detect(stream: &TcpStream) -> io::Result<ClientProtocol> {
             None => return Ok(ClientProtocol::Http1),
             Some(_) if !PREFACE.starts_with(begun) => return Ok(ClientProtocol::Http1),
             Some(_) if count == PREFACE_BYTES => return Ok(ClientProtocol::Http2),
-            // `P` may become `POST`; what is there already wakes nobody.
+            // `P` may become `POST`; bytes already received cause no wake-up.
             Some(_) => tokio::time::sleep(pause).await,
         }
         pause = (pause * 2).min(PAUSE_MAX);

@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use super::error::HttpError;
 use api::json_message;
 
-/// Reads a query strictly: what is not known, or given twice, is an error that says so, if the
-/// type denies unknown fields.
+/// Reads a query strictly: an unknown or repeated field is an error, if the type denies unknown
+/// fields.
 ///
 /// # Errors
-/// When the query does not fit the type.
+/// If the query does not fit the type.
 pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, HttpError> {
     match Query::<T>::try_from_uri(uri) {
         Ok(Query(query)) => Ok(query),
@@ -29,10 +29,11 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, HttpError> {
     }
 }
 
-/// Returns what an event source says it has seen when it comes back (WHATWG HTML §9.2.4).
+/// Returns the number of the last event that a reconnecting event source has received (WHATWG HTML
+/// §9.2.4).
 ///
 /// # Errors
-/// When it is not the number of an event.
+/// If it is not the number of an event.
 pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, HttpError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());

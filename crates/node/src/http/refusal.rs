@@ -1,9 +1,9 @@
 //! Responses to input that never becomes a request: a head that is not HTTP, too large, or never
 //! ends; a connection for which there is no room.
 //!
-//! They have a body in the shape of the listener's interface, as every other refusal does. Hyper
-//! answers what it cannot read with a status alone; [`WatchedSocket`](super::socket::WatchedSocket)
-//! holds that back, and what is made here goes out in its place.
+//! They have a body in the form of the listener's interface, as every other refusal does. Hyper
+//! answers a malformed head with a status alone; [`WatchedSocket`](super::socket::WatchedSocket)
+//! withholds that, and a response of this module is sent instead.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -13,20 +13,20 @@ use http_body_util::BodyExt as _;
 use super::error::HttpError;
 use super::server::ShellLimits;
 
-/// Rendering of errors; none for Cove's own way.
+/// Rendering of errors; none for Cove's own form.
 pub(super) type Render = Option<fn(&HttpError) -> Response>;
 
 /// First byte of a TLS record with a handshake (RFC 8446 §5.1).
 pub(super) const TLS_HANDSHAKE: u8 = 22;
 
-/// Answer.
+/// Refusal of input that is not a request.
 pub(super) struct EarlyRefusal {
     status: StatusCode,
     error: HttpError,
 }
 
 impl EarlyRefusal {
-    /// A refusal of a head that hyper does not understand.
+    /// Returns the refusal of a head that hyper does not understand.
     pub(super) fn of(error: &hyper::Error, is_tls: bool, limits: &ShellLimits) -> EarlyRefusal {
         if is_tls {
             let message = "this port speaks HTTP and not TLS: use `http://`, or a proxy that ends \
@@ -41,27 +41,27 @@ impl EarlyRefusal {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             return EarlyRefusal { status, error: HttpError::invalid(message) };
         }
-        // Hyper says which part it is: `invalid HTTP method parsed`.
+        // Hyper names the part: `invalid HTTP method parsed`.
         let part = error.to_string();
         let part = part.strip_prefix("invalid ").unwrap_or(&part);
         let part = part.strip_suffix(" parsed").unwrap_or(part);
         EarlyRefusal::bad(format!("the request is not HTTP/1.1 (RFC 9112): the {part} is wrong"))
     }
 
-    /// A refusal of what is not encrypted, where it has to be.
+    /// Returns the refusal of an unencrypted connection that must be encrypted.
     pub(super) fn plaintext() -> EarlyRefusal {
         let message = "this port requires TLS: use `https://` (see `tls.plaintext`)";
         EarlyRefusal::bad(message.to_owned())
     }
 
-    /// A refusal of a head that does not come to its end.
+    /// Returns the refusal of a head that does not end.
     pub(super) fn timeout(limits: &ShellLimits) -> EarlyRefusal {
         let seconds = limits.header_read_max.as_secs();
         let message = format!("the head of the request did not arrive within {seconds} s");
         EarlyRefusal { status: StatusCode::REQUEST_TIMEOUT, error: HttpError::invalid(message) }
     }
 
-    /// A refusal with the status that goes with an error.
+    /// Returns a refusal with the status of an error.
     pub(super) fn new(error: HttpError) -> EarlyRefusal {
         EarlyRefusal { status: error.status(), error }
     }
@@ -70,7 +70,7 @@ impl EarlyRefusal {
         EarlyRefusal { status: StatusCode::BAD_REQUEST, error: HttpError::invalid(message) }
     }
 
-    /// The whole answer. The connection ends with it.
+    /// Returns the whole response. The connection ends with it.
     pub(super) fn bytes(&self, render: Render) -> Vec<u8> {
         let original = self.error.clone().into_response();
         let retry_after = original.headers().get(axum::http::header::RETRY_AFTER).cloned();

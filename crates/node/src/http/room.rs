@@ -1,9 +1,9 @@
 //! Admission of connections at one listener: which are accepted, and which are evicted.
 //!
-//! A connection costs a stranger nothing. So a listener that is full does not turn the newcomer
-//! away: the connection makes way that has been silent for longest, of the address that has most of
-//! them, and those that have shown a credential come last. Nobody is cut in the middle of a
-//! request.
+//! A connection costs an attacker nothing. So a full listener does not refuse a new connection: it
+//! evicts the connection that has been silent for longest, of the address with most connections;
+//! connections that have shown a credential are evicted last. No connection is cut in the middle of
+//! a request.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,9 +23,9 @@ pub(super) struct ConnectionRoom(Arc<ConnectionRoomShared>);
 #[derive(Debug)]
 struct ConnectionRoomShared {
     limits: CurrentSettings<ShellLimits>,
-    /// Counts what happens, so that it is known what came first.
+    /// Counts events, to order them.
     moments: AtomicU64,
-    /// The connections that are open, by number.
+    /// The open connections, by number.
     places: Mutex<HashMap<u64, OccupiedRoom>>,
     /// Requests that share connections with others, by address.
     multiplexed: Mutex<HashMap<IpAddr, usize>>,
@@ -35,11 +35,11 @@ struct ConnectionRoomShared {
 struct OccupiedRoom {
     address: IpAddr,
     presence: Arc<ConnectionUse>,
-    /// None until its task is there.
+    /// None until its task exists.
     task: Option<AbortHandle>,
 }
 
-/// A connection's place, free again when this is dropped.
+/// A connection's place, which is free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPlace {
     number: u64,
@@ -51,15 +51,15 @@ pub(super) struct ConnectionPlace {
 /// Present use of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionUse {
-    /// Requests that are being answered.
+    /// Number of requests that are being answered.
     requests: AtomicUsize,
     /// True if a part of an answer waits for the client.
     is_unsent: AtomicBool,
-    /// True if something has come that belongs to no request so far.
+    /// True if bytes have arrived that belong to no request so far.
     is_begun: AtomicBool,
     /// True if a credential was shown.
     is_proven: AtomicBool,
-    /// The moment since which it is silent.
+    /// The event count at which it became silent.
     since: AtomicU64,
 }
 
@@ -100,7 +100,8 @@ impl ConnectionRoom {
         }))
     }
 
-    /// Takes a place for a connection from this address; none when all are in use.
+    /// Takes a place for a connection from this address; none if all are in use and none can be
+    /// evicted.
     pub(super) fn enter(&self, address: IpAddr) -> Option<ConnectionPlace> {
         let (address, limits) = (network(address), self.0.limits.now());
         let mut places = self.0.places.lock();
@@ -119,7 +120,7 @@ impl ConnectionRoom {
     }
 
     /// Counts a request that shares its connection with others: as many as there may be
-    /// connections. None when there are that many.
+    /// connections. None if that number is reached.
     fn multiplex(&self, address: IpAddr) -> Option<MultiplexedRequest> {
         let limits = self.0.limits.now();
         let mut counts = self.0.multiplexed.lock();
@@ -132,7 +133,7 @@ impl ConnectionRoom {
         Some(MultiplexedRequest { room: self.clone(), address })
     }
 
-    /// Says which task serves a connection, so that it can be ended.
+    /// Sets the task that serves a connection, so that it can be ended.
     pub(super) fn serves(&self, number: u64, task: AbortHandle) {
         if let Some(occupied) = self.0.places.lock().get_mut(&number) {
             occupied.task = Some(task);
@@ -145,7 +146,7 @@ impl ConnectionRoom {
 }
 
 impl ConnectionPlace {
-    /// A place where connections are bounded by somebody else.
+    /// Returns a place where the caller bounds the connections.
     pub(super) fn unbounded() -> ConnectionPlace {
         ConnectionPlace { number: 0, address: None, presence: Arc::default(), room: None }
     }
@@ -158,12 +159,12 @@ impl ConnectionPlace {
         &self.presence
     }
 
-    /// Notes that a request is being answered.
+    /// Records that a request is being answered.
     pub(super) fn begin(&self) -> Arc<AnsweringRequest> {
         self.begin_counted(None)
     }
 
-    /// Notes that a request is being answered that shares the connection with others; none when
+    /// Records that a request is being answered that shares the connection with others; none if
     /// there are too many of them.
     pub(super) fn begin_multiplexed(&self) -> Option<Arc<AnsweringRequest>> {
         let counted = match (&self.room, self.address) {
@@ -198,7 +199,7 @@ impl Drop for ConnectionPlace {
 }
 
 impl AnsweringRequest {
-    /// Notes that the connection has shown a credential.
+    /// Records that the connection has shown a credential.
     pub(super) fn prove(&self) {
         self.presence.prove();
     }
@@ -227,7 +228,7 @@ impl ConnectionUse {
         self.is_begun.store(is_begun, Ordering::Relaxed);
     }
 
-    /// Returns whether a part of a head has come.
+    /// Returns whether a part of a head has arrived.
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun.load(Ordering::Relaxed)
     }
@@ -237,7 +238,7 @@ impl ConnectionUse {
     }
 }
 
-/// Ends one silent connection, of this address or of that which has most; none where there is none.
+/// Ends one silent connection, of this address or of the one with most; none if there is none.
 fn make_way(places: &mut HashMap<u64, OccupiedRoom>, address: Option<IpAddr>) -> Option<()> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for occupied in places.values() {
@@ -257,8 +258,8 @@ fn make_way(places: &mut HashMap<u64, OccupiedRoom>, address: Option<IpAddr>) ->
     Some(())
 }
 
-/// The part of an address that counts as one client: the first 64 bits of IPv6, because every site
-/// has a network of at least that size (RFC 6177).
+/// Returns the part of an address that counts as one client: the first 64 bits of IPv6, because
+/// every site has a network of at least that size (RFC 6177).
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -1,10 +1,10 @@
 //! Routes whose handlers are compiled once.
 //!
-//! Axum makes a service of its own, with all that is wrapped around it, of the type of every
-//! handler. With some three hundred handlers that is a tenth of what a cold build compiles. Here a
-//! handler is put behind a pointer first, so that there is one such service for each state: what is
-//! left of a handler is itself and its extractors. A call costs no more than it did; it was behind
-//! a pointer already, further out.
+//! Axum instantiates a service, with all of its wrappers, for the type of every handler. With some
+//! three hundred handlers that is a tenth of a cold build. Here a handler is put behind a pointer
+//! first, so that there is one such service for each state: only the handler itself and its
+//! extractors remain generic. A call costs no more than before: axum has a pointer as well, further
+//! out.
 
 use std::fmt;
 use std::pin::Pin;
@@ -104,8 +104,8 @@ methods! {
 
 /// A router that takes [`PathMethods`].
 pub trait RouteTable<S>: Sized {
-    /// Does at `path` what `methods` say. Panics where [`Router::route`] does: when there is such
-    /// a path already, or it is none.
+    /// Routes a path to the handlers of `methods`. Panics if [`Router::route`] does: if the path
+    /// exists already, or is invalid.
     #[must_use]
     fn at(self, path: &str, methods: PathMethods<S>) -> Self;
 }

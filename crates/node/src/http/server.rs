@@ -28,17 +28,17 @@ const FLUSH_MAX: Duration = Duration::from_millis(800);
 /// Named limits of the server shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShellLimits {
-    /// Connections at one time, at each listener; for the next one a silent one makes way, and it
-    /// gets 503 when there is none.
+    /// Connections at one time, at each listener; a further one evicts a silent one, and gets 503
+    /// if there is none.
     pub connections_max: usize,
     /// Connections from one address at one time, at each listener, likewise. Behind a proxy all
     /// callers have one address.
     pub connections_per_address_max: usize,
-    /// WebSockets and answers of unknown length, such as events, at one time; the next one gets
-    /// 503, so that they leave connections to others. A tenant who has three times what is free
+    /// WebSockets and answers of unknown length, such as events, at one time; a further one gets
+    /// 503, so that they leave connections to others. A tenant that has three times the free number
     /// gets 429.
     pub streams_max: usize,
-    /// Time for a request's head to arrive, and how long an idle connection is kept.
+    /// Time for a request's head to arrive, and for which an idle connection is kept.
     pub header_read_max: Duration,
     /// Bytes of a request's head; beyond it 431. More than 100 header lines are refused likewise:
     /// that is hyper's default, and any other number costs an allocation per request.
@@ -47,17 +47,17 @@ pub struct ShellLimits {
     pub body_bytes_max: u64,
     /// Longest pause between two pieces of a body; beyond it 400.
     pub body_pause_max: Duration,
-    /// Pace of a body that is kept in memory: when less has arrived on average, once
-    /// `body_pause_max` is over, 400.
+    /// Pace of a body that is kept in memory: if the average is lower once `body_pause_max` has
+    /// passed, 400.
     pub body_bytes_per_s_min: u64,
     /// Bytes of all bodies in memory together; beyond it 503. A tenant whose requests have as much
     /// of it as is free gets 429.
     pub bodies_bytes_max: u64,
     /// Longest time in which a client takes nothing of its answer; beyond it the connection is cut.
     pub write_stall_max: Duration,
-    /// Time that the server reads on, to discard, after it has refused a body ...
+    /// Time that the server continues to read and discard a body that it has refused ...
     pub linger_max: Duration,
-    /// ... and how many bytes of it.
+    /// ... and the number of bytes.
     pub linger_bytes_max: u64,
 }
 
@@ -83,7 +83,7 @@ impl Default for ShellLimits {
 /// TLS of a listener.
 #[derive(Clone, Debug)]
 pub struct HttpListenerTls {
-    /// Certificate that clients see.
+    /// Certificate for clients.
     pub certificate: ServerCertificate,
     /// Clients that need no TLS.
     pub plaintext: PlaintextPolicy,
@@ -97,7 +97,7 @@ pub enum PlaintextPolicy {
     /// Programs of this machine, such as its own command line, health checks and proxies.
     #[default]
     Loopback,
-    /// Everybody.
+    /// All clients.
     Always,
 }
 
@@ -111,17 +111,17 @@ impl PlaintextPolicy {
     }
 }
 
-/// The address cannot be listened at.
+/// Error of binding an address.
 #[derive(Debug, thiserror::Error)]
 #[error("listen at `{address}`")]
 pub struct BindError {
-    /// The address as it was asked for.
+    /// The requested address.
     pub address: String,
-    /// Why.
+    /// Cause.
     pub source: io::Error,
 }
 
-/// A bound socket that nobody is served at yet.
+/// A bound socket that is not served yet.
 #[derive(Debug)]
 pub struct BoundListener {
     tcp: TcpListener,
@@ -133,7 +133,7 @@ impl BoundListener {
     /// Binds `host:port`; with port 0 the kernel chooses one.
     ///
     /// # Errors
-    /// When the address is malformed, taken or not ours.
+    /// If the address is malformed, taken or not local.
     pub async fn bind(address: &str) -> Result<BoundListener, BindError> {
         let error = |source| BindError { address: address.to_owned(), source };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
@@ -141,18 +141,18 @@ impl BoundListener {
         Ok(BoundListener { tcp, address, tls: None })
     }
 
-    /// Serves clients with TLS, where there is a certificate.
+    /// Serves clients with TLS, if there is a certificate.
     #[must_use]
     pub fn with_tls(self, tls: Option<HttpListenerTls>) -> BoundListener {
         BoundListener { tls, ..self }
     }
 
-    /// Returns where it listens.
+    /// Returns the address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// TLS of its clients.
+    /// Returns the TLS settings for its clients.
     #[must_use]
     pub fn tls(&self) -> Option<&HttpListenerTls> {
         self.tls.as_ref()
@@ -176,8 +176,8 @@ impl BoundListener {
 }
 
 /// Serves at several listeners, each with a site of its own, as [`BoundListener::serve`] does at
-/// one. What is put in place of the limits holds for connections to come. Callers take the turns of
-/// `scheduler`, which others that serve them share.
+/// one. Replaced limits apply to new connections. Callers take the turns of `scheduler`, which
+/// other servers of them share.
 pub fn serve_all(
     listeners: Vec<(BoundListener, ListenerSite)>,
     limits: impl Into<CurrentSettings<ShellLimits>>,
@@ -187,7 +187,7 @@ pub fn serve_all(
 ) -> Boxed<'static, ()> {
     let (limits, scheduler) = (limits.into(), scheduler.clone());
     Box::pin(async move {
-        // What one listener has to bear takes nothing from another.
+        // Load on one listener takes nothing from another.
         let open = |(listener, site)| ServedListener {
             listener,
             site,
@@ -204,7 +204,7 @@ pub fn serve_all(
                     let limits = *limits.now();
                     if let Some(seat) = room.enter(peer.ip()) {
                         let (number, closing) = (seat.number(), closing.clone());
-                        // Until it is known whose requests these are.
+                        // Until the caller of its requests is identified.
                         let address = connection::of_address(peer);
                         let scheduler = scheduler.clone();
                         let context =
@@ -215,7 +215,7 @@ pub fn serve_all(
                         connection::refuse(&stream, &limits, site.render);
                     }
                 }
-                // Takes what a connection task leaves behind, so that the set does not grow.
+                // Reaps finished connection tasks, so that the set does not grow.
                 Some(result) = connections.join_next() => log_panic(result),
                 () = &mut finished => break,
             }
@@ -237,7 +237,7 @@ struct ServedListener {
     room: ConnectionRoom,
 }
 
-/// A connection, with what serves it.
+/// An accepted connection, with its listener's context.
 struct AcceptedSocket {
     stream: TcpStream,
     peer: SocketAddr,
@@ -246,11 +246,11 @@ struct AcceptedSocket {
     room: ConnectionRoom,
 }
 
-/// The next connection of any listener.
+/// Returns the next connection of any listener.
 async fn accept(listeners: &mut [ServedListener]) -> AcceptedSocket {
     loop {
         let accepted = poll_fn(|cx| {
-            // Who was served last is asked last, so that a busy listener does not starve another.
+            // The listener served last is polled last, so that a busy one does not starve another.
             for index in 0..listeners.len() {
                 let open = &listeners[index];
                 if let Poll::Ready(accepted) = open.listener.tcp.poll_accept(cx) {

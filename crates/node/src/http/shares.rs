@@ -1,12 +1,12 @@
 //! Shares of a resource that all callers need: none of them takes all of it, and unused capacity is
 //! available to new callers.
 //!
-//! A caller may have at most so many times what is free. Alone he gets the greater part; the more
-//! callers there are, the less each has, and there is always something left for the next one. This
-//! is the dynamic threshold of shared buffers (A. Choudhury and E. Hahne, "Dynamic queue length
-//! thresholds for shared-memory packet switches", 1998).
+//! A caller may have at most a multiple of the free part. A single caller gets the greater part;
+//! the more callers there are, the less each has, and something is always left for the next one.
+//! This is the dynamic threshold of shared buffers (A. Choudhury and E. Hahne, "Dynamic queue
+//! length thresholds for shared-memory packet switches", 1998).
 //!
-//! Nobody waits here, so that there are no turns to take ([`pool::RoundRobin`]).
+//! No caller waits here, so there are no turns to take ([`pool::RoundRobin`]).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,11 +19,11 @@ use parking_lot::Mutex;
 pub enum ShareOwner {
     /// Callers with a token of this tenant.
     Tenant(Arc<str>),
-    /// Callers without one, or with one that the shell does not know, by address.
+    /// Callers without a token, or with one that the shell does not know, by address.
     Address(Option<IpAddr>),
 }
 
-/// Shares of callers in something that can be counted.
+/// Shares of callers in a countable resource.
 #[derive(Debug)]
 pub struct Shares {
     /// Multiple of the free part that a caller may have.
@@ -37,7 +37,7 @@ struct ShareTable {
     held: HashMap<ShareOwner, usize>,
 }
 
-/// A part of it, free again when this is dropped.
+/// A part of the resource, which is free again when this is dropped.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -45,26 +45,27 @@ pub struct Share {
     units: usize,
 }
 
-/// Why nothing is given.
+/// Reason to refuse a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareRefusal {
-    /// Exhausted for all.
+    /// No caller can get more.
     Exhausted,
-    /// The caller has as much as he may have at present.
+    /// The caller has its present maximum.
     Exceeded,
 }
 
 impl Shares {
-    /// So many units, of which a caller may have at most `weight` times what is free.
+    /// Creates shares of `units` units, of which a caller may have at most `weight` times the free
+    /// part.
     pub fn new(units: usize, weight: usize) -> Arc<Shares> {
         let state = Mutex::new(ShareTable { free: units, held: HashMap::new() });
         Arc::new(Shares { weight, state })
     }
 
-    /// Gives a caller so many units. The first that he asks for are bounded by what there is alone.
+    /// Gives a caller `units` units. Its first request is bounded only by the free part.
     ///
     /// # Errors
-    /// When too little is left, or the caller would have more than its part of what is free.
+    /// If too little is left, or the caller would have more than its part of what is free.
     pub fn take(self: &Arc<Self>, caller: ShareOwner, units: usize) -> Result<Share, ShareRefusal> {
         let mut share = Share::none(self, caller);
         share.grow_to(units)?;
@@ -78,7 +79,7 @@ impl Share {
         Share { shares: Arc::clone(shares), caller, units: 0 }
     }
 
-    /// Makes it as large as this, unless it is.
+    /// Grows the share to `units`, unless it is as large already.
     pub(super) fn grow_to(&mut self, units: usize) -> Result<(), ShareRefusal> {
         let Some(more) = units.checked_sub(self.units).filter(|more| *more > 0) else {
             return Ok(());
@@ -118,7 +119,7 @@ mod tests {
         ShareOwner::Tenant(name.into())
     }
 
-    /// Takes single units until no more are given.
+    /// Takes single units until one is refused.
     fn take_all(shares: &Arc<Shares>, name: &str) -> Vec<Share> {
         std::iter::from_fn(|| shares.take(tenant(name), 1).ok()).collect()
     }

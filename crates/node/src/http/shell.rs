@@ -1,4 +1,4 @@
-//! The shell around handlers: what every request passes through, before and after.
+//! The shell around handlers: processing of every request before and after its handler.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -40,11 +40,11 @@ use crate::task::{self, Boxed};
 use crate::telemetry::HttpMetrics;
 use crate::traces::{Span, Tracer};
 
-/// The header that names a request, in the answer and in the log.
+/// The header with the id of a request, in the answer and in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Time that a handler may go on when its credential was revoked: whoever revokes his own token is
-/// to see the answer to that.
+/// Time for which a handler may continue after its credential was revoked: a caller that revokes
+/// its own token should receive the answer.
 const REVOKED_GRACE: Duration = Duration::from_millis(250);
 
 /// Multiple of the free memory for bodies that a caller's requests may have.
@@ -53,7 +53,7 @@ const BODIES_WEIGHT: usize = 1;
 /// Path below which requests need a token and count as work.
 const PROTECTED: &str = "/v1";
 
-/// Names a request: `req_` and 26 characters. Handlers may extract it.
+/// Id of a request: `req_` and 26 characters. Handlers may extract it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(pub Arc<str>);
 
@@ -68,11 +68,11 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// Marks an answer that is somebody else's, such as of a program in a sandbox: an extension of it.
+/// Marks an answer of another server, such as of a program in a sandbox: an extension of it.
 #[derive(Clone, Copy, Debug)]
 pub struct VerbatimAnswer;
 
-/// Marks a request that another node has passed on: an extension of it.
+/// Marks a request that another node has forwarded: an extension of it.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerHop;
 
@@ -83,13 +83,13 @@ pub const MAIN_LISTENER: &str = "main";
 #[derive(Clone, Debug)]
 pub struct HttpShell {
     shared: Arc<ShellShared>,
-    /// Routes whose bodies are taken as they come.
+    /// Routes whose bodies are streamed.
     streaming: Arc<[&'static str]>,
     /// Forwarder of requests that another node has to answer.
     forwarder: Option<PeerForwarder>,
-    /// Keys of requests; none where clients' keys have no effect.
+    /// Keys of requests; none if clients' keys have no effect.
     keys: Option<IdempotencyKeys>,
-    /// None where requests are not traced.
+    /// None if requests are not traced.
     tracer: Option<Tracer>,
 }
 
@@ -109,18 +109,18 @@ struct ShellShared {
 struct ShellService {
     shared: Arc<ShellShared>,
     streaming: Arc<[&'static str]>,
-    /// Name of the listener, and where requests go that another node has to answer.
+    /// Name of the listener, and the forwarder of requests that another node has to answer.
     listener: &'static str,
     forwarder: Option<PeerForwarder>,
     keys: Option<IdempotencyKeys>,
     tracer: Option<Tracer>,
-    /// Faces by the beginning of the path, the longest first.
+    /// Faces by path prefix, the longest first.
     faces: Arc<[(&'static str, CompatFace)]>,
 }
 
 impl HttpShell {
-    /// Brings together what a request meets. Of limits that are replaced later, those of streams
-    /// and of all bodies together stay as they are.
+    /// Creates a shell from its parts. If the limits are replaced later, those of streams and of
+    /// all bodies together do not change.
     pub fn new(
         limits: impl Into<CurrentSettings<ShellLimits>>,
         tokens: TokenRegistry,
@@ -144,19 +144,20 @@ impl HttpShell {
         HttpShell { tracer, ..self }
     }
 
-    /// Passes requests on that another node has to answer.
+    /// Forwards requests that another node has to answer.
     #[must_use]
     pub fn forwarding(self, forwarder: Option<PeerForwarder>) -> HttpShell {
         HttpShell { forwarder, ..self }
     }
 
-    /// Carries out requests of the native interface once that are sent several times with one key.
+    /// Carries out requests of the native interface once if they are sent several times with one
+    /// key.
     #[must_use]
     pub fn with_keys(self, keys: IdempotencyKeys) -> HttpShell {
         HttpShell { keys: Some(keys), ..self }
     }
 
-    /// Adds routes, as their paths are matched, whose handlers take bodies of any length with
+    /// Adds routes, by their path patterns, whose handlers take bodies of any length with
     /// [`UploadBody`](super::UploadBody).
     #[must_use]
     pub fn streaming(self, routes: &[&'static str]) -> HttpShell {
@@ -169,15 +170,15 @@ impl HttpShell {
         self.wrap_with(routes, Vec::new())
     }
 
-    /// Adds faces of other systems, or parts of the native one with rules of their own: each is
-    /// everything below a path, such as `/compat/piston`.
+    /// As [`Self::wrap`], with faces of other systems, or parts of the native one with rules of
+    /// their own: each covers everything below a path, such as `/compat/piston`.
     pub fn wrap_with(&self, routes: Router, faces: Vec<(&'static str, CompatFace)>) -> Router {
         let native = (PROTECTED, CompatFace::NATIVE);
         self.layer(MAIN_LISTENER, routes, faces.into_iter().chain([native]).collect())
     }
 
-    /// Puts the shell around the routes of one face that has a listener of its own, of this name:
-    /// all of it is protected as the face says.
+    /// Puts the shell around the routes of one face at the listener of this name: the face's access
+    /// rules apply to all of it.
     pub fn wrap_face(
         &self,
         listener: &'static str,
@@ -188,14 +189,14 @@ impl HttpShell {
         ListenerSite::from(self.layer(listener, routes, vec![("", face)])).with_errors(render)
     }
 
-    /// Answers with what is at hand, as [`handle`] does with what a handler makes.
+    /// Returns an immediate answer, processed as [`handle`] does with a handler's.
     pub(super) fn at_once(
         &self,
         head: FastHead<'_>,
         answer: impl FnOnce() -> Option<AtOnce>,
     ) -> Option<Response> {
         let started = clock::now();
-        // Refused by the usual way.
+        // Refused on the usual path.
         if self.shared.drain.is_draining() {
             return None;
         }
@@ -233,8 +234,8 @@ impl HttpShell {
 }
 
 impl ShellService {
-    /// The face that a path belongs to. Routes are matched on the path as it was sent, without
-    /// decoding, so comparing it is exact.
+    /// Returns the face of a path. Routes match the path as it was sent, without decoding, so the
+    /// comparison is exact.
     fn face(&self, path: &str) -> Option<&CompatFace> {
         let is_below = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -242,7 +243,7 @@ impl ShellService {
         self.faces.iter().find(|(prefix, _)| is_below(prefix)).map(|(_, face)| face)
     }
 
-    /// Has a request answered by its handler, or by the node that has what it is about.
+    /// Has a request answered by its handler, or by the node that owns its subject.
     fn dispatch(&self, request: Request, next: Next) -> impl Future<Output = Response> + use<> {
         let forwarder = self.forwarder.as_ref();
         match forwarder.and_then(|it| it.find(self.listener, &request)) {
@@ -251,7 +252,7 @@ impl ShellService {
         }
     }
 
-    /// Has an admitted request answered, once where it has a key.
+    /// Has an admitted request answered, once if it has a key.
     async fn answer(
         &self,
         admission: RequestAdmission,
@@ -273,7 +274,7 @@ impl ShellService {
         self.shared.answer(admission, handler, answering, id).await
     }
 
-    /// Takes the idempotency key out of a request of the native interface, if it has one.
+    /// Takes the idempotency key from a request of the native interface, if it has one.
     async fn keyed(
         &self,
         request: &mut Request,
@@ -287,8 +288,8 @@ impl ShellService {
         Ok(keyed.map(|keyed| (keys.clone(), keyed)))
     }
 
-    /// Answers a request with a key. What its handler makes, the client comes back for: unless its
-    /// work is for whoever waits for it, the handler goes on without the client.
+    /// Answers a request with a key. The handler continues without its client, which will retry for
+    /// the answer, unless the operation ends with its client.
     async fn answer_once(
         self,
         keys: IdempotencyKeys,
@@ -326,7 +327,7 @@ impl ShellService {
 /// State of an admitted request.
 struct RequestAdmission {
     caller: ShareOwner,
-    /// None for what is not protected.
+    /// None for requests that are not protected.
     working: Option<WorkInProgress>,
     /// For a request that takes its connection over.
     place: Option<StreamPlace>,
@@ -335,8 +336,8 @@ struct RequestAdmission {
 }
 
 impl ShellShared {
-    /// Decides whether a request may reach its handler, in the order of who is to blame last: no
-    /// token is reported before anything about the request, so that strangers learn nothing.
+    /// Decides whether a request may reach its handler. A missing token is reported before any
+    /// problem of the request, so that unauthenticated callers learn nothing.
     fn admit(
         &self,
         request: &mut Request,
@@ -371,12 +372,12 @@ impl ShellShared {
             bytes_per_s_min: limits.body_bytes_per_s_min,
             held: Arc::new(Mutex::new(Share::none(&self.bodies, caller.clone()))),
         };
-        // Before a byte of it is read: a client that waits for `100 Continue` never sends it.
+        // Before any of it is read: a client that waits for `100 Continue` never sends it.
         let declared = content_length(request.headers()).filter(|_| !is_streaming);
         if declared.is_some_and(|length| length > budget.bytes_max) {
             return Err(budget.too_large());
         }
-        // Before the handler runs, which may begin something for it.
+        // Before the handler runs, which may begin work for it.
         if is_websocket(request.headers()) {
             admission.place = Some(self.streams.enter(&caller)?);
         }
@@ -387,7 +388,7 @@ impl ShellShared {
         Ok(admission)
     }
 
-    /// Counts a request that is answered, and names it in the answer.
+    /// Counts an answered request, and adds its id to the answer.
     fn note(
         &self,
         method: &Method,
@@ -405,7 +406,7 @@ impl ShellShared {
             response.headers_mut().insert(REQUEST_ID, value);
         }
         if response.extensions_mut().remove::<VerbatimAnswer>().is_none() {
-            // Browsers take an answer for what it says it is.
+            // Browsers must not guess another content type.
             let headers = response.headers_mut();
             let no_sniffing = HeaderValue::from_static("nosniff");
             headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(no_sniffing);
@@ -458,7 +459,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
 
     let face = wrapped.face(request.uri().path());
-    // What anybody may ask, such as whether the server lives, is not traced.
+    // Public requests, such as liveness checks, are not traced.
     let span = wrapped.tracer.as_ref().filter(|_| face.is_some()).map_or_else(Span::none, |it| {
         traced::begin(it, request.method(), request.uri(), request.headers(), route)
     });
@@ -468,7 +469,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     };
     let is_streaming = wrapped.streaming.contains(&route);
     let admitted = match learned {
-        // A face of its own may know the token by itself.
+        // A face of its own may recognise the token by itself.
         Err(error) if face.is_some_and(|face| face.access != FaceAccess::Own) => {
             Err(HttpError::issuer_down(&error))
         }
@@ -478,7 +479,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     let _budget = request.extensions().get::<BodyBudget>().cloned();
     let response = match admitted {
         Err(error) => {
-            // Strangers make no spans.
+            // Refused requests are not traced.
             span.discard();
             error.into_response()
         }
@@ -503,7 +504,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     response
 }
 
-/// Gives an error the shape of the face it is for. What a face answers itself has it already.
+/// Renders an error in the form of its face. A face's own answers have that form already.
 fn rendered(mut response: Response, face: Option<&CompatFace>) -> Response {
     let Some(error) = response.extensions_mut().remove::<HttpError>() else { return response };
     let Some(render) = face.and_then(|face| face.render) else { return response };
@@ -516,13 +517,13 @@ fn rendered(mut response: Response, face: Option<&CompatFace>) -> Response {
     answer
 }
 
-/// Returns when a handler has had its time after its credential was revoked.
+/// Returns when a handler's grace period after the revocation of its credential has passed.
 async fn revoked(binding: &CredentialBinding) {
     binding.revoked().await;
     tokio::time::sleep(REVOKED_GRACE).await;
 }
 
-/// Runs a handler. One that panics answers 500, and the server goes on.
+/// Runs a handler. If it panics the answer is 500, and the server continues.
 async fn run(handler: impl Future<Output = Response>, request_id: &str) -> Response {
     match CatchPanic(Box::pin(handler)).await {
         Ok(response) => response,
@@ -545,7 +546,7 @@ impl<F: Future> Future for CatchPanic<F> {
     type Output = Result<F::Output, Box<dyn Any + Send>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The future is not polled again after a panic, so nobody sees what it left half done.
+        // The future is not polled again after a panic, so its half-done state is never observed.
         let poll = std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
         match poll {
             Ok(Poll::Pending) => Poll::Pending,
@@ -555,7 +556,7 @@ impl<F: Future> Future for CatchPanic<F> {
     }
 }
 
-/// Says that there is nothing at a path.
+/// Returns the error for an unknown path.
 pub async fn not_found(uri: Uri) -> HttpError {
     let path = shortened(uri.path());
     HttpError::new(ErrorCode::NotFound, format!("`{path}` does not exist; see `/docs`"))
@@ -568,7 +569,7 @@ async fn method_not_allowed(method: Method, uri: Uri) -> HttpError {
     HttpError::new(ErrorCode::MethodNotAllowed, message)
 }
 
-/// Callers are told what they sent, within reason.
+/// Limits the length of the caller's own text in an error.
 fn shortened(text: &str) -> &str {
     text.get(..100).unwrap_or(text)
 }

@@ -1,4 +1,4 @@
-//! A connection's bytes: notices that the client is gone while a handler runs, gives up on a client
+//! A connection's bytes: detects that the client disconnected while a handler runs, cuts a client
 //! that does not read, and outlives HTTP when a handler takes the connection over.
 //!
 //! # References
@@ -28,8 +28,8 @@ use super::room::ConnectionUse;
 /// Longest refusal that hyper writes by itself.
 const REFUSAL_BYTES_MAX: usize = 256;
 
-/// Bytes that are read ahead of hyper. A client that sends more than this behind a request of which
-/// it then does not await the answer is noticed only when the answer is written.
+/// Bytes that are read ahead of hyper. The disconnect of a client that sends more than this after
+/// an unfinished request is detected only when the answer is written.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Transport of a connection.
@@ -76,12 +76,12 @@ impl ReadStream {
         }
     }
 
-    /// Ends both directions, also for whoever waits in one of them.
+    /// Ends both directions, also for tasks that wait in one of them.
     fn cut(&self) {
         match self {
             ReadStream::Plain(tcp) => {
                 let tcp: &TcpStream = tcp.as_ref();
-                // It may have ended already, which is as good.
+                // It may have ended already, which is fine.
                 socket2::SockRef::from(tcp).shutdown(Shutdown::Both).ok();
             }
             ReadStream::Tls(_, cut) => cut.cut(),
@@ -129,12 +129,12 @@ impl WriteStream {
         }
     }
 
-    /// Writes as much as can be written at once. Best effort.
+    /// Writes as much as possible without waiting. Best effort.
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             WriteStream::Plain(tcp) => tcp.try_write(bytes).map(drop),
             WriteStream::Tls(_) => {
-                // Who cannot take it now is not waited for.
+                // A client that cannot take it now is not waited for.
                 let mut cx = Context::from_waker(Waker::noop());
                 let Poll::Ready(written) = self.poll_write(&mut cx, bytes) else {
                     return Err(io::ErrorKind::WouldBlock.into());
@@ -149,17 +149,17 @@ impl WriteStream {
     }
 }
 
-/// Both directions of a connection, as hyper sees it, or whoever takes it over from hyper.
+/// Both directions of a connection, for hyper or a handler that takes it over from hyper.
 #[derive(Debug)]
 pub(super) struct WatchedSocket {
     shared: Arc<SocketShared>,
     /// Longest time in which the client takes nothing of its answer.
     stall_max: Duration,
-    /// Told while a part of an answer waits.
+    /// Updated while a part of an answer waits.
     presence: Arc<ConnectionUse>,
     /// Runs while a write waits.
     stall: Option<Pin<Box<Sleep>>>,
-    /// Dropped with the socket, which [`SocketWatch`] notices.
+    /// Dropped with the socket, which [`SocketWatch`] detects.
     _alive: oneshot::Sender<Infallible>,
 }
 
@@ -167,11 +167,11 @@ pub(super) struct WatchedSocket {
 struct SocketShared {
     read: Mutex<ReadSide>,
     write: Mutex<WriteStream>,
-    /// A handler has taken the connection over, and closes it as it sees fit.
+    /// A handler has taken the connection over, and closes it by itself.
     upgraded: AtomicBool,
-    /// True if the client began as TLS does.
+    /// True if the client's first bytes are TLS.
     tls: AtomicBool,
-    /// Hyper's own refusal, which is not sent as it is.
+    /// Hyper's own refusal, which is not sent unchanged.
     withheld: Mutex<Vec<u8>>,
 }
 
@@ -180,16 +180,16 @@ struct ReadSide {
     io: ReadStream,
     /// Read by [`SocketWatch`], not yet by hyper.
     ahead: Vec<u8>,
-    /// Hyper's last read found nothing, so that it waits for bytes, and the end, itself.
+    /// True if hyper's last read found nothing, so that hyper itself waits for bytes and the end.
     wanted: bool,
     /// True if nothing has been read yet.
     is_new: bool,
 }
 
-/// Sees the end of a connection that hyper does not read from at the moment, and closes it.
+/// Detects the end of a connection that hyper does not read from at the moment, and closes it.
 ///
 /// Hyper looks for the end of the stream while a handler runs, but stops looking once the client
-/// has sent anything behind its request, be it a pipelined request or a stray line end.
+/// has sent anything after its request, be it a pipelined request or a stray line end.
 #[derive(Debug)]
 pub(super) struct SocketWatch {
     shared: Arc<SocketShared>,
@@ -215,8 +215,8 @@ impl WatchedSocket {
         (WatchedSocket { shared, stall_max, presence, stall: None, _alive: sender }, watch)
     }
 
-    /// Holds back a whole answer that is a refusal without a body and the end of the connection, as
-    /// hyper writes it by itself. If it is none of hyper's it goes out at that end.
+    /// Withholds a complete answer that is a refusal without a body and ends the connection, as
+    /// hyper writes it by itself. If it is not hyper's, it is sent at the end of the connection.
     fn withhold(&self, slices: &[io::IoSlice<'_>]) -> Option<usize> {
         let length = slices.iter().map(|slice| slice.len()).sum();
         let is_upgraded = self.shared.upgraded.load(Ordering::Acquire);
@@ -288,25 +288,25 @@ impl SocketWatch {
         Poll::Pending
     }
 
-    /// Returns what hyper has refused a head with, which is to be sent, or something in its place.
+    /// Returns hyper's withheld refusal of a head, which is to be sent or replaced.
     pub(super) fn take_withheld(&self) -> Vec<u8> {
         std::mem::take(&mut *self.shared.withheld.lock())
     }
 
-    /// Returns whether the client began as TLS does.
+    /// Returns whether the client's first bytes are TLS.
     pub(super) fn is_tls(&self) -> bool {
         self.shared.tls.load(Ordering::Relaxed)
     }
 
-    /// Sends what somebody else than hyper answers, as the last of the connection. Best effort.
+    /// Sends a response that is not hyper's, as the last of the connection. Best effort.
     pub(super) fn send_last(&self, bytes: &[u8]) {
         if let Err(error) = self.shared.write.lock().try_write(bytes) {
             tracing::debug!(%error, "refuse a request");
         }
     }
 
-    /// Returns whether somebody still has the socket. Once hyper is done that is a handler which
-    /// has taken the connection over.
+    /// Returns whether the socket is still in use. After hyper has ended, its user is a handler
+    /// that has taken the connection over.
     pub(super) fn is_upgraded(&mut self) -> bool {
         let has_socket = matches!(self.alive.try_recv(), Err(oneshot::error::TryRecvError::Empty));
         self.shared.upgraded.store(has_socket, Ordering::Release);
@@ -314,7 +314,7 @@ impl SocketWatch {
     }
 
     /// Returns when the handler has dropped the socket. Dropping this future cuts the connection,
-    /// which the handler then sees as its end.
+    /// which the handler then reads as its end.
     pub(super) async fn until_dropped(mut self) {
         let cut = SocketCut(Arc::clone(&self.shared));
         // Nothing is ever sent.
@@ -338,7 +338,7 @@ impl SocketWatch {
                 left = left.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX));
             }
         };
-        // When the time is up the client has had its chance.
+        // After this time the client is not waited for any longer.
         drop(tokio::time::timeout(time_max, discard).await);
     }
 }
@@ -414,7 +414,7 @@ impl AsyncWrite for WatchedSocket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Hyper's is left to `linger`, which reads on meanwhile.
+        // Hyper's shutdown is left to `linger`, which continues to read meanwhile.
         if !self.shared.upgraded.load(Ordering::Acquire) {
             return Poll::Ready(Ok(()));
         }

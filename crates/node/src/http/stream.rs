@@ -1,10 +1,10 @@
 //! Responses that outlast their handler: WebSockets, events, bodies of unknown length.
 //!
 //! Each counts as work until its last byte, so that a drain waits for it, and holds one of a
-//! limited number of places. When the drain gives up, bodies end where they are, which HTTP shows
-//! as their regular end; WebSockets are told by the [`DrainHandle`] that their handlers can
-//! extract, and are cut when they do not listen. When the credential of the request is revoked,
-//! both are cut in the middle, so that nobody takes what was sent for all there is.
+//! limited number of places. When the drain cancels work, bodies end where they are, which HTTP
+//! shows as their regular end; WebSockets are notified by the [`DrainHandle`] that their handlers
+//! can extract, and are cut if they ignore it. When the credential of the request is revoked, both
+//! are cut in the middle, so that no client takes the partial answer for a complete one.
 //!
 //! # References
 //! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
@@ -30,13 +30,13 @@ use super::shares::{Share, ShareOwner, ShareRefusal, Shares};
 use crate::drain::{DrainHandle, WorkInProgress};
 use crate::telemetry::{HttpMetrics, InFlight};
 
-/// Bytes of an answer of known length that goes out in one piece.
+/// Maximum size of an answer of known length that is sent in one piece.
 const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
 /// Multiple of the free streams that a caller may have.
 const STREAMS_WEIGHT: usize = 3;
 
-/// Bytes of an answer that are handed to the connection at once.
+/// Bytes of an answer that are passed to the connection at once.
 const PART_BYTES_MAX: usize = 256 << 10;
 
 /// Places for answers that outlast their handler.
@@ -47,14 +47,14 @@ pub(super) struct StreamPlaces {
     metrics: HttpMetrics,
 }
 
-/// A place, and the work it stands for.
+/// A place for a stream.
 #[derive(Debug)]
 pub(super) struct StreamPlace {
     _share: Share,
     _counted: InFlight,
 }
 
-/// State that a connection keeps for as long as a handler has taken it over.
+/// State that a connection keeps while a handler has taken it over.
 #[derive(Clone, Debug)]
 pub(crate) struct UpgradedRequest(Arc<UpgradedRequestState>);
 
@@ -72,7 +72,7 @@ impl UpgradedRequest {
     }
 }
 
-/// Things that end an answer before its time, and those that wait for its end.
+/// Conditions that end an answer early, and guards that wait for its end.
 pub(super) struct StreamEnds<'a> {
     pub(super) caller: ShareOwner,
     pub(super) answering: Option<Arc<AnsweringRequest>>,
@@ -87,7 +87,7 @@ impl StreamPlaces {
         StreamPlaces { places, streams_max, metrics }
     }
 
-    /// Takes a place, or says that there is none.
+    /// Takes a place, or returns the refusal.
     pub(super) fn enter(&self, caller: &ShareOwner) -> Result<StreamPlace, HttpError> {
         let refusal = match self.places.take(caller.clone(), 1) {
             Ok(share) => {
@@ -148,33 +148,33 @@ impl StreamPlaces {
     }
 }
 
-/// Returns whether a request asks for a WebSocket. Other protocols are offered by clients that go
-/// on with HTTP when they are not taken up, such as `h2c` by Java's.
+/// Returns whether a request asks for a WebSocket. Clients offer other protocols, such as Java's
+/// `h2c`, and continue with HTTP if these are not accepted.
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     let mut offered = headers.get_all(header::UPGRADE).iter().filter_map(|it| it.to_str().ok());
     offered.any(|it| it.split(',').any(|name| name.trim().eq_ignore_ascii_case("websocket")))
 }
 
-/// A body that counts as work until its end, and ends when work is given up or the credential of
+/// A body that counts as work until its end, and ends when work is cancelled or the credential of
 /// its request is revoked.
 struct RevocableBody {
     cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
     revoked: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// None when it has ended, so that whatever it holds is free.
+    /// None after its end, so that everything that it holds is released.
     rest: Option<StreamRest>,
 }
 
 struct StreamRest {
     body: Body,
-    /// Piece of the body that was not handed on: a large piece goes out in parts, so that there is
-    /// a moment between them in which it can end.
+    /// Piece of the body that was not passed on: a large piece is sent in parts, so that the answer
+    /// can end between them.
     piece: Bytes,
     _kept: Option<(StreamPlace, Option<WorkInProgress>)>,
     /// The connection is in use until the end.
     _answering: Option<Arc<AnsweringRequest>>,
 }
 
-/// Why a body ends in the middle, for the log.
+/// Reason why a body ends in the middle, for the log.
 #[derive(Debug, thiserror::Error)]
 #[error("the credential of the request was revoked")]
 struct CredentialRevoked;
@@ -197,7 +197,7 @@ impl HttpBody for RevocableBody {
         if let Some(part) = rest.part() {
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
-        // What is ready goes out, so that the last events of what was cancelled are still seen.
+        // Ready frames are sent, so that the last events of cancelled work are still received.
         let frame = match Pin::new(&mut rest.body).poll_frame(cx) {
             Poll::Pending if this.cancelled.as_mut().poll(cx).is_ready() => None,
             Poll::Pending => return Poll::Pending,
@@ -236,13 +236,13 @@ impl StreamRest {
         StreamRest { body, piece: Bytes::new(), _kept: kept, _answering: answering }
     }
 
-    /// The next part of a large piece.
+    /// Returns the next part of a large piece.
     fn part(&mut self) -> Option<Bytes> {
         let length = self.piece.len().min(PART_BYTES_MAX);
         (length > 0).then(|| self.piece.split_to(length))
     }
 
-    /// A frame, or the first part of a large one.
+    /// Returns a frame, or the first part of a large one.
     fn take(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
         match frame.into_data() {
             Ok(data) if data.len() > PART_BYTES_MAX => {
@@ -255,8 +255,8 @@ impl StreamRest {
     }
 }
 
-/// Handlers of long streams and WebSockets extract the drain: whoever only watches ends when it has
-/// [begun](DrainHandle::begun), whoever works ends at the latest when it is
+/// Handlers of long streams and WebSockets extract the drain: those that only watch end when it has
+/// [begun](DrainHandle::begun), those that work end at the latest when it is
 /// [cancelled](DrainHandle::cancelled).
 impl<S: Sync> FromRequestParts<S> for DrainHandle {
     type Rejection = HttpError;

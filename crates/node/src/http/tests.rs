@@ -29,7 +29,7 @@ use crate::testing::TempDir;
 /// More than the kernel's buffers of both ends of a loopback connection hold.
 const LARGE_BYTES: usize = 32 << 20;
 
-/// Longest a test waits for what must happen.
+/// Longest time that a test waits.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Deserialize)]
@@ -161,7 +161,7 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// The head of a request with the token, without the empty line at its end.
+    /// Returns the head of a request with the token, without the empty line at its end.
     fn head(&self, method: &str, path: &str) -> String {
         let token = &self.token;
         format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n")
@@ -332,7 +332,7 @@ async fn a_declared_large_body_is_refused_before_it_is_sent() {
     let head = server.head("POST", "/v1/things");
     let gigabyte = 1_u64 << 30;
     let head = format!("{head}content-type: application/json\r\ncontent-length: {gigabyte}\r\n");
-    // A client that waits to be told to go on never sends it ...
+    // A client that waits for `100 Continue` never sends it ...
     let answer = server.send(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).await;
     assert_eq!((answer.status, &answer.error()["code"]), (413, &Value::from("body_too_large")));
     assert!(answer.error()["message"].as_str().unwrap().contains("33554432 bytes"));
@@ -350,7 +350,7 @@ async fn a_client_that_sends_on_can_still_read_the_refusal() {
     let large = 1_u64 << 30;
     let head = format!("{head}content-type: application/json\r\ncontent-length: {large}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    // Blindly, like a client that reads only when it has sent everything.
+    // Blindly, like a client that reads only after it has sent everything.
     stream.write_all(&vec![b'x'; length]).await.unwrap();
     assert_eq!(read_answer(&mut stream).await.status, 413);
 }
@@ -410,7 +410,7 @@ async fn a_body_that_stops_arriving_is_given_up() {
     assert_eq!(answer.status, 400);
 }
 
-/// Starts a request to `/v1/wait`, lets `leave` end it, and measures until its handler is gone.
+/// Starts a request to `/v1/wait`, lets `leave` end it, and waits until its handler is dropped.
 async fn check_disconnect(
     rest_of_request: &str,
     leave: impl AsyncFnOnce(TcpStream) -> Option<TcpStream>,
@@ -504,7 +504,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let free = async { while server.get("/v1/who").await.status != 200 {} };
     timeout(DEADLINE, free).await.unwrap();
     let mut rest = Vec::new();
-    // Cut short, with or without a reset.
+    // Truncated, with or without a reset.
     timeout(DEADLINE, stream.read_to_end(&mut rest)).await.unwrap().ok();
     assert!(rest.len() < LARGE_BYTES, "{}", rest.len());
 }
@@ -518,7 +518,7 @@ async fn a_slow_head_is_cut_off() {
     stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
     let answer = read_answer(&mut stream).await;
     assert_eq!((answer.status, &answer.error()["code"]), (408, &"invalid_request".into()));
-    // Who says nothing is told nothing.
+    // A client that sends nothing receives nothing.
     let mut silent = server.connect().await;
     let mut rest = Vec::new();
     timeout(DEADLINE, silent.read_to_end(&mut rest)).await.unwrap().unwrap();
@@ -675,7 +675,7 @@ async fn what_is_at_hand_is_answered_before_it_is_routed() {
     assert_eq!(server.send(&get("/at-hand", "")).await.status, 404, "nothing is in a drain");
 }
 
-/// One stranger with sockets that say nothing, or half of a head, had locked everybody out.
+/// Regression: one client with silent sockets, or half of a head, had locked out all others.
 #[tokio::test]
 async fn silent_connections_make_way_for_who_has_something_to_say() {
     let limits = ShellLimits { connections_max: 8, ..ShellLimits::default() };
@@ -692,7 +692,7 @@ async fn silent_connections_make_way_for_who_has_something_to_say() {
     timeout(DEADLINE, first.read_to_end(&mut Vec::new())).await.unwrap().ok();
 }
 
-/// The memory for bodies had been one pot: 256 slow bodies of one token refused everybody's.
+/// Regression: 256 slow bodies of one token had exhausted the memory for all bodies.
 #[tokio::test]
 async fn one_tenant_leaves_memory_for_bodies_to_others() {
     let limits = ShellLimits { bodies_bytes_max: 8 << 20, ..ShellLimits::default() };

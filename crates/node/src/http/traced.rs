@@ -11,7 +11,7 @@ use crate::traces::{self, Span, SpanKind, TraceContext, Tracer};
 /// Methods that have names of their own in spans.
 const KNOWN_METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
-/// Begins the span of a request, whose context is that of the request around it in this process,
+/// Begins the span of a request, whose context is that of the enclosing request in this process,
 /// else the one in its headers.
 pub(super) fn begin(
     tracer: &Tracer,
@@ -39,13 +39,13 @@ pub(super) fn begin(
     if has_route {
         span.set("http.route", route.to_owned());
     }
-    // Without the query, which may hold credentials.
+    // Without the query, which may contain credentials.
     span.set("url.path", uri.path().to_owned());
     span
 }
 
-/// Ends the span of a request that was answered. One that its face refused for want of a
-/// credential is not recorded: strangers make no spans.
+/// Ends the span of an answered request. A request that its face refused for lack of a credential
+/// is not recorded: unauthenticated callers create no spans.
 pub(super) fn end(mut span: Span, id: &str, response: &Response) {
     if !span.is_recorded() {
         return;

@@ -1,8 +1,8 @@
 //! A body that is read as a stream of bytes.
 //!
-//! Only for routes that the shell knows as streaming ([`HttpShell`](super::HttpShell)): what is
-//! declared is not compared with the bound of other bodies there, because the body is never in
-//! memory as a whole, unless somebody asks for that within a bound of its own.
+//! Only for routes that the shell knows as streaming ([`HttpShell`](super::HttpShell)): the
+//! declared length is not compared with the bound of other bodies there, because the body is never
+//! in memory as a whole, unless the handler requests that within a bound of its own.
 
 use std::io;
 use std::pin::Pin;
@@ -47,25 +47,25 @@ impl<S: Send + Sync> FromRequest<S> for UploadBody {
 }
 
 impl UploadBody {
-    /// The length that the client declared, if it did.
+    /// Returns the length that the client declared, if it did.
     pub fn declared(&self) -> Option<u64> {
         self.declared
     }
 
-    /// The next piece, never an empty one; none at the end.
+    /// Returns the next piece, never an empty one; none at the end.
     ///
     /// # Errors
-    /// When the client pauses for too long, or goes away in the middle.
+    /// If the client pauses for too long, or disconnects in the middle.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         let piece = std::future::poll_fn(|cx| self.poll_piece(cx)).await;
         piece.map(|piece| Some(piece).filter(|piece| !piece.is_empty())).map_err(|it| it.into())
     }
 
-    /// All of it, when it is small: at most so many bytes, and within the memory that the server
-    /// has for bodies.
+    /// Returns the whole body, if it is small: at most `bytes_max` bytes, and within the server's
+    /// memory for bodies.
     ///
     /// # Errors
-    /// When it is larger, or there is no memory at present.
+    /// If it is larger, or there is no memory at present.
     pub async fn all(mut self, bytes_max: u64) -> Result<Bytes, HttpError> {
         let too_large = || {
             let message = format!("the request body is larger than {bytes_max} bytes");
@@ -90,7 +90,7 @@ impl UploadBody {
         Ok(bytes.into())
     }
 
-    /// Returns what is there of the body; nothing at its end.
+    /// Returns the received bytes of the body; none at its end.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, UploadError>> {
         if !self.piece.is_empty() {
             return Poll::Ready(Ok(std::mem::take(&mut self.piece)));
@@ -106,7 +106,7 @@ impl UploadBody {
                 Poll::Ready(Some(Ok(frame))) => {
                     let until = Instant::now() + self.budget.pause_max;
                     self.pause.as_mut().reset(until);
-                    // What is not data is a trailer, and nothing is read from trailers.
+                    // A frame that is not data is a trailer; trailers are ignored.
                     if let Ok(piece) = frame.into_data()
                         && !piece.is_empty()
                     {
@@ -118,7 +118,7 @@ impl UploadBody {
     }
 }
 
-/// Why a body is not whole.
+/// Reason why a body is incomplete.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum UploadError {
     #[error("nothing of the request body arrived for {} s", .0.as_secs())]

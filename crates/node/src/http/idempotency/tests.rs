@@ -1,4 +1,4 @@
-//! Keys through the shell, with requests in this process. Dropping a request is its client leaving.
+//! Keys through the shell, with requests in this process. Dropping a request models a disconnect.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -18,10 +18,10 @@ use crate::store::{StoreConfig, StoreUrl};
 use crate::telemetry::{HttpMetrics, Registry};
 use crate::testing::TempDir;
 
-/// Longest a test waits for what must happen.
+/// Longest time that a test waits.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A server whose handlers count how often they ran.
+/// A server whose handlers count their runs.
 struct KeyedServer {
     routes: Router,
     token: String,
@@ -34,7 +34,7 @@ struct KeyedServer {
     _directory: TempDir,
 }
 
-/// An answer, and whether it was given before.
+/// An answer, and whether it was repeated.
 #[derive(Debug, PartialEq, Eq)]
 struct Replied {
     status: u16,
@@ -120,7 +120,7 @@ impl KeyedServer {
         server.restarted().await
     }
 
-    /// The same server in another run of its process.
+    /// Returns the same server in another run of its process.
     async fn restarted(self) -> KeyedServer {
         let ids = IdGenerator::new().unwrap();
         let keys = IdempotencyKeys::open(self.store.clone(), &self.sealer, &ids).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_request_is_carried_out_once_for_each_key() {
     }
     assert_eq!(server.ran(), 2);
 
-    // Answers and their keys outlive the process.
+    // Stored answers outlive the process.
     let mut server = server.restarted().await;
     assert_eq!(server.post("/v1/things", "a", "body").await, created("1: 4 bytes", true));
 
@@ -197,7 +197,7 @@ async fn a_request_is_carried_out_once_for_each_key() {
     server.token = other.expose();
     assert_eq!(server.post("/v1/things", "a", "body").await, created("3: 4 bytes", false));
 
-    // A key has its time.
+    // A key expires.
     server.change("UPDATE cove_idempotency_keys SET begun_ms = 0").await;
     assert_eq!(server.post("/v1/things", "a", "body").await, created("4: 4 bytes", false));
     assert_eq!(server.post("/v1/things", "a", "body").await, created("4: 4 bytes", true));
@@ -227,7 +227,7 @@ async fn what_failed_is_tried_again_and_what_is_not_kept_is_refused() {
         assert_conflict(&server.post(path, path, "").await, "a stream, or too long");
     }
     assert_eq!(server.ran(), 4);
-    // Signing in is for once, with a key or without.
+    // Sign-in codes are not repeated, with a key or without.
     assert_eq!(server.post("/v1/console/codes", "a", "").await.body, "code 5");
     assert_eq!(server.post("/v1/console/codes", "a", "").await.body, "code 6");
 }
@@ -258,7 +258,7 @@ async fn a_client_that_left_comes_back_for_its_answer() {
     }
     server.gate.add_permits(1);
     assert_eq!(server.post("/v1/slow", "/v1/slow", "").await, created("made 1", true));
-    // A command ends with its client, and nobody knows how far it came.
+    // A command ends with its client, and its progress is unknown.
     let reply = server.post("/v1/sessions/s/exec", "/v1/sessions/s/exec", "").await;
     assert_conflict(&reply, "did not come to its end");
     assert_eq!(server.ran(), 2);
@@ -307,7 +307,7 @@ async fn a_token_has_a_bounded_number_of_keys() {
         SELECT token_id, 'more' || i, fingerprint, server_run, 'not_kept', begun_ms + i
         FROM n, cove_idempotency_keys WHERE idempotency_key = 'first'";
     server.change(sql).await;
-    // Forgets by and by.
+    // Old keys are removed gradually.
     for number in 0..=KEYS_PER_CLEANING {
         server.post("/v1/things", &format!("last{number}"), "").await;
     }
@@ -336,7 +336,7 @@ async fn nodes_on_one_store_share_keys() {
     assert_eq!(two.post("/v1/things", "a", "").await, created("1: 0 bytes", true));
     let open = async {
         one.until_ran(2).await;
-        // Told apart from one that has ended by nothing but its row.
+        // Only its row distinguishes it from a request that has ended.
         let second = two.post("/v1/slow", "b", "");
         let first = async { one.gate.add_permits(1) };
         tokio::join!(second, first).0

@@ -1,10 +1,10 @@
 //! Reads JSON so that an object is only ever an object.
 //!
-//! A derived `Deserialize` takes an array for a structure, field by field in the order of its
+//! A derived `Deserialize` accepts an array for a structure, field by field in the order of its
 //! declaration: the order would become a part of the interface, and unknown fields would not be
-//! noticed. Behind [`ObjectsOnly`] structures are asked for as maps, at every depth. What serde
-//! keeps aside before it knows its type, which is the content of internally tagged enumerations, is
-//! out of reach; there the types of `api` say it themselves.
+//! detected. [`ObjectsOnly`] requests structures as maps, at every depth. It does not reach values
+//! that serde buffers before it knows their type, which is the content of internally tagged
+//! enumerations; there the types of `api` enforce it themselves.
 
 use std::fmt;
 
@@ -13,10 +13,11 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// Beginning of serde's expectation where the variant's name is one of the fields.
+/// Beginning of serde's expectation for enumerations whose variant's name is one of the fields.
 const INTERNALLY_TAGGED: &str = "internally tagged enum ";
 
-/// A deserializer, visitor, or anything else on the way, that passes on what it is asked for.
+/// Wrapper of a deserializer, visitor, or another step, that forwards requests for structures as
+/// maps.
 pub(super) struct ObjectsOnly<T>(pub(super) T);
 
 macro_rules! pass {
@@ -139,7 +140,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectsOnly<V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
-        // An array may stand for an enumeration as well: its first element for the variant.
+        // An array may also replace an enumeration: its first element is the variant.
         if ExpectedShape(&self.0).to_string().starts_with(INTERNALLY_TAGGED) {
             return Err(A::Error::invalid_type(Unexpected::Seq, &self));
         }
@@ -234,7 +235,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for ObjectsOnly<A> {
     }
 }
 
-/// Shows what a visitor expects.
+/// Displays a visitor's expectation.
 struct ExpectedShape<'a, V>(&'a V);
 
 impl<'de, V: Visitor<'de>> fmt::Display for ExpectedShape<'_, V> {
@@ -243,7 +244,7 @@ impl<'de, V: Visitor<'de>> fmt::Display for ExpectedShape<'_, V> {
     }
 }
 
-/// Asks for a map.
+/// Requests a map.
 struct MapSeed<V>(V);
 
 impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for MapSeed<V> {

@@ -1,4 +1,4 @@
-//! What is wrong is said in words of JSON, at the field that has it.
+//! Errors are in terms of JSON, at the field that has them.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ fn what_is_wrong_is_said_in_words_of_json() {
         ),
         (r#"{"name": "a", "size": 1}"#, "size", "unknown field `size`"),
         (r#"{}"#, "name", "missing field `name`"),
-        // The order of fields is no interface, at no depth.
+        // The order of fields is not part of the interface, at any depth.
         (r#"["a", 1]"#, "", "the request body: expected an object, got an array"),
         (r#"{"name": "a", "limits": [5]}"#, "limits", "expected an object, got an array"),
         (r#"{"name": "a", "parts": [[5]]}"#, "parts[0]", "expected an object, got an array"),

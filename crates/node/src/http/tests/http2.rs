@@ -1,4 +1,4 @@
-//! HTTP/2 by prior knowledge, and what bounds it; TLS by a certificate of the test's own.
+//! HTTP/2 by prior knowledge, and its bounds; TLS by a certificate of the test's own.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use super::*;
 use crate::tls::ServerCertificate;
 
-/// A connection to the server, on which many requests may be under way.
+/// A connection to the server for many concurrent requests.
 async fn connect(server: &Server, window_bytes: u32) -> (SendRequest<Body>, JoinHandle<()>) {
     let stream = TokioIo::new(server.connect().await);
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -21,7 +21,7 @@ async fn connect(server: &Server, window_bytes: u32) -> (SendRequest<Body>, Join
         .handshake(stream)
         .await
         .unwrap();
-    // It ends when the server says so, or nobody sends any more.
+    // It ends when the server closes it, or when all senders are dropped.
     (sender, tokio::spawn(async move { drop(connection.await) }))
 }
 
@@ -51,7 +51,7 @@ async fn requests_share_a_connection_and_are_answered_as_others() {
     assert!(text(answer).await.contains("`/nothing` does not exist"));
     let answer = sender.send_request(request(&server, "/v1/large")).await.unwrap();
     assert_eq!(text(answer).await.len(), LARGE_BYTES);
-    // A client that gives one request up takes its handler with it, and nothing else.
+    // A client that resets one request ends its handler, and nothing else.
     waits.abort();
     assert_eq!(server.next_event().await, "dropped");
     assert_eq!(
@@ -106,7 +106,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_cut() {
     let answer = sender.send_request(request(&server, "/v1/large")).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     let mut body = answer.into_body();
-    // The first piece is not given back, so that the window stays shut.
+    // The first piece is not released, so that the window remains closed.
     let first = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.unwrap().unwrap();
     timeout(DEADLINE, connection).await.expect("the server cuts it").unwrap();
     drop(first);
@@ -146,7 +146,7 @@ async fn what_only_begins_like_http_2_is_http_1() {
             stream.write_all(piece.as_bytes()).await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // What is cut in the middle is no reason to hang.
+        // A cut connection must not hang.
         stream.shutdown().await.unwrap();
         let mut rest = Vec::new();
         timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("an end").ok();

@@ -1,4 +1,4 @@
-//! WebSockets, events and faces, against real sockets and a WebSocket client of others.
+//! WebSockets, events and faces, against real sockets and an independent WebSocket client.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use crate::fair::FairScheduler;
 
 type Client = WebSocketStream<TcpStream>;
 
-/// What the kit's server has, and one that a face listens at.
+/// The server of the other tests, and one with a face's listener.
 struct Both {
     server: Server,
     face: SocketAddr,
@@ -120,7 +120,7 @@ async fn start_streams(limits: ShellLimits, patience: Duration) -> Server {
 }
 
 impl Server {
-    /// Asks for a WebSocket with these headers.
+    /// Requests a WebSocket with these headers.
     async fn try_socket(
         &self,
         path: &str,
@@ -255,7 +255,7 @@ async fn draining_ends_streams_politely() {
     stream.write_all(format!("{}\r\n", server.head("GET", "/v1/events")).as_bytes()).await.unwrap();
     read_until(&mut stream, "data: 1\n\n\r\n").await;
     server.drain.begin();
-    // Until the patience is over it goes on.
+    // It continues until the patience has passed.
     client.send(Message::text("still")).await.unwrap();
     assert_eq!(next(&mut client).await, Some(Message::text("still")));
     server.drain.cancel();
@@ -302,7 +302,7 @@ async fn a_token_may_come_as_a_protocol_and_never_in_the_address() {
         });
         assert_eq!(found, chosen, "{path} {headers:?}: {result:?}");
     }
-    // A request that wants no WebSocket has no protocols.
+    // A request for no WebSocket has no protocols.
     let request = format!("GET /v1/who HTTP/1.1\r\nhost: x\r\n{offered}: {bearer}\r\n\r\n");
     assert_eq!(server.send(request.as_bytes()).await.status, 401);
 }
@@ -343,7 +343,7 @@ async fn a_listener_may_do_without_tokens() {
         (&local, "127.0.0.1", "", Some("piston")),
         (&local, "localhost:2000", "", Some("piston")),
         (&local, "[::1]:2000", "", Some("piston")),
-        // A name that a stranger made lead here, and a page of a stranger.
+        // A foreign name that resolves to this machine, and a foreign page.
         (&local, "evil.example", "", None),
         (&local, "localhost", "origin: http://evil.example\r\n", None),
         (&local, "127.0.0.1", wrong.as_str(), None),
@@ -361,7 +361,7 @@ async fn a_listener_may_do_without_tokens() {
         };
         let found = ask(both.face, "/who", headers).await;
         assert_eq!(found.as_deref(), expected, "{access:?} {host} {headers}");
-        // All of a face's listener is protected, and the main one asks for a token in any case.
+        // All of a face's listener is protected, and the main one requires a token in any case.
         let hidden = ask(both.face, "/v1/who", headers).await;
         assert_eq!(hidden.as_deref(), expected);
         assert_eq!(ask(both.server.address, "/v1/who", headers).await, None);
@@ -382,7 +382,7 @@ async fn listeners_have_room_of_their_own_and_share_an_end() {
         assert_eq!(both.server.next_event().await, "started", "{address}");
         kept.push(stream);
     }
-    // Nobody makes way whose answer lasts.
+    // A connection with an unfinished answer is not evicted.
     for address in [both.server.address, both.face] {
         let mut third = TcpStream::connect(address).await.unwrap();
         assert_eq!(read_answer(&mut third).await.status, 503);
@@ -395,7 +395,7 @@ async fn listeners_have_room_of_their_own_and_share_an_end() {
     }
 }
 
-/// An answer of unknown length that ends at once is as good as any other.
+/// An answer of unknown length that ends at once is like any other.
 #[tokio::test]
 async fn a_short_stream_gives_its_place_back() {
     let directory = TempDir::new();
@@ -423,7 +423,7 @@ async fn a_short_stream_gives_its_place_back() {
     timeout(DEADLINE, task).await.unwrap().unwrap();
 }
 
-/// A leaked token that is taken back may not keep what it has opened: a terminal is a WebSocket.
+/// After a leaked token is revoked, everything that it has opened ends: a terminal is a WebSocket.
 #[tokio::test]
 async fn a_revoked_token_takes_with_it_what_it_has_opened() {
     let mut server = start_streams(ShellLimits::default(), DEADLINE).await;
@@ -448,7 +448,7 @@ async fn a_revoked_token_takes_with_it_what_it_has_opened() {
         let last = next(client).await;
         assert!(!matches!(last, Some(Message::Text(_) | Message::Binary(_))), "{last:?}");
     }
-    // Cut, without the last chunk that would say that this is all.
+    // Cut, without the last chunk that would mark a complete answer.
     let mut rest = Vec::new();
     timeout(DEADLINE, events.read_to_end(&mut rest)).await.unwrap().ok();
     assert!(!rest.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&rest));
