@@ -321,8 +321,8 @@ impl<K: Clone + Eq + Hash> Residents<K> {
 
     /// Adds a resident. If the table is full, evicts exactly one other.
     ///
-    /// # Errors If the id is resident already, or no resident can be evicted. The table is
-    /// unchanged then.
+    /// # Errors
+    /// If the id is resident already, or no resident can be evicted. The table is unchanged then.
     pub fn insert(
         &mut self,
         id: K,

@@ -1,14 +1,14 @@
 //! Sign-in of the web console: single-use codes, and the tokens that they are exchanged for.
 //!
-//! Whoever has a token asks for a code and opens the console with it, in the fragment of its
-//! address, which no proxy and no log sees. The page redeems the code for a token of its own, which
-//! ends after [`SIGN_IN_LIFETIME`], when its owner signs out, and when the token behind it ends. It
-//! never has more rights than that one has at the moment.
+//! The holder of a token requests a code and opens the console with it, in the fragment of the URL,
+//! which no proxy and no log sees. The page redeems the code for a token of its own, which expires
+//! after [`SIGN_IN_LIFETIME`], and ends when its owner signs out and when the token behind it ends.
+//! It never has more rights than that token has at the moment.
 //!
-//! Codes are in the store, hashed, so that any server of a cluster takes one and each works once.
-//! A token of the console is not kept: it is a text that all servers of the store can verify,
-//! claims and a keyed hash of them (HMAC-SHA-256). Kept are those that were ended before their
-//! time, by a table that each server reads when its counter has moved.
+//! Codes are in the store, hashed, so that any server of a cluster accepts one and each works once.
+//! A token of the console is not stored: it consists of claims and a keyed hash of them
+//! (HMAC-SHA-256), which all servers of the store can verify. The store only has sign-ins that were
+//! ended early, in a table that each server reads when its counter has changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -32,31 +32,31 @@ use crate::{clock, hex};
 /// Time for which a code can be redeemed.
 pub const CODE_LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// Time after which a sign-in ends by itself.
+/// Time after which a sign-in expires.
 pub const SIGN_IN_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
-/// Most codes of one token that are not redeemed yet.
+/// Maximum number of unredeemed codes of one token.
 pub const CODES_OF_TOKEN_MAX: u64 = 20;
 
-/// Most wrong codes from one address within [`GUESSES_INTERVAL`].
+/// Maximum number of wrong codes from one address within [`GUESSES_INTERVAL`].
 pub const GUESSES_MAX: u32 = 10;
 
-/// Time for which wrong codes are held against an address.
+/// Time for which wrong codes count against an address.
 const GUESSES_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Most addresses that wrong codes are counted of. When it is reached, no new address may try.
+/// Maximum number of addresses with counted wrong codes. At this number, new addresses are refused.
 const GUESSING_ADDRESSES_MAX: usize = 10_000;
 
-/// Beginning of a token of the console.
+/// Prefix of a token of the console.
 const PREFIX: &str = "cove_console_";
 
-/// Longest such token: the longest names in its claims, and some room.
+/// Longest such token: the longest names in its claims, with some margin.
 const TOKEN_BYTES_MAX: usize = 2048;
 
 /// Random bytes of a code, and of the id of a sign-in.
 const CODE_BYTES: usize = 16;
 
-/// Longest text that is looked for as a code.
+/// Longest text that is looked up as a code.
 const CODE_TEXT_BYTES_MAX: usize = 64;
 
 /// Purpose of the key of tokens.
@@ -86,41 +86,41 @@ const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same("INSERT INTO cove_console_version (id, version) VALUES (1, 0)"),
 ];
 
-/// Number of sign-ins that were ended before their time.
+/// Number of sign-ins that were ended early.
 const VERSION: &str = "SELECT version FROM cove_console_version WHERE id = 1";
 
-/// Why somebody is not let in.
+/// Reason why a sign-in is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleAccessError {
-    /// There is no console here.
+    /// The console is disabled here.
     #[error("the console is not enabled here; set `console.enabled`")]
     Disabled,
-    /// Codes are for tokens themselves: a chain of sign-ins would never end.
+    /// A sign-in cannot create codes: a chain of sign-ins would never end.
     #[error("a console sign-in cannot create codes; use its token")]
     OfConsole,
-    /// Not a sign-in.
+    /// The token is not a sign-in.
     #[error("this is not a console token; revoke other tokens with `cove token revoke`")]
     NotOfConsole,
-    /// More than the token has.
+    /// More scopes were requested than the token has.
     #[error("the token does not have all of these scopes")]
     MoreScopes,
-    /// A sign-in that may be used for nothing.
+    /// No scope was requested.
     #[error("a sign-in needs at least one scope")]
     NoScope,
-    /// Many codes, and none of them used.
+    /// The token has too many unused codes.
     #[error(
         "this token has {CODES_OF_TOKEN_MAX} codes that were not used; they end after 5 minutes"
     )]
     TooManyCodes,
-    /// Not a code, one that was used, one that is too old, or one of a token that has ended.
+    /// The code is unknown, used, expired, or its token has ended.
     #[error(
         "the code is wrong, was used, or is older than 5 minutes; `cove console` prints another"
     )]
     WrongCode,
-    /// Guessing.
+    /// Too many wrong codes came from the address.
     #[error("too many wrong codes from this address")]
     TooManyGuesses(Duration),
-    /// No random bytes.
+    /// No random bytes are available.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The store cannot be used.
@@ -128,15 +128,15 @@ pub enum ConsoleAccessError {
     Store(#[from] SqlStoreError),
 }
 
-/// A code that lets one page in, once. It has no `Display`.
+/// A single-use code for a sign-in. It has no `Display`.
 pub struct ConsoleCode {
     text: String,
-    /// When it ends, in milliseconds since 1970.
+    /// When it expires, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
 impl ConsoleCode {
-    /// The text itself, for the one answer that hands it to its owner.
+    /// Returns the plain text, for the one answer that passes it to its owner.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
@@ -152,12 +152,12 @@ impl std::fmt::Debug for ConsoleCode {
 /// Token of a sign-in. It has no `Display`.
 pub struct ConsoleToken {
     text: String,
-    /// When it ends by itself, in milliseconds since 1970.
+    /// When it expires, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
 impl ConsoleToken {
-    /// The text itself, for the one answer that hands it to its owner.
+    /// Returns the plain text, for the one answer that passes it to its owner.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
@@ -170,20 +170,20 @@ impl std::fmt::Debug for ConsoleToken {
     }
 }
 
-/// Claims of a code and of a sign-in: whose it is, and how much of that.
+/// Claims of a code and of a sign-in: the token behind it, and the scopes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConsoleClaims {
-    /// Names the sign-in; empty in a code.
+    /// Id of the sign-in; empty in a code.
     id: String,
     /// Id of the token behind it.
     token_id: String,
-    /// Name and tenant of that.
+    /// Name and tenant of that token.
     name: String,
     tenant: String,
-    /// Scopes that it was narrowed to; none for all of the token's.
+    /// Scopes that it is limited to; none for all of the token's.
     scopes: Option<TokenScopes>,
-    /// When the sign-in ends; in a code, when the token behind it ends if that is known, for
+    /// When the sign-in expires; in a code, when the token behind it expires if that is known, for
     /// tokens of identity providers, which another server may never have seen.
     expires_ms: u64,
 }
@@ -200,12 +200,12 @@ pub(super) struct ConsoleTokens {
     key: hmac::Key,
     store: SqlStore,
     ended: RwLock<EndedSignIns>,
-    /// Seconds since 1970 at the end of which sign-ins end that something may go on for.
+    /// Seconds since 1970 at which sign-ins in use expire.
     ends_s: Mutex<BTreeSet<u64>>,
     guesses: CodeGuesses,
 }
 
-/// Sign-ins that were ended before their time, and are not over yet.
+/// Sign-ins that were ended early, and have not expired yet.
 #[derive(Debug, Default)]
 struct EndedSignIns {
     expires_ms_by_id: HashMap<String, u64>,
@@ -218,10 +218,10 @@ pub(super) fn may_be_of(token: &str) -> bool {
 }
 
 impl TokenRegistry {
-    /// Lets people sign in at the console from now on.
+    /// Enables sign-ins at the console.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn open_console(&self, store: &SqlStore, sealer: &Sealer) -> Result<(), TokenError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         let console = ConsoleTokens {
@@ -232,23 +232,23 @@ impl TokenRegistry {
             guesses: CodeGuesses::default(),
         };
         console.read_ended().await?;
-        // Said once, before anything is served.
+        // Set once, before any request is served.
         let _again = self.0.console.set(console);
         Ok(())
     }
 
-    /// Returns whether people can sign in at a console.
+    /// Returns whether the console is enabled.
     #[must_use]
     pub fn has_console(&self) -> bool {
         self.0.console.get().is_some()
     }
 
-    /// Makes a code for the owner of a token: whoever has it can sign in once, within
+    /// Creates a code for the owner of a token: its holder can sign in once, within
     /// [`CODE_LIFETIME`], with the scopes of the token or fewer.
     ///
     /// # Errors
-    /// When there is no console, the caller is no token's owner or asks for more than it has, and
-    /// when the store cannot be used.
+    /// If the console is disabled, the caller does not use a token or requests more scopes than it
+    /// has, and if the store cannot be used.
     pub async fn console_code(
         &self,
         who: &TokenPrincipal,
@@ -274,7 +274,7 @@ impl TokenRegistry {
             token_id: who.token_id.to_string(),
             name: who.name.to_string(),
             tenant: who.tenant.to_string(),
-            // Of a token of an identity provider another server knows no scopes.
+            // Another server does not know the scopes of an identity provider's token.
             scopes: scopes.or_else(|| {
                 let is_issued = who.credential == CallerCredential::Issued;
                 is_issued.then_some(who.scopes)
@@ -291,8 +291,8 @@ impl TokenRegistry {
     /// Redeems a code that came from `address`.
     ///
     /// # Errors
-    /// When it is wrong, used or too old, when too many wrong ones came from there, and when the
-    /// store cannot be used.
+    /// If the code is wrong, used or expired, if too many wrong ones came from the address, and if
+    /// the store cannot be used.
     pub async fn redeem_code(
         &self,
         code: &str,
@@ -312,7 +312,7 @@ impl TokenRegistry {
         claims.id = random_text()?;
         claims.expires_ms = claims.expires_ms.min(end_of(now_ms, SIGN_IN_LIFETIME));
         if !claims.is_issued() && self.principal(&claims.token_id).is_none() {
-            // Another server may have made it just now, and the code is used up already.
+            // Another server may have just created it, and the code is used already.
             self.refresh().await?;
         }
         if let Some(who) = self.principal(&claims.token_id)
@@ -329,7 +329,7 @@ impl TokenRegistry {
     /// Ends a sign-in, on all servers of the store.
     ///
     /// # Errors
-    /// When the caller did not sign in at the console, and when the store cannot be used.
+    /// If the caller did not sign in at the console, and if the store cannot be used.
     pub async fn sign_out(&self, who: &TokenPrincipal) -> Result<(), ConsoleAccessError> {
         let CallerCredential::Console(sign_in) = &who.credential else {
             return Err(ConsoleAccessError::NotOfConsole);
@@ -341,8 +341,8 @@ impl TokenRegistry {
         Ok(())
     }
 
-    /// Returns when what a caller showed ends by itself, in milliseconds since 1970; none when it
-    /// lasts until it is revoked.
+    /// Returns when a caller's credential expires, in milliseconds since 1970; none if it is valid
+    /// until it is revoked.
     #[must_use]
     pub fn expires_ms(&self, who: &TokenPrincipal) -> Option<u64> {
         match &who.credential {
@@ -353,15 +353,15 @@ impl TokenRegistry {
         }
     }
 
-    /// Returns who signed in with this token of the console. Touches no store.
+    /// Returns the principal of a console token. Does not access the store.
     pub(super) fn verify_console(&self, token: &str) -> Option<TokenPrincipal> {
         let console = self.0.console.get()?;
         let claims = console.open(token)?;
         self.current(console, &claims, self.now_ms())
     }
 
-    /// Returns whether a token of the console is good but for the token behind it, which this
-    /// server does not know: another one may have made it just now.
+    /// Returns whether a console token is valid except for the token behind it, which this server
+    /// does not know: another server may have just created it.
     pub(super) fn is_console_without_token(&self, token: &str) -> bool {
         let claims = self.0.console.get().and_then(|console| console.open(token));
         claims.is_some_and(|claims| {
@@ -369,7 +369,7 @@ impl TokenRegistry {
         })
     }
 
-    /// Returns who has a sign-in, with what the token behind it is still for.
+    /// Returns the principal of a sign-in, with the present scopes of the token behind it.
     fn current(
         &self,
         console: &ConsoleTokens,
@@ -385,7 +385,8 @@ impl TokenRegistry {
         Some(TokenPrincipal { scopes, credential: CallerCredential::Console(sign_in), ..behind })
     }
 
-    /// Returns what stands behind a sign-in now: the token, or the issuer that signed one.
+    /// Returns the present principal behind a sign-in: of the token, or of the issuer that signed
+    /// one.
     fn behind(&self, claims: &ConsoleClaims) -> Option<TokenPrincipal> {
         let behind = if claims.is_issued() {
             let scopes = self.issued()?.scopes_of(&claims.name)?;
@@ -403,7 +404,7 @@ impl TokenRegistry {
         (*behind.tenant == *claims.tenant).then_some(behind)
     }
 
-    /// Returns whether a sign-in gives its owner what it did.
+    /// Returns whether a sign-in still has the rights that it had.
     pub(super) fn has_sign_in(&self, who: &TokenPrincipal, sign_in: &ConsoleSignIn) -> bool {
         let Some(console) = self.0.console.get() else { return false };
         let claims = ConsoleClaims {
@@ -417,7 +418,7 @@ impl TokenRegistry {
         self.current(console, &claims, self.now_ms()).is_some_and(|found| found == *who)
     }
 
-    /// Notes when a sign-in ends, for what goes on until then.
+    /// Records when a sign-in expires, for work that continues until then.
     pub(super) fn note_sign_in(&self, who: &TokenPrincipal) {
         if let CallerCredential::Console(sign_in) = &who.credential
             && let Some(console) = self.0.console.get()
@@ -426,21 +427,22 @@ impl TokenRegistry {
         }
     }
 
-    /// Takes over what others have ended, and returns whether a sign-in may have ended since.
+    /// Loads sign-ins ended on other servers, and returns whether any may have ended since the last
+    /// call.
     pub(super) async fn refresh_console(&self, now_ms: u64) -> bool {
         let Some(console) = self.0.console.get() else { return false };
         let has_ended = console.pass(now_ms / 1000);
-        // Where no other server writes to the store, nothing changes but here.
+        // If no other server writes to the store, only this one ends sign-ins.
         let is_changed = match self.is_shared() {
             true => console.refresh_ended().await,
             false => Ok(false),
         };
-        // A store that is away is said by the registry, which reads it at the same moment.
+        // The registry, which reads the store at the same moment, logs a failure.
         has_ended || is_changed.unwrap_or(false)
     }
 }
 
-/// A code as it is kept.
+/// A stored code.
 #[derive(Clone, Debug)]
 struct CodeRow {
     hash: String,
@@ -449,7 +451,7 @@ struct CodeRow {
 }
 
 impl ConsoleTokens {
-    /// Writes claims down as a token.
+    /// Encodes and signs claims as a token.
     fn sign(&self, claims: &ConsoleClaims) -> Option<String> {
         let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(claims).ok()?);
         let tag = hmac::sign(&self.key, claims.as_bytes());
@@ -457,8 +459,8 @@ impl ConsoleTokens {
         (token.len() <= TOKEN_BYTES_MAX).then_some(token)
     }
 
-    /// Reads a token that a server of this store has signed. The comparison takes a time that says
-    /// nothing of where a wrong one differs (`ring::hmac::verify`).
+    /// Verifies a token that a server of this store has signed. The time of the comparison does not
+    /// reveal where a wrong token differs (`ring::hmac::verify`).
     fn open(&self, token: &str) -> Option<ConsoleClaims> {
         let (claims, tag) = token.strip_prefix(PREFIX)?.split_once('.')?;
         let tag = URL_SAFE_NO_PAD.decode(tag).ok()?;
@@ -466,7 +468,7 @@ impl ConsoleTokens {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
-    /// Keeps a code, and forgets those that are over.
+    /// Stores a code, and removes expired ones.
     async fn keep(&self, row: CodeRow, now_ms: u64) -> Result<(), ConsoleAccessError> {
         let claims = serde_json::to_string(&row.claims).map_err(|_| SqlStoreError::Spoiled)?;
         let kept = self.store.transact("console.code", move |it| {
@@ -492,7 +494,7 @@ impl ConsoleTokens {
         if kept.await? { Ok(()) } else { Err(ConsoleAccessError::TooManyCodes) }
     }
 
-    /// Takes a code away, and returns whose it was. Of several servers one gets it.
+    /// Removes a code, and returns its claims. Of several concurrent servers one gets it.
     async fn take(
         &self,
         hash: String,
@@ -526,7 +528,7 @@ impl ConsoleTokens {
         ended.await
     }
 
-    /// Reads what was ended on any server, if it has changed; returns whether it had.
+    /// Reads the sign-ins ended on any server, if they have changed; returns whether they had.
     async fn refresh_ended(&self) -> Result<bool, SqlStoreError> {
         let version = self.store.counter(VERSION, COUNTER_AGE_MAX).await?;
         if version == self.ended.read().version {
@@ -546,7 +548,7 @@ impl ConsoleTokens {
         });
         let read = read.await?;
         let mut ended = self.ended.write();
-        // Of two that read at once, the later state counts.
+        // If two reads overlap, the later state wins.
         if ended.version <= read.version {
             *ended = read;
         }
@@ -557,7 +559,7 @@ impl ConsoleTokens {
         self.ended.read().expires_ms_by_id.contains_key(id)
     }
 
-    /// Returns whether a sign-in has ended by itself up to this second, once.
+    /// Returns whether a sign-in has expired up to this second; each is reported once.
     fn pass(&self, now_s: u64) -> bool {
         let mut ends = self.ends_s.lock();
         let later = ends.split_off(&now_s.saturating_add(1));
@@ -567,7 +569,7 @@ impl ConsoleTokens {
     }
 }
 
-/// Wrong codes by address, so that nobody tries many.
+/// Counts of wrong codes by address, to limit guessing.
 #[derive(Debug, Default)]
 struct CodeGuesses(Mutex<HashMap<IpAddr, AddressGuesses>>);
 
@@ -578,7 +580,7 @@ struct AddressGuesses {
 }
 
 impl CodeGuesses {
-    /// Counts an attempt, or says after what time there may be another one.
+    /// Counts an attempt, or returns the time until the next one is allowed.
     fn begin(&self, address: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
         let Some(address) = address.map(network_of) else { return Ok(()) };
         let mut all = self.0.lock();
@@ -600,7 +602,7 @@ impl CodeGuesses {
         Ok(())
     }
 
-    /// Takes an attempt back that was right.
+    /// Withdraws an attempt that was right.
     fn forgive(&self, address: Option<IpAddr>) {
         let Some(address) = address.map(network_of) else { return };
         let mut all = self.0.lock();
@@ -613,8 +615,8 @@ impl CodeGuesses {
     }
 }
 
-/// Returns what is counted as one address: of IPv6 the network, of which whoever has one address
-/// usually has all (RFC 6177 §2).
+/// Returns the part of an address that counts as one: for IPv6 the network, whose addresses usually
+/// belong to one owner (RFC 6177 §2).
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

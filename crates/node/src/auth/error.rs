@@ -1,4 +1,4 @@
-//! Reasons why tokens cannot be read or changed.
+//! Errors of reading and changing tokens.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use crate::data_dir;
 use crate::issuers::IssuerError;
 use crate::store::SqlStoreError;
 
-/// Why the tokens cannot be read or changed.
+/// Reason why the tokens cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// A file operation failed.
     #[error("{action} `{}`", path.display())]
     File {
-        /// Step that was tried.
+        /// Failed operation.
         action: &'static str,
-        /// On which file.
+        /// Affected file.
         path: PathBuf,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
-    /// The file was edited into something else.
+    /// The file was edited and cannot be parsed.
     #[error("read line {line} of `{}`", path.display())]
     Malformed {
         /// The file.
@@ -31,7 +31,7 @@ pub enum TokenError {
         /// Cause.
         source: serde_json::Error,
     },
-    /// A line of the file does not hold a hash.
+    /// A line of the file does not contain a hash.
     #[error("line {line} of `{}`: `sha256` is not 64 hexadecimal digits", path.display())]
     NotAHash {
         /// The file.
@@ -42,16 +42,16 @@ pub enum TokenError {
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] data_dir::DataDirError),
-    /// The store that keeps them failed.
+    /// The store with the tokens failed.
     #[error("read or change the tokens in the store")]
     Store(#[from] SqlStoreError),
     /// The runtime that waits for the store cannot be started.
     #[error("start a runtime")]
     Runtime(#[source] io::Error),
-    /// The kernel gave no random bytes.
+    /// The kernel returned no random bytes.
     #[error("draw random bytes")]
     Random(#[source] io::Error),
-    /// Identity providers are not configured as they have to be.
+    /// The configuration of identity providers is invalid.
     #[error("auth.issuers: {0}")]
     Issuers(IssuerError),
     /// A name that would garble a listing.
@@ -63,16 +63,16 @@ pub enum TokenError {
          letter or digit"
     )]
     BadTenant,
-    /// A token that may be used for nothing.
+    /// A token without scopes.
     #[error("a token needs at least one scope")]
     NoScope,
-    /// The tenant has enough of them.
+    /// The tenant has the maximum number of tokens.
     #[error("the tenant has {TOKENS_OF_TENANT_MAX} tokens already; revoke some first")]
     TooManyOfTenant,
-    /// There is no room for another one.
+    /// There is the maximum number of tokens.
     #[error("there are {TOKENS_MAX} tokens already; revoke some first")]
     TooMany,
-    /// There has been a token before.
+    /// There was a token before.
     #[error("the first token was created already")]
     NotFirst,
     /// No such token.

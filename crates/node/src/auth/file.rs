@@ -15,13 +15,13 @@ use crate::hex;
 /// Hashes and names of all tokens.
 pub(super) const TOKENS_FILE: &str = "tokens.jsonl";
 
-/// Name of that file when its tokens were moved into a shared store.
+/// Name of that file after its tokens were moved into a shared store.
 const MOVED_FILE: &str = "tokens.jsonl.moved";
 
 /// Locked while `TOKENS_FILE` is changed.
 const TOKENS_LOCK_FILE: &str = "tokens.lock";
 
-/// Version of the file, by which a change is noticed without reading it.
+/// Version of the file, by which a change is detected without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileVersion {
     inode: u64,
@@ -29,7 +29,7 @@ pub(super) struct FileVersion {
     modified: (i64, i64),
 }
 
-/// The file of a data directory, which need not exist.
+/// The token file of a data directory, which need not exist.
 #[derive(Debug)]
 pub(super) struct TokenFile {
     path: PathBuf,
@@ -41,7 +41,7 @@ impl TokenFile {
         TokenFile { path: directory.join(TOKENS_FILE), lock_path: directory.join(TOKENS_LOCK_FILE) }
     }
 
-    /// Returns the version of the file; none when there is no file.
+    /// Returns the version of the file; none if there is no file.
     pub(super) fn version(&self) -> Result<Option<FileVersion>, TokenError> {
         match fs::metadata(&self.path) {
             Ok(metadata) => Ok(Some(FileVersion {
@@ -56,7 +56,7 @@ impl TokenFile {
 
     /// Reads all tokens.
     pub(super) fn read(&self) -> Result<StoredTokens, TokenError> {
-        // The version is taken first: a change between the two is seen as one next time.
+        // The version is read first: a change in between is detected at the next read.
         let Some(version) = self.version()? else { return Ok(StoredTokens::default()) };
         let path = || self.path.clone();
         let text = fs::read_to_string(&self.path).map_err(file_error("read", &self.path))?;
@@ -73,7 +73,7 @@ impl TokenFile {
         Ok(StoredTokens { records, version: Some(TokensVersion::File(version)) })
     }
 
-    /// Changes the file, one process at a time, starting from what it holds now.
+    /// Changes the file, one process at a time, starting from its present content.
     pub(super) fn change(&self, change: &TokenChange) -> Result<TokenRecord, TokenError> {
         let lock = data_dir::open_private(&self.lock_path, false)
             .and_then(|file| file.lock().map(|()| file))
@@ -91,7 +91,7 @@ impl TokenFile {
         Ok(changed)
     }
 
-    /// Puts the file aside, or a mark in its place: tokens are somewhere else now.
+    /// Renames the file, or creates a marker instead: tokens are in a shared store now.
     pub(super) fn set_aside(&self) -> Result<(), TokenError> {
         let moved = self.path.with_file_name(MOVED_FILE);
         match fs::rename(&self.path, &moved) {
@@ -103,7 +103,7 @@ impl TokenFile {
         }
     }
 
-    /// Returns whether the file was put aside once.
+    /// Returns whether the file was set aside.
     pub(super) fn is_aside(&self) -> bool {
         self.path.with_file_name(MOVED_FILE).exists()
     }

@@ -19,23 +19,23 @@ use crate::issuers::{
     VerifiedClaims,
 };
 
-/// Most tokens of issuers that are remembered at one time. Of more, those that end first are
-/// verified again when they come again.
+/// Maximum number of issuers' tokens that are cached. Beyond it, those that expire first are
+/// verified again when they are used again.
 pub const ISSUED_TOKENS_MAX: usize = 10_000;
 
-/// Beginning of the ids of such principals.
+/// Prefix of the ids of such principals.
 pub(super) const ID_PREFIX: &str = "iss_";
 
 /// Digits of the hash in such an id.
 const ID_DIGITS: usize = 32;
 
 impl TokenRegistry {
-    /// Honours tokens of these identity providers from now on, and of no others. Requests and
-    /// streams of tokens that are not honoured any more end as those of revoked ones do. Tokens of
-    /// an issuer whose settings stay the same stay known.
+    /// Accepts tokens of these identity providers from now on, and of no others. Requests and
+    /// streams of tokens that are no longer accepted end as those of revoked tokens do. Cached
+    /// tokens of an issuer with unchanged settings remain cached.
     ///
     /// # Errors
-    /// When something is wrong in the configuration: a message that names it.
+    /// If the configuration is invalid: a message that names the field.
     pub fn trust(&self, issuers: Vec<IssuerConfig>) -> Result<(), TokenError> {
         let issued = match issuers.is_empty() {
             true => None,
@@ -52,7 +52,7 @@ impl TokenRegistry {
         Ok(())
     }
 
-    /// Returns the issuers that hold now, where there are any.
+    /// Returns the issuers in force, if there are any.
     pub(super) fn issued(&self) -> Option<Arc<IssuedTokens>> {
         self.0.issued.read().clone()
     }
@@ -61,17 +61,17 @@ impl TokenRegistry {
 /// Checks issuers as [`TokenRegistry::trust`] does.
 ///
 /// # Errors
-/// When one of them cannot be, or two are the same.
+/// If one of them is invalid, or two are the same.
 pub fn check_issuers(issuers: Vec<IssuerConfig>) -> Result<(), TokenError> {
     IssuedTokens::new(issuers).map(drop).map_err(TokenError::Issuers)
 }
 
-/// An identity provider whose tokens are honoured: one of `[[auth.issuers]]`, checked.
+/// An accepted identity provider: one of `[[auth.issuers]]`, checked.
 #[derive(Clone, Debug)]
 struct TokenIssuer {
     config: IssuerConfig,
     scopes: TokenScopes,
-    /// The claim that says for what of them a token is; none where it is for all.
+    /// The claim that restricts the scopes of a token; none if tokens have all.
     scope_claim: Option<String>,
 }
 
@@ -93,13 +93,13 @@ impl TokenIssuer {
         Ok(TokenIssuer { scopes: config.token_scopes(), config, scope_claim })
     }
 
-    /// Returns the configuration that verifies its tokens. Scopes are read as groups are.
+    /// Returns the configuration that verifies its tokens. Scopes are read like groups.
     fn verifier(&self) -> IssuerConfig {
         let claim = self.scope_claim.as_deref().unwrap_or(SCOPE_CLAIM);
         IssuerConfig { groups_claim: Some(claim.to_owned()), ..self.config.clone() }
     }
 
-    /// Returns who shows a token with these claims.
+    /// Returns the principal of a token with these claims.
     fn principal(&self, claims: &VerifiedClaims) -> Result<TokenPrincipal, IssuerError> {
         let refused = |why: &str| IssuerError::Refused(why.to_owned());
         let tenant = match (&self.config.tenant, &self.config.tenant_claim) {
@@ -120,7 +120,7 @@ impl TokenIssuer {
                 named.filter(|scope| self.scopes.has(*scope)).collect()
             }
         };
-        // One id for all tokens that say the same, so that accounts go by who somebody is.
+        // One id for all tokens with the same content, so that accounts are by identity.
         let parts = [&self.config.name, &claims.principal, tenant, &format!("{scopes:?}")];
         let id = hex::encode(&hash(&serde_json::json!(parts).to_string()));
         let id = format!("{ID_PREFIX}{}", &id[..ID_DIGITS]);
@@ -139,13 +139,13 @@ impl TokenIssuer {
 #[derive(Clone, Debug)]
 struct IssuedToken {
     principal: TokenPrincipal,
-    /// Time until which its signature is taken for good, in milliseconds since 1970.
+    /// Time until which its signature is not checked again, in milliseconds since 1970.
     known_until_ms: u64,
-    /// Time at which it ends.
+    /// Time at which it expires.
     ends_ms: u64,
 }
 
-/// Issuers, and tokens of theirs that were seen.
+/// Issuers, and their cached tokens.
 #[derive(Debug)]
 pub(super) struct IssuedTokens {
     of_tokens: Vec<TokenIssuer>,
@@ -155,10 +155,10 @@ pub(super) struct IssuedTokens {
 }
 
 impl IssuedTokens {
-    /// Makes issuers ready.
+    /// Prepares issuers.
     ///
     /// # Errors
-    /// One that names what is wrong in the configuration.
+    /// An error that names the invalid setting.
     pub(super) fn new(configs: Vec<IssuerConfig>) -> Result<IssuedTokens, IssuerError> {
         let of_tokens = configs.into_iter().map(TokenIssuer::new).collect::<Result<Vec<_>, _>>()?;
         let issuers = of_tokens.iter().map(TokenIssuer::verifier).collect();
@@ -166,7 +166,7 @@ impl IssuedTokens {
         Ok(IssuedTokens { of_tokens, issuers, known: Mutex::default() })
     }
 
-    /// Knows what was known before of issuers whose settings are the same.
+    /// Keeps the cached tokens of issuers whose settings are unchanged.
     fn keep_known(&self, before: &IssuedTokens) {
         let same = |token: &IssuedToken| {
             let issuer = before.issuer_of(&token.principal.name);
@@ -177,7 +177,7 @@ impl IssuedTokens {
         self.known.lock().extend(kept.map(|(hash, token)| (*hash, Arc::clone(token))));
     }
 
-    /// Returns the issuer that gives such names of principals.
+    /// Returns the issuer of a principal's name.
     fn issuer_of(&self, name: &str) -> Option<&TokenIssuer> {
         let is_of = |it: &&TokenIssuer| {
             name.strip_prefix(&*it.config.name).is_some_and(|rest| rest.starts_with(':'))
@@ -185,18 +185,18 @@ impl IssuedTokens {
         self.of_tokens.iter().find(is_of)
     }
 
-    /// Returns whether a token looks like one of theirs.
+    /// Returns whether a token looks like a token of an issuer.
     pub(super) fn may_be_of(&self, token: &str) -> bool {
         token.len() <= JWT_BYTES_MAX && self.issuers.may_be_of(token)
     }
 
-    /// Returns who shows a token that was verified a while ago at most.
+    /// Returns the principal of a token that was verified recently.
     pub(super) fn verify(&self, token: &str, now_ms: u64) -> Option<TokenPrincipal> {
         let known = self.known.lock().get(&hash(token)).cloned()?;
         (now_ms < known.known_until_ms).then(|| known.principal.clone())
     }
 
-    /// Returns who has an id, as long as a token of theirs is good.
+    /// Returns the principal with an id, as long as one of its tokens is valid.
     pub(super) fn principal(&self, id: &str, now_ms: u64) -> Option<TokenPrincipal> {
         if !id.starts_with(ID_PREFIX) {
             return None;
@@ -206,23 +206,23 @@ impl IssuedTokens {
         good.find(|it| *it.principal.token_id == *id).map(|it| it.principal.clone())
     }
 
-    /// Returns when the first of the tokens ends that somebody with this id has shown.
+    /// Returns when the first of the cached tokens of the principal with this id expires.
     pub(super) fn ends_ms(&self, id: &str, now_ms: u64) -> Option<u64> {
         let known = self.known.lock();
         let good = known.values().filter(|it| now_ms < it.ends_ms && *it.principal.token_id == *id);
         good.map(|it| it.ends_ms).min()
     }
 
-    /// Returns the most that tokens of somebody with this name may be for; none when no issuer
-    /// that is configured gives such names.
+    /// Returns the maximum scopes of tokens with this principal's name; none if the name is of no
+    /// configured issuer.
     pub(super) fn scopes_of(&self, name: &str) -> Option<TokenScopes> {
         self.issuer_of(name).map(|issuer| issuer.scopes)
     }
 
-    /// Verifies a token that is not known. One that is refused stays unknown.
+    /// Verifies an unknown token. A rejected token remains unknown.
     ///
     /// # Errors
-    /// When the issuer's keys cannot be had.
+    /// If the issuer's keys cannot be fetched.
     pub(super) async fn learn(&self, token: &str, now_ms: u64) -> Result<(), IssuerError> {
         if self.verify(token, now_ms).is_some() {
             return Ok(());
@@ -259,7 +259,7 @@ impl IssuedTokens {
         known.insert(hash, Arc::new(issued));
     }
 
-    /// Forgets tokens that have ended, and returns whether there were any.
+    /// Removes expired tokens, and returns whether there were any.
     pub(super) fn forget_ended(&self, now_ms: u64) -> bool {
         let mut known = self.known.lock();
         let before = known.len();
@@ -309,7 +309,7 @@ mod tests {
         };
         for (config, claims, expected) in [
             (config(), claims(&shop, &["executions", "openid"]), Some(("shop", "executions"))),
-            // What is not configured no token has, and no scope is a scope as well.
+            // No token has scopes beyond the configured ones, and no scope is valid, too.
             (config(), claims(&shop, &["tenants", "tokens"]), Some(("shop", ""))),
             (config(), claims(&shop, &[]), Some(("shop", ""))),
             (fixed, claims(&shop, &[]), Some(("team", "executions sessions"))),
@@ -387,7 +387,7 @@ mod tests {
         let (goes, stays) = (learned(config(), "a.b.c"), learned(other.clone(), "d.e.f"));
         let revoked = tokens.revocation(&goes).revoked();
         let mut kept = Box::pin(tokens.revocation(&stays).revoked());
-        // The same name, but other settings: what it was for may be another thing now.
+        // The same name with other settings: its tokens may have other rights now.
         let changed = IssuerConfig { audience: "https://else.example".to_owned(), ..config() };
         tokens.trust(vec![changed, other]).unwrap();
         revoked.await;

@@ -8,10 +8,10 @@ use axum::http::request::Parts;
 use super::{TokenScope, TokenScopes};
 use crate::http;
 
-/// Credential that a caller showed.
+/// Credential of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CallerCredential {
-    /// None, where that is allowed.
+    /// None, where none is required.
     Absent,
     /// An API token.
     Token,
@@ -37,32 +37,32 @@ impl CallerCredential {
 /// A sign-in of the console.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConsoleSignIn {
-    /// Names it, for the end that its owner gives it.
+    /// Id, by which its owner ends it.
     pub id: Arc<str>,
-    /// When it ends by itself, in milliseconds since 1970.
+    /// When it expires, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
-/// Caller of a request: the token that came with it.
+/// Caller of a request, identified by its token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenPrincipal {
-    /// Id of the token; limits and accounts of executions go by it.
+    /// Id of the token; limits and accounts of executions are by this id.
     pub token_id: Arc<str>,
     /// Name given by its owner.
     pub name: Arc<str>,
-    /// True if it may do what concerns everybody: pause the queue, see all figures.
+    /// True if it has operator rights: pause the queue, see all figures.
     pub operator: bool,
-    /// Tenant that it belongs to, with all that sessions and agents make: several tokens may share
-    /// one. The token's own id when nothing else was said.
+    /// Tenant that owns its sessions and agents: several tokens may share one. By default the
+    /// token's own id.
     pub tenant: Arc<str>,
     /// Scopes.
     pub scopes: TokenScopes,
-    /// Credential that was shown: the token, or a sign-in of the console that it stands behind.
+    /// Credential of the request: the token, or a sign-in of the console based on it.
     pub credential: CallerCredential,
 }
 
 impl TokenPrincipal {
-    /// Creates the caller without a token where that is allowed: a tenant of its own.
+    /// Returns the caller without a token, where none is required: a tenant of its own.
     #[must_use]
     pub fn without_token(id: &str, name: &str) -> TokenPrincipal {
         let id: Arc<str> = id.into();
@@ -73,17 +73,17 @@ impl TokenPrincipal {
         TokenPrincipal { token_id: id, name, operator, tenant, scopes, credential }
     }
 
-    /// Refuses what the token is not for.
+    /// Checks that the token has a scope.
     ///
     /// # Errors
-    /// When the scope is missing: 403, with its name.
+    /// If the scope is missing: 403, with its name.
     pub fn require(&self, scope: TokenScope) -> Result<(), http::HttpError> {
         if self.scopes.has(scope) { Ok(()) } else { Err(http::HttpError::missing_scope(scope)) }
     }
 }
 
-/// Handlers below `/v1` take the principal the shell found out. One that is reached without the
-/// check, by a mistake in the routes, refuses.
+/// Handlers below `/v1` extract the principal that the shell has identified. A handler that is
+/// reached without the check, by a mistake in the routes, refuses the request.
 impl<S: Sync> FromRequestParts<S> for TokenPrincipal {
     type Rejection = http::HttpError;
 

@@ -1,14 +1,14 @@
-//! Notice that a credential is no longer valid.
+//! Signal that a credential is no longer valid.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Tells when a credential is taken back, or has expired. Cheap to clone.
+/// Signals that a credential was revoked, or has expired. Cheap to clone.
 ///
-/// Credentials of all kinds have this in common: there is a moment when something about them may
-/// have changed, and a question whether they are still good, which is answered from memory.
+/// Credentials of all kinds have this in common: a notification that something about them may have
+/// changed, and a check whether they are still valid, which is answered from memory.
 #[derive(Clone)]
 pub struct RevocationSignal {
     changes: watch::Receiver<()>,
@@ -16,7 +16,8 @@ pub struct RevocationSignal {
 }
 
 impl RevocationSignal {
-    /// Asks `is_valid` now and after each of the `changes`. It must not block.
+    /// Creates a signal that calls `is_valid` now and after each of the `changes`. It must not
+    /// block.
     #[must_use]
     pub fn new(
         changes: watch::Receiver<()>,
@@ -28,13 +29,13 @@ impl RevocationSignal {
     /// Returns when the credential is no longer valid, which may be at once.
     pub async fn revoked(mut self) {
         loop {
-            // Seen before it is asked: a change in between is found by the next turn.
+            // Marked as seen before the check: a change in between is found by the next turn.
             self.changes.borrow_and_update();
             if !(self.is_valid)() {
                 return;
             }
             if self.changes.changed().await.is_err() {
-                // Nobody is left who could take anything back.
+                // No component is left that could revoke anything.
                 std::future::pending::<()>().await;
             }
         }

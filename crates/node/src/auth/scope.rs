@@ -1,4 +1,4 @@
-//! Sets of scopes, as tokens have them.
+//! Sets of scopes of tokens.
 
 use std::fmt;
 
@@ -10,36 +10,36 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct TokenScopes(u8);
 
 impl TokenScopes {
-    /// All scopes; the default of a token. A scope that is added in a later version is among it.
+    /// All scopes; the default of a token. It includes scopes that later versions add.
     pub const ALL: TokenScopes = TokenScopes(u8::MAX);
 
     /// No scope.
     pub const NONE: TokenScopes = TokenScopes(0);
 
-    /// Returns whether the scope is among them.
+    /// Returns whether the set contains the scope.
     #[must_use]
     pub const fn has(self, scope: TokenScope) -> bool {
         self.0 & bit(scope) != 0
     }
 
-    /// Returns whether all of these are among `others`: nobody can give away more than he has.
+    /// Returns whether `others` contains the whole set: no caller can grant more than it has.
     #[must_use]
     pub const fn is_within(self, others: TokenScopes) -> bool {
         self.0 & !others.0 == 0
     }
 
-    /// Returns the scopes that are among `others` as well.
+    /// Returns the scopes that `others` contains as well.
     #[must_use]
     pub const fn intersection(self, others: TokenScopes) -> TokenScopes {
         TokenScopes(self.0 & others.0)
     }
 
-    /// Each of them.
+    /// Returns the scopes of the set.
     pub fn iter(self) -> impl Iterator<Item = TokenScope> {
         TokenScope::ALL.into_iter().filter(move |scope| self.has(*scope))
     }
 
-    /// Returns whether nothing was left out, so that a file need not say so.
+    /// Returns whether the set is complete, so that a file can omit it.
     pub(super) fn is_all(&self) -> bool {
         *self == TokenScopes::ALL
     }

@@ -12,8 +12,7 @@ const PREFIX: &str = "cove_";
 /// Length of a token: the prefix and 32 random bytes in base64url.
 const BYTES: usize = PREFIX.len() + 43;
 
-/// Prefix that E2B's clients insist on, with lower-case hexadecimal digits behind it: this, and
-/// hexadecimal digits in lower case.
+/// Prefix that E2B's clients require; it is followed by lower-case hexadecimal digits.
 const E2B_PREFIX: &str = "e2b_";
 
 /// Length of the other spelling, of the same 32 bytes.
@@ -27,13 +26,13 @@ impl TokenSecret {
         TokenSecret(random)
     }
 
-    /// The text itself, for the one place that hands it to its owner.
+    /// Returns the plain text, for the one place that passes it to its owner.
     #[must_use]
     pub fn expose(&self) -> String {
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(self.0))
     }
 
-    /// Returns the token in the form of E2B's clients: they refuse what does not look like theirs.
+    /// Returns the token in the form of E2B's clients, which reject any other form.
     #[must_use]
     pub fn expose_as_e2b(&self) -> String {
         format!("{E2B_PREFIX}{}", crate::hex::encode(&self.0))
@@ -46,21 +45,21 @@ impl fmt::Debug for TokenSecret {
     }
 }
 
-/// Returns what a token is hashed as, whichever way it is spelled; none for what cannot be one.
+/// Returns the form of a token that is hashed, for either spelling; none for a text that is no
+/// token.
 pub(super) fn canonical(token: &str) -> Option<Cow<'_, str>> {
     if token.len() == BYTES && token.starts_with(PREFIX) {
         return Some(Cow::Borrowed(token));
     }
     let digits = token.strip_prefix(E2B_PREFIX).filter(|_| token.len() == E2B_BYTES)?;
-    // One spelling each, as their clients have it.
+    // Only one spelling of the digits is valid, as in E2B's clients.
     if digits.bytes().any(|digit| digit.is_ascii_uppercase()) {
         return None;
     }
     Some(Cow::Owned(TokenSecret(crate::hex::decode_32(digits)?).expose()))
 }
 
-/// Converts a token from one spelling to the other: a caller who has one spelling can be shown the
-/// other.
+/// Converts a token to E2B's spelling, in which a caller can be shown its token.
 #[must_use]
 pub fn as_e2b(token: &str) -> Option<String> {
     let token = canonical(token)?;

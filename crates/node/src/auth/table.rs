@@ -35,11 +35,11 @@ const MIGRATIONS: &[MigrationStep] = &[
 /// Number of changes so far.
 const VERSION: &str = "SELECT version FROM cove_tokens_version WHERE id = 1";
 
-/// Scopes of a token that may be used for everything, also what later versions add.
+/// Stored scopes of a token with all scopes, including those that later versions add.
 const ALL_SCOPES: &str = "all";
 
-/// Time that the row of a revoked token stays, so that a file with it that is taken over later
-/// does not bring it back.
+/// Time for which the row of a revoked token is kept, so that a token file that is moved into the
+/// store later does not restore the token.
 const REVOKED_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// The table of tokens.
@@ -49,7 +49,7 @@ pub(super) struct TokenTable {
 }
 
 impl TokenTable {
-    /// Makes the tables where they are missing.
+    /// Creates the tables if they are missing.
     pub(super) async fn open(store: &SqlStore) -> Result<TokenTable, TokenError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(TokenTable { store: store.clone() })
@@ -60,7 +60,7 @@ impl TokenTable {
         self.store.now_ms()
     }
 
-    /// Returns the number of changes so far; none where there has never been a token.
+    /// Returns the number of changes so far; none if there has never been a token.
     pub(super) async fn version(&self) -> Result<Option<u64>, TokenError> {
         let version = self.store.counter(VERSION, Duration::ZERO).await?;
         let version = version.ok_or(SqlStoreError::Spoiled)?;
@@ -71,14 +71,14 @@ impl TokenTable {
     pub(super) async fn read(&self) -> Result<StoredTokens, TokenError> {
         let (version, records) =
             self.store.read("tokens.list", |it| Ok((version(it)?, records(it)?))).await?;
-        // A hash that somebody has edited is of no token.
+        // A row whose hash was edited is skipped.
         let with_hash = |record: TokenRecord| Some((hex::decode_32(&record.sha256)?, record));
         let records = records.into_iter().filter_map(with_hash).map(|(hash, it)| (it, hash));
         let version = version.map(TokensVersion::Table);
         Ok(StoredTokens { records: records.collect(), version })
     }
 
-    /// Applies a change to what the tokens are at that moment.
+    /// Applies a change to the present tokens.
     pub(super) async fn change(&self, change: TokenChange) -> Result<TokenRecord, TokenError> {
         let now_ms = self.store.now_ms();
         let outcome = self.store.transact("tokens.change", move |it| {
@@ -99,7 +99,7 @@ impl TokenTable {
         outcome.await?
     }
 
-    /// Adds those that are not there, be it as revoked.
+    /// Adds the tokens without a row; a revoked token has one.
     pub(super) async fn insert_missing(&self, records: Vec<TokenRecord>) -> Result<(), TokenError> {
         let added = self.store.transact_idempotent("tokens.insert_missing", move |it| {
             records.iter().try_for_each(|record| insert(it, record))?;
@@ -136,7 +136,7 @@ fn record(row: &SqlRow) -> Result<TokenRecord, SqlStoreError> {
     })
 }
 
-/// Returns the scopes of a row. One that this version does not know is not given.
+/// Returns the scopes of a row. Unknown scopes are left out.
 fn read_scopes(text: &str) -> TokenScopes {
     match text {
         ALL_SCOPES => TokenScopes::ALL,

@@ -90,7 +90,7 @@ fn revoking_the_first_token_removes_its_file() {
     tokens.revoke(&tokens.list()[0].id).unwrap();
     assert!(!temp.path().join("token").exists());
     assert!(matches!(tokens.revoke("tok_0"), Err(TokenError::NoSuchToken(_))));
-    // Without any token the store is still one that has been used: no new first token appears.
+    // Without any token the store still counts as used: no new first token is created.
     tokens.ensure_first().unwrap();
     assert!(tokens.list().is_empty());
 }
@@ -196,7 +196,7 @@ fn what_a_token_could_not_be_is_refused() {
         );
     }
     assert!(matches!(tokens.create_for("t", "n", TokenScopes::NONE), Err(TokenError::NoScope)));
-    // As many as there may be, and one more; made by hand, because each one writes the file.
+    // The maximum number, and one more; written by hand, because each creation writes the file.
     let lines: Vec<_> = (0..TOKENS_OF_TENANT_MAX)
         .map(|n| {
             let hash = format!("{n:064x}");
@@ -280,7 +280,7 @@ async fn a_token_ends_when_its_time_is_over_and_with_it_what_it_began() {
 
     let (lasting, secret) = create(None);
     assert!(tokens.verify(&secret.expose()).is_some() && !lasting.is_expired(u64::MAX));
-    // Its end is in the file, and is the same for whoever reads that.
+    // Its expiry is in the file, and is the same for every reader.
     let again = TokenRegistry::open(temp.path()).unwrap();
     assert_eq!(again.list(), tokens.list());
 }

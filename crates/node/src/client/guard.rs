@@ -12,11 +12,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Most entries of an allow list.
+/// Maximum number of entries of an allow list.
 pub const ALLOWED_MAX: usize = 1000;
 
-/// Ports of protocols that take a line of HTTP for something else: those that browsers refuse
-/// (fetch.spec.whatwg.org, "bad port"), and databases that execute what they understand of it.
+/// Ports of protocols that may interpret a line of HTTP as something else: those that browsers
+/// refuse (fetch.spec.whatwg.org, "bad port"), and databases that execute the parts they
+/// understand.
 const PORTS_REFUSED: &[u16] = &[
     0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101,
     102, 103, 104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427,
@@ -25,17 +26,17 @@ const PORTS_REFUSED: &[u16] = &[
     6667, 6668, 6669, 6679, 6697, 10080, 11211,
 ];
 
-/// Why a request is not sent. It says nothing of the addresses behind a name: who may ask for a
-/// webhook need not know the names of the inner network.
+/// Reason why a request is not sent. It does not reveal the addresses of a name: a caller that may
+/// register a webhook need not learn about the inner network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefusal {
     /// The port belongs to another protocol.
     #[error("port {0} is not one for HTTP")]
     Port(u16),
-    /// The name leads to an address that is not in the public Internet.
+    /// The name resolves to an address outside the public Internet.
     #[error("`{host}` resolves to an address that is {class}")]
     Address {
-        /// The name, as it was given.
+        /// The name, as given.
         host: String,
         /// Class of the address.
         class: &'static str,
@@ -43,7 +44,7 @@ pub enum AddressRefusal {
 }
 
 /// An entry of an allow list: a network, such as `10.1.0.0/16` or `10.1.2.3`, or the name of a
-/// host, which is then trusted with whatever addresses it has.
+/// host, all of whose addresses are then trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedNetwork(AllowEntry);
 
@@ -51,14 +52,14 @@ pub struct AllowedNetwork(AllowEntry);
 enum AllowEntry {
     Network {
         address: IpAddr,
-        /// Leading bits that count.
+        /// Number of significant leading bits.
         bits: u8,
     },
-    /// In lower case and without a dot at its end.
+    /// In lower case and without a trailing dot.
     Host(String),
 }
 
-/// An entry of an allow list that is none.
+/// An invalid entry of an allow list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither a network such as `10.0.0.0/8` nor the name of a host")]
 pub struct NotAllowed(String);
@@ -72,7 +73,7 @@ impl FromStr for AllowedNetwork {
             let address: IpAddr = address.parse().map_err(|_| wrong())?;
             let bits: u8 = bits.parse().map_err(|_| wrong())?;
             let bits_max = if address.is_ipv4() { 32 } else { 128 };
-            // `10.1.2.3/8` is more likely a mistake than a way to say `10.0.0.0/8`.
+            // `10.1.2.3/8` is more likely a mistake than a way to write `10.0.0.0/8`.
             let rest = number(address).checked_shl(u32::from(bits)).unwrap_or(0);
             if bits > bits_max || rest != 0 {
                 return Err(wrong());
@@ -97,7 +98,7 @@ impl fmt::Display for AllowedNetwork {
 }
 
 impl AllowedNetwork {
-    /// Returns whether an address is one of this network; never of the name of a host.
+    /// Returns whether this network contains an address; always false for the name of a host.
     #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
         matches!(&self.0, AllowEntry::Network { .. }) && self.has("", address)
@@ -115,7 +116,7 @@ impl AllowedNetwork {
     }
 }
 
-/// The bits of an address, the first one on top.
+/// Returns the bits of an address, the first one as the most significant.
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
@@ -126,18 +127,18 @@ fn number(address: IpAddr) -> u128 {
 /// Rule on the addresses that requests may go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressGuard {
-    /// Anywhere: for a command line, whose user can reach whatever it reaches.
+    /// Any address: for a command line, whose user can reach the same addresses.
     Open,
-    /// Into the public Internet, and to these.
+    /// The public Internet, and these networks.
     Public(Vec<AllowedNetwork>),
 }
 
 impl AddressGuard {
-    /// Decides about what a name leads to: all of it, since an answer that is half good is an
-    /// attempt. Which address is used afterwards does not matter then.
+    /// Checks the addresses of a name: all of them, since a partly acceptable answer is an attack.
+    /// Any of them may be used afterwards.
     ///
     /// # Errors
-    /// When one of the addresses, or the port, may not be reached.
+    /// If one of the addresses, or the port, may not be reached.
     pub fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressRefusal> {
         let AddressGuard::Public(allowed) = self else { return Ok(()) };
         for address in addresses {
@@ -154,12 +155,12 @@ impl AddressGuard {
         Ok(())
     }
 
-    /// Decides about a connection that was made, before anything is sent: not to this machine
-    /// itself, whose addresses may be public ones. Services that listen on all of them are not
-    /// meant for strangers that stand outside of its firewall.
+    /// Checks an established connection, before anything is sent: it must not lead to this machine
+    /// itself, whose addresses may be public ones. Services that listen on all addresses are not
+    /// meant for clients outside of its firewall.
     ///
     /// # Errors
-    /// When both ends have one address, which no entry names.
+    /// If both ends have the same address, and no entry allows it.
     pub fn check_ends(
         &self,
         host: &str,
@@ -175,10 +176,10 @@ impl AddressGuard {
     }
 }
 
-/// Class of an address at which this machine itself is reached.
+/// Class of this machine's own addresses.
 const LOCAL: &str = "of the machine itself";
 
-/// A name as it is compared.
+/// Normalises a name for comparison.
 fn plain(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
@@ -186,8 +187,8 @@ fn plain(host: &str) -> String {
 /// Returns whether this is the name of a host: letters, digits, hyphens and underscores between
 /// dots.
 ///
-/// A name whose last part is a number is malformed. C libraries take `127.1`, `0x7f.1` and
-/// `2130706433` for addresses, in ways that differ. Names in other scripts have a form in ASCII,
+/// A name whose last part is a number is malformed: C libraries accept `127.1`, `0x7f.1` and
+/// `2130706433` as addresses, in different ways. Names in other scripts have a form in ASCII,
 /// `xn--…`, which is required here.
 #[must_use]
 pub fn is_name(host: &str) -> bool {
@@ -203,13 +204,13 @@ pub fn is_name(host: &str) -> bool {
     host.len() <= 253 && parts_good && !is_number
 }
 
-/// Returns whether an address is one of the public Internet.
+/// Returns whether an address belongs to the public Internet.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     inner_class(address).is_none()
 }
 
-/// Returns what an address is when it is not one of the public Internet.
+/// Returns the class of an address outside the public Internet.
 fn inner_class(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => inner_class_v4(address),
@@ -217,14 +218,14 @@ fn inner_class(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// The special-purpose registry of IPv4 (RFC 6890 and its successors).
+/// Classifies by the special-purpose registry of IPv4 (RFC 6890 and its successors).
 fn inner_class_v4(address: Ipv4Addr) -> Option<&'static str> {
     const PRIVATE: &str = "of a private network";
     const RESERVED: &str = "reserved";
     let class = match address.octets() {
         [0 | 127, ..] => LOCAL,
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => PRIVATE,
-        // Cloud providers answer here with the machine's credentials.
+        // Cloud providers serve the machine's credentials here.
         [169, 254, ..] => "link-local",
         // IETF protocol assignments, documentation, 6to4 relays, benchmarks.
         [192, 0, 0 | 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => RESERVED,
@@ -236,7 +237,7 @@ fn inner_class_v4(address: Ipv4Addr) -> Option<&'static str> {
     Some(class)
 }
 
-/// IPv6 gives out only `2000::/3` to the public; what carries an IPv4 address is judged by it.
+/// IPv6 allocates only `2000::/3` to the public; an embedded IPv4 address determines the class.
 fn inner_class_v6(address: Ipv6Addr) -> Option<&'static str> {
     let embedded = |high: u16, low: u16| {
         let [a, b] = high.to_be_bytes();
@@ -245,7 +246,7 @@ fn inner_class_v6(address: Ipv6Addr) -> Option<&'static str> {
     };
     let class = match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => LOCAL,
-        // Mapped, and translated by NAT64, where the public ones are in use.
+        // Mapped addresses, and those translated by NAT64, where public ones are in use.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             return embedded(high, low);
         }
@@ -357,7 +358,7 @@ mod tests {
         for (address, class) in INNER {
             let expected = AddressRefusal::Address { host: "h".to_owned(), class };
             assert_eq!(check(&public(&[]), "h", &[address]), Err(expected), "{address}");
-            // One that is good does not help.
+            // A public address beside it does not help.
             assert!(check(&public(&[]), "h", &["8.8.8.8", address]).is_err(), "{address}");
             assert_eq!(check(&AddressGuard::Open, "h", &[address]), Ok(()), "{address}");
         }

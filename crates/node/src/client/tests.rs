@@ -10,10 +10,10 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::*;
 
-/// No test waits this long unless it fails.
+/// Longest time that a test waits.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A server that answers one request with these bytes, and then waits to be left.
+/// A server that answers one request with these bytes, and then waits for the client to close.
 async fn answering(answer: &'static [u8]) -> (SocketAddr, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -122,7 +122,7 @@ async fn silence_ends_in_an_error() {
     let request = ClientRequest { timeout: short, ..get(format!("http://{address}")) };
     let error = open().send(request).await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout(limit) if limit == short), "{error:?}");
-    // The server sees that it was left.
+    // The server detects the close.
     timeout(DEADLINE, server).await.unwrap().unwrap();
 
     let half: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhe";
@@ -153,7 +153,7 @@ async fn what_is_not_http_is_an_error() {
     assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
 }
 
-/// Whether a guarded client refuses, without connecting anywhere.
+/// Checks that a guarded client refuses, without connecting anywhere.
 async fn check_refused(url: String) {
     let error = guarded(&[]).send(get(url.clone())).await.unwrap_err();
     let refused = matches!(error, ClientError::Refused(_) | ClientError::Url(_));
@@ -215,7 +215,7 @@ async fn a_guarded_client_does_not_reach_inside() {
     ] {
         check_refused(url).await;
     }
-    // Nobody came.
+    // No connection was made.
     let came = timeout(Duration::from_millis(1), listener.accept()).await;
     assert!(came.is_err());
 }
@@ -255,7 +255,7 @@ fn a_request_is_shown_without_its_secrets() {
     );
 }
 
-/// A server that speaks TLS.
+/// A server with TLS.
 async fn secure(certificate: &Certificate) -> (SocketAddr, JoinHandle<Option<String>>) {
     let chain: Vec<_> = CertificateDer::pem_file_iter(&certificate.certificate)
         .unwrap()
@@ -293,7 +293,7 @@ async fn tls_is_spoken_with_those_who_are_trusted() {
         assert_eq!(response.bytes().await.unwrap(), b"hello");
         assert!(server.await.unwrap().unwrap().starts_with("GET / HTTP/1.1\r\n"));
     }
-    // A stranger's certificate, or a certificate for somebody else.
+    // An untrusted certificate, or a certificate for another name.
     let (address, server) = secure(&certificate).await;
     let other = Scratch::new();
     let stranger = TlsRoots::File(Certificate::new(&other).certificate);

@@ -1,4 +1,4 @@
-//! Ids sort by time whatever the clock does; dates are right around leap days.
+//! Ids sort by time for any clock; dates are right around leap days.
 
 use super::*;
 
@@ -88,16 +88,16 @@ fn a_shared_clock_goes_on_from_what_was_read() {
     clock.sampled_at(1_000, 1_100, 5_000_000);
     assert_eq!(other.at(1_050), Some(5_000_000));
     assert!(!clock.wants_sample_at(1_200), "it is known");
-    // An answer that took long says little, once something is known.
+    // A reading that took long is ignored, once one is known.
     clock.sampled_at(1_300, 61_300, 1);
     assert_eq!(clock.at(61_300), Some(5_060_250));
-    // Until the other server is asked, what was known of the one before goes on.
+    // Until the other server is read, the former estimate continues.
     clock.expire();
     assert_eq!(clock.at(61_300), Some(5_060_250));
     assert!(clock.wants_sample_at(61_300));
     clock.sampled_at(61_300, 61_300, 9_000_000);
     assert_eq!(clock.at(61_300), Some(9_000_000));
-    // By the clock that goes on while the machine is suspended.
+    // By the clock that continues while the machine is suspended.
     let read = SharedClock::default();
     read.sampled(boot_ms(), 1_000);
     assert!(read.now_ms() < 61_000, "{}", read.now_ms());

@@ -28,12 +28,12 @@ fn a_second_server_is_told_who_has_the_directory() {
     drop(DataDir::open(temp.path()).unwrap());
 }
 
-/// A server that was killed may have been starting a process, which has the lock for a moment.
+/// A killed server may have been starting a process, which has the lock for a moment.
 #[test]
 fn a_lock_whose_server_is_gone_is_waited_for() {
     let temp = TempDir::new();
     drop(DataDir::open(temp.path()).unwrap());
-    // No process can have this number.
+    // No process can have this id.
     fs::write(temp.path().join(LOCK_FILE), "4194305\n").unwrap();
     let held = open_private(&temp.path().join(LOCK_FILE), false).unwrap();
     held.try_lock().unwrap();

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// Gives way once, and is ready again at once. The runtime's own one is woken late.
+/// Yields once, and is ready again at once. The runtime's own yield wakes late.
 async fn yield_now() {
     let mut is_polled = false;
     std::future::poll_fn(|cx| {
@@ -25,7 +25,7 @@ fn caller(name: &str) -> Arc<str> {
     name.into()
 }
 
-/// Every slot is free, and nothing is queued.
+/// Asserts that every slot is free, and nothing is queued.
 fn assert_idle(scheduler: &FairScheduler, slots: usize) {
     let ready = scheduler.0.lock();
     assert_eq!((ready.slots_free, ready.waiting.len()), (slots, 0));
@@ -132,7 +132,7 @@ async fn perform(steps: Vec<TaskStep>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Every task comes to its end, on several threads, however many slots there are.
+    /// Every task ends, on several threads, with any number of slots.
     #[test]
     fn no_wake_is_lost(
         programs in proptest::collection::vec((0..4_u8, steps()), 1..40),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Steps in each power of two: a duration is known to an eighth of itself.
+/// Steps in each power of two: a duration is accurate to an eighth of itself.
 const STEPS: usize = 8;
 const STEP_BITS: u32 = 3;
 /// Powers of two above the first, which counts by ones: the last one ends at 2^36 µs, 19 hours.
@@ -15,12 +15,12 @@ const BUCKETS: usize = STEPS * (POWERS + 1);
 pub struct SharedCounter(AtomicU64);
 
 impl SharedCounter {
-    /// Counts one.
+    /// Counts one event.
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many there were.
+    /// Returns the number of events.
     #[must_use]
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -38,13 +38,13 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Counts one duration.
+    /// Records one duration.
     pub fn record(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.0[bucket(us)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns what was counted since the start.
+    /// Returns the counts since the start.
     #[must_use]
     pub fn counts(&self) -> LatencyCounts {
         LatencyCounts(self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect())
@@ -57,7 +57,7 @@ pub struct LatencyCounts(Vec<u64>);
 
 impl LatencyCounts {
     /// Returns the duration in seconds that `per_mille` of those recorded since `before` did not
-    /// exceed, to an eighth; none where none was recorded.
+    /// exceed, accurate to an eighth; none if none was recorded.
     #[must_use]
     pub fn percentile_since(&self, before: &LatencyCounts, per_mille: u64) -> Option<f64> {
         let since = |bucket: usize, count: u64| {
@@ -82,7 +82,7 @@ fn bucket(us: u64) -> usize {
     (power as usize * STEPS + step).min(BUCKETS - 1)
 }
 
-/// The greatest duration that is counted in `bucket`, in microseconds.
+/// Returns the greatest duration that `bucket` counts, in microseconds.
 fn greatest(bucket: usize) -> u64 {
     let power = (bucket / STEPS).saturating_sub(1);
     let step = (bucket - power * STEPS) as u64;

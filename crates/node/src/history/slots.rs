@@ -1,11 +1,11 @@
 //! Values of one series at one resolution: a ring of numbered slots. Pure.
 //!
-//! Slots are kept in chunks, and a chunk of equal values is stored as one value: a series of an
-//! unused service takes a few hundred bytes, however long it is kept.
+//! Slots are stored in pieces, and a piece of equal values is stored as one value: a series of an
+//! unused service takes a few hundred bytes, for any length of history.
 
 use std::collections::VecDeque;
 
-/// Slots of a piece.
+/// Number of slots of a piece.
 const PIECE_SLOTS: u64 = 60;
 
 /// Consecutive slots.
@@ -38,7 +38,7 @@ impl SlotPiece {
         }
     }
 
-    /// Takes the last value away. Leaves a piece of none, which the caller fills again.
+    /// Removes the last value. May leave an empty piece, which the caller fills again.
     fn pop(&mut self) {
         match self {
             SlotPiece::Same { count, .. } => *count = count.saturating_sub(1),
@@ -47,7 +47,7 @@ impl SlotPiece {
     }
 }
 
-/// Gaps are the same as gaps.
+/// Compares values; gaps are equal.
 fn is_same(one: f32, other: f32) -> bool {
     one.to_bits() == other.to_bits() || (one.is_nan() && other.is_nan())
 }
@@ -55,12 +55,12 @@ fn is_same(one: f32, other: f32) -> bool {
 /// Ring of the latest slots.
 #[derive(Debug)]
 pub(super) struct SlotRing {
-    /// Slots that are kept.
+    /// Maximum number of stored slots.
     slots_max: u64,
     pieces: VecDeque<SlotPiece>,
     /// Number of the first slot of the first piece.
     first: u64,
-    /// Number behind the last slot.
+    /// Number after that of the last slot.
     end: u64,
 }
 
@@ -69,8 +69,8 @@ impl SlotRing {
         SlotRing { slots_max, pieces: VecDeque::new(), first: 0, end: 0 }
     }
 
-    /// Writes a slot, the last one again or a later one; those between are gaps. Earlier ones are
-    /// not changed.
+    /// Writes a slot, the last one again or a later one; slots in between are gaps. Earlier ones
+    /// are not changed.
     pub(super) fn set(&mut self, slot: u64, value: f32) {
         if self.pieces.is_empty() || slot.saturating_sub(self.end) >= self.slots_max {
             self.pieces.clear();
@@ -89,7 +89,7 @@ impl SlotRing {
         }
         self.push(value);
         while let Some(first) = self.pieces.front() {
-            // As long as what is left is enough.
+            // As long as the rest is sufficient.
             if self.end - self.first - first.count() < self.slots_max {
                 break;
             }
@@ -107,7 +107,7 @@ impl SlotRing {
         }
     }
 
-    /// Calls `visit` with the number and value of each slot that is kept, oldest first.
+    /// Calls `visit` with the number and value of each stored slot, oldest first.
     pub(super) fn each(&self, mut visit: impl FnMut(u64, f32)) {
         let oldest = self.end.saturating_sub(self.slots_max);
         let mut slot = self.first;
@@ -125,7 +125,7 @@ impl SlotRing {
         }
     }
 
-    /// Number of values that take memory of their own.
+    /// Returns the number of values that take memory of their own.
     #[cfg(test)]
     pub(super) fn values_held(&self) -> usize {
         let held = |piece: &SlotPiece| match piece {

@@ -1,5 +1,5 @@
 //! The ring against a list of everything that was recorded, under seeded steps of the wall clock,
-//! gaps, idle times, series that come and go, and restarts.
+//! gaps, idle times, series that appear and disappear, and restarts.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn steps_fold_slots_by_what_they_measure() {
     assert_eq!(window.times_ms, [1_000_000_000, 1_000_005_000, 1_000_010_000, 1_000_015_000]);
     assert_eq!(values(&window, &LEVEL), [Some(4.0), Some(9.0), Some(14.0), Some(19.0)]);
     assert_eq!(values(&window, &RATE), [Some(2.0), Some(7.0), Some(12.0), Some(17.0)]);
-    // Coarse slots fold what they hold, and steps fold those.
+    // Coarse slots fold their values, and steps fold these.
     let day = ring.window(at(19, 1_000_019), WINDOW_S_MAX, 600, |_| true);
     assert_eq!(day.times_ms.len(), 144);
     assert_eq!(values(&day, &LEVEL).last(), Some(&Some(19.0)));
@@ -106,7 +106,7 @@ fn a_series_that_does_not_change_takes_next_to_nothing() {
     let series = &ring.series[&id(&LEVEL, "a")];
     let held = series.fine.values_held() + series.coarse.values_held();
     assert!(held <= 180, "{held}");
-    // One that always changes has a bound.
+    // A series that always changes is bounded.
     for second in 2 * WINDOW_S_MAX..4 * WINDOW_S_MAX {
         let value = f32::from(u16::try_from(second % 997).unwrap());
         ring.record(at(second, 5_000_000 + second), vec![sample(&LEVEL, "a", value)]);
@@ -116,14 +116,14 @@ fn a_series_that_does_not_change_takes_next_to_nothing() {
     assert!((FINE_SLOTS..FINE_SLOTS + COARSE_SLOTS + 240).contains(&held), "{held}");
 }
 
-/// What a simulation did: the value of each second, by the monotonic clock.
+/// A simulation's recordings: the value of each second, by the monotonic clock.
 #[derive(Default)]
 struct Model {
     seconds: BTreeMap<u64, f32>,
 }
 
 impl Model {
-    /// Folds by brute force what a window has to have.
+    /// Folds the expected content of a window by brute force.
     fn window(&self, ring: &HistoryRing, times_ms: &[u64], step_s: u64, is_fine: bool) -> Vec<f32> {
         let last = ring.last.unwrap_or(0);
         let label = |second: u64| second.saturating_add_signed(ring.offset_s);
@@ -160,7 +160,7 @@ fn the_ring_has_what_was_recorded_whatever_the_clocks_do() {
         let (mut monotonic, mut wall) = (random.below(5000), 1_700_000_000 + random.below(5000));
         for round in 0..300 {
             let seconds = match random.below(12) {
-                // A server that was stopped for a while, or a laptop that slept.
+                // A server that was stopped for a while, or a laptop that was suspended.
                 0 => 1 + random.below(2000),
                 // A restart: nothing is left.
                 1 if round % 7 == 0 => {
@@ -192,7 +192,7 @@ fn the_ring_has_what_was_recorded_whatever_the_clocks_do() {
             if ring.is_empty() || round % 10 != 0 {
                 continue;
             }
-            // What a wall clock that was set since the last recording does, the next one shows.
+            // A change of the wall clock since the last recording appears in the next one.
             for (window, step) in [(60, 1), (900, 5), (900, 60), (3600, 20), (WINDOW_S_MAX, 480)] {
                 let found = ring.window(at(monotonic - 1, wall - 1), window, step, |_| true);
                 let expected = model.window(&ring, &found.times_ms, step, window <= 900);

@@ -1,4 +1,4 @@
-//! A signed token, taken apart: hostile bytes until its signature was verified.
+//! A parsed signed token: untrusted input until its signature was verified.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc7519>
@@ -15,20 +15,20 @@ use super::{IssuerConfig, IssuerError, refused};
 /// Result of this module.
 type Result<T> = std::result::Result<T, IssuerError>;
 
-/// Most groups that a token names.
+/// Maximum number of groups of a token.
 pub(super) const GROUPS_MAX: usize = 200;
 
 /// Longest name of a key, in bytes.
 const KEY_BYTES_MAX: usize = 200;
 
-/// Types that a token may have: others are for other purposes.
+/// Accepted types of tokens: others are for other purposes.
 const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
 
 /// A token that was not verified.
 #[derive(Debug)]
 pub(super) struct UnverifiedToken<'a> {
     pub(super) algorithm: SignatureAlgorithm,
-    /// The key that it says it was signed with.
+    /// Id of the key that it names.
     pub(super) key: Option<String>,
     /// Issuer that the token claims.
     pub(super) issuer: String,
@@ -43,19 +43,18 @@ pub(super) struct UnverifiedToken<'a> {
 pub struct VerifiedClaims {
     /// Name of the principal.
     pub principal: String,
-    /// The groups that they are in.
+    /// Groups of the principal.
     pub groups: Vec<String>,
-    /// Until when it is good (milliseconds since 1970), leeway included.
+    /// Time until which it is valid (milliseconds since 1970), leeway included.
     pub ends_ms: u64,
-    /// All claims, as they are written.
+    /// All claims, unchanged.
     pub all: Map<String, Value>,
 }
 
-/// A JSON object in which no name comes twice, at no depth: readers differ in which of two they
-/// take.
+/// A JSON object without duplicate names, at any depth: parsers differ in which of two they use.
 pub(super) struct UniqueObject(pub(super) Map<String, Value>);
 
-/// A JSON value like that.
+/// A JSON value without duplicate names.
 struct UniqueValue(Value);
 
 impl<'de> Deserialize<'de> for UniqueObject {
@@ -125,7 +124,7 @@ impl<'de> Visitor<'de> for UniqueVisitor {
     }
 }
 
-/// An object of a token.
+/// Decodes an object of a token.
 fn object(part: &str) -> Result<Map<String, Value>> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| refused("it is no base64url"))?;
     let object = serde_json::from_slice::<UniqueObject>(&bytes);
@@ -134,10 +133,10 @@ fn object(part: &str) -> Result<Map<String, Value>> {
 }
 
 impl<'a> UnverifiedToken<'a> {
-    /// Takes a token apart.
+    /// Parses a token.
     ///
     /// # Errors
-    /// [`IssuerError::Refused`] when it is none, or not of a kind that is taken.
+    /// [`IssuerError::Refused`] if it is malformed, or not of a supported kind.
     pub(super) fn parse(text: &'a str) -> Result<UnverifiedToken<'a>> {
         let (signed, signature) =
             text.rsplit_once('.').ok_or_else(|| refused("it is not a JWT"))?;
@@ -146,7 +145,7 @@ impl<'a> UnverifiedToken<'a> {
             URL_SAFE_NO_PAD.decode(signature).map_err(|_| refused("it is no base64url"))?;
         let header = object(header)?;
         let header_text = |name: &str| header.get(name).map(|it| it.as_str().unwrap_or_default());
-        // What has to be understood is not, and what changes how the rest is read neither.
+        // Critical extensions are unsupported, and so are those that change how the rest is read.
         if header.contains_key("crit") || header.contains_key("b64") {
             return Err(refused("it has unknown extensions"));
         }
@@ -167,11 +166,11 @@ impl<'a> UnverifiedToken<'a> {
         Ok(UnverifiedToken { algorithm, key, issuer, signed, signature, claims })
     }
 
-    /// Returns what it says, once its signature was verified.
+    /// Returns its claims, once its signature was verified.
     ///
     /// # Errors
-    /// [`IssuerError::Refused`] when it is for others, for later, or says not who somebody is;
-    /// [`IssuerError::Ended`] when it has ended.
+    /// [`IssuerError::Refused`] if it is for another audience, not valid yet, or lacks a principal;
+    /// [`IssuerError::Ended`] if it has expired.
     pub(super) fn claims(&self, issuer: &IssuerConfig, now_ms: u64) -> Result<VerifiedClaims> {
         let is_audience = |it: &Value| it.as_str() == Some(&issuer.audience);
         let is_for_us = match self.claims.get("aud") {
@@ -201,12 +200,12 @@ impl<'a> UnverifiedToken<'a> {
         Ok(VerifiedClaims { principal, groups, ends_ms, all: self.claims.clone() })
     }
 
-    /// A time in milliseconds since 1970; it is written in seconds, maybe with a fraction.
+    /// Returns a time in milliseconds since 1970, from seconds with an optional fraction.
     fn time(&self, name: &str) -> Result<Option<u64>> {
         let Some(value) = self.claims.get(name) else { return Ok(None) };
         let whole = match value.as_u64() {
             Some(seconds) => Some(seconds),
-            // The part before the point: what ends within a second has ended.
+            // The integer part: a token that expires within a second has expired.
             None if value.is_f64() => {
                 let text = value.to_string();
                 text.split_once('.').and_then(|(whole, _)| whole.parse().ok())

@@ -1,7 +1,8 @@
 //! An issuer's keys (RFC 7517), and signatures by them (RFC 7518).
 //!
-//! What a key is decides how a signature by it is verified; what a token says of that has to be the
-//! same. So nobody has a public key taken for a secret one, or a signature for none.
+//! The type of a key determines how a signature by it is verified; the token's algorithm has to
+//! match. So an attacker can neither have a public key used as a secret one, nor a signature
+//! skipped.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc7517>
@@ -21,7 +22,7 @@ use serde_json::{Map, Value};
 use super::jwt::{UniqueObject, UnverifiedToken};
 use super::{IssuerError, JWKS_BYTES_MAX, refused};
 
-/// Most keys of an issuer.
+/// Maximum number of keys of an issuer.
 const KEYS_MAX: usize = 100;
 
 /// Signature algorithm of a token.
@@ -49,7 +50,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// A set of keys that is none.
+/// An invalid set of keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the keys of an issuer: {0}")]
 pub(super) struct NoKeys(&'static str);
@@ -100,19 +101,19 @@ impl PublicKeyMaterial {
 #[derive(Debug)]
 pub(super) struct IssuerKeys(Vec<IssuerKey>);
 
-/// Reads a file of keys, as far as it may go.
+/// Reads a file of keys, up to the maximum size.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One more shows that it is too long, which no JSON survives.
+    // One more byte shows that it is too long, which makes the JSON invalid.
     File::open(path)?.take(JWKS_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 impl IssuerKeys {
-    /// Reads a set of keys. Those that are for other purposes or algorithms are left out.
+    /// Parses a set of keys. Keys for other purposes or algorithms are left out.
     ///
     /// # Errors
-    /// When it is none, has too many, or two of the same name.
+    /// If it is malformed, has too many keys, or two with the same id.
     pub(super) fn parse(
         bytes: &[u8],
         algorithms: &[SignatureAlgorithm],
@@ -139,13 +140,13 @@ impl IssuerKeys {
         Ok(IssuerKeys(keys))
     }
 
-    /// Returns whether the key that a token was signed with is there.
+    /// Returns whether the set has the key of a token's signature.
     pub(super) fn has(&self, token: &UnverifiedToken<'_>) -> bool {
         self.key(token).is_some()
     }
 
-    /// The key that a token was signed with. A token that names none is taken where there is one
-    /// key only that it could mean.
+    /// Returns the key of a token's signature. For a token that names none, the only key of its
+    /// algorithm is used.
     fn key(&self, token: &UnverifiedToken<'_>) -> Option<&IssuerKey> {
         let mut all = self.0.iter().filter(|it| it.public.algorithm() == token.algorithm);
         match &token.key {
@@ -160,7 +161,7 @@ impl IssuerKeys {
     /// Verifies a token's signature.
     ///
     /// # Errors
-    /// [`IssuerError::Refused`] when there is no such key, or the signature is another's.
+    /// [`IssuerError::Refused`] if there is no such key, or the signature is wrong.
     pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Result<(), IssuerError> {
         let key = self.key(token).ok_or_else(|| refused("its key is not one of its issuer's"))?;
         match key.public.verify(token.signed.as_bytes(), &token.signature) {
@@ -170,7 +171,7 @@ impl IssuerKeys {
     }
 }
 
-/// A key that signatures can be verified with; none of another kind.
+/// Returns a key that can verify signatures; none for any other key.
 fn key(members: &Map<String, Value>) -> Option<IssuerKey> {
     let member = |name: &str| members.get(name).map(|it| it.as_str().unwrap_or_default());
     let bytes = |name: &str| member(name).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());

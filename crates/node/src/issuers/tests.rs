@@ -1,4 +1,4 @@
-//! Signed tokens: which are taken, and every way to forge one.
+//! Signed tokens: valid ones, and every way to forge one.
 
 use std::sync::LazyLock;
 
@@ -16,12 +16,13 @@ use testkit::{Receiver, Scratch};
 
 use super::*;
 
-/// Keys of every kind, made for this run; but for RSA, which takes long, a key of nobody's.
+/// Keys of every kind, generated for this run; except for RSA, which takes long, a fixed unused
+/// key.
 struct Signers {
     rsa: RsaKeyPair,
     p256: EcdsaKeyPair,
     ed: Ed25519KeyPair,
-    /// Another issuer's.
+    /// Key of another issuer.
     stranger: Ed25519KeyPair,
 }
 
@@ -82,7 +83,7 @@ fn sign(algorithm: &str, signed: &str) -> Vec<u8> {
     }
 }
 
-/// A token with this header and these claims, as they are written, signed in this way.
+/// Returns a token with this header and these claims, unchanged, signed in this way.
 fn written(header: &str, claims: &str, signer: &str) -> String {
     let signed = format!("{}.{}", text(header), text(claims));
     let signature = text(sign(signer, &signed));
@@ -134,7 +135,7 @@ async fn a_token_of_every_algorithm_is_somebody() {
         assert_eq!(claims.groups, ["data", "Big Data"]);
         assert_eq!(claims.all["aud"], "lake");
     }
-    // One key only that it could mean, and other ways to say the same.
+    // A single possible key, and other forms of the same claims.
     let header = r#"{"alg":"EdDSA"}"#;
     let mut other = claims();
     other["aud"] = json!(["else", "lake"]);
@@ -239,7 +240,7 @@ async fn a_token_is_for_this_audience_and_this_time_and_says_who_somebody_is() {
     verify(&issuers, &fraction).await.unwrap();
 }
 
-/// What a server would expect that takes a public key for a secret: never taken here.
+/// A signature for servers that use a public key as a secret one: always rejected here.
 fn hmac_of(signed: &str) -> String {
     let claims = signed.split_once('.').unwrap().1;
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, SIGNERS.ed.public_key().as_ref());
@@ -298,11 +299,11 @@ async fn keys_are_fetched_when_one_is_not_known_and_no_more_often_than_they_may(
         (&old, once / 2, down(), 1),
         (&old, once, Ok(true), 2),
         (&old, once, Ok(true), 2),
-        // Whoever names keys that there are not has them fetched now and then, not each time.
+        // A token with an unknown key causes a fetch periodically, not each time.
         (&new, once * 3 / 2, Ok(false), 2),
         (&new, once * 2, Ok(true), 3),
         (&new, once * 3, Ok(true), 3),
-        // What cannot be read changes nothing, until keys are too old.
+        // An unreadable set changes nothing, until the keys are too old.
         (&new, once * 2 + JWKS_AGE, Ok(true), 4),
         (&new, once * 2 + JWKS_AGE_MAX, down(), 5),
     ] {

@@ -1,8 +1,8 @@
 //! Objects in a directory: a file for each, in directories for the parts of its key.
 //!
 //! A file's name ends with a character that no key has, so that `a` and `a/b` can both be objects.
-//! Files are written beside and moved into place; what was being written at a crash stays beside
-//! and is removed at a later start. Every file and every name waits for the disk where an answer is
+//! Files are written in a separate directory and moved into place; files left there by a crash are
+//! removed at a later start. Every file and every name waits for the disk if a successful write has
 //! to survive a power failure, as in the store.
 
 use std::fs::{self, File};
@@ -18,17 +18,17 @@ use crate::clock::{self, IdGenerator};
 use crate::data_dir::open_private;
 use crate::store::CommitDurability;
 
-/// Directory in which files are written before they have their name. No part of a key begins with a
-/// dot.
+/// Directory in which files are written before they have their final name. No part of a key begins
+/// with a dot.
 const BESIDE: &str = ".new";
 
 /// Suffix of every object's file.
 const MARK: char = '@';
 
-/// Age from which a file is taken for left over: another server may be writing the younger ones.
+/// Age from which a file counts as left over: another server may be writing younger ones.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 
-/// Number of times that a directory is made again that others remove because it is empty.
+/// Number of attempts to create a directory that others remove because it is empty.
 const RACES_MAX: u32 = 16;
 
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl DirectoryObjects {
         for entry in fs::read_dir(&beside).map_err(error("read", &beside))? {
             let path = entry.map_err(error("read", &beside))?.path();
             let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
-            // Whoever writes it may be done with it by now.
+            // Its writer may have finished it meanwhile.
             let Ok(modified) = modified else { continue };
             if clock::wall().duration_since(modified).is_ok_and(|age| age > LEFT_OVER) {
                 fs::remove_file(&path).map_err(error("remove", &path))?;
@@ -76,11 +76,12 @@ impl DirectoryObjects {
         key: &str,
         bytes: Bytes,
     ) -> Result<PutOutcome, ObjectsError> {
-        // Before the work of writing, which most content that is named by its hash spares itself.
+        // Before the work of writing, which is usually unnecessary for content that is named by its
+        // hash.
         if self.exists(key).await? {
             return Ok(PutOutcome::Present);
         }
-        // Unlike a rename, a link takes no one's place.
+        // Unlike a rename, a link replaces no file.
         let place = |beside: &Path, path: &Path| {
             fs::hard_link(beside, path).and_then(|()| fs::remove_file(beside))
         };
@@ -126,7 +127,7 @@ impl DirectoryObjects {
             }
             let mut above = path.parent();
             while let Some(directory) = above.filter(|it| *it != shared.root) {
-                // It has other objects, or gets one just now; then so have those above.
+                // It has other objects, or just got one; then so have those above.
                 if fs::remove_dir(directory).is_err() {
                     break;
                 }
@@ -165,7 +166,7 @@ impl DirectoryObjects {
             let written = shared.write(&beside, &bytes);
             let placed = written.and_then(|()| shared.place(&beside, &path, place));
             if !matches!(placed, Ok(PutOutcome::New)) {
-                // Nobody looks at it; a later start would remove it as well.
+                // No reader uses it; a later start would remove it as well.
                 drop(fs::remove_file(&beside));
             }
             placed
@@ -175,7 +176,7 @@ impl DirectoryObjects {
 }
 
 impl DirectoryObjectsShared {
-    /// Returns where an object is. The key has been checked: none of its parts leads elsewhere.
+    /// Returns the path of an object. The key has been checked: none of its parts points elsewhere.
     fn file(&self, key: &str) -> PathBuf {
         self.root.join(format!("{key}{MARK}"))
     }
@@ -192,7 +193,7 @@ impl DirectoryObjectsShared {
         write().map_err(error("write", path))
     }
 
-    /// Makes names in a directory as durable as they are to be.
+    /// Makes names in a directory as durable as configured.
     fn settle(&self, directory: &Path) -> Result<(), ObjectsError> {
         match self.durability {
             CommitDurability::Process => Ok(()),
@@ -227,7 +228,7 @@ impl DirectoryObjectsShared {
         Ok(PutOutcome::New)
     }
 
-    /// Makes a directory below the root. Each new one is durable once the one above it is.
+    /// Creates a directory below the root. Each new one is durable once the one above it is.
     fn make(&self, directory: &Path) -> Result<(), ObjectsError> {
         if directory == self.root || directory.is_dir() {
             return Ok(());
@@ -256,13 +257,13 @@ struct DirectoryListRequest<'a> {
 }
 
 impl DirectoryListRequest<'_> {
-    /// Returns whether there can be keys of this list that begin so.
+    /// Returns whether keys of this list can begin with `beginning`.
     fn may_be_below(&self, beginning: &str) -> bool {
         let fits = self.prefix.starts_with(beginning) || beginning.starts_with(self.prefix);
         fits && (beginning > self.after || self.after.starts_with(beginning))
     }
 
-    /// Adds what is below a directory, whose keys begin with `beginning`.
+    /// Adds the keys below a directory, which begin with `beginning`.
     fn collect(
         &self,
         directory: &Path,
@@ -279,7 +280,7 @@ impl DirectoryListRequest<'_> {
         for entry in entries {
             let entry = entry.map_err(error("read", directory))?;
             let name = entry.file_name();
-            // What is not an object's is not ours: a lost+found, somebody's notes.
+            // Other files are ignored, such as a lost+found directory or notes.
             let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
             match name.strip_suffix(MARK) {
                 Some(part) => {
@@ -295,7 +296,7 @@ impl DirectoryListRequest<'_> {
                 }
             }
         }
-        // Keys in the order of their bytes; a directory stands where the keys below it do.
+        // Keys in the order of their bytes; a directory is sorted with the keys below it.
         keys.sort_unstable();
         for key in keys {
             if found.len() >= self.limit {
@@ -313,7 +314,7 @@ impl DirectoryListRequest<'_> {
     }
 }
 
-/// Makes names in a directory durable. That it is gone, because it was empty, is as good.
+/// Makes names in a directory durable. Succeeds if it was removed because it was empty.
 fn sync_directory(path: &Path) -> Result<(), ObjectsError> {
     match File::open(path).and_then(|directory| directory.sync_all()) {
         Err(cause) if !is_absent(&cause) => Err(error("synchronise", path)(cause)),
@@ -321,7 +322,7 @@ fn sync_directory(path: &Path) -> Result<(), ObjectsError> {
     }
 }
 
-/// No such file, or a file where a directory would have to be, which only a stranger puts there.
+/// No such file, or a file in the place of a directory, which this module never creates.
 fn is_absent(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -331,8 +332,7 @@ fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Objects
     move |source| ObjectsError::File { action, path, source }
 }
 
-/// Runs what waits for a disk where waiting harms nobody. It runs to its end also when the caller
-/// goes.
+/// Runs blocking disk work on a blocking thread. It runs to its end even if the caller is dropped.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ObjectsError> + Send + 'static,
 ) -> Result<T, ObjectsError> {

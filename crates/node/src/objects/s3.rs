@@ -1,6 +1,6 @@
-//! Objects in a service that speaks S3's protocol.
+//! Objects in a service with S3's protocol.
 //!
-//! The place is the operator's configuration, so that private addresses are as good as others.
+//! The location is the operator's configuration, so private addresses are allowed.
 //!
 //! # References
 //! - <https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html>
@@ -22,14 +22,14 @@ use super::{
 use crate::client::{AddressGuard, ClientError, ClientRequest, HttpClient, TlsRoots};
 use crate::clock;
 
-/// The first pause between two attempts; each one after it is twice as long.
+/// First pause between two attempts; each later one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The longest one.
+/// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Bytes of an answer that is no object: a list of [`LIST_MAX`] keys of strangers with all that is
-/// said of each.
+/// Maximum size of an answer that is no object: a list of [`LIST_MAX`] foreign keys with all of
+/// their metadata.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
 
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
@@ -41,7 +41,7 @@ pub(super) struct S3Objects {
     credentials: SigningCredentials,
     /// `http` or `https`.
     scheme: String,
-    /// Host in the signature: without a port that is the usual one.
+    /// Host in the signature: without the default port.
     host: String,
     client: HttpClient,
     places: Semaphore,
@@ -53,7 +53,7 @@ impl fmt::Debug for S3Objects {
     }
 }
 
-/// Request to the service, to be sent more than once if need be.
+/// Request to the service, which may be sent more than once.
 struct S3Request<'a> {
     action: &'static str,
     method: Method,
@@ -73,7 +73,7 @@ struct S3Answer {
 
 impl S3Objects {
     pub(super) fn new(location: S3Location, credentials: SigningCredentials) -> S3Objects {
-        // Checked where the location was parsed.
+        // Checked when the location was parsed.
         let uri: Uri = location.endpoint.parse().unwrap_or_default();
         let scheme = uri.scheme_str().unwrap_or("https").to_owned();
         let usual = if scheme == "https" { 443 } else { 80 };
@@ -101,7 +101,8 @@ impl S3Objects {
         key: &str,
         body: Bytes,
     ) -> Result<PutOutcome, ObjectsError> {
-        // Before the object travels, which most content that is named by its hash spares itself.
+        // Before the object is sent, which is usually unnecessary for content that is named by its
+        // hash.
         if self.exists(key).await? {
             return Ok(PutOutcome::Present);
         }
@@ -126,7 +127,7 @@ impl S3Objects {
         let answer = answer?;
         match answer.status {
             StatusCode::OK => Ok(Some(answer.body.into())),
-            // But that there is no bucket is a mistake of the operator's.
+            // A missing bucket is a mistake of the operator's.
             StatusCode::NOT_FOUND if answer.code() != "NoSuchBucket" => Ok(None),
             _ => Err(ask.refused(&answer)),
         }
@@ -176,11 +177,11 @@ impl S3Objects {
             let page = page(&answer.body);
             let page = page.ok_or_else(|| ObjectsError::Malformed(prefix.to_owned()))?;
             let last = page.keys.last().cloned();
-            // What others keep in the bucket, and could be no key of ours, is not listed.
+            // Foreign keys in the bucket that could be no key of this store are not listed.
             let ours = page.keys.iter().filter_map(|key| key.strip_prefix(own.as_str()));
             keys.extend(ours.filter(|key| check_key(key).is_ok()).map(str::to_owned));
             match last {
-                // Every page goes on behind the one before it, so that there is an end.
+                // Every page continues after the previous one, so that the loop ends.
                 Some(last) if page.is_truncated && last > position => position = last,
                 _ => break,
             }
@@ -189,7 +190,7 @@ impl S3Objects {
         Ok(keys)
     }
 
-    /// Asks until there is an answer that counts, or no attempt is left.
+    /// Sends a request until there is a final answer, or no attempt is left.
     async fn ask(&self, ask: &S3Request<'_>) -> Result<S3Answer, ObjectsError> {
         let place = self.places.acquire().await.map_err(|_| ObjectsError::Stopped)?;
         let mut pause = PAUSE_MIN;
@@ -219,7 +220,7 @@ impl S3Objects {
         let status = response.status;
         let length = response.headers.get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        // An answer to HEAD says how long the object is, and has nothing of it.
+        // An answer to HEAD has the length of the object, and none of its content.
         let max = ask.answer_bytes_max;
         if ask.method != Method::HEAD && length.is_some_and(|length| length > max) {
             return Err(ClientError::TooLarge(max));
@@ -228,7 +229,8 @@ impl S3Objects {
         Ok(S3Answer { status, body })
     }
 
-    /// Signed anew for every attempt: a signature is good for some minutes.
+    /// Builds a request with a new signature for every attempt: a signature is valid for some
+    /// minutes.
     fn request(&self, ask: &S3Request<'_>) -> Result<ClientRequest, ClientError> {
         let S3Location { bucket, prefix, region, style, .. } = &self.location;
         let mut path = match style {
@@ -309,7 +311,7 @@ impl<'a> S3Request<'a> {
 }
 
 impl S3Answer {
-    /// The service's word for what is wrong.
+    /// Returns the service's error code.
     fn code(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
         let code = element(&text, "Code").map_or("", |(code, _)| code);
@@ -317,15 +319,15 @@ impl S3Answer {
     }
 }
 
-/// Returns whether the same request may be answered otherwise later: trouble of the service's own,
-/// too many requests, or another writer of the same key.
+/// Returns whether the same request may succeed later: for failures of the service, too many
+/// requests, or a concurrent writer of the same key.
 pub(super) fn is_temporary(status: StatusCode) -> bool {
     let others = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT];
-    // A service that does not know what was asked will not learn it.
+    // A service that does not support a request will not support it later.
     (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED) || others.contains(&status)
 }
 
-/// Returns whether there may be an answer later. Every request here can be sent twice.
+/// Returns whether a retry may succeed. Every request here can be sent twice.
 pub(super) fn is_worth_another(error: &ClientError) -> bool {
     match error {
         ClientError::Resolve { .. }
@@ -347,8 +349,8 @@ struct S3Page {
     is_truncated: bool,
 }
 
-/// Reads a list. Keys come escaped as in addresses, which the request asked for, so that no rule of
-/// XML beyond where an element begins and ends matters.
+/// Parses a list. Keys are escaped as in URLs, as the request demanded, so that no rule of XML
+/// matters except where an element begins and ends.
 fn page(body: &[u8]) -> Option<S3Page> {
     let text = std::str::from_utf8(body).ok()?;
     let (mut inside, _) = element(text, "ListBucketResult")?;
@@ -356,16 +358,16 @@ fn page(body: &[u8]) -> Option<S3Page> {
     let mut keys = Vec::new();
     while let Some((contents, rest)) = element(inside, "Contents") {
         let (key, _) = element(contents, "Key")?;
-        // A `+` of a key comes as `%2B`; with some services one stands for a space, which none of
-        // our keys has.
+        // A `+` of a key is sent as `%2B`; with some services a plain one is a space, which none of
+        // our keys contains.
         keys.push(decoded(key)?);
         inside = rest;
     }
     Some(S3Page { keys, is_truncated })
 }
 
-/// Returns what the first element of a name holds, and what follows it. The name is one that no
-/// element within it has.
+/// Returns the content of the first element with a name, and the text after it. No element within
+/// it may have the same name.
 fn element<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let (opening, closing) = (format!("<{name}"), format!("</{name}>"));
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Signatures of requests: AWS Signature Version 4, as S3 and its relatives take it in headers.
+//! Signatures of requests: AWS Signature Version 4 in headers, for S3 and compatible services.
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
 //!
@@ -19,11 +19,11 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Credentials of the caller.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningCredentials {
-    /// Names the key.
+    /// Id of the key.
     pub access_key_id: String,
-    /// The key.
+    /// The secret key.
     pub secret_access_key: String,
-    /// With keys that are for a time only.
+    /// Token of temporary credentials.
     pub session_token: Option<String>,
 }
 
@@ -38,19 +38,19 @@ impl fmt::Debug for SigningCredentials {
 pub struct SignedParts<'a> {
     /// Method, as it is sent.
     pub method: &'a str,
-    /// With everything escaped that a path may not hold: see [`escaped_path`].
+    /// Path, with escapes: see [`escaped_path`].
     pub path: &'a str,
     /// Names and values, escaped, in the order of the names.
     pub query: &'a str,
     /// Names in lower case and values, in the order of the names, `host` among them.
     pub headers: &'a [(&'a str, &'a str)],
-    /// [`sha256`] of the body, or what stands for it.
+    /// [`sha256`] of the body, or a placeholder for it.
     pub payload: &'a str,
-    /// [`amz_date`] of now.
+    /// [`amz_date`] of the present time.
     pub time: &'a str,
-    /// For which region it is good.
+    /// Region of the signature.
     pub region: &'a str,
-    /// For which service: `s3`, `sts`.
+    /// Service of the signature: `s3`, `sts`.
     pub service: &'a str,
 }
 
@@ -60,7 +60,7 @@ pub fn amz_date(time: SystemTime) -> String {
     clock::rfc3339(time).replace(['-', ':'], "")
 }
 
-/// The value of `authorization`.
+/// Returns the value of `authorization`.
 #[must_use]
 pub fn authorization(credentials: &SigningCredentials, request: &SignedParts<'_>) -> String {
     let date = request.time.get(..8).unwrap_or_default();
@@ -88,19 +88,19 @@ fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text).as_ref().to_vec()
 }
 
-/// SHA-256 in hexadecimal digits.
+/// Returns the SHA-256 in hexadecimal digits.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(&Sha256::digest(bytes))
 }
 
-/// Escapes for a query: all but what never means anything there.
+/// Escapes a text for a query: all characters except unreserved ones.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     escape(text, b"-_.~")
 }
 
-/// Escapes for a path: as for a query, but for the `/` that divides its parts.
+/// Escapes a text for a path: as for a query, except for the `/` between its parts.
 #[must_use]
 pub fn escaped_path(text: &str) -> String {
     escape(text, b"-_.~/")
@@ -125,7 +125,7 @@ mod tests {
 
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-    /// The examples that the specification has, with its key and its time.
+    /// Examples of the specification, with its key and its time.
     #[test]
     fn signatures_are_those_of_the_specification() {
         let credentials = SigningCredentials {

@@ -1,4 +1,4 @@
-//! What every back end keeps: the same suite on a directory and on a real service.
+//! The conformance suite of back ends, on a directory and on a real service.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ async fn what_is_written_is_read(objects: &ObjectStore) {
     assert_eq!(read("a").await, Some(text("3")));
     assert!(objects.exists("a").await.unwrap());
 
-    // A key may begin with another one, and an object may be empty.
+    // A key may be a prefix of another one, and an object may be empty.
     for key in ["a/b", "a/b/c", "a.b", "a/b/c.d-e_F"] {
         objects.put(key, Bytes::from(key.to_owned())).await.unwrap();
     }
@@ -50,7 +50,7 @@ async fn what_is_written_is_read(objects: &ObjectStore) {
     for absent in ["a/b/c/d", "a/bb", "A", "a/b/c.d-e_F/g"] {
         assert_eq!((read(absent).await, objects.exists(absent).await.unwrap()), (None, false));
     }
-    // Bytes are bytes, also many of them.
+    // Arbitrary bytes are preserved, also large objects.
     let large: Vec<u8> =
         (0..3_000_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     objects.put("large", large.clone().into()).await.unwrap();
@@ -71,7 +71,7 @@ async fn who_is_first_stays(objects: &ObjectStore) {
     assert_eq!(objects.put_if_absent("x/first", bytes(1)).await.unwrap(), PutOutcome::New);
     assert_eq!(objects.put_if_absent("x/first", bytes(2)).await.unwrap(), PutOutcome::Present);
     assert_eq!(objects.get("x/first").await.unwrap(), Some(bytes(1)));
-    // Several at once, and every one of them whole.
+    // Several concurrent writes, each of them whole.
     let tasks: Vec<_> = (0..8)
         .map(|n| {
             let objects = objects.clone();
@@ -134,7 +134,7 @@ async fn lists_are_in_the_order_of_bytes(objects: &ObjectStore) {
             assert_eq!(found, with(prefix, after), "{prefix} after {after}");
         }
     }
-    // Page by page it is the same.
+    // Paging returns the same list.
     for limit in [1, 2, 5] {
         let mut found: Vec<String> = Vec::new();
         loop {
@@ -189,7 +189,7 @@ async fn a_directory_keeps_what_is_promised() {
     let temp = TempDir::new();
     let root = temp.path().join("deep/objects");
     conformance(&ObjectStore::in_directory(&root, CommitDurability::Process).unwrap()).await;
-    // Nothing is left behind, neither files that were being written nor directories.
+    // Nothing is left behind, neither temporary files nor directories.
     let left: Vec<_> = fs::read_dir(&root).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(left, [".new"]);
     assert_eq!(fs::read_dir(root.join(".new")).unwrap().count(), 0);
@@ -200,7 +200,7 @@ async fn a_service_keeps_what_is_promised() {
     let service = Service::start();
     conformance(&s3(&service, "", &service.secret_access_key)).await;
 
-    // Two prefixes of a bucket know nothing of each other, and of others' objects.
+    // Two prefixes of a bucket are isolated from each other, and from foreign objects.
     let (one, two) = ("one", "deeply/nested/two");
     let one = s3(&service, one, &service.secret_access_key);
     let two = s3(&service, two, &service.secret_access_key);
@@ -246,7 +246,7 @@ async fn objects_outlive_the_server_and_leftovers_do_not() {
     fs::write(&old, "half").unwrap();
     let long_ago = clock_before(Duration::from_secs(7200));
     fs::File::options().write(true).open(&old).unwrap().set_modified(long_ago).unwrap();
-    // What strangers put there is no object, and stays.
+    // Foreign files are no objects, and remain.
     fs::create_dir(temp.path().join("lost+found")).unwrap();
     fs::write(temp.path().join("notes"), "text").unwrap();
     drop(first);

@@ -9,7 +9,7 @@ use axum::http::Uri;
 use super::check_prefix;
 use crate::client;
 
-/// The region when none is said: the one that services without regions take for theirs.
+/// Default region: the one that services without regions use.
 const REGION_DEFAULT: &str = "us-east-1";
 
 /// Address of an object store.
@@ -21,33 +21,33 @@ pub enum ObjectsUrl {
     S3(S3Location),
 }
 
-/// A place in a service that speaks S3's protocol.
+/// A location in a service with S3's protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct S3Location {
-    /// The bucket, which exists.
+    /// The bucket, which must exist.
     pub bucket: String,
-    /// Prefix of all keys there: empty, or with a `/` at its end.
+    /// Prefix of all keys: empty, or with a `/` at its end.
     pub prefix: String,
     /// `http://…` or `https://…`, without a path.
     pub endpoint: String,
-    /// For the signature.
+    /// Region for the signature.
     pub region: String,
-    /// Position of the bucket in addresses.
+    /// Position of the bucket in URLs.
     pub style: BucketStyle,
     /// Certificate authorities to trust in place of the machine's, in PEM.
     pub ca: Option<PathBuf>,
 }
 
-/// Position of the bucket in addresses.
+/// Position of the bucket in URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketStyle {
-    /// `https://endpoint/bucket/key`: most services of one's own.
+    /// `https://endpoint/bucket/key`: for most self-hosted services.
     Path,
-    /// `https://bucket.endpoint/key`: Amazon's own.
+    /// `https://bucket.endpoint/key`: for Amazon S3.
     Virtual,
 }
 
-/// Why an address of an object store is none.
+/// Error of an invalid address of an object store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{what}` of an object store: {why}")]
 pub struct BadUrl {
@@ -76,7 +76,7 @@ impl FromStr for ObjectsUrl {
 impl FromStr for S3Location {
     type Err = BadUrl;
 
-    /// Parses what follows `s3://`.
+    /// Parses the text after `s3://`.
     fn from_str(text: &str) -> Result<S3Location, BadUrl> {
         let (place, query) = text.split_once('?').unwrap_or((text, ""));
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
@@ -114,7 +114,7 @@ impl FromStr for S3Location {
         }
         let style = match (style.as_deref(), &endpoint) {
             (Some("path"), _) | (None, Some(_)) => BucketStyle::Path,
-            // No certificate is good for two labels in place of one.
+            // No wildcard certificate covers two labels.
             (None, None) if bucket.contains('.') => BucketStyle::Path,
             (Some("virtual"), _) | (None, None) => BucketStyle::Virtual,
             (Some(_), _) => return bad("style", "there are `path` and `virtual`"),
@@ -131,10 +131,10 @@ impl FromStr for S3Location {
     }
 }
 
-/// Longest prefix in a bucket: services take keys of 1024 bytes.
+/// Longest prefix in a bucket: services accept keys of 1024 bytes.
 const PREFIX_BYTES_MAX: usize = 256;
 
-/// The rules of Amazon's for new buckets, as far as they keep addresses from being ambiguous.
+/// Checks Amazon's rules for new buckets, as far as they keep URLs unambiguous.
 fn is_bucket(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let (first, last) = (text.bytes().next(), text.bytes().last());
@@ -156,7 +156,7 @@ fn check_endpoint(endpoint: &str) -> Result<(), BadUrl> {
     Ok(())
 }
 
-/// Undoes `%XX`, once; none when that is not followed by two digits, or the result is no text.
+/// Decodes `%XX`, once; none if it is not followed by two digits, or the result is not UTF-8.
 #[must_use]
 pub fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -6,21 +6,22 @@ use std::time::{Duration, Instant};
 use super::{SqlStore, SqlStoreError, StoreTransaction};
 use crate::clock;
 
-/// Age at which a reading still counts where nothing newer is asked for. A little more than the
-/// second after which tokens are looked at, so that theirs is the only query.
+/// Maximum age of a reading that is used without a new query, if the caller does not require a
+/// newer one. A little more than the interval at which tokens are checked, so that theirs is the
+/// only query.
 pub const COUNTER_AGE_MAX: Duration = Duration::from_millis(1200);
 
-/// The last reading of all counters that somebody looks at.
+/// The last reading of all registered counters.
 #[derive(Debug, Default)]
 pub(super) struct CounterReadings {
     queries: Vec<&'static str>,
-    /// In the order of the queries; none where there is no row.
+    /// In the order of the queries; none if there is no row.
     values: Vec<Option<u64>>,
     read_at: Option<Instant>,
 }
 
 impl CounterReadings {
-    /// Returns a value that is not too old; none when there is no such.
+    /// Returns a value of at most this age; none if there is none.
     fn find(&self, query: &str, age_max: Duration) -> Option<Option<u64>> {
         let read_at = self.read_at?;
         if clock::now().saturating_duration_since(read_at) >= age_max {
@@ -39,12 +40,12 @@ impl CounterReadings {
 }
 
 impl SqlStore {
-    /// Returns a counter, as it was at most `age_max` ago. `query` selects one number from one row,
-    /// of a table that exists; none when the row does not. It is read again together with all
-    /// counters that were ever looked at.
+    /// Returns a counter, at most `age_max` old. `query` selects one number from one row of an
+    /// existing table; none if the row does not exist. Each reading covers all counters that were
+    /// ever requested.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn counter(
         &self,
         query: &'static str,
@@ -60,7 +61,7 @@ impl SqlStore {
         let index = queries.iter().position(|it| *it == query);
         let value = index.and_then(|index| values.get(index).copied().flatten());
         let mut counters = self.0.counters.lock();
-        // Of two that read at once, the later one counts.
+        // If two reads overlap, the later one wins.
         if counters.read_at.is_none_or(|at| at <= read_at) {
             counters.values = values;
             counters.read_at = Some(read_at);

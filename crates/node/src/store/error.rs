@@ -1,4 +1,4 @@
-//! Why a transaction did not happen, whose fault that is, and whether to try again.
+//! Errors of transactions: cause, blame, and whether to retry.
 
 use std::error::Error;
 
@@ -8,10 +8,10 @@ pub(super) type Cause = Box<dyn Error + Send + Sync>;
 /// Longest part of a statement that a message shows, in characters.
 const SQL_CHARS_MAX: usize = 200;
 
-/// Why a transaction did not happen. Unless the variant says otherwise, nothing of it was written.
+/// Reason why a transaction failed. Unless the variant says otherwise, nothing of it was written.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlStoreError {
-    /// The address of the store is none.
+    /// The address of the store is invalid.
     #[error("`store`: {0}")]
     Url(String),
     /// The database cannot be opened.
@@ -19,15 +19,15 @@ pub enum SqlStoreError {
     Open {
         /// Address of the database, without credentials.
         name: String,
-        /// Why.
+        /// Cause.
         source: Cause,
     },
-    /// A statement failed. It is the fault of whoever wrote it, or of the disk.
+    /// A statement failed, because of its text or of the disk.
     #[error("run `{sql}`")]
     Statement {
         /// The statement, shortened.
         sql: String,
-        /// Why.
+        /// Cause.
         source: Cause,
     },
     /// A statement would break a rule of the schema: unique, not null, check, foreign key.
@@ -46,7 +46,7 @@ pub enum SqlStoreError {
         /// Problem.
         problem: String,
     },
-    /// A statement answered more rows than a transaction may hold.
+    /// A statement returned more rows than a transaction may hold.
     #[error("run `{sql}`: it returns more than {rows_max} rows")]
     TooManyRows {
         /// The statement, shortened.
@@ -54,52 +54,52 @@ pub enum SqlStoreError {
         /// The limit.
         rows_max: usize,
     },
-    /// A column is not what was expected.
+    /// A column has an unexpected type.
     #[error("column {index} is {found}, expected {expected}")]
     Column {
         /// Index of the column, from 0.
         index: usize,
-        /// Type that was expected.
+        /// Expected type.
         expected: &'static str,
-        /// Type that was found.
+        /// Actual type.
         found: &'static str,
     },
-    /// An earlier statement of the transaction failed, so that it can only be rolled back.
+    /// An earlier statement of the transaction failed, so it can only be rolled back.
     #[error("a statement of the transaction failed before")]
     Spoiled,
-    /// The transaction's own reason to be rolled back.
+    /// The transaction's own reason for a rollback.
     #[error("the transaction was refused")]
     Refused(#[source] Cause),
     /// The transaction's code panicked.
     #[error("the transaction panicked: {0}")]
     Panicked(String),
-    /// Too many transactions wait. Try again later.
+    /// Too many transactions wait. Retry later.
     #[error("{waiting_max} transactions are waiting for the store, which is its limit")]
     Busy {
         /// The limit.
         waiting_max: usize,
     },
-    /// Others kept changing the same rows. Try again.
+    /// Other transactions kept changing the same rows. Retry.
     #[error("the transaction conflicted with others {attempts} times")]
     Contended {
-        /// Number of times that it was tried.
+        /// Number of attempts.
         attempts: u32,
         /// Error of the last attempt.
         source: Cause,
     },
-    /// The database cannot be reached. Try again later.
+    /// The database cannot be reached. Retry later.
     #[error("reach the store")]
     Unavailable(#[source] Cause),
-    /// The disk that the database is on has no room.
+    /// The disk of the database is full.
     #[error("the disk of the store is full")]
     Full(#[source] Cause),
-    /// The connection was lost while the transaction was committed: it may be written or not.
+    /// The connection was lost during the commit: the transaction may be committed or not.
     #[error("the connection to the store was lost during the commit: the outcome is unknown")]
     OutcomeUnknown(#[source] Cause),
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// A newer version of Cove has removed from the database what this one uses.
+    /// A newer version of Cove has removed tables or columns that this one uses.
     #[error(
         "the store has version {found} of `{service}`, this version of cove knows up to {known}, \
          and one that works with it has to know version {floor}"
@@ -107,11 +107,11 @@ pub enum SqlStoreError {
     TooNew {
         /// Service that owns the tables.
         service: &'static str,
-        /// Version that was found.
+        /// Present version.
         found: usize,
         /// Latest version that this server knows.
         known: usize,
-        /// Version that a server has to know.
+        /// Version that a server must know.
         floor: usize,
     },
     /// A step of a migration failed.
@@ -119,24 +119,24 @@ pub enum SqlStoreError {
     Migrate {
         /// Service that owns the tables.
         service: &'static str,
-        /// The version that was to be reached.
+        /// Version that the step leads to.
         version: usize,
-        /// Why.
+        /// Cause.
         source: Box<SqlStoreError>,
     },
 }
 
 impl SqlStoreError {
-    /// Rolls the transaction back for a reason of the caller's, who gets it back by
-    /// [`SqlStoreError::refusal`].
+    /// Rolls the transaction back for a reason of the caller's, which [`SqlStoreError::refusal`]
+    /// returns.
     pub fn refuse(reason: impl Error + Send + Sync + 'static) -> SqlStoreError {
         SqlStoreError::Refused(Box::new(reason))
     }
 
-    /// The reason the transaction itself gave, when it is an `E`.
+    /// Returns the transaction's own reason, if it is an `E`.
     ///
     /// # Errors
-    /// Itself, when it is anything else.
+    /// This error itself, if it is anything else.
     pub fn refusal<E: Error + 'static>(self) -> Result<E, SqlStoreError> {
         match self {
             SqlStoreError::Refused(reason) => match reason.downcast() {
@@ -147,7 +147,7 @@ impl SqlStoreError {
         }
     }
 
-    /// Returns whether the same transaction may succeed later, and trying again does no harm.
+    /// Returns whether the same transaction may succeed later, and a retry does no harm.
     pub fn is_temporary(&self) -> bool {
         match self {
             SqlStoreError::Busy { .. }
@@ -172,7 +172,7 @@ impl SqlStoreError {
     }
 }
 
-/// Returns a statement abbreviated for messages: on one line, and not all of it.
+/// Returns a statement abbreviated for messages: on one line, and truncated.
 pub(super) fn abbreviated(sql: &str) -> String {
     let mut line: String = sql.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(SQL_CHARS_MAX) {

@@ -1,10 +1,10 @@
 //! Migrations: numbered for each service, forward only, each in a transaction of its own.
 //!
-//! Nodes of a version work beside those of the version before, and one version can be gone back.
-//! So a step *expands*: it adds tables, indexes, and columns that may be left out. What it makes
-//! superfluous is removed by a step that *contracts*, two versions later, when no version that is
-//! left uses it. A store remembers the last step of that kind: a version of Cove that knows it
-//! works with a store that a later one has expanded, and any other refuses to.
+//! Nodes of a version run beside those of the version before, and a downgrade by one version is
+//! possible. So a step *expands*: it adds tables, indexes, and optional columns. Superfluous ones
+//! are removed by a step that *contracts*, two versions later, when no version that is left uses
+//! them. A store records the last contracting step: a version of Cove that knows it works with a
+//! store that a later one has expanded, and any other refuses to.
 
 use super::error::SqlStoreError;
 use super::{SqlStore, StoreDialect, StoreTransaction};
@@ -12,19 +12,19 @@ use super::{SqlStore, StoreDialect, StoreTransaction};
 /// A step from a version of the tables to the next.
 #[derive(Clone, Copy, Debug)]
 pub enum MigrationStep {
-    /// Statements that both engines understand.
+    /// Statements for both engines.
     Same(&'static str),
-    /// Statements for each.
+    /// Statements for each engine.
     Each {
         /// For SQLite.
         sqlite: &'static str,
         /// For PostgreSQL.
         postgres: &'static str,
     },
-    /// Statements that both engines understand, and that remove something: versions of Cove that do
-    /// not know this step do not work with the tables any more.
+    /// Statements for both engines that remove something: versions of Cove that do not know this
+    /// step no longer work with the tables.
     Contract(&'static str),
-    /// The same for each.
+    /// The same, for each engine.
     ContractEach {
         /// For SQLite.
         sqlite: &'static str,
@@ -54,7 +54,8 @@ impl MigrationStep {
         matches!(self, MigrationStep::Contract(_) | MigrationStep::ContractEach { .. })
     }
 
-    /// Returns whether it is what it says: what expands removes and renames nothing.
+    /// Returns whether the step is of its declared kind: an expanding step removes and renames
+    /// nothing.
     fn is_honest(&self, dialect: StoreDialect) -> bool {
         let sql = self.sql(dialect);
         let removes = REMOVALS.iter().any(|statement| sql.contains(statement));
@@ -62,7 +63,7 @@ impl MigrationStep {
     }
 }
 
-/// Parts of statements after which an earlier version does not find what it uses.
+/// Parts of statements that remove something that an earlier version uses.
 const REMOVALS: &[&str] = &["DROP TABLE", "DROP COLUMN", "RENAME ", "ALTER COLUMN", "SET NOT NULL"];
 
 /// Table of the migrations that were applied, by service.
@@ -72,14 +73,14 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS cove_migrations (
     PRIMARY KEY (service, version)
 )";
 
-/// Table of the last step of each service that contracts.
+/// Table of the last contracting step of each service.
 const FLOORS: &str = "CREATE TABLE IF NOT EXISTS cove_migration_floors (
     service TEXT NOT NULL PRIMARY KEY,
     version BIGINT NOT NULL
 )";
 
-/// Number of times that a step is tried: several servers may start at once, and `CREATE TABLE IF
-/// NOT EXISTS` of PostgreSQL fails when two run side by side.
+/// Number of attempts of a step: several servers may start at once, and PostgreSQL's
+/// `CREATE TABLE IF NOT EXISTS` fails when two run concurrently.
 const ATTEMPTS_MAX: usize = 5;
 
 pub(super) async fn migrate(
@@ -114,7 +115,7 @@ pub(super) async fn migrate(
         if in_pieces {
             apply_pieces(store, service, number, sql).await.map_err(failed(number))?;
         }
-        // What was made in pieces is only counted here.
+        // The pieces were run before; here the version is only recorded.
         let sql = if in_pieces { "" } else { sql };
         let step = || {
             let migration = NumberedStep { service, number, sql, contracts: step.contracts() };
@@ -126,7 +127,7 @@ pub(super) async fn migrate(
     Ok(())
 }
 
-/// Returns whether it is CockroachDB, which speaks PostgreSQL's protocol.
+/// Returns whether the database is CockroachDB, which uses PostgreSQL's protocol.
 async fn is_cockroach(store: &SqlStore) -> Result<bool, SqlStoreError> {
     if store.dialect() == StoreDialect::Sqlite {
         return Ok(false);
@@ -141,11 +142,11 @@ async fn is_cockroach(store: &SqlStore) -> Result<bool, SqlStoreError> {
         .await
 }
 
-/// Makes one version statement by statement, each in a transaction of its own, which is counted
-/// for a service of the version's own: whoever is interrupted goes on behind the last one.
+/// Applies one version statement by statement, each in a transaction of its own, which is recorded
+/// for a service of the version's own: an interrupted migration continues after the last one.
 ///
-/// CockroachDB does not let one transaction use a column that it has added, or make an index by the
-/// name of one that it has dropped.
+/// CockroachDB does not let one transaction use a column that it has added, or create an index with
+/// the name of one that it has dropped.
 pub(super) async fn apply_pieces(
     store: &SqlStore,
     service: &'static str,
@@ -163,7 +164,8 @@ pub(super) async fn apply_pieces(
                 if transaction.query_one(done, &parameters)?.is_some() {
                     return Ok(());
                 }
-                // First, because there a change of the schema cannot follow a change of rows.
+                // First, because in CockroachDB a change of the schema cannot follow a change of
+                // rows.
                 transaction.batch(&piece)?;
                 let count = "INSERT INTO cove_migrations (service, version) VALUES ($1, $2)";
                 transaction.execute(count, &parameters).map(drop)
@@ -174,9 +176,9 @@ pub(super) async fn apply_pieces(
     Ok(())
 }
 
-/// The statements of a migration, as CockroachDB takes them: it compares texts by their bytes
-/// anyway and has no columns that say so. No statement of ours has a semicolon or two hyphens
-/// within a text.
+/// Returns the statements of a migration in CockroachDB's dialect: it compares texts by their bytes
+/// anyway and has no collation `C`. No statement of ours has a semicolon or two hyphens within a
+/// text.
 fn pieces(sql: &str) -> Vec<String> {
     let lines = sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     let code = lines.collect::<Vec<_>>().join("\n").replace(" COLLATE \"C\"", "");
@@ -186,9 +188,9 @@ fn pieces(sql: &str) -> Vec<String> {
 
 /// Version of a service's tables.
 struct TableVersion {
-    /// Number of steps that were applied.
+    /// Number of applied steps.
     found: usize,
-    /// Last of them that contracts, 0 for none.
+    /// The last contracting step among them, 0 for none.
     floor: usize,
 }
 
@@ -212,7 +214,7 @@ struct NumberedStep<'a> {
     contracts: bool,
 }
 
-/// Makes one version, unless another server has done so meanwhile.
+/// Applies one version, unless another server has done so meanwhile.
 fn apply(
     transaction: &mut dyn StoreTransaction,
     step: &NumberedStep<'_>,
@@ -242,7 +244,7 @@ where
 {
     for _ in 1..ATTEMPTS_MAX {
         match store.transact_idempotent("store.migrate", body()).await {
-            // Two servers made the same table at the same moment: the next attempt finds it.
+            // Two servers created the same table at the same moment: the next attempt finds it.
             Err(SqlStoreError::Constraint { .. } | SqlStoreError::Contended { .. }) => {}
             other => return other,
         }

@@ -1,17 +1,17 @@
-//! Numbers that readers can follow.
+//! Consecutive numbers that readers can follow.
 
 use super::{SqlStoreError, SqlValue, StoreTransaction};
 
-/// Takes `count` numbers that follow each other from a table of one row, and returns the first.
+/// Takes `count` consecutive numbers from a table of one row, and returns the first.
 ///
 /// The row stays locked until the transaction ends, so that numbers become visible in their order:
-/// who has read up to a number misses nothing that is committed later. Numbers of a sequence are
-/// given when a transaction is under way, so that one may appear after a higher one was read.
+/// a reader that has read up to a number misses nothing that is committed later. Numbers of a
+/// sequence are assigned while a transaction runs, so one may appear after a higher one was read.
 ///
 /// The table has the columns `id`, which is 1, and `last`.
 ///
 /// # Errors
-/// When the table cannot be changed, or has no row.
+/// If the table cannot be changed, or has no row.
 pub fn take_numbers(
     transaction: &mut dyn StoreTransaction,
     table: &'static str,

@@ -1,7 +1,7 @@
 //! PostgreSQL: a few connections, each with a thread; conflicting transactions are retried.
 //!
-//! Nothing here needs more than plain SQL and serialisable transactions, so that CockroachDB will
-//! do as well: no advisory locks, no `LISTEN`.
+//! This module needs only plain SQL and serialisable transactions, so that CockroachDB works as
+//! well: no advisory locks, no `LISTEN`.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/transaction-iso.html#XACT-SERIALIZABLE>
@@ -25,31 +25,31 @@ use super::{StoreConfig, StoreContext, StoreIsolation};
 use crate::clock;
 use crate::telemetry::error_chain;
 
-/// Number of times that a transaction is run that loses its connection before the commit.
+/// Maximum number of attempts for a transaction that loses its connection before the commit.
 const CONNECTIONS_LOST_MAX: u32 = 3;
 
 /// After a failed attempt to connect, transactions fail at once for this long.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 
-/// Pause before the first repetition; it doubles with each, and a random part of it is waited.
+/// Pause before the first retry; it doubles with each, and a random part of it is waited.
 const BACKOFF: Duration = Duration::from_millis(1);
 
-/// Longest pause between two repetitions.
+/// Longest pause between two retries.
 const BACKOFF_MAX: Duration = Duration::from_millis(20);
 
-/// Milliseconds since 1970 by the server's clock, whatever transaction it is in.
+/// Milliseconds since 1970 by the server's clock, independent of the transaction.
 const READ_CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
-/// When the server was started, which tells a replica that has taken over, or a server that was
-/// started anew, from the one before. CockroachDB, which forgets nothing, has no such function.
+/// Start time of the server, which distinguishes a replica that has taken over, or a restarted
+/// server, from the former one. CockroachDB, which loses no commits, has no such function.
 const READ_SERVER: &str = "SELECT pg_postmaster_start_time()";
 
-/// Returns whether the address can be understood.
+/// Checks that the address is valid.
 pub(super) fn check_url(url: &str) -> Result<(), SqlStoreError> {
     parse(url).map(drop)
 }
 
-/// Connects once, to find out whether that works, and starts the threads.
+/// Connects once, as a check, and starts the threads.
 pub(super) async fn start(
     url: &str,
     context: StoreContext,
@@ -67,9 +67,9 @@ pub(super) async fn start(
             failed: None,
         };
         let body = move || {
-            // Counts this thread for as long as it is there.
+            // Counts this thread as running until its end.
             let _running = context.running.clone();
-            // The others connect when they are needed.
+            // The other threads connect when needed.
             let result = if number == 0 { engine.connect() } else { Ok(()) };
             let failed = result.is_err();
             drop(opened.send(result));
@@ -87,12 +87,12 @@ pub(super) async fn start(
     Ok(())
 }
 
-/// A connection's thread.
+/// Thread with a connection.
 struct PostgresEngine {
     settings: Arc<PostgresTls>,
     context: Arc<StoreContext>,
     connection: Option<PostgresConnection>,
-    /// When connecting failed last, and how.
+    /// Time and error of the last failed attempt to connect.
     failed: Option<(Instant, String)>,
 }
 
@@ -103,13 +103,13 @@ struct PostgresConnection {
 
 /// Result of an attempt at a transaction.
 enum TransactionAttempt {
-    /// For good, one way or the other.
+    /// Final, as a success or a failure.
     Done(Result<(), SqlStoreError>),
-    /// Rolled back, because of others.
+    /// Rolled back, because of a conflict.
     Conflict(SqlStoreError),
-    /// Rolled back, because the connection is gone.
+    /// Rolled back, because the connection was lost.
     Lost(SqlStoreError),
-    /// The connection went while it was committed.
+    /// The connection was lost during the commit.
     Unknown(Cause),
 }
 
@@ -162,7 +162,7 @@ impl PostgresEngine {
         }
     }
 
-    /// Makes sure that there is a connection.
+    /// Ensures that there is a connection.
     fn connect(&mut self) -> Result<(), SqlStoreError> {
         if self.connection.as_ref().is_some_and(|connection| !connection.client.is_closed()) {
             return Ok(());
@@ -178,7 +178,7 @@ impl PostgresEngine {
                 let statements = PreparedStatements::default();
                 self.connection = Some(PostgresConnection { client, statements });
                 self.failed = None;
-                // Another server may stand in for the one before.
+                // Another server may have replaced the former one.
                 self.read_server();
                 self.context.clock.expire();
                 self.read_clock();
@@ -196,7 +196,7 @@ impl PostgresEngine {
         }
     }
 
-    /// Asks which server a new connection is to.
+    /// Reads the identity of a new connection's server.
     fn read_server(&mut self) {
         match self.read_text(READ_SERVER) {
             Ok(Some(server)) => self.context.server.connected(server),
@@ -207,8 +207,8 @@ impl PostgresEngine {
         }
     }
 
-    /// Asks what time it is at the server, when that was not asked lately. What fails here fails
-    /// with the next transaction as well, which tells of it.
+    /// Reads the server's clock, unless that was done recently. A failure here also fails the next
+    /// transaction, which reports it.
     fn read_clock(&mut self) {
         if self.connection.is_none() || !self.context.clock.wants_sample() {
             return;
@@ -226,7 +226,7 @@ impl PostgresEngine {
         }
     }
 
-    /// Asks for one value, outside of transactions.
+    /// Reads one value, outside of transactions.
     fn read_text(&mut self, sql: &str) -> Result<Option<String>, ::postgres::Error> {
         let Some(PostgresConnection { client, .. }) = &mut self.connection else { return Ok(None) };
         let answer = client.simple_query(sql)?;
@@ -242,7 +242,7 @@ impl PostgresEngine {
         };
         let rows_max = self.context.config.rows_max;
         if job.access == TransactionAccess::Select {
-            // The server makes a transaction of a statement that is in none.
+            // The server runs a statement outside of a transaction as one.
             let mut single = PostgresTransaction::new(client, statements, rows_max);
             let result = job.run(&mut single);
             let attempt = concluded(result, single.fate());
@@ -273,15 +273,16 @@ impl PostgresEngine {
         }
         if let Err(error) = inner.rollback() {
             tracing::debug!(error = &error as &dyn std::error::Error, "roll back");
-            // What it was in the middle of ends with the connection.
+            // The server rolls the transaction back when the connection ends.
             self.connection = None;
         }
         attempt
     }
 }
 
-/// Outcome of a transaction before it is committed or rolled back: what its body answered, and what
-/// the first statement that failed means for the whole, whatever the body made of that.
+/// Returns the outcome of a transaction before it is committed or rolled back: from the result of
+/// its body and the fate that the first failed statement caused, even if the body ignored the
+/// failure.
 fn concluded(
     result: Result<(), SqlStoreError>,
     fate: Option<TransactionFate>,
@@ -338,16 +339,16 @@ fn open(settings: &PostgresTls, config: &StoreConfig) -> Result<Client, ::postgr
     Ok(client)
 }
 
-/// Meaning of an error for its transaction.
+/// Consequence of an error for its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransactionFate {
-    /// Lost against others.
+    /// A conflict with other transactions.
     Conflict,
-    /// A prepared statement does not fit the tables any more, which somebody has changed.
+    /// A prepared statement no longer fits the tables, which have been changed.
     StalePlan,
-    /// The connection is gone, or the server is going.
+    /// The connection was lost, or the server is stopping.
     Lost,
-    /// Failed by itself.
+    /// A failure of its own.
     Failed,
 }
 
@@ -365,18 +366,19 @@ fn fate(error: &::postgres::Error) -> TransactionFate {
     match state.code() {
         "40001" | "40P01" => TransactionFate::Conflict,
         "0A000" if message.contains("cached plan") => TransactionFate::StalePlan,
-        // Shut down by the administrator, crashed, starting; CockroachDB: completion not known.
+        // Stopped by the administrator, crashed, starting; CockroachDB: completion unknown.
         "57P01" | "57P02" | "57P03" | "40003" => TransactionFate::Lost,
         code if code.starts_with("08") => TransactionFate::Lost,
         _ => TransactionFate::Failed,
     }
 }
 
-/// The error of a statement, as others see it, and what it means for the transaction.
+/// Converts the error of a statement, and returns its consequence for the transaction.
 fn failure(sql: &str, error: ::postgres::Error) -> (TransactionFate, SqlStoreError) {
     let fate = fate(&error);
     let constraint = error.code().is_some_and(|state| {
-        // A table's row type has its name too, and may be what two that make it meet at.
+        // The row type of a table has the same name, and two concurrent creations may conflict on
+        // it.
         state.code().starts_with("23")
             || [SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT].contains(state)
     });
@@ -404,8 +406,8 @@ fn contended(error: SqlStoreError, attempts: u32) -> SqlStoreError {
     }
 }
 
-/// Half of a pause that doubles, and a random part of the other half: two that met do not meet
-/// again.
+/// Returns half of a doubling pause, plus a random part of the other half, so that two conflicting
+/// transactions do not conflict again.
 fn backoff(conflicts: u32) -> Duration {
     let whole = BACKOFF.saturating_mul(1 << conflicts.min(10)).min(BACKOFF_MAX);
     // Without randomness the pause is merely not spread.

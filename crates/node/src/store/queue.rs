@@ -1,7 +1,7 @@
 //! Transactions that wait for a thread of the store.
 //!
-//! Callers take turns ([`RoundRobin`]). What this adds is how many of one caller are committed
-//! together, and that a thread waits for work.
+//! Callers take turns ([`RoundRobin`]). This module adds the limit on one caller's jobs in a
+//! commit, and lets a thread wait for work.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,52 +16,52 @@ use super::StoreTransaction;
 use super::error::SqlStoreError;
 use crate::{clock, fair};
 
-/// Jobs of one caller that are committed together while others have jobs, too: those of others wait
-/// for them.
+/// Maximum number of jobs of one caller that are committed together while other callers have jobs,
+/// too, which wait for the commit.
 const GROUP_MAX_PER_CALLER: usize = 8;
-/// Time that a caller counts as one of several after its last job.
+/// Time after its last job for which a caller counts as active.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// Access that a transaction needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransactionAccess {
-    /// Only looks.
+    /// Read-only.
     Read,
-    /// Only looks, by one statement.
+    /// Read-only, by one statement.
     Select,
     /// Writes; run at most once to its end.
     Write,
-    /// Writes, and may be run again when nobody knows whether it was committed.
+    /// Writes, and may be run again if the outcome of the commit is unknown.
     WriteAgain,
 }
 
-/// Body of a transaction, leaving its value where its caller will look for it: behind a pointer, so
-/// that nothing of the store is compiled for each transaction there is.
+/// Body of a transaction, which leaves its value for its caller: behind a pointer, so that the
+/// store is not compiled for each transaction.
 pub(super) type Body =
     Box<dyn FnMut(&mut dyn StoreTransaction) -> Result<(), SqlStoreError> + Send>;
 
-/// Work to be done before a transaction is handed over, on a thread that may wait for a disk.
+/// Work before a transaction is handed over, on a thread that may wait for a disk.
 pub(super) type PrecedingWork = Box<dyn FnOnce() -> Result<(), SqlStoreError> + Send>;
 
 /// Result of a transaction for its caller.
 #[derive(Debug)]
 pub(super) struct TransactionAnswer {
-    /// When it was handed over; none of one that was not, because the work before it failed.
+    /// When it was handed over; none if the work before it failed.
     pub(super) handed_over: Option<Instant>,
     /// Success if it was committed.
     pub(super) result: Result<(), SqlStoreError>,
 }
 
-/// A transaction on its way, with whoever waits for it.
+/// A waiting or running transaction, with the channel for its answer.
 pub(super) struct TransactionJob {
-    /// Names it in metrics.
+    /// Name in metrics.
     pub(super) name: &'static str,
     /// Access that it needs.
     pub(super) access: TransactionAccess,
     body: Body,
     answer: oneshot::Sender<TransactionAnswer>,
     handed_over: Option<Instant>,
-    /// Caller; none for the server's own.
+    /// Caller; none for the server's own transactions.
     caller: Option<Arc<str>>,
 }
 
@@ -82,7 +82,7 @@ impl TransactionJob {
         (TransactionJob { name, access, body, answer, handed_over: None, caller }, receiver)
     }
 
-    /// Runs its statements. May be called again after a roll-back.
+    /// Runs its statements. May be called again after a rollback.
     pub(super) fn run(
         &mut self,
         transaction: &mut dyn StoreTransaction,
@@ -92,27 +92,28 @@ impl TransactionJob {
         result.unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
 
-    /// Returns whether nobody waits for it any more; then it need not begin.
+    /// Returns whether its caller has stopped waiting; then it need not begin.
     pub(super) fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
     }
 
-    /// Answers it.
+    /// Sends the answer.
     pub(super) fn finish(self, committed: Result<(), SqlStoreError>) {
         let TransactionJob { body, answer, handed_over, .. } = self;
-        // Nobody waits any more, which changes nothing about what is written.
+        // If the caller has stopped waiting, that changes nothing about the commit.
         drop(answer.send(TransactionAnswer { handed_over, result: committed }));
-        // After the answer: what the body holds is not what its caller waits for.
+        // After the answer, because the caller does not wait for the body's drop.
         drop(body);
     }
 }
 
-/// Jobs for one or more threads: those of one caller in the order they came, callers in turn.
+/// Jobs for one or more threads: those of one caller in order of arrival, callers in turn.
 pub(super) struct TransactionQueue {
     state: Mutex<TransactionQueueState>,
-    /// There is work, or the queue is closed.
+    /// Notified when there is work, or the queue is closed.
     changed: Condvar,
-    /// The queue is closed. Apart from the other, so that a pause takes nobody's wake-up.
+    /// Notified when the queue is closed. Separate from `changed`, so that a pause takes no wake-up
+    /// for work.
     closing: Condvar,
     waiting_max: usize,
 }
@@ -123,7 +124,7 @@ struct TransactionQueueState {
     waiting: RoundRobin<Option<Arc<str>>, TransactionJob>,
     /// Caller and time of the latest job.
     latest: Option<(Option<Arc<str>>, Instant)>,
-    /// Until when several callers count as having jobs.
+    /// Time until which several callers count as active.
     shared_until: Option<Instant>,
     closed: bool,
 }
@@ -141,7 +142,7 @@ impl TransactionQueueState {
         self.waiting.push(caller, job);
     }
 
-    /// Up to `count_max` jobs, one of each caller in turn, and not more of one than it may have.
+    /// Takes up to `count_max` jobs, one of each caller in turn, and at most its share of each.
     fn take(&mut self, count_max: usize, now: Instant) -> Vec<TransactionJob> {
         let is_shared =
             self.waiting.keys_waiting() > 1 || self.shared_until.is_some_and(|until| now < until);
@@ -168,7 +169,7 @@ impl TransactionQueue {
         }
     }
 
-    /// Adds a job, or answers why not.
+    /// Adds a job, or answers it with the refusal.
     pub(super) fn push(&self, mut job: TransactionJob) {
         let now = clock::now();
         job.handed_over = Some(now);
@@ -193,7 +194,7 @@ impl TransactionQueue {
         }
     }
 
-    /// Does the work before a job and adds the job, or answers why the work failed.
+    /// Does the work before a job and adds the job, or answers it with the error of the work.
     pub(super) fn push_after(&self, before: PrecedingWork, job: TransactionJob) {
         let done = catch_unwind(AssertUnwindSafe(before));
         match done.unwrap_or_else(|panic| Err(panicked(&*panic))) {
@@ -202,8 +203,7 @@ impl TransactionQueue {
         }
     }
 
-    /// Waits for work and takes up to `count_max` jobs of it. None when the queue is closed and
-    /// empty.
+    /// Waits for work and takes up to `count_max` jobs. None if the queue is closed and empty.
     pub(super) fn take(&self, count_max: usize) -> Option<Vec<TransactionJob>> {
         let mut state = self.state.lock();
         loop {
@@ -217,20 +217,20 @@ impl TransactionQueue {
         }
     }
 
-    /// Jobs that no thread has taken yet.
+    /// Returns the number of jobs that no thread has taken yet.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.state.lock().waiting.len()
     }
 
-    /// Takes no more jobs; those that wait are still done.
+    /// Accepts no more jobs; waiting ones are still run.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
         self.closing.notify_all();
     }
 
-    /// Waits for a time, or until the queue is closed.
+    /// Waits until a time, or until the queue is closed.
     pub(super) fn pause(&self, until: Instant) {
         let mut state = self.state.lock();
         while !state.closed && !self.closing.wait_until(&mut state, until).timed_out() {}

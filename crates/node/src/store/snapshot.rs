@@ -1,9 +1,9 @@
-//! Content of a SQLite store at one moment, to be copied while the server keeps writing.
+//! Content of a SQLite store at one moment, for copies while the server continues to write.
 //!
-//! A read transaction of a connection of its own sees what was committed when it began and nothing
-//! later. SQLite's online backup copies the pages of that transaction: as long as it is open, the
-//! copy does not begin again when others write. The write-ahead log cannot be cut back meanwhile,
-//! so it grows by what is written until the snapshot is dropped.
+//! A read transaction on a separate connection sees the commits before its begin and no later ones.
+//! SQLite's online backup copies the pages of that transaction: while it is open, the copy does not
+//! restart when others write. The write-ahead log cannot be truncated meanwhile, so it grows with
+//! each write until the snapshot is dropped.
 //!
 //! # References
 //! - <https://www.sqlite.org/backup.html>
@@ -19,27 +19,27 @@ use super::sqlite::{self, SqliteTransaction};
 use super::{StoreTransaction, StoreUrl};
 use crate::data_dir;
 
-/// Pages that are copied between two looks at whether somebody still wants the copy.
+/// Number of pages that are copied between two calls of `progress`.
 const PAGES_AT_ONCE: i32 = 1024;
 
-/// Content of a SQLite store at the moment when it was taken. Everything here blocks.
+/// Content of a SQLite store at the moment when it was taken. All methods block.
 #[derive(Debug)]
 pub struct StoreSnapshot {
     connection: Connection,
     rows_max: usize,
 }
 
-/// Answer to the question whether a copy goes on.
+/// Decision whether a copy continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyProgress {
     /// Copy the next pages.
     Continue,
-    /// The copy is not wanted any more: [`SqlStoreError::Closed`].
+    /// Stop the copy with [`SqlStoreError::Closed`].
     Stop,
 }
 
 impl StoreSnapshot {
-    /// Takes a snapshot. It has everything that was answered before.
+    /// Takes a snapshot. It contains everything that was confirmed before.
     pub(super) fn take(path: &Path, rows_max: usize) -> Result<StoreSnapshot, SqlStoreError> {
         let open = || -> rusqlite::Result<Connection> {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -47,7 +47,7 @@ impl StoreSnapshot {
             connection.busy_timeout(sqlite::BUSY_MAX)?;
             connection.pragma_update(None, "query_only", true)?;
             connection.execute_batch("BEGIN")?;
-            // A deferred transaction begins with what it reads first.
+            // A deferred transaction begins with its first read.
             connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
             Ok(connection)
         };
@@ -58,7 +58,7 @@ impl StoreSnapshot {
     /// Returns the size of the copy, in bytes.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn bytes(&self) -> Result<u64, SqlStoreError> {
         let pragma = |name: &'static str| {
             let value = self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -68,7 +68,7 @@ impl StoreSnapshot {
         Ok(pragma("page_count")?.saturating_mul(pragma("page_size")?))
     }
 
-    /// Reads what the snapshot has.
+    /// Reads from the snapshot.
     ///
     /// # Errors
     /// Those of the closure and of the database, which refuses to write.
@@ -79,12 +79,12 @@ impl StoreSnapshot {
         body(&mut SqliteTransaction::on(&self.connection, self.rows_max))
     }
 
-    /// Writes the snapshot to a new file, which only its owner may read, as a database of its own.
-    /// It is not synchronised.
+    /// Writes the snapshot to a new file, which only its owner may read, as a separate database.
+    /// The file is not synchronised.
     ///
     /// # Errors
-    /// When the database cannot be read or the file not be written, and when `progress` stops it.
-    /// What was written stays there.
+    /// If the database cannot be read or the file not be written, and if `progress` stops it. A
+    /// partly written file remains.
     pub fn copy_to(
         &self,
         path: &Path,
@@ -93,7 +93,7 @@ impl StoreSnapshot {
         data_dir::open_private(path, true).map_err(|error| open_error(path, error.into()))?;
         let failed = |error| sqlite::failure("copy the database", error);
         let mut copy = Connection::open(path).map_err(failed)?;
-        // The file is a copy: whoever loses it makes another one.
+        // The file is a copy: if it is lost, it can be made again.
         copy.pragma_update(None, "synchronous", "OFF").map_err(failed)?;
         let backup = Backup::new(&self.connection, &mut copy).map_err(failed)?;
         let mut done = false;
@@ -101,7 +101,7 @@ impl StoreSnapshot {
             if progress() == CopyProgress::Stop {
                 return Err(SqlStoreError::Closed);
             }
-            // A reader of the log waits for no lock, so that each step comes further.
+            // A reader of the log waits for no lock, so that each step makes progress.
             done = backup.step(PAGES_AT_ONCE).map_err(failed)? == StepResult::Done;
         }
         drop(backup);
@@ -109,7 +109,7 @@ impl StoreSnapshot {
     }
 }
 
-/// Takes a snapshot of a store, where it is a file.
+/// Takes a snapshot of a store, if it is a file.
 pub(super) fn of_url(
     url: &StoreUrl,
     rows_max: usize,

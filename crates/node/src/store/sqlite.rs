@@ -1,4 +1,4 @@
-//! SQLite: one thread writes, committing all that waits at once; others read.
+//! SQLite: one thread writes and commits all waiting transactions at once; others read.
 //!
 //! # References
 //! - <https://www.sqlite.org/wal.html>
@@ -22,10 +22,10 @@ use crate::data_dir;
 /// Time that a statement waits for a lock. Only another process could hold one, such as a backup.
 pub(super) const BUSY_MAX: Duration = Duration::from_secs(10);
 
-/// Statements that a connection keeps prepared.
+/// Maximum number of prepared statements of a connection.
 const STATEMENTS_MAX: usize = 256;
 
-/// Size that the write-ahead log is cut back to once all of it is in the database, in bytes.
+/// Size to which the write-ahead log is truncated once all of it is in the database, in bytes.
 const WAL_BYTES_KEPT: u32 = 64 << 20;
 
 /// Opens the database and starts its threads.
@@ -40,14 +40,14 @@ pub(super) async fn start(
     // SQLite gives its other files the mode of this one.
     data_dir::open_private(path, false).map_err(|error| open_error(error.into()))?;
     let context = Arc::new(context);
-    // The writer first: it makes the file a database, and readers need one.
+    // The writer first: it creates the database, which readers need.
     let roles = std::iter::once(SqliteRole::Writer);
     for role in roles.chain((0..context.config.readers.max(1)).map(|_| SqliteRole::Reader)) {
         let (opened, is_open) = oneshot::channel();
         let queue = Arc::clone(if role == SqliteRole::Writer { writes } else { reads });
         let (path, context) = (path.to_owned(), Arc::clone(&context));
         let body = move || {
-            // Counts this thread for as long as it is there.
+            // Counts this thread as running until its end.
             let _running = context.running.clone();
             match open(&path, role, context.config.durability) {
                 Err(error) => drop(opened.send(Err(error))),
@@ -100,7 +100,7 @@ fn open(
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
-    // Nothing in the file is code: it may have been restored from somewhere.
+    // The file may have been restored from elsewhere, so no code in it is trusted.
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
 }
@@ -117,7 +117,7 @@ impl SqliteEngine {
         }
     }
 
-    /// Runs jobs in one transaction and answers them when it is committed.
+    /// Runs jobs in one transaction and answers them after the commit.
     fn write_group(&self, mut jobs: Vec<TransactionJob>) {
         jobs.retain(|job| !job.is_abandoned());
         if jobs.is_empty() {
@@ -135,9 +135,9 @@ impl SqliteEngine {
         }
     }
 
-    /// Commits jobs in one transaction with a savepoint for each, so that one that fails takes back
-    /// only itself. None when the whole transaction was rolled back, as by a full disk: then each
-    /// job has to try alone, and learns its own error.
+    /// Commits jobs in one transaction with a savepoint for each, so that a failed job undoes only
+    /// itself. None if the whole transaction was rolled back, as by a full disk: then each job has
+    /// to be tried alone, and gets its own error.
     fn commit_together(
         &self,
         jobs: &mut [TransactionJob],
@@ -146,7 +146,7 @@ impl SqliteEngine {
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
             let result = self.in_savepoint(job);
-            // Also left when a savepoint could not be ended: nothing of it may be committed.
+            // Also if a savepoint could not be ended: nothing of it may be committed.
             match result {
                 Some(result) if !self.connection.is_autocommit() => results.push(result),
                 _ => {
@@ -194,7 +194,7 @@ impl SqliteEngine {
         if transaction.spoiled { Err(SqlStoreError::Spoiled) } else { Ok(()) }
     }
 
-    /// Ends a transaction that is to leave nothing. SQLite may have ended it already.
+    /// Rolls a transaction back. SQLite may have ended it already.
     fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.statement("ROLLBACK")
@@ -221,11 +221,11 @@ impl SqliteEngine {
     }
 }
 
-/// Statements on a connection, in the transaction that it is in.
+/// Statements on a connection, within its present transaction.
 pub(super) struct SqliteTransaction<'a> {
     connection: &'a Connection,
     rows_max: usize,
-    /// A statement failed.
+    /// True after a failed statement.
     spoiled: bool,
 }
 
@@ -245,7 +245,7 @@ impl SqliteTransaction<'_> {
         if self.spoiled {
             return Err(SqlStoreError::Spoiled);
         }
-        // Stays so when anything below fails.
+        // Remains true if anything below fails.
         self.spoiled = true;
         let statement = self.connection.prepare_cached(sql);
         let mut statement = statement.map_err(|error| failure(sql, error))?;
@@ -299,9 +299,9 @@ impl StoreTransaction for SqliteTransaction<'_> {
     }
 }
 
-/// Binds `$1` to the first parameter and so on, whatever order they come in.
+/// Binds `$1` to the first parameter and so on, in any order of occurrence.
 ///
-/// SQLite takes `$1` as a name and numbers names by their first occurrence.
+/// SQLite treats `$1` as a name and numbers names by their first occurrence.
 fn bind(
     statement: &mut Statement<'_>,
     sql: &str,
@@ -360,7 +360,7 @@ fn owned(value: ValueRef<'_>) -> SqlValue {
         ValueRef::Null => SqlValue::Null,
         ValueRef::Integer(number) => SqlValue::Int(number),
         ValueRef::Real(number) => SqlValue::Real(number),
-        // What is not UTF-8 was not written by us.
+        // Text that is not UTF-8 was not written by this module.
         ValueRef::Text(bytes) => SqlValue::Text(String::from_utf8_lossy(bytes).into_owned()),
         ValueRef::Blob(bytes) => SqlValue::Blob(bytes.to_vec()),
     }

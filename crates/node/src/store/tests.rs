@@ -1,4 +1,4 @@
-//! What a store promises, tried on both engines; then what only one of them can do.
+//! The store's guarantees, on both engines; then features of only one of them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -24,12 +24,12 @@ const TABLES: &[MigrationStep] = &[MigrationStep::Same(
     CREATE INDEX things_by_text ON things (text)",
 )];
 
-/// A store on a fresh database, and what keeps the database alive.
+/// A store on a fresh database, with the guards of the database.
 struct Fresh {
     store: SqlStore,
     config: StoreConfig,
     registry: Registry,
-    /// Nothing else refers to it.
+    /// Not accessed, only dropped.
     _temp: TempDir,
     server: Option<Arc<Postgres>>,
 }
@@ -61,7 +61,7 @@ impl Fresh {
     }
 }
 
-/// Tries a claim on both engines.
+/// Checks a claim on both engines.
 async fn check(claim: impl AsyncFn(&Fresh)) {
     check_with(|_| {}, claim).await;
 }
@@ -91,7 +91,7 @@ async fn ask(
     store.read("test", move |transaction| transaction.query(sql, &parameters)).await
 }
 
-/// Numbers of the first column, read by a statement by itself.
+/// Reads numbers of the first column, by a single statement.
 async fn select(
     store: &SqlStore,
     sql: &'static str,
@@ -297,7 +297,7 @@ async fn a_statement_by_itself_sees_what_was_answered_before() {
             });
             let refused = refused.await.unwrap_err();
             assert!(matches!(refused, SqlStoreError::Refused(_)), "{refused:?}");
-            // Nothing of these is left behind on a connection.
+            // Nothing of these transactions remains on a connection.
             assert_eq!(count(store).await, 11);
         },
     )
@@ -331,7 +331,8 @@ async fn transactions_side_by_side_lose_nothing() {
             for _ in 0..100 {
                 let store = store.clone();
                 tasks.spawn(async move {
-                    // Reads, then writes what it read: only serialisable transactions count right.
+                    // Reads, then writes the result: only serialisable transactions count
+                    // correctly.
                     let body = |transaction: &mut dyn StoreTransaction| {
                         let sql = "SELECT number FROM things WHERE id = 0";
                         let row = transaction.query_one(sql, &[])?.unwrap();
@@ -375,7 +376,7 @@ async fn one_that_fails_in_a_group_fails_alone() {
             let store = &fresh.store;
             write(store, INSERT, vec![0.into(), 0.into()]).await.unwrap();
             let release = block(store).await;
-            // All of these wait together, so that they are one group in SQLite.
+            // All of these wait together, so they are one group in SQLite.
             let waiting: Vec<_> = (0..20_i64)
                 .map(|id| {
                     let body = move |transaction: &mut dyn StoreTransaction| {
@@ -450,7 +451,7 @@ async fn closing_finishes_what_waits_and_keeps_it() {
             let refused = async {
                 while !matches!(ask(store, "SELECT 1", vec![]).await, Err(SqlStoreError::Closed)) {}
             };
-            // One thread serves both in PostgreSQL, so that asking may wait for the release.
+            // One thread serves both in PostgreSQL, so the query may wait for the release.
             drop(release);
             refused.await;
             assert_eq!(waiting.await.unwrap().unwrap(), 1);
@@ -532,7 +533,7 @@ async fn the_files_of_sqlite_are_their_owners_alone() {
     assert_eq!(modes, [0o600; 3]);
 }
 
-/// On a machine without PostgreSQL nothing answers at this address.
+/// On a machine without PostgreSQL nothing listens at this address.
 #[tokio::test]
 async fn a_server_that_is_not_there_is_no_store() {
     let url: StoreUrl = "postgres://cove:secret@127.0.0.1:1/cove".parse().unwrap();
@@ -548,7 +549,7 @@ async fn a_connection_that_was_cut_is_made_again() {
     config.connections = 1;
     let store = SqlStore::open(config, &mut Registry::default()).await.unwrap();
     store.migrate("things", TABLES).await.unwrap();
-    // While nothing happens, ...
+    // While idle, ...
     server.cut_connections();
     assert_eq!(write(&store, INSERT, vec![1.into(), 1.into()]).await.unwrap(), 1);
     // ... and in the middle of a transaction, which is run again.
@@ -574,7 +575,7 @@ async fn a_connection_that_was_cut_is_made_again() {
     store.close().await;
 }
 
-/// Makes the first commit of a row end the connection; a sequence is not rolled back.
+/// Ends the connection at the first commit of a row; a sequence is not rolled back.
 const DIE_AT_COMMIT: &str = "
     CREATE SEQUENCE deaths;
     CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -623,7 +624,7 @@ async fn a_table_that_changes_under_a_prepared_statement_does_no_harm() {
         transaction.batch("ALTER TABLE things ADD z BIGINT")
     };
     store.transact("test", body).await.unwrap();
-    // By itself first: the statement is prepared for the table as it was.
+    // A single statement first: it is prepared for the table as it was.
     assert!(columns(6).await);
     assert_eq!(ask(store, sql, vec![]).await.unwrap()[0].values().len(), 6);
 }
@@ -670,7 +671,7 @@ async fn sums_have_to_be_cast() {
     .await;
 }
 
-/// Numbers that a store has.
+/// Returns the numbers in a store.
 fn numbers(it: &mut dyn StoreTransaction) -> Result<Vec<i64>, SqlStoreError> {
     let rows = it.query("SELECT number FROM things ORDER BY number", &[])?;
     rows.iter().map(|row| row.get(0)).collect()
@@ -702,7 +703,7 @@ async fn a_snapshot_of_sqlite_has_what_was_answered_before_and_nothing_of_later(
     let path = temp.path().join("copy.db");
     let stopped = snapshot.copy_to(&path, || CopyProgress::Stop);
     assert!(matches!(stopped, Err(SqlStoreError::Closed)), "{stopped:?}");
-    // Others write while it is copied as well.
+    // Others can write while it is copied as well.
     insert(&fresh.store, 100).await;
     snapshot.copy_to(&path, || CopyProgress::Continue).unwrap();
     let metadata = std::fs::metadata(&path).unwrap();

@@ -4,8 +4,8 @@ use super::error::SqlStoreError;
 
 /// A parameter of a statement, or one column of a row.
 ///
-/// Both engines keep these five kinds apart. Columns are `BIGINT`, `DOUBLE PRECISION`, `TEXT` and
-/// `BYTEA`, which both understand; a truth is `BIGINT` 0 or 1.
+/// Both engines distinguish these five kinds. Columns are `BIGINT`, `DOUBLE PRECISION`, `TEXT` and
+/// `BYTEA`, which both support; a Boolean is `BIGINT` 0 or 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SqlValue {
     /// SQL's null.
@@ -21,7 +21,7 @@ pub enum SqlValue {
 }
 
 impl SqlValue {
-    /// Returns what kind of value this is, for messages.
+    /// Returns the kind of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             SqlValue::Null => "null",
@@ -91,7 +91,7 @@ pub trait FromValue: Sized {
     /// Description of the expected value, for messages.
     const EXPECTED: &'static str;
 
-    /// The value as this type; nothing when it is of another kind or out of range.
+    /// Converts a value to this type; none if it is of another kind or out of range.
     fn from_value(value: &SqlValue) -> Option<Self>;
 }
 
@@ -175,7 +175,7 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// A row of an answer.
+/// A row of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SqlRow(Vec<SqlValue>);
 
@@ -184,10 +184,10 @@ impl SqlRow {
         SqlRow(values)
     }
 
-    /// The column at `index`, from 0, as `T`; an `Option` takes null.
+    /// Returns the column at `index`, from 0, as `T`; an `Option` accepts null.
     ///
     /// # Errors
-    /// When there is no such column, or it holds something else.
+    /// If there is no such column, or its value is of another type.
     pub fn get<T: FromValue>(&self, index: usize) -> Result<T, SqlStoreError> {
         let value = self.0.get(index).ok_or(SqlStoreError::Column {
             index,
@@ -201,7 +201,7 @@ impl SqlRow {
         })
     }
 
-    /// All columns.
+    /// Returns all columns.
     pub fn values(&self) -> &[SqlValue] {
         &self.0
     }

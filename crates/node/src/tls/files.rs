@@ -1,4 +1,4 @@
-//! Certificates and keys in files, and when these have changed.
+//! Files with certificates and keys, and detection of their changes.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
-/// Bytes of such a file at most.
+/// Maximum size of such a file in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Reason why a file of certificates or a key cannot be used.
@@ -19,15 +19,15 @@ pub enum CertificateFileError {
     /// A file cannot be read.
     #[error("read {0}")]
     Read(PathBuf, #[source] io::Error),
-    /// A file has not what it should.
+    /// A file has no valid PEM content.
     #[error("find certificates in {0}")]
     Pem(PathBuf, #[source] pem::Error),
-    /// A file of certificates has none.
+    /// A file of certificates is empty.
     #[error("{0} has no certificate")]
     Empty(PathBuf),
 }
 
-/// Stamp by which a change of a file is noticed: when it was written, and its length.
+/// Stamp by which a change of a file is detected: its modification time, and its length.
 pub type FileStamp = Option<(SystemTime, u64)>;
 
 /// Returns the stamps of files, in their order.
@@ -43,7 +43,7 @@ pub fn stamps(files: &[Option<&Path>]) -> Vec<FileStamp> {
 /// Reads a chain of certificates, PEM.
 ///
 /// # Errors
-/// When the file cannot be read or has none.
+/// If the file cannot be read or has none.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateFileError> {
     let text = read(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -52,8 +52,8 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certifi
 }
 
 /// Returns when the first certificate of a chain expires, in seconds since 1970: the earliest
-/// `notAfter` of all (<https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5>). None when one
-/// cannot be parsed.
+/// `notAfter` of all (<https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5>). None if one cannot
+/// be parsed.
 #[must_use]
 pub fn chain_expiry(chain: &[CertificateDer<'_>]) -> Option<u64> {
     let expiries = chain.iter().map(|certificate| {
@@ -66,7 +66,7 @@ pub fn chain_expiry(chain: &[CertificateDer<'_>]) -> Option<u64> {
 /// Reads a private key, PEM.
 ///
 /// # Errors
-/// When the file cannot be read or has none.
+/// If the file cannot be read or has none.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateFileError> {
     let text = zeroize::Zeroizing::new(read(path)?);
     let pem = |error| CertificateFileError::Pem(path.to_owned(), error);

@@ -17,7 +17,7 @@ use super::files::{
 };
 use super::provider;
 
-/// Interval at which it is looked whether the files have changed.
+/// Interval between checks for changes of the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Name of HTTP/2 in ALPN.
@@ -28,10 +28,10 @@ const HTTP_1: &[u8] = b"http/1.1";
 /// Reason why there is no TLS at the listeners.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerCertificateError {
-    /// A file is not what it should be.
+    /// A file is invalid.
     #[error(transparent)]
     File(#[from] CertificateFileError),
-    /// The key is not that of the certificate, or the library knows no such key.
+    /// The key does not belong to the certificate, or the library does not support it.
     #[error("use the certificate {cert} with the key {key}")]
     Configure {
         /// File of the certificate.
@@ -43,7 +43,7 @@ pub enum ServerCertificateError {
     },
 }
 
-/// A certificate with its key, as the files have them now. Cheap to clone.
+/// A certificate with its key, as last read from the files. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ServerCertificate(Arc<ServerCertificateShared>);
 
@@ -66,7 +66,7 @@ impl ServerCertificate {
     /// Reads a chain of certificates, the server's first, and its key: PEM files.
     ///
     /// # Errors
-    /// When a file is not what it should be, or the key is that of another certificate.
+    /// If a file is invalid, or the key belongs to another certificate.
     pub fn open(cert: &Path, key: &Path) -> Result<ServerCertificate, ServerCertificateError> {
         let current = RwLock::new(load(cert, key)?);
         Ok(ServerCertificate(Arc::new(ServerCertificateShared { current })))
@@ -79,22 +79,21 @@ impl ServerCertificate {
         (current.cert.clone(), current.key.clone())
     }
 
-    /// Returns what accepts a new connection, with HTTP/2 or HTTP/1.1 as the client prefers.
+    /// Returns the acceptor for a new connection, with HTTP/2 or HTTP/1.1 as the client prefers.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.0.current.read().config))
     }
 
-    /// Returns when the certificate that is shown expires, in seconds since 1970, where that can be
-    /// read.
+    /// Returns when the present certificate expires, in seconds since 1970, if that can be parsed.
     #[must_use]
     pub fn expiry_s(&self) -> Option<u64> {
         self.0.current.read().expiry_s
     }
 
-    /// Reads the files again if they were changed, for connections to come; says whether they were.
+    /// Reads the files again if they were changed, for new connections; returns whether they were.
     ///
     /// # Errors
-    /// When a file is not what it should be; what held before goes on to hold.
+    /// If a file is invalid; the former certificate remains in use.
     pub fn refresh(&self) -> Result<bool, ServerCertificateError> {
         let (cert, key) = {
             let current = self.0.current.read();
@@ -105,17 +104,17 @@ impl ServerCertificate {
         };
         let loaded = load(&cert, &key)?;
         let mut current = self.0.current.write();
-        // Others were named meanwhile, and were read then.
+        // Other files may have been configured meanwhile, and were read then.
         if (&current.cert, &current.key) == (&cert, &key) {
             *current = loaded;
         }
         Ok(true)
     }
 
-    /// Shows another certificate from now on: that of these files.
+    /// Uses another certificate from now on: that of these files.
     ///
     /// # Errors
-    /// As of [`ServerCertificate::open`]; what held before goes on to hold.
+    /// As of [`ServerCertificate::open`]; the former certificate remains in use.
     pub fn replace(&self, cert: &Path, key: &Path) -> Result<(), ServerCertificateError> {
         let loaded = load(cert, key)?;
         *self.0.current.write() = loaded;
@@ -128,7 +127,7 @@ impl ServerCertificate {
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let certificate = self.clone();
-            // One that panics has changed nothing.
+            // A panic has changed nothing.
             let Some(looked) = crate::task::blocking(move || certificate.refresh()).await.ok()
             else {
                 continue;
@@ -136,7 +135,7 @@ impl ServerCertificate {
             match &looked {
                 Ok(true) => tracing::info!("the HTTP listeners have another certificate"),
                 Ok(false) => {}
-                // Said once, not at every look.
+                // Logged once, not at every check.
                 Err(error) if !was_failing => {
                     let error = error as &dyn std::error::Error;
                     tracing::warn!(
@@ -153,7 +152,7 @@ impl ServerCertificate {
 }
 
 fn load(cert: &Path, key: &Path) -> Result<LoadedServerCertificate, ServerCertificateError> {
-    // Before the files are read: a change in between is seen at the next look.
+    // Before the files are read: a change in between is detected at the next check.
     let stamps = stamps(&[Some(cert), Some(key)]);
     let (chain, private) = (certificates(cert)?, private_key(key)?);
     let configure = |source| ServerCertificateError::Configure {

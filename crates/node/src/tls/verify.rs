@@ -1,4 +1,4 @@
-//! Whom we believe to be the server that we want.
+//! Verification of a server's certificate.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/libpq-ssl.html#LIBPQ-SSL-SSLMODE-STATEMENTS>
@@ -18,18 +18,18 @@ use tokio_rustls::rustls::{DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use super::provider;
 
-/// Demands on a certificate, by libpq's modes.
+/// Requirements for a certificate, by libpq's modes.
 #[derive(Debug)]
 pub enum CertificateTrust {
-    /// No verification: what is sent is encrypted, but its reader is not known.
+    /// No verification: the connection is encrypted, but its peer is unknown.
     Anybody,
-    /// That an authority has signed it (`verify-ca`).
+    /// An authority must have signed it (`verify-ca`).
     Chain(RootCertStore),
-    /// That, and that it is for this host (`verify-full`).
+    /// In addition, it must be for this host (`verify-full`).
     Name(RootCertStore),
 }
 
-/// Believes as much as its trust allows. That the peer has the certificate's key is always checked.
+/// Verifies as its trust requires. Always checks that the peer has the certificate's key.
 #[derive(Debug)]
 pub struct CertificateVerifier {
     trust: CertificateTrust,
@@ -37,7 +37,7 @@ pub struct CertificateVerifier {
 }
 
 impl CertificateVerifier {
-    /// Creates a verifier that believes no more than that.
+    /// Creates a verifier with these requirements.
     pub fn new(trust: CertificateTrust) -> CertificateVerifier {
         CertificateVerifier { trust, provider: provider() }
     }

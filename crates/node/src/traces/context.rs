@@ -1,7 +1,7 @@
 //! W3C Trace Context: the identity of a trace in `traceparent` and `tracestate` headers.
 //!
-//! Both headers come from strangers. A `traceparent` that differs from the grammar in any byte is
-//! no context at all; a `tracestate` that does is dropped, and the `traceparent` beside it holds.
+//! Both headers are untrusted. A `traceparent` that differs from the grammar in any byte is no
+//! context at all; a malformed `tracestate` is dropped, and the `traceparent` beside it is used.
 //!
 //! # References
 //! - <https://www.w3.org/TR/trace-context/>
@@ -15,21 +15,21 @@ use crate::hex;
 
 /// Header with the ids of a trace and of the caller's span.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// Header with what tracing systems on the way have noted.
+/// Header with the data of tracing systems on the way.
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Environment variable with a `traceparent` for programs, as other tracing tools name it.
 pub const VARIABLE: &str = "TRACEPARENT";
 
-/// Bytes of a `traceparent` of version 00.
+/// Length of a `traceparent` of version 00.
 const TRACEPARENT_BYTES: usize = 55;
-/// Members of a `tracestate` (section 3.3.1.1).
+/// Maximum number of members of a `tracestate` (section 3.3.1.1).
 const STATE_MEMBERS_MAX: usize = 32;
-/// Bytes of a `tracestate` that are passed on; the specification asks for at least these.
+/// Maximum length of a `tracestate` that is passed on; the specification requires at least this.
 const STATE_BYTES_MAX: usize = 512;
-/// Bytes of a member that is removed before others when a `tracestate` is too long (section
+/// Length from which a member is removed before others when a `tracestate` is too long (section
 /// 3.3.1.5).
 const LONG_MEMBER_BYTES: usize = 128;
-/// Bytes of a member's key, and of its value (section 3.3.1.3).
+/// Maximum length of a member's key, and of its value (section 3.3.1.3).
 const MEMBER_PART_BYTES_MAX: usize = 256;
 /// Flag of a trace that its caller records.
 const SAMPLED: u8 = 1;
@@ -43,12 +43,12 @@ pub struct TraceId([u8; 16]);
 pub struct SpanId([u8; 8]);
 
 impl TraceId {
-    /// An id of these bytes, unless all are zero.
+    /// Creates an id of these bytes, unless all are zero.
     pub(super) fn new(bytes: [u8; 16]) -> Option<TraceId> {
         (bytes != [0; 16]).then_some(TraceId(bytes))
     }
 
-    /// The half that samplers decide by, which is random in ids of every version.
+    /// Returns the half that samplers use, which is random in ids of every version.
     pub(super) fn low(self) -> u64 {
         let [_, _, _, _, _, _, _, _, low @ ..] = self.0;
         u64::from_be_bytes(low)
@@ -56,7 +56,7 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// An id of these bytes, unless all are zero.
+    /// Creates an id of these bytes, unless all are zero.
     pub(super) fn new(bytes: [u8; 8]) -> Option<SpanId> {
         (bytes != [0; 8]).then_some(SpanId(bytes))
     }
@@ -86,24 +86,24 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// Place in a trace: the trace, one span of it, and whether it is recorded.
+/// Position in a trace: the trace, one span of it, and whether it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
-    /// The span that what follows is a part of.
+    /// The parent of later spans.
     pub span_id: SpanId,
     /// True if the trace is recorded.
     pub is_sampled: bool,
-    /// A `tracestate`, to be passed on as it is.
+    /// A `tracestate`, which is passed on unchanged.
     pub state: Option<Arc<str>>,
 }
 
 impl TraceContext {
     /// Reads a `traceparent`: version, trace, span and flags in lower-case hexadecimal digits.
     ///
-    /// A later version may have more behind them; what is known of it is read by the rules of
-    /// version 00 (section 3.2.4), and only the flags of that are passed on.
+    /// A later version may have additional content; its known part is read by the rules of version
+    /// 00 (section 3.2.4), and only the flags of version 00 are passed on.
     #[must_use]
     pub fn parse(traceparent: &[u8]) -> Option<TraceContext> {
         let (known, rest) = traceparent.split_at_checked(TRACEPARENT_BYTES)?;
@@ -126,8 +126,8 @@ impl TraceContext {
         })
     }
 
-    /// Reads the context of a request; none where it has none that is well-formed. A request with
-    /// two `traceparent` headers has none: two readers could take different ones.
+    /// Reads the context of a request; none if it has no well-formed one. A request with two
+    /// `traceparent` headers has none: two readers could use different ones.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Option<TraceContext> {
         let mut parents = headers.get_all(TRACEPARENT).iter();
@@ -139,7 +139,7 @@ impl TraceContext {
         Some(TraceContext { state, ..context })
     }
 
-    /// Reads a context that was written down: its `traceparent` and its `tracestate`.
+    /// Parses a stored context: its `traceparent` and its `tracestate`.
     #[must_use]
     pub fn from_texts(traceparent: &str, tracestate: Option<&str>) -> Option<TraceContext> {
         let context = TraceContext::parse(traceparent.as_bytes())?;
@@ -167,7 +167,7 @@ impl TraceContext {
     }
 }
 
-/// Reads lower-case hexadecimal digits, as many as are wanted.
+/// Parses lower-case hexadecimal digits, exactly as many as needed.
 fn digits<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -185,13 +185,13 @@ fn digits<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Joins `tracestate` headers; none where a member is malformed or there are too many.
+/// Joins `tracestate` headers; none if a member is malformed or there are too many.
 fn state<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Arc<str>> {
     let mut members: Vec<&str> = Vec::new();
     for value in values {
         for member in std::str::from_utf8(value).ok()?.split(',') {
             let member = member.trim_matches([' ', '\t']);
-            // Empty ones are allowed, and left out.
+            // Empty members are allowed, and left out.
             if member.is_empty() {
                 continue;
             }
@@ -212,7 +212,7 @@ fn state<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Arc<str>> {
 }
 
 /// Returns whether this is a key and a value (section 3.3.1.3). The forms of keys are those of
-/// level 2, which takes all that level 1 does.
+/// level 2, which includes all of level 1.
 fn is_member(member: &str) -> bool {
     let Some((key, value)) = member.split_once('=') else { return false };
     let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -259,7 +259,7 @@ mod tests {
         // Other flags are ignored.
         check("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff", Some(true));
         check("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-fe", Some(false));
-        // A later version, with nothing more, with more, and with what is not apart from the flags.
+        // A later version: without additional content, with it, and with a malformed separator.
         check("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Some(true));
         check("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what", Some(true));
         check("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.what", None);
@@ -301,7 +301,7 @@ mod tests {
         check(&["foo=1", "bar=2"], Some("foo=1,bar=2"));
         check(&["foo=1 \t , \t bar=2, ,,"], Some("foo=1,bar=2"));
         check(&["fw529a3039@dt=FfAAb,0a_-*/=x y"], Some("fw529a3039@dt=FfAAb,0a_-*/=x y"));
-        // Keys that are there twice are kept as they are.
+        // Duplicate keys are kept.
         check(&["foo=1,foo=2"], Some("foo=1,foo=2"));
         for bad in ["foo", "=1", "foo=", "Foo=1", "foo=1=2", "fo o=1", "foo=ü", "foo=\u{1}"] {
             if HeaderValue::from_bytes(bad.as_bytes()).is_ok() {
@@ -313,7 +313,7 @@ mod tests {
         let many = |count: usize| (0..count).map(|it| format!("k{it}=1")).collect::<Vec<_>>();
         check(&[&many(32).join(",")], Some(&many(32).join(",")));
         check(&[&many(33).join(",")], None);
-        // What is long goes first, then what is last.
+        // Long members are removed first, then the last ones.
         let long = format!("long={}", "v".repeat(200));
         let short: Vec<String> = (0..8).map(|it| format!("s{it}={}", "v".repeat(60))).collect();
         let header = format!("{long},{}", short.join(","));

@@ -1,7 +1,8 @@
 //! Sends spans to a collector by OTLP over HTTP, in batches.
 //!
-//! What a collector cannot take now is sent again, with pauses that grow, for as long as
-//! [`ATTEMPTS_MAX`] lasts; the queue takes what ends meanwhile, and drops what it has no room for.
+//! Batches that a collector cannot accept now are sent again, with growing pauses, up to
+//! [`ATTEMPTS_MAX`] times; meanwhile ended spans go to the queue, which drops those that do not
+//! fit.
 //!
 //! # References
 //! - <https://opentelemetry.io/docs/specs/otlp/#otlphttp>
@@ -24,36 +25,36 @@ use crate::client::{AddressGuard, ClientRequest, HttpClient};
 use crate::telemetry::error_chain;
 use crate::{clock, task};
 
-/// Attempts to send a batch: with the pauses between them, some 30 seconds.
+/// Maximum number of attempts for a batch: with the pauses between them, some 30 seconds.
 const ATTEMPTS_MAX: u32 = 6;
 /// Pause after the first attempt; it doubles with each.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause, also where a collector asks for a longer one.
+/// Longest pause, even if a collector requests a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Bytes of a collector's answer that are read.
+/// Maximum number of bytes of a collector's answer that are read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 /// Settings of an exporter.
 #[derive(Clone)]
 pub struct ExporterSettings {
-    /// Address of the collector, with the path that takes traces.
+    /// URL of the collector, with the path for traces.
     pub url: String,
     /// Headers of each request, such as a key.
     pub headers: HeaderMap,
     /// Time for one request.
     pub timeout: Duration,
-    /// Spans of one request.
+    /// Maximum number of spans in one request.
     pub batch_spans_max: usize,
     /// Time that a span waits for others before it is sent.
     pub batch_delay: Duration,
     /// True if bodies are compressed.
     pub is_gzip: bool,
-    /// Description of the service that makes the spans.
+    /// Description of the service that creates the spans.
     pub resource: TraceResource,
 }
 
 impl std::fmt::Debug for ExporterSettings {
-    /// Without headers, which hold credentials.
+    /// Omits headers, which contain credentials.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ExporterSettings").field("resource", &self.resource).finish_non_exhaustive()
     }
@@ -70,7 +71,7 @@ pub struct TraceExporter {
     is_failing: bool,
 }
 
-/// Exporter that runs.
+/// Running exporter.
 #[derive(Debug)]
 pub struct RunningExporter {
     stop: oneshot::Sender<()>,
@@ -78,9 +79,9 @@ pub struct RunningExporter {
 }
 
 impl RunningExporter {
-    /// Sends what waits, within [`FLUSH_MAX`], and ends.
+    /// Sends waiting spans, within [`FLUSH_MAX`], and ends.
     pub async fn close(mut self) {
-        // It has ended by itself when nobody hears this.
+        // If the receiver is gone, the task has ended by itself.
         let _sent = self.stop.send(());
         if timeout(FLUSH_MAX, &mut self.task).await.is_err() {
             tracing::warn!("the last spans could not be sent in time");
@@ -91,11 +92,11 @@ impl RunningExporter {
 
 /// Result of one attempt.
 enum AttemptAnswer {
-    /// Taken, but for so many spans.
+    /// Accepted, except for this many spans.
     Taken { rejected: usize },
-    /// The collector refuses the spans, and would again.
+    /// The collector refuses the spans, and a retry would fail as well.
     Refused(String),
-    /// The collector may take the spans later, after this time if it has named one.
+    /// The collector may accept the spans later, after this time if it has specified one.
     Later(String, Option<Duration>),
 }
 
@@ -105,12 +106,12 @@ impl TraceExporter {
         waiting: mpsc::Receiver<SpanRecord>,
         counters: TraceCounters,
     ) -> TraceExporter {
-        // The operator names the address, so that it may be one of this network.
+        // The operator configures the URL, so private addresses are allowed.
         let client = HttpClient::new(AddressGuard::Open);
         TraceExporter { settings, waiting, counters, client, is_failing: false }
     }
 
-    /// Begins to send.
+    /// Starts sending.
     #[must_use]
     pub fn start(self) -> RunningExporter {
         let (stop, stopped) = oneshot::channel();
@@ -126,7 +127,7 @@ impl TraceExporter {
                 break;
             }
         }
-        // What is left, in as few requests as it takes.
+        // The remaining spans, in as few requests as possible.
         self.waiting.close();
         loop {
             while batch.len() < self.settings.batch_spans_max
@@ -141,8 +142,8 @@ impl TraceExporter {
         }
     }
 
-    /// Collects spans until there is a batch of them, or the first one has waited long enough.
-    /// Returns whether the exporter is to end.
+    /// Collects spans until there is a full batch, or the first one has waited long enough. Returns
+    /// whether the exporter should end.
     async fn collect(
         &mut self,
         batch: &mut Vec<SpanRecord>,
@@ -151,7 +152,7 @@ impl TraceExporter {
         let most = self.settings.batch_spans_max;
         let mut deadline: Option<Instant> = None;
         while batch.len() < most {
-            // Without one yet it waits for the first span alone.
+            // Without a deadline it waits for the first span alone.
             let due = deadline.unwrap_or_else(|| clock::now() + self.settings.batch_delay);
             tokio::select! {
                 count = self.waiting.recv_many(batch, most - batch.len()) => {
@@ -167,8 +168,8 @@ impl TraceExporter {
         false
     }
 
-    /// Sends a batch until it is taken, refused, or was tried as often as it may be: once, where
-    /// the exporter ends. Returns whether it was told to end meanwhile.
+    /// Sends a batch until it is accepted, refused, or the attempts are used up: only one if the
+    /// exporter is ending. Returns whether it was stopped meanwhile.
     async fn export(
         &mut self,
         batch: &[SpanRecord],
@@ -240,7 +241,7 @@ impl TraceExporter {
         let (status, after) = (answer.status, retry_after(&answer.headers));
         match status {
             status if status.is_success() => {
-                // That it was taken is in the status; the rest is a courtesy.
+                // The status confirms it; the body is optional.
                 let body = answer.bytes().await.unwrap_or_default();
                 AttemptAnswer::Taken { rejected: OtlpAnswer::rejected(&body) }
             }
@@ -274,15 +275,15 @@ impl TraceExporter {
     }
 }
 
-/// Seconds after which a collector wants to be asked again. A date is not read: the pause that is
-/// made without one serves as well.
+/// Returns the seconds after which a collector requests a retry. A date is not parsed: the default
+/// pause suffices.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// A pause of half to all of this, so that nodes that lost a collector together do not come back
-/// together.
+/// Returns a pause of half to all of this, so that nodes that lost a collector together do not
+/// retry together.
 fn jittered(pause: Duration) -> Duration {
     let [random] = random().unwrap_or([255]);
     pause / 2 + pause * u32::from(random) / 510

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{TraceContext, Tracer};
 
-/// Traces by the sandboxes that are parts of them. There are no more than requests that work with
+/// Traces by the sandboxes within them. Their number is at most that of requests that use
 /// sandboxes, which services bound.
 #[derive(Debug, Default)]
 pub(super) struct HolderTraces(Mutex<HashMap<Arc<str>, Vec<TraceContext>>>);
@@ -23,7 +23,7 @@ impl HolderTraces {
     }
 }
 
-/// Makes a sandbox a part of a trace until it is dropped.
+/// Makes a sandbox a part of a trace until this value is dropped.
 #[derive(Debug)]
 pub struct HolderTrace {
     tracer: Tracer,
@@ -45,7 +45,7 @@ impl Drop for HolderTrace {
     fn drop(&mut self) {
         let mut holders = self.tracer.0.holders.0.lock();
         let Some(traces) = holders.get_mut(&self.holder) else { return };
-        // Spans have ids of their own, so that this is the one that was added.
+        // Spans have unique ids, so this is the one that was added.
         if let Some(place) = traces.iter().rposition(|it| it.span_id == self.context.span_id) {
             traces.remove(place);
         }

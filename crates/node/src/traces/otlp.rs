@@ -1,4 +1,4 @@
-//! Spans as OTLP has them, in JSON.
+//! Spans in OTLP's JSON encoding.
 //!
 //! # References
 //! - <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>: ids are hexadecimal
@@ -14,10 +14,10 @@ use super::span::{SpanRecord, SpanValue};
 
 /// `STATUS_CODE_ERROR`
 const ERROR: u8 = 2;
-/// Name of what makes the spans.
+/// Name of the instrumentation scope.
 const SCOPE: &str = "cove";
 
-/// Attributes of whatever makes spans: `service.name` and others.
+/// Attributes of the source of spans: `service.name` and others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceResource(pub BTreeMap<String, String>);
 
@@ -158,7 +158,7 @@ fn nanoseconds(time: SystemTime) -> String {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos().to_string()
 }
 
-/// Answer of a collector that took a request: how much of it, it did not want.
+/// Answer of a collector to an accepted request: the number of rejected spans.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct OtlpAnswer {
@@ -171,7 +171,7 @@ struct OtlpPartialSuccess {
     rejected_spans: OtlpCount,
 }
 
-/// Collectors write whole numbers of 64 bits as texts, as they should, or as numbers.
+/// Collectors encode whole numbers of 64 bits as texts, as they should, or as numbers.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum OtlpCount {
@@ -186,7 +186,7 @@ impl Default for OtlpCount {
 }
 
 impl OtlpAnswer {
-    /// Spans of the request that the collector did not take; 0 for an answer that is not read.
+    /// Returns the number of spans that the collector rejected; 0 if the answer cannot be parsed.
     pub(super) fn rejected(body: &[u8]) -> usize {
         let answer: OtlpAnswer = serde_json::from_slice(body).unwrap_or_default();
         let count = match answer.partial_success.rejected_spans {

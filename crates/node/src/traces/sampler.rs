@@ -2,19 +2,19 @@
 
 use super::context::TraceId;
 
-/// Takes a part of all traces, by their ids: nodes that have the same ratio decide alike about one
+/// Selects a part of all traces, by their ids: nodes with the same ratio decide alike about one
 /// trace, as SDKs of OpenTelemetry do (`TraceIdRatioBased`).
 ///
-/// It decides only about traces that begin here. One that comes from elsewhere is recorded when its
-/// caller records it, so that no trace has holes (`ParentBased`).
+/// It decides only about traces that begin here. A trace from elsewhere is recorded if its caller
+/// records it, so that no trace has holes (`ParentBased`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceSampler {
-    /// Ids whose lower 63 bits are below this are taken.
+    /// Ids whose lower 63 bits are below this are selected.
     bound: u64,
 }
 
 impl TraceSampler {
-    /// A sampler of this part of all traces, from 0 to 1; none for other numbers.
+    /// Creates a sampler for this part of all traces, from 0 to 1; none for other numbers.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,

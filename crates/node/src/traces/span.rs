@@ -1,4 +1,4 @@
-//! Spans: one part of what a request did, with its time.
+//! Spans: one part of the work for a request, with its time.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,21 +8,21 @@ use super::context::{SpanId, TraceContext, TraceId};
 use super::{HolderTrace, TraceScope, in_scope};
 use crate::clock;
 
-/// Bytes of a text in a span; what is longer is cut.
+/// Maximum length of a text in a span; longer ones are truncated.
 pub(super) const TEXT_BYTES_MAX: usize = 1024;
-/// Attributes of one span; no code of Cove sets as many.
+/// Maximum number of attributes of one span; no code of Cove sets as many.
 const ATTRIBUTES_MAX: usize = 64;
 
-/// Role of a span, by its numbers in the protocol.
+/// Role of a span, with its number in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// A part of what Cove does by itself.
+    /// Internal work of Cove.
     Internal = 1,
     /// Answer to a request.
     Server = 2,
-    /// Request to somebody else.
+    /// Request to another service.
     Client = 3,
-    /// Taking what was queued before.
+    /// Processing of a queued item.
     Consumer = 5,
 }
 
@@ -98,22 +98,22 @@ pub(super) struct SpanRecord {
     pub(super) took: Duration,
     pub(super) attributes: Vec<(&'static str, SpanValue)>,
     pub(super) links: Vec<(TraceId, SpanId)>,
-    /// Why it failed; an empty text where there is nothing to say.
+    /// Reason for its failure; empty if there is none to report.
     pub(super) error: Option<Cow<'static, str>>,
 }
 
-/// A part of what a request does, which ends when this is dropped. It may be nothing: then nothing
-/// is recorded, and all its functions do nothing.
+/// A part of the work for a request, which ends when this is dropped. It may be empty: then nothing
+/// is recorded, and its methods do nothing.
 #[must_use = "a span ends when it is dropped"]
 pub struct Span {
-    /// Context of what is done within it; none where nothing is traced.
+    /// Context of the work within it; none if nothing is traced.
     scope: Option<TraceScope>,
     open: Option<Box<OpenSpan>>,
 }
 
 struct OpenSpan {
     started: Instant,
-    /// When it ended; none for when it is dropped.
+    /// When it ended; none to end it when it is dropped.
     ended: Option<Instant>,
     record: SpanRecord,
 }
@@ -126,7 +126,7 @@ impl fmt::Debug for Span {
 }
 
 impl Span {
-    /// A span that is nothing.
+    /// Returns an empty span.
     pub const fn none() -> Span {
         Span { scope: None, open: None }
     }
@@ -154,30 +154,30 @@ impl Span {
         Span { scope: Some(scope), open }
     }
 
-    /// Returns whether it is recorded. What costs something to find out is found out only then.
+    /// Returns whether it is recorded. Expensive attributes should be computed only then.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Returns the place within it, for what is a part of it; none where nothing is traced.
+    /// Returns the position within it, for its parts; none if nothing is traced.
     #[must_use]
     pub fn scope(&self) -> Option<TraceScope> {
         self.scope.clone()
     }
 
-    /// Runs a future within it.
+    /// Runs a future within the span.
     pub fn within<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         in_scope(self.scope(), future)
     }
 
-    /// Makes a sandbox a part of it until what is returned is dropped.
+    /// Makes a sandbox a part of the span until the returned value is dropped.
     #[must_use]
     pub fn bind(&self, holder: &str) -> Option<HolderTrace> {
         self.scope.as_ref()?.bind(holder)
     }
 
-    /// Says that it began at another time.
+    /// Sets another begin.
     pub fn since(mut self, started: Instant) -> Span {
         if let Some(open) = &mut self.open {
             let earlier = open.started.saturating_duration_since(started);
@@ -187,7 +187,7 @@ impl Span {
         self
     }
 
-    /// Gives it another name.
+    /// Sets another name.
     pub fn rename(&mut self, name: impl FnOnce() -> String) {
         if let Some(open) = &mut self.open {
             open.record.name = Cow::Owned(cut(name()));
@@ -207,21 +207,21 @@ impl Span {
         open.record.attributes.push((name, value));
     }
 
-    /// Sets an attribute to a text that is made only where it is recorded.
+    /// Sets an attribute to a text that is only formatted if the span is recorded.
     pub fn set_text(&mut self, name: &'static str, text: impl fmt::Display) {
         if self.open.is_some() {
             self.set(name, text.to_string());
         }
     }
 
-    /// Refers to a span of another trace that has to do with it.
+    /// Adds a link to a related span of another trace.
     pub fn link(&mut self, other: &TraceContext) {
         if let Some(open) = &mut self.open {
             open.record.links.push((other.trace_id, other.span_id));
         }
     }
 
-    /// Makes a span of the same trace its parent, in place of the one in whose scope it began.
+    /// Replaces its parent by a span of the same trace.
     pub fn adopt(&mut self, parent: &TraceContext) {
         if let Some(open) = &mut self.open
             && open.record.context.trace_id == parent.trace_id
@@ -230,7 +230,8 @@ impl Span {
         }
     }
 
-    /// Says that it failed, and why. The reason must hold nothing of programs, and no secret.
+    /// Marks it as failed, with a reason. The reason must contain no data of programs, and no
+    /// secret.
     pub fn fail(&mut self, why: impl Into<Cow<'static, str>>) {
         if let Some(open) = &mut self.open {
             open.record.error.get_or_insert_with(|| match why.into() {
@@ -240,19 +241,19 @@ impl Span {
         }
     }
 
-    /// Forgets it: nothing is recorded.
+    /// Drops it without recording.
     pub fn discard(mut self) {
         self.open = None;
     }
 
-    /// Ends it, as of a time that has passed.
+    /// Ends it, as of an earlier time.
     pub fn until(mut self, ended: Instant) {
         if let Some(open) = &mut self.open {
             open.ended = Some(ended);
         }
     }
 
-    /// Ends it here and now.
+    /// Ends it now.
     pub fn end(self) {
         drop(self);
     }
@@ -267,7 +268,7 @@ impl Drop for Span {
     }
 }
 
-/// Cuts a text to the length that a span holds.
+/// Truncates a text to the maximum length of a span's texts.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));

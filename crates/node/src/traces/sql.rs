@@ -1,18 +1,18 @@
-//! Contexts in comments of SQL, as sqlcommenter writes them.
+//! Trace contexts in comments of SQL, in sqlcommenter's format.
 //!
-//! The comment is the last thing of a statement, and has pairs in it whose values are quoted:
-//! `SELECT 1 /*action='x',traceparent='00-…-01'*/`. Libraries put it there by themselves.
+//! The comment is at the end of a statement, and contains pairs with quoted values:
+//! `SELECT 1 /*action='x',traceparent='00-…-01'*/`. Libraries add it automatically.
 //!
 //! # References
 //! - <https://google.github.io/sqlcommenter/spec/>
 
 use super::TraceContext;
 
-/// Bytes at the end of a statement in which a comment is looked for: with a `tracestate` of the
-/// length that is passed on, and some pairs more.
+/// Number of bytes at the end of a statement that are searched for a comment: for a `tracestate` of
+/// the maximum length, and some more pairs.
 const TAIL_BYTES_MAX: usize = 1024;
 
-/// Name of the pair, with what follows it.
+/// Name of the pair, with the text after it.
 const PAIR: &[u8] = b"traceparent='";
 
 /// The end of a statement that is read in parts.
@@ -20,12 +20,12 @@ const PAIR: &[u8] = b"traceparent='";
 pub struct CommentTail(Vec<u8>);
 
 impl CommentTail {
-    /// Begins a statement.
+    /// Begins a new statement.
     pub fn begin(&mut self) {
         self.0.clear();
     }
 
-    /// Takes more of it.
+    /// Adds a part of the statement.
     pub fn feed(&mut self, bytes: &[u8]) {
         let fresh = bytes.get(bytes.len().saturating_sub(TAIL_BYTES_MAX)..).unwrap_or_default();
         let excess = (self.0.len() + fresh.len()).saturating_sub(TAIL_BYTES_MAX);
@@ -33,17 +33,17 @@ impl CommentTail {
         self.0.extend_from_slice(fresh);
     }
 
-    /// Returns the context in the comment at its end.
+    /// Returns the context in the comment at the end of the statement.
     #[must_use]
     pub fn context(&self) -> Option<TraceContext> {
         traceparent_of_comment(&self.0)
     }
 }
 
-/// Returns the context in the comment at the end of a statement; none where there is no comment or
-/// no context that is well-formed.
+/// Returns the context in the comment at the end of a statement; none if there is no comment or no
+/// well-formed context.
 ///
-/// It need not know where literals are: what a literal holds belongs to who wrote the statement, as
+/// It need not detect literals: the content of a literal belongs to the author of the statement, as
 /// a comment does.
 fn traceparent_of_comment(statement: &[u8]) -> Option<TraceContext> {
     let is_end = |byte: &u8| byte.is_ascii_whitespace() || *byte == b';' || *byte == 0;
@@ -52,7 +52,7 @@ fn traceparent_of_comment(statement: &[u8]) -> Option<TraceContext> {
     let begin = inside.windows(2).rposition(|it| it == b"/*")? + 2;
     let inside = inside.get(begin..)?;
     let places = inside.windows(PAIR.len()).enumerate().filter(|(_, it)| *it == PAIR);
-    // Behind a comma or at the beginning, or it is the end of another name.
+    // After a comma or at the beginning; otherwise it is the end of another name.
     let mut places = places.map(|(place, _)| place).filter(|place| {
         let before = place.checked_sub(1).and_then(|it| inside.get(it));
         before.is_none_or(|byte| *byte == b',' || byte.is_ascii_whitespace())
@@ -104,7 +104,7 @@ mod tests {
         ] {
             check(none, false);
         }
-        // Of a longer comment the beginning is not kept.
+        // The beginning of a longer comment is not stored.
         let mut comment = CommentTail::default();
         let long =
             format!("SELECT 1 /*traceparent='{PARENT}',a='{}'*/", "x".repeat(TAIL_BYTES_MAX));

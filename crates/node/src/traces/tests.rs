@@ -14,7 +14,7 @@ use super::*;
 
 const TAKEN: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 const REFUSED: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
-/// Asks for no pause, so that no test waits for one.
+/// Requests no pause, so that no test waits for one.
 const LATER: &str =
     "HTTP/1.1 503 Service Unavailable\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n";
 const IN_PART: &str = "HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n\
@@ -38,7 +38,7 @@ fn settings(url: &str) -> TracerSettings {
     }
 }
 
-/// A tracer whose spans go nowhere.
+/// Returns a tracer whose spans are not sent.
 pub(crate) fn tracer_without_collector() -> Tracer {
     tracer(settings("http://127.0.0.1:9/")).0
 }
@@ -53,7 +53,7 @@ fn remote(is_sampled: bool) -> TraceContext {
     TraceContext::from_texts(&text, Some("vendor=1")).unwrap()
 }
 
-/// The spans of a request to the collector.
+/// Returns the spans of a request to the collector.
 fn spans(delivered: &Delivered) -> Vec<Value> {
     let is_gzip = delivered.headers.iter().any(|(name, _)| name == "content-encoding");
     let body: Value = match is_gzip {
@@ -72,7 +72,7 @@ fn counts(tracer: &Tracer) -> [u64; 4] {
     [Exported, Dropped, Failed, Rejected].map(|outcome| tracer.0.counters.count(outcome))
 }
 
-/// Waits until something was counted.
+/// Waits until these numbers of spans were counted.
 async fn counted(tracer: &Tracer, expected: [u64; 4]) {
     let is_there = async {
         while counts(tracer) != expected {
@@ -117,7 +117,7 @@ async fn a_caller_decides_about_its_trace_and_the_ratio_about_others() {
     assert_eq!(context.trace_id, remote(true).trace_id);
     assert_ne!(context.span_id, remote(true).span_id);
     assert_eq!(context.state.as_deref(), Some("vendor=1"));
-    // What is not recorded is passed on as it came.
+    // A context that is not recorded is passed on unchanged.
     let passed = begin(Some(remote(false)));
     assert!(!passed.is_recorded());
     assert_eq!(*passed.scope().unwrap().context(), remote(false));
@@ -210,7 +210,7 @@ async fn a_sandbox_is_a_part_of_the_latest_trace_that_it_was_bound_to() {
 
 #[tokio::test]
 async fn a_full_queue_drops_spans_and_never_waits() {
-    // Nobody takes anything out of the queue.
+    // The queue has no reader.
     let (tracer, exporter) =
         tracer(TracerSettings { queue_spans_max: 3, ..settings("http://127.0.0.1:9/") });
     for _ in 0..8 {
@@ -285,7 +285,7 @@ async fn a_collector_that_is_away_does_not_hold_up_the_end() {
     }
     exporter.close().await;
     counted(&tracer, [0, 0, 15, 0]).await;
-    // Nothing takes spans any more.
+    // The queue has no reader any more.
     tracer.begin("x", SpanKind::Server, None).end();
     assert_eq!(counts(&tracer), [0, 1, 15, 0]);
 }

@@ -1,4 +1,4 @@
-//! Sign-ins: what one gives, and all that ends it.
+//! Sign-ins: their rights, and all ways to end them.
 
 use testkit::Postgres;
 use tokio::task::spawn_blocking;
@@ -109,7 +109,7 @@ async fn a_sign_in_ends_with_its_owner_s_word_and_with_the_token_behind_it() {
     let temp = TempDir::new();
     let tokens = alone(&temp).await;
     let current = tokio::spawn(tokens.clone().keep_current());
-    // Its owner's word.
+    // Its owner signs out.
     let (record, who) = create(&tokens, few(), None);
     let (first, second) = (sign_in(&tokens, &who).await, sign_in(&tokens, &who).await);
     let in_use = tokens.verify(&first).unwrap();
@@ -118,7 +118,7 @@ async fn a_sign_in_ends_with_its_owner_s_word_and_with_the_token_behind_it() {
     ending.revoked().await;
     assert_eq!(tokens.verify(&first), None);
     let in_use = tokens.verify(&second).unwrap();
-    // The token's end, and a code that was not used yet.
+    // The token is revoked, with a code that was not used yet.
     let code = tokens.console_code(&who, None).await.unwrap();
     let ending = tokens.revocation(&in_use);
     tokens.revoke(&record.id).unwrap();
@@ -126,7 +126,7 @@ async fn a_sign_in_ends_with_its_owner_s_word_and_with_the_token_behind_it() {
     assert_eq!(tokens.verify(&second), None);
     let late = tokens.redeem_code(code.expose(), None).await;
     assert!(matches!(late, Err(ConsoleAccessError::WrongCode)));
-    // Its time.
+    // Its token expires.
     let (_, who) = create(&tokens, few(), Some(Duration::from_millis(1500)));
     let token = sign_in(&tokens, &who).await;
     let in_use = tokens.verify(&token).unwrap();
@@ -154,7 +154,7 @@ async fn all_servers_of_a_store_take_a_code_once_and_a_sign_in_until_it_ends_any
     let code = one.console_code(&who, None).await.unwrap();
     let (left, right) =
         tokio::join!(one.redeem_code(code.expose(), None), two.redeem_code(code.expose(), None));
-    // The second server learns of the token itself by that.
+    // Redeeming makes the second server load the token.
     let wins = [&left, &right].into_iter().filter(|it| it.is_ok()).count();
     assert_eq!(wins, 1, "{left:?} {right:?}");
     let token = sign_in(&one, &who).await;

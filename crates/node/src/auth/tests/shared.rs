@@ -1,4 +1,4 @@
-//! Tokens that servers share, in a real PostgreSQL.
+//! Shared tokens, in a real PostgreSQL.
 
 use testkit::Postgres;
 use tokio::task::spawn_blocking;
@@ -89,7 +89,7 @@ async fn a_file_is_taken_over_once_and_brings_nothing_revoked_back() {
     assert!(TokenRegistry::open(directory).unwrap().is_moved());
     revoke(&one, gone.id).await.unwrap();
 
-    // The other one has a copy of the directory, from before.
+    // The other server has a copy of the directory, from before.
     fs::write(shared.directories[1].path().join(TOKENS_FILE), copy).unwrap();
     let two = shared.start(1).await;
     assert_eq!(two.verify(&gone_secret.expose()), None);
@@ -138,7 +138,7 @@ async fn unknown_tokens_are_looked_for_together() {
     for learnt in waiting {
         learnt.await.unwrap().unwrap();
     }
-    // One by one they would have taken ten seconds at least.
+    // One by one the lookups would have taken ten seconds at least.
     assert!(clock::now() - started < LOOK_INTERVAL * 200);
     assert!(tokens.verify(&unknown).is_none());
     for no_token in ["", "cove_", "x"] {

@@ -1,4 +1,4 @@
-//! Requests and answers of the service, without a service, and what becomes of trouble.
+//! Requests to and answers of the service, without a service, and the handling of failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -76,8 +76,8 @@ fn lists_are_read_and_what_is_none_is_refused() {
     check("", None);
 }
 
-/// A service that answers with these, one after the other, and the last one for ever; and how many
-/// it has answered with.
+/// A service that sends these answers, one after the other, and then repeats the last one; and the
+/// number of its answers.
 async fn scripted(answers: &'static [&'static str]) -> (ObjectStore, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -135,7 +135,7 @@ async fn an_object_that_is_too_long_is_not_read() {
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }
 
-/// The same service, and the heads of the requests that it was asked with.
+/// The same service, and the heads of the requests that it received.
 async fn overheard(answers: &'static [&'static str]) -> (ObjectStore, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -173,12 +173,12 @@ async fn the_service_itself_sees_to_it_that_nothing_is_overwritten() {
     let refused = "write `k` in the object store: 501 Not Implemented NotImplemented";
     for (answers, expected, sent) in [
         (&[ABSENT, EMPTY][..], Ok(PutOutcome::New), &["head", "put"][..]),
-        // Somebody else was faster.
+        // Another writer was faster.
         (&[ABSENT, THERE], Ok(PutOutcome::Present), &["head", "put"]),
-        // Two at once, of which the service wants to hear again.
+        // Two concurrent writers, after which the service requires a retry.
         (&[ABSENT, AT_ONCE, THERE], Ok(PutOutcome::Present), &["head", "put", "put"]),
         (&[EMPTY], Ok(PutOutcome::Present), &["head"]),
-        // A service that does not know the condition is not asked without it.
+        // A service without the condition is not used without it.
         (&[ABSENT, UNKNOWN], Err(refused.to_owned()), &["head", "put"]),
     ] {
         let (objects, heads) = overheard(answers).await;

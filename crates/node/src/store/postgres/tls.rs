@@ -1,4 +1,4 @@
-//! The address of a PostgreSQL server: options, and how much TLS is asked for.
+//! The address of a PostgreSQL server: options, and TLS mode.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ pub(super) struct PostgresTls {
     pub(super) name: String,
     /// Other options.
     pub(super) options: Config,
-    /// None when TLS is not wanted.
+    /// None if TLS is disabled.
     pub(super) tls: Option<MakeRustlsConnect>,
 }
 
-/// Takes an address apart. Beside what the driver knows there are `sslmode` with libpq's meanings
-/// (`disable`; `prefer` and `require`, which encrypt and verify nobody; `verify-full`) and
-/// `sslrootcert`, a file of authorities in place of the machine's.
+/// Parses an address. In addition to the driver's options it supports `sslmode` with libpq's
+/// meanings (`disable`; `prefer` and `require`, which encrypt without verification; `verify-full`)
+/// and `sslrootcert`, a file of authorities that replaces the machine's.
 pub(super) fn parse(url: &str) -> Result<PostgresTls, SqlStoreError> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let (mut mode, mut roots, mut rest) = ("prefer", None, Vec::new());
@@ -51,7 +51,8 @@ pub(super) fn parse(url: &str) -> Result<PostgresTls, SqlStoreError> {
         "disable" => (SslMode::Disable, None),
         "prefer" => (SslMode::Prefer, Some(unverified()?)),
         "require" if roots.is_none() => (SslMode::Require, Some(unverified()?)),
-        // With a file of authorities libpq verifies their signature; we verify the name as well.
+        // With a file of authorities libpq verifies the signature; this module verifies the name as
+        // well.
         "require" | "verify-full" => (SslMode::Require, Some(verified(roots)?)),
         _ => {
             let modes = "`disable`, `prefer`, `require` and `verify-full`";

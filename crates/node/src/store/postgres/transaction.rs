@@ -14,7 +14,7 @@ use super::super::value::{SqlRow, SqlValue};
 use super::super::{StoreDialect, StoreTransaction};
 use super::{TransactionFate, failure};
 
-/// Statements that a connection keeps prepared.
+/// Maximum number of prepared statements of a connection.
 const STATEMENTS_MAX: usize = 256;
 
 /// Prepared statements of one connection, by their text.
@@ -27,7 +27,7 @@ impl PreparedStatements {
     }
 
     fn keep(&mut self, sql: &str, statement: &Statement) {
-        // The texts are in the code, so that this happens only when they are put together.
+        // The texts are constants in the code, so this happens only for composed statements.
         if self.0.len() >= STATEMENTS_MAX {
             self.0.clear();
         }
@@ -40,7 +40,7 @@ pub(super) struct PostgresTransaction<'t, C> {
     inner: &'t mut C,
     statements: &'t mut PreparedStatements,
     rows_max: usize,
-    /// Consequence of the first statement that failed for the transaction.
+    /// Consequence of the first failed statement for the transaction.
     fate: Option<TransactionFate>,
 }
 
@@ -58,7 +58,7 @@ impl<'t, C: GenericClient> PostgresTransaction<'t, C> {
         self.fate
     }
 
-    /// Runs `body` unless something failed before, and remembers whether it failed.
+    /// Runs `body` unless an earlier statement failed, and records a failure.
     fn guarded<T>(
         &mut self,
         body: impl FnOnce(&mut Self) -> Result<T, (TransactionFate, SqlStoreError)>,
@@ -146,8 +146,8 @@ impl<C: GenericClient> StoreTransaction for PostgresTransaction<'_, C> {
     }
 }
 
-/// Returns whether each value can be what the statement wants. SQLite takes anything anywhere; here
-/// a mistake is found.
+/// Checks that each value fits the statement's type. SQLite accepts any value anywhere; this check
+/// detects mistakes.
 fn check_types(sql: &str, types: &[Type], parameters: &[SqlValue]) -> Result<(), SqlStoreError> {
     for (index, (kind, value)) in types.iter().zip(parameters).enumerate() {
         let fits = match value {
@@ -192,7 +192,7 @@ impl ToSql for SqlValue {
         }
     }
 
-    /// All: `check_types` was asked before, and says which parameter is wrong.
+    /// All types: `check_types` has already checked them, and names the wrong parameter.
     fn accepts(_kind: &Type) -> bool {
         true
     }
@@ -200,7 +200,7 @@ impl ToSql for SqlValue {
     ::postgres::types::to_sql_checked!();
 }
 
-/// A column as one of our values.
+/// A decoded column.
 struct DecodedColumn(SqlValue);
 
 impl<'a> FromSql<'a> for DecodedColumn {
@@ -216,7 +216,7 @@ impl<'a> FromSql<'a> for DecodedColumn {
         }))
     }
 
-    /// `NUMERIC`, which sums of `BIGINT` are, has to be cast: it may not fit.
+    /// `NUMERIC`, the type of sums of `BIGINT`, must be cast: its value may not fit.
     fn accepts(kind: &Type) -> bool {
         matches!(
             *kind,

@@ -42,7 +42,7 @@ async fn a_newer_database_is_refused_where_something_was_removed() {
         let later = [STEPS[0], STEPS[1], CONTRACT, STEPS[2]];
         store.migrate("a", &STEPS[..2]).await.unwrap();
         store.migrate("a", &later).await.unwrap();
-        // The version that has removed it, and has not got the step behind it.
+        // The version with the contracting step, and without the step after it.
         store.migrate("a", &later[..3]).await.unwrap();
         let error = store.migrate("a", &STEPS[..2]).await.unwrap_err();
         let expected = "the store has version 4 of `a`, this version of cove knows up to 2, and \
@@ -55,7 +55,7 @@ async fn a_newer_database_is_refused_where_something_was_removed() {
     .await;
 }
 
-/// A version that is gone back to works with what a later one has added.
+/// An older version works with additions of a later one.
 #[tokio::test]
 async fn an_older_version_works_with_what_was_added() {
     check(async |Fresh { store, .. }| {
@@ -106,12 +106,12 @@ async fn servers_that_start_together_migrate_once() {
     check_migrated(&fresh.store).await;
 }
 
-/// The way of CockroachDB, on PostgreSQL: what was interrupted goes on where it was.
+/// CockroachDB's procedure, on PostgreSQL: an interrupted migration continues where it stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_start_together_on_a_new_store_make_its_first_table_once() {
     let fresh = Fresh::open(StoreDialect::Postgres, |_| {}).await;
     let (one, two) = (fresh.again().await.unwrap(), fresh.again().await.unwrap());
-    // Two meet at the name of the table or at that of its row type, as chance has it.
+    // Two conflict on the name of the table or on that of its row type, at random.
     for _ in 0..100 {
         fresh.store.transact("test", |it| it.batch("DROP TABLE cove_migrations")).await.unwrap();
         let (one, two) = tokio::join!(one.migrate("a", &[]), two.migrate("a", &[]));

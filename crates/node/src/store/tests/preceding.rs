@@ -41,7 +41,7 @@ async fn no_transaction_begins_after_work_that_failed() {
 
 #[test]
 fn sqlite_is_compiled_to_flush_the_data_and_not_each_time_stamp() {
-    // What it was compiled with: SQLite itself does not tell.
+    // Flags of its compilation: SQLite itself does not report them.
     let flags = option_env!("LIBSQLITE3_FLAGS").unwrap_or_default();
     let is_set = flags.split_whitespace().any(|flag| flag == "-DHAVE_FDATASYNC");
     assert!(is_set, "LIBSQLITE3_FLAGS is `{flags}`: `.cargo/config.toml` is not in force");
