@@ -4,7 +4,7 @@
 //! serves the sockets, interprets the grants. Neither depends on the other.
 //!
 //! ```ignore
-//! let opening = gateway.resolve(&holder, &grants)?;      // what is wrong is found out here
+//! let opening = gateway.resolve(&holder, &grants)?;      // reports invalid grants
 //! program.env.extend(opening.environment().clone());
 //! let mut listeners = Vec::new();
 //! for port in opening.ports() { listeners.push(sandbox.listen(*port).await?); }

@@ -1,7 +1,7 @@
 //! Work on the runtime, compiled once.
 //!
-//! A task is compiled for every type of future or closure that becomes one, with some twenty
-//! functions around it. Behind a pointer there is one kind of each.
+//! Tokio compiles a task, with some twenty functions around it, for every type of future or
+//! closure. Behind a pointer all have the same type.
 
 use std::pin::Pin;
 use std::sync::Arc;

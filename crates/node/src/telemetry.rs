@@ -191,7 +191,7 @@ impl MetricsRegistry {
 }
 
 /// OpenMetrics in the text format 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>):
-/// families are called as their samples are, and there are no units and no end.
+/// families have the names of their samples, and there are no `UNIT` lines and no `EOF` line.
 fn classic(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     // A family's help precedes its type, which determines its name here.

@@ -1,6 +1,6 @@
-//! Kills a process in the middle of writing and looks for everything it said was written.
+//! Kills a writing process and checks that every write that it reported is present.
 //!
-//! Has no harness, because the process that is killed is this program once more.
+//! Has no harness, because the killed process runs this program as well.
 #![expect(clippy::unwrap_used, reason = "this is a test, if not one that the lint recognises")]
 
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use testkit::Scratch;
 
 /// First argument of the process that is killed; the second is the directory.
 const WRITER: &str = "--write-until-killed";
-/// A file of this name asks the writer for the stronger durability.
+/// A file of this name requests the stronger durability from the writer.
 const POWER_FILE: &str = "power";
-/// Tasks that write at the same time.
+/// Number of concurrently writing tasks.
 const TASKS: i64 = 8;
 /// Answers that the test waits for before it kills.
 const ANSWERS: [usize; 4] = [1, 50, 400, 3000];
@@ -52,7 +52,7 @@ async fn open(directory: &Path) -> SqlStore {
     store
 }
 
-/// Writes pairs of rows for ever and says of each on standard output when it is written.
+/// Writes pairs of rows without end and reports each written pair on standard output.
 async fn write(directory: &Path) {
     let store = open(directory).await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -66,11 +66,11 @@ async fn write(directory: &Path) {
                     transaction.execute("INSERT INTO pairs VALUES ($1)", &[id.into()])
                 };
                 match store.transact("pair", pair).await {
-                    // There since the life before.
+                    // Written by the previous process.
                     Err(SqlStoreError::Constraint { .. }) => {}
                     result => {
                         result.unwrap();
-                        // A short line goes into the pipe as a whole or not at all.
+                        // A short line is written to the pipe as a whole or not at all.
                         writeln!(std::io::stdout().lock(), "{id}").unwrap();
                     }
                 }
@@ -99,7 +99,7 @@ async fn check(durability: CommitDurability) {
             answered.insert(lines.next().unwrap().unwrap().parse::<i64>().unwrap());
         }
         child.kill().unwrap();
-        // What it said before it was killed is still in the pipe.
+        // Its reports before the kill are still in the pipe.
         answered.extend(lines.map(|line| line.unwrap().parse::<i64>().unwrap()));
         child.wait().unwrap();
         check_rows(scratch.path(), &answered).await;

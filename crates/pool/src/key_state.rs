@@ -250,7 +250,7 @@ impl<K, R> KeyState<K, R> {
         None
     }
 
-    /// Reads the figures without a lock; see [`KeyStats`] for what that means.
+    /// Reads the figures without a lock; see [`KeyStats`] for their meaning.
     #[inline]
     pub(crate) fn stats(&self) -> KeyStats {
         self.figures.read(self.idle())

@@ -219,7 +219,7 @@ impl<K, R> LockedLedger<'_, K, R> {
         Ok(self.take_for_newcomer(key_state.id))
     }
 
-    /// Returns what a waiting future finds.
+    /// Returns the answer for a waiting future.
     pub(crate) fn poll(&mut self, place: PlaceId, waker: &Waker) -> WaiterAnswer<K, R> {
         self.ledger.waiters.poll(place, waker)
     }

@@ -409,7 +409,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Warm, now)
     }
 
-    /// Marks a resident as at work.
+    /// Marks a resident as running.
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].

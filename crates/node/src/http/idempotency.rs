@@ -340,7 +340,7 @@ impl IdempotencyKeys {
 }
 
 impl KeyStore {
-    /// Records the begin of a request. Returns the row of an earlier one with the key, if there is
+    /// Records the start of a request. Returns the row of an earlier one with the key, if there is
     /// one.
     async fn begin(
         &self,

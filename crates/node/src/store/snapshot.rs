@@ -1,6 +1,6 @@
 //! Content of a SQLite store at one moment, for copies while the server continues to write.
 //!
-//! A read transaction on a separate connection sees the commits before its begin and no later ones.
+//! A read transaction on a separate connection sees the commits before its start and no later ones.
 //! SQLite's online backup copies the pages of that transaction: while it is open, the copy does not
 //! restart when others write. The write-ahead log cannot be truncated meanwhile, so it grows with
 //! each write until the snapshot is dropped.

@@ -177,7 +177,7 @@ impl Span {
         self.scope.as_ref()?.bind(holder)
     }
 
-    /// Sets another begin.
+    /// Sets another start time.
     pub fn since(mut self, started: Instant) -> Span {
         if let Some(open) = &mut self.open {
             let earlier = open.started.saturating_duration_since(started);

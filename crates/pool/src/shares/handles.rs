@@ -439,9 +439,9 @@ impl UserHandle {
         Some((thread, self.shares().decode_time(nanos)?))
     }
 
-    /// Returns another thread with a client that has waited for longer than `own`, by at least
-    /// `margin`. Clears that thread's seat, so that it does not get two connections for one client;
-    /// the thread publishes its next waiting client when it has received this connection.
+    /// Returns another thread with a client that began to wait before `own`, by more than `margin`.
+    /// Clears the wait in that thread's seat, so that it does not get two connections for one
+    /// client; the thread publishes its next waiting client when it has received this connection.
     #[must_use]
     pub fn claim_older(
         &self,
