@@ -75,7 +75,7 @@ pub enum LimitScope {
     Strict,
 }
 
-/// One node's use of a resource that is limited over all nodes.
+/// Use of a resource that is limited over all nodes, by one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     /// Name of the resource, the same at all nodes.

@@ -26,7 +26,7 @@ pub struct NodeRecord {
     pub state: NodeState,
     /// True if a drain was requested.
     pub drain_wanted: bool,
-    /// Its description of itself.
+    /// Description by the node itself.
     pub description: NodeDescription,
     /// Load at the last renewal.
     pub load: NodeLoad,
