@@ -88,7 +88,7 @@ pub struct TokenRecord {
     /// SHA-256 of its plain text, in lower case hexadecimal. A token has 256 random bits, so a slow
     /// hash would add no protection.
     pub sha256: String,
-    /// When it was created (RFC 3339).
+    /// Time of creation (RFC 3339).
     pub created: String,
     /// True if it has operator rights. Missing in files of versions without the distinction.
     #[serde(default = "yes")]
@@ -100,7 +100,7 @@ pub struct TokenRecord {
     /// Scopes.
     #[serde(default, skip_serializing_if = "TokenScopes::is_all")]
     pub scopes: TokenScopes,
-    /// When it expires, in milliseconds since 1970; none for a token without an expiry.
+    /// Time of expiry, in milliseconds since 1970; none for a token without an expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
 }

@@ -55,14 +55,14 @@ pub struct SharedClock(Arc<Mutex<SharedClockState>>);
 #[derive(Debug, Default)]
 struct SharedClockState {
     latest: Option<ClockSample>,
-    /// When the next reading is due, by [`boot_ms`]; none for at once.
+    /// Time of the next reading, by [`boot_ms`]; none for at once.
     due_ms: Option<u64>,
 }
 
 /// Reading of a shared clock.
 #[derive(Clone, Copy, Debug)]
 struct ClockSample {
-    /// When it was read, by [`boot_ms`].
+    /// Time of the reading, by [`boot_ms`].
     at_ms: u64,
     /// Milliseconds since 1970 at that time.
     ms: u64,

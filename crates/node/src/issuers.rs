@@ -178,7 +178,7 @@ struct TrustedIssuer {
     algorithms: Vec<SignatureAlgorithm>,
     source: KeySource,
     keys: RwLock<Option<FetchedKeys>>,
-    /// When keys were last fetched. Locked during a fetch, so that one fetch serves all.
+    /// Time of the last fetch of the keys. Locked during a fetch, so that one fetch serves all.
     last_fetch: tokio::sync::Mutex<Option<Instant>>,
 }
 

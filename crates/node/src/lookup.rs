@@ -12,7 +12,7 @@ use crate::clock;
 pub struct SharedLookup {
     /// Shortest time between the beginnings of two lookups.
     interval: Duration,
-    /// When the last one began, and whether it succeeded; locked while it runs.
+    /// Start and success of the last lookup; locked while one runs.
     last: Mutex<Option<(Instant, bool)>>,
 }
 

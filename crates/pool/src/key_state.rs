@@ -36,9 +36,9 @@ pub(crate) struct PooledEntry<K, R> {
     pub(crate) resource: R,
     /// The key it belongs to.
     pub(crate) key_state: Arc<EntryAnchor<K, R>>,
-    /// When its lifetime, jitter included, ends.
+    /// End of its lifetime, jitter included.
     pub(crate) expires_at: Instant,
-    /// When it was last leased or returned.
+    /// Time at which it was last leased or returned.
     pub(crate) used_at: Instant,
     pub(crate) tier: EvictionTier,
 }

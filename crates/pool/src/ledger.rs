@@ -47,7 +47,7 @@ pub(crate) struct KeyLedgerRecord<K, R> {
     pub(crate) queue: WaiterQueue,
     /// Resources of other keys that are being closed so that this key can open as many.
     pub(crate) promised: usize,
-    /// When this key was last served, as a count of servings; the smaller one has waited longer for
+    /// Count of servings at which this key was last served; the smaller one has waited longer for
     /// its turn.
     pub(crate) served: u64,
     /// True if the key is in `Ledger::starved`.
@@ -76,7 +76,7 @@ pub(crate) struct Ledger<K, R> {
     pub(crate) decisions: VecDeque<LedgerDecision<K, R>>,
     /// The driver's waker while it waits for a decision.
     pub(crate) driver: Option<Waker>,
-    /// When the next tick is due, and whether the driver must learn that it moved forward.
+    /// Time of the next tick, and whether the driver must learn that it moved forward.
     pub(crate) due: Option<Instant>,
     pub(crate) due_moved: bool,
     servings: u64,

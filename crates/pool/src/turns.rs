@@ -38,7 +38,7 @@ pub struct TurnOrder<K, Q> {
     first: Option<usize>,
 }
 
-/// One slot of a ring: the first one follows the last.
+/// Slot of a ring, in which the first slot follows the last.
 #[derive(Debug)]
 struct TurnSlot<K, Q> {
     member: Option<TurnMember<K, Q>>,

@@ -131,7 +131,7 @@ pub enum ConsoleAccessError {
 /// A single-use code for a sign-in. It has no `Display`.
 pub struct ConsoleCode {
     text: String,
-    /// When it expires, in milliseconds since 1970.
+    /// Time of expiry, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
@@ -152,7 +152,7 @@ impl std::fmt::Debug for ConsoleCode {
 /// Token of a sign-in. It has no `Display`.
 pub struct ConsoleToken {
     text: String,
-    /// When it expires, in milliseconds since 1970.
+    /// Time of expiry, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
@@ -183,8 +183,8 @@ struct ConsoleClaims {
     tenant: String,
     /// Scopes that it is limited to; none for all of the token's.
     scopes: Option<TokenScopes>,
-    /// When the sign-in expires; in a code, when the token behind it expires if that is known, for
-    /// tokens of identity providers, which another server may never have seen.
+    /// Time at which the sign-in expires; in a code, the expiry of the token behind it if that is
+    /// known, for tokens of identity providers, which another server may never have seen.
     expires_ms: u64,
 }
 

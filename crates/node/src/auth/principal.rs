@@ -39,7 +39,7 @@ impl CallerCredential {
 pub struct ConsoleSignIn {
     /// Id, by which its owner ends it.
     pub id: Arc<str>,
-    /// When it expires, in milliseconds since 1970.
+    /// Time of expiry, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 

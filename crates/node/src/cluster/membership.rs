@@ -83,7 +83,7 @@ pub struct LostNode {
     pub id: String,
     /// Name of its last run.
     pub incarnation: String,
-    /// When it last renewed its row, by the store's clock.
+    /// Time of its last renewal, by the store's clock.
     pub seen_ms: u64,
 }
 

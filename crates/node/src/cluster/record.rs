@@ -18,9 +18,9 @@ pub struct NodeRecord {
     pub id: String,
     /// Name of its present run.
     pub incarnation: String,
-    /// When that run began, by the store's clock.
+    /// Start of that run, by the store's clock.
     pub started_ms: u64,
-    /// When it last renewed its row, by the store's clock.
+    /// Time of the last renewal, by the store's clock.
     pub seen_ms: u64,
     /// State of the node.
     pub state: NodeState,
@@ -70,13 +70,13 @@ pub struct NodeDescription {
 /// State of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
-    /// It is starting, and takes no work yet.
+    /// The node is starting, and takes no work yet.
     Joining,
-    /// It takes work.
+    /// The node takes work.
     Active,
-    /// It finishes its work, and takes no new work.
+    /// The node finishes its work, and takes no new work.
     Draining,
-    /// It was stopped.
+    /// The node was stopped.
     Left,
 }
 

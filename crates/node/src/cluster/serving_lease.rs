@@ -35,7 +35,7 @@ pub struct ServingLease(Arc<ServingLeaseState>);
 struct ServingLeaseState {
     /// Milliseconds that it holds after a renewal; none for an unlimited lease.
     length_ms: Option<u64>,
-    /// When it ends, by [`clock::boot_ms`].
+    /// End of the lease, by [`clock::boot_ms`].
     until_ms: AtomicU64,
     /// Number of lapses, and number of the last lapse after which everything was compared.
     lapses: AtomicU64,

@@ -22,11 +22,11 @@ pub const FIRST_CHOICE_MAX: Duration = Duration::from_secs(3);
 /// Record of whether a node has reached the store without a break, and since when, by its clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreContinuity {
-    /// When a renewal was last answered.
+    /// Time of the last answered renewal.
     renewed_ms: Option<u64>,
-    /// When the latest break ended.
+    /// End of the latest break.
     since_ms: u64,
-    /// When the store's server was last found to be replaced.
+    /// Time at which the store's server was last found to be replaced.
     replaced_ms: Option<u64>,
 }
 
@@ -108,13 +108,13 @@ fn is_break(last_ms: u64, now_ms: u64, lease_ms: u64) -> bool {
 /// State of a node, for components that may take over from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFate {
-    /// It runs, or is not known to have ended.
+    /// The node runs, or is not known to have ended.
     Present,
-    /// It has stopped by itself, and may be restarting.
+    /// The node has stopped by itself, and may be restarting.
     Stopped,
-    /// It is lost: it has not renewed its lease.
+    /// The node is lost: it has not renewed its lease.
     Silent,
-    /// It is lost: nothing is left of it.
+    /// The node is lost: nothing is left of it.
     Crashed,
 }
 

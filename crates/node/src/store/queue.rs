@@ -46,7 +46,7 @@ pub(super) type PrecedingWork = Box<dyn FnOnce() -> Result<(), SqlStoreError> + 
 /// Result of a transaction for its caller.
 #[derive(Debug)]
 pub(super) struct TransactionAnswer {
-    /// When it was handed over; none if the work before it failed.
+    /// Time at which it was handed over; none if the work before it failed.
     pub(super) handed_over: Option<Instant>,
     /// Success if it was committed.
     pub(super) result: Result<(), SqlStoreError>,

@@ -113,7 +113,7 @@ pub struct Span {
 
 struct OpenSpan {
     started: Instant,
-    /// When it ended; none to end it when it is dropped.
+    /// Time at which it ended; none to end it when it is dropped.
     ended: Option<Instant>,
     record: SpanRecord,
 }

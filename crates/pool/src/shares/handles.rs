@@ -112,8 +112,8 @@ struct KeyInner {
     waiting_threads: AtomicU32,
 }
 
-/// One thread's figures about its connections of a key, read by the other threads. On a cache line
-/// of its own, because it is written at every turn and read only when a client is in need.
+/// Figures of one thread's connections of a key, read by the other threads. On a cache line of its
+/// own, because it is written at every turn and read only when a client is in need.
 #[derive(Debug)]
 #[repr(align(64))]
 struct ThreadSeat {

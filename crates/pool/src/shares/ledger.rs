@@ -147,7 +147,7 @@ struct TenantRecord {
     keys_over: u32,
     /// Busy time by weight; see [`rules::virtual_time`].
     time: u128,
-    /// When it was last seen, if that makes it active.
+    /// Time at which it was last seen, if that makes it active.
     seen: Option<Instant>,
     /// Keys that want slots and are below their own bound, the longest waiting first.
     eligible: BTreeSet<(Instant, KeyId)>,

@@ -525,7 +525,7 @@ fn busy_time_follows_the_weights_under_saturation() {
     }
 }
 
-/// Also the lightest tenant is entitled to a slot.
+/// The lightest tenant is entitled to a slot, too.
 #[test]
 fn a_small_weight_is_not_nothing() {
     let busy = saturate(4, &[(100, 1_000), (1, 1_000), (1, 1_000)], 60_000);

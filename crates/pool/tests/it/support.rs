@@ -46,7 +46,7 @@ impl Chance {
     }
 }
 
-/// Where a test's time starts. Tests only ever add to it.
+/// Start of a test's time, to which tests only ever add.
 #[expect(clippy::disallowed_methods, reason = "std offers no other way to make an `Instant`")]
 pub(crate) fn start() -> std::time::Instant {
     std::time::Instant::now()

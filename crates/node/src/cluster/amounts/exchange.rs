@@ -14,9 +14,9 @@ const AHEAD_PART: u64 = 16;
 /// Treatment of the unused lease of a lost node, whose last usage is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnusedLease {
-    /// It counts as spent: the limit is never exceeded.
+    /// The lease counts as spent: the limit is never exceeded.
     Spent,
-    /// It goes back to the account: usage since the last exchange may be used once more.
+    /// The lease goes back to the account: usage since the last exchange may be used once more.
     GivenBack,
 }
 

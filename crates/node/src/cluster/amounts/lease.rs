@@ -33,7 +33,7 @@ pub(super) enum StoreAwayRule {
 /// Result of an attempt to use an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UseAttempt {
-    /// It may be used; an exact use is counted.
+    /// The amount may be used; an exact use is counted.
     Granted,
     /// The limit is reached.
     UsedUp,

@@ -37,7 +37,7 @@ pub(super) enum PeerError {
     Connect {
         /// The node.
         node: String,
-        /// Its address.
+        /// Address of the node.
         address: String,
         /// Cause.
         source: io::Error,

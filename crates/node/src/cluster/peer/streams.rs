@@ -50,7 +50,7 @@ pub enum PeerStreamError {
     Refused {
         /// The node.
         node: String,
-        /// Its answer.
+        /// Answer of the node.
         status: StatusCode,
     },
 }

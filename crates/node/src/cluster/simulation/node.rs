@@ -48,7 +48,7 @@ pub(super) enum StoreConnection {
 pub(super) struct PendingRequest {
     pub(super) connection: StoreConnection,
     pub(super) request: StoreRequest,
-    /// When the request times out.
+    /// Time at which the request times out.
     pub(super) until_ms: u64,
 }
 

@@ -175,11 +175,11 @@ pub(super) struct SessionMove {
 /// Reason for a change of owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MoveReason {
-    /// Its owner was lost.
+    /// The owner was lost.
     TakenOver,
     /// A client requested it, and its owner had ended.
     Asked,
-    /// Its owner drains.
+    /// The owner drains.
     Given,
 }
 
