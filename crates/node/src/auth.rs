@@ -467,8 +467,8 @@ impl TokenRegistry {
         of_tenant.map(|known| known.principal.clone()).collect()
     }
 
-    /// Returns a signal for the time when the token of a principal is revoked, expires, or changes
-    /// its rights.
+    /// Returns a signal that fires when the token of a principal is revoked, expires, or gets other
+    /// rights.
     #[must_use]
     pub fn revocation(&self, principal: &TokenPrincipal) -> RevocationSignal {
         self.note_sign_in(principal);
@@ -596,8 +596,8 @@ impl TokenRegistry {
         Ok((record, secret))
     }
 
-    /// Creates a token at its tenant's request: without operator rights, and with an expiry. The
-    /// caller must check that the tenant has these scopes itself ([`TokenScopes::is_within`]).
+    /// Creates a token at its tenant's request, without operator rights; their number is limited.
+    /// The caller must check that the tenant has these scopes itself ([`TokenScopes::is_within`]).
     ///
     /// # Errors
     /// As of [`TokenRegistry::create_as`], and if the tenant has [`TOKENS_OF_TENANT_MAX`].

@@ -105,7 +105,7 @@ pub trait GrantGate: Send + Sync + fmt::Debug {
     /// were passed to [`GrantGate::missing`] and then to [`GrantGate::retain`].
     fn add(&self, opening: Box<dyn GrantOpening>, listeners: Vec<TcpListener>);
 
-    /// Releases external connections that an idle sandbox does not need.
+    /// Releases external connections that the sandbox does not need while it is idle.
     fn rest(&self);
 
     /// Opens a reader for the data behind one of the served grants. It reads as a program inside

@@ -47,7 +47,7 @@ pub const JWKS_AGE: Duration = Duration::from_secs(3600);
 /// Time for which keys remain in use if they cannot be fetched again.
 pub const JWKS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Shortest time between two attempts to fetch an issuer's keys, whoever requests unknown ones.
+/// Shortest time between two attempts to fetch an issuer's keys, even if tokens name unknown ones.
 pub const FETCH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Time for an issuer to answer.

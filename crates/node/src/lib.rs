@@ -15,7 +15,7 @@
 //! | [`cluster`] | servers that share a store: their membership and connections |
 //! | [`client`] | outgoing requests, which are kept out of the server's own network |
 //! | [`drain`] | shutdown, from the first signal to the last byte of the last response |
-//! | [`fence`] | end of external effects of sandboxes with the lease of their server |
+//! | [`fence`] | fence that ends external effects of sandboxes with the lease of their server |
 //! | [`gateway`] | interface to the service that serves the sockets in sandboxes |
 //! | [`history`] | ring of measurements of the last 24 hours |
 //! | [`issuers`] | identity providers: signed tokens, verified by keys that are fetched |

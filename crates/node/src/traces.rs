@@ -116,7 +116,7 @@ impl Tracer {
                 let parent = remote.span_id;
                 (TraceContext { span_id, ..remote }, Some(parent))
             }
-            // It becomes no span, so the parent of later spans is its caller.
+            // No span is created here, so the caller's span is the parent of later spans.
             Some(remote) => (remote, None),
             None => {
                 let Some(trace_id) = random().and_then(TraceId::new) else { return Span::none() };

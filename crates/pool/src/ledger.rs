@@ -504,8 +504,8 @@ impl<K, R> LockedLedger<'_, K, R> {
     /// waiters.
     ///
     /// A key without waiters gives up resources that it does not need. A key with waiters gives one
-    /// up only to a key that has none or at least two fewer, and only if that key has waited longer
-    /// for its turn: otherwise two busy keys would close and open all the time without any gain.
+    /// up only to a key that has at least two fewer, or that has none and has waited longer for its
+    /// turn: otherwise two busy keys would close and open all the time without any gain.
     fn starved_before(&mut self, id: usize) -> Option<usize> {
         if self.ledger.starved.is_empty() {
             return None;

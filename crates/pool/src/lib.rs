@@ -17,7 +17,7 @@
 //! | [`Lease`] | exclusive use of a resource; returns it when dropped |
 //! | [`Ticket`] | the driver's duty to open a resource |
 //! | [`RetiredResource`] | a resource that the driver must close |
-//! | ledger | counts and queues under one lock; decides all but uncontended leases |
+//! | ledger | counts and queues under one lock; decides all but uncontended leases and returns |
 //! | gate | a flag that sends leases and returns to the ledger |
 //! | to starve | to wait for room under the total bound, with room under the key's own |
 //! | tick | the driver's call that lets time pass |

@@ -200,7 +200,7 @@ pub(super) struct ConsoleTokens {
     key: hmac::Key,
     store: SqlStore,
     ended: RwLock<EndedSignIns>,
-    /// Seconds since 1970 at which sign-ins in use expire.
+    /// Seconds since 1970, rounded up, at which sign-ins in use expire.
     ends_s: Mutex<BTreeSet<u64>>,
     guesses: CodeGuesses,
 }

@@ -309,7 +309,7 @@ mod tests {
         };
         for (config, claims, expected) in [
             (config(), claims(&shop, &["executions", "openid"]), Some(("shop", "executions"))),
-            // No token has scopes beyond the configured ones, and no scope is valid, too.
+            // No token gets scopes beyond the configured ones; a token without scopes is valid.
             (config(), claims(&shop, &["tenants", "tokens"]), Some(("shop", ""))),
             (config(), claims(&shop, &[]), Some(("shop", ""))),
             (fixed, claims(&shop, &[]), Some(("team", "executions sessions"))),

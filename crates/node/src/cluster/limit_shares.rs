@@ -82,8 +82,8 @@ pub struct LimitUse {
     pub resource: String,
     /// Maximum at all nodes together.
     pub limit: u32,
-    /// Maximum that the node may use at this moment. The node gives back nothing below this value
-    /// before it has lowered it.
+    /// Maximum that the node may use at this moment. Its part is not reduced below this value: to
+    /// give up more, the node lowers this value first.
     pub bound: u32,
     /// Amount that it uses.
     pub used: u32,

@@ -240,8 +240,8 @@ impl NodeMembership {
         offers.collect()
     }
 
-    /// Returns whether this node should be ready for work of a key. A node that others cannot send
-    /// work to is ready for all keys.
+    /// Returns whether this node is one of those that are made ready for work of a key: for no key
+    /// while it drains, and for all keys if others cannot send work to it.
     #[must_use]
     pub fn is_ready_for(&self, key: &str) -> bool {
         let nodes: Vec<_> = self.offers(WorkKind::Session).into_iter().map(|it| it.id).collect();

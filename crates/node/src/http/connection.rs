@@ -81,7 +81,7 @@ pub(super) async fn serve(
                 BegunConnection::Refused(stream)
             }
             ClientProtocol::Http2 => BegunConnection::Http2(stream),
-            // TLS without a certificate here is refused as a malformed head.
+            // Without a certificate here, TLS is refused as a malformed head.
             ClientProtocol::Http1 | ClientProtocol::Tls => BegunConnection::Http1(stream),
         })
     };
@@ -261,7 +261,8 @@ impl ConnectionService {
     }
 }
 
-/// Returns when a handler that has taken the connection over drops it, or is revoked.
+/// Returns when a handler that has taken the connection over drops it, or when its credential is
+/// revoked.
 async fn until_over(watch: SocketWatch, kept: Option<UpgradedRequest>) {
     let revoked = async {
         match &kept {

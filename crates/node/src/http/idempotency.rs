@@ -370,7 +370,7 @@ impl KeyStore {
             if let Some(found) = found.filter(|it| it.server_run != mark) {
                 return Ok(Some(found));
             }
-            // An existing row has expired.
+            // An existing row has expired, or is this request's own.
             let sql = "INSERT INTO cove_idempotency_keys \
                 (token_id, idempotency_key, fingerprint, server_run, state, begun_ms) \
                 VALUES ($1, $2, $3, $4, 'begun', $5) \

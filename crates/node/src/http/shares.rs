@@ -62,7 +62,7 @@ impl Shares {
         Arc::new(Shares { weight, state })
     }
 
-    /// Gives a caller `units` units. Its first request is bounded only by the free part.
+    /// Gives a caller `units` units. While it has no other share, only the free part bounds it.
     ///
     /// # Errors
     /// If too little is left, or the caller would have more than its part of what is free.

@@ -47,7 +47,7 @@ pub(super) struct StreamPlaces {
     metrics: HttpMetrics,
 }
 
-/// A place for a stream.
+/// A place for a stream, which counts the stream in the metrics.
 #[derive(Debug)]
 pub(super) struct StreamPlace {
     _share: Share,

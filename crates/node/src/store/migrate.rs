@@ -178,7 +178,7 @@ pub(super) async fn apply_pieces(
 
 /// Returns the statements of a migration in CockroachDB's dialect: it compares texts by their bytes
 /// anyway and has no collation `C`. No statement of ours has a semicolon or two hyphens within a
-/// text.
+/// string literal.
 fn pieces(sql: &str) -> Vec<String> {
     let lines = sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     let code = lines.collect::<Vec<_>>().join("\n").replace(" COLLATE \"C\"", "");

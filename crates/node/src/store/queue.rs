@@ -142,7 +142,8 @@ impl TransactionQueueState {
         self.waiting.push(caller, job);
     }
 
-    /// Takes up to `count_max` jobs, one of each caller in turn, and at most its share of each.
+    /// Takes up to `count_max` jobs, one of each caller in turn; of each at most
+    /// `GROUP_MAX_PER_CALLER` while several callers are active.
     fn take(&mut self, count_max: usize, now: Instant) -> Vec<TransactionJob> {
         let is_shared =
             self.waiting.keys_waiting() > 1 || self.shared_until.is_some_and(|until| now < until);

@@ -22,7 +22,7 @@ pub enum CertificateFileError {
     /// A file has no valid PEM content.
     #[error("find certificates in {0}")]
     Pem(PathBuf, #[source] pem::Error),
-    /// A file of certificates is empty.
+    /// A file of certificates contains none.
     #[error("{0} has no certificate")]
     Empty(PathBuf),
 }

@@ -26,7 +26,7 @@ const TRACEPARENT_BYTES: usize = 55;
 const STATE_MEMBERS_MAX: usize = 32;
 /// Maximum length of a `tracestate` that is passed on; the specification requires at least this.
 const STATE_BYTES_MAX: usize = 512;
-/// Length from which a member is removed before others when a `tracestate` is too long (section
+/// Length beyond which a member is removed before others when a `tracestate` is too long (section
 /// 3.3.1.5).
 const LONG_MEMBER_BYTES: usize = 128;
 /// Maximum length of a member's key, and of its value (section 3.3.1.3).

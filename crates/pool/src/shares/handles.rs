@@ -59,7 +59,7 @@ struct SharesState {
 #[derive(Debug)]
 struct LetterBox(Mutex<Vec<ThreadLetter>>);
 
-/// Letter box of one thread. After it is dropped, letters for the thread are returned.
+/// Letter box of one thread. After it is dropped, slots in letters for the thread are released.
 #[derive(Debug)]
 pub struct ThreadHandle {
     thread: usize,

@@ -200,8 +200,8 @@ impl PeerForwarder {
         Some(FoundSubject { forwarder: self.clone(), listener, subject })
     }
 
-    /// Returns the node to ask: none if this one has to answer, because it is the owner, or no node
-    /// is.
+    /// Returns the node to ask: none if this one has to answer, because it is the owner or no owner
+    /// can be reached.
     pub(super) async fn target(
         &self,
         subject: &RequestSubject,

@@ -203,7 +203,7 @@ async fn serve_upgrade(tls: TlsStream<TcpStream>, service: PeerService) {
         .serve_connection(TokioIo::new(io), answering)
         .with_upgrades();
     log_end(&scheduler.run("node".into(), connection).await);
-    // After an upgrade the socket lives on in a handler, until that drops it or its right is
+    // After an upgrade the socket lives on in a handler, until that drops it or its credential is
     // revoked.
     let Some(upgraded) = kept.lock().take() else { return };
     let CutControl { cut, dropped } = control;

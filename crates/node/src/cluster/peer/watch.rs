@@ -92,7 +92,7 @@ impl PeerForwarder {
         }
     }
 
-    /// Announces to all nodes that nothing is left of a node. False if this has to be retried.
+    /// Records, for all nodes, that nothing is left of a node. False if this has to be retried.
     async fn expire(&self, target: &PeerTarget) -> bool {
         let (node, address) = (&target.id, &target.address);
         let was_silent = self.membership().living(node).is_none();

@@ -198,7 +198,7 @@ struct SimulatedRun {
 }
 
 /// Nodes start, stop, are suspended and copied; time passes at random. No two runs from different
-/// directories ever are current for one name at the same time.
+/// directories are ever current for one name at the same time.
 #[tokio::test]
 async fn no_two_runs_speak_for_a_name_whatever_happens() {
     const NAMES: u64 = 12;

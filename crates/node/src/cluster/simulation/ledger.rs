@@ -91,7 +91,7 @@ impl SimulationLedger {
         self.free_ms[session].get_or_insert(now_ms);
     }
 
-    /// Counts a request caused by a loss within a lease, numbered from the start.
+    /// Counts a request caused by a loss, by the number of its lease period since the start.
     pub(super) fn count_loss_request(&mut self, lease: u64) {
         *self.herd.entry(lease).or_default() += 1;
     }

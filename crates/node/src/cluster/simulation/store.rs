@@ -25,7 +25,7 @@ const TURN_MS: u64 = 2_000;
 /// Maximum step of the store's clock when another server replaces it: the difference between two
 /// machines with synchronised clocks.
 const STORE_STEP_MS: u64 = 100;
-/// Maximum time of commits that a replaced store loses.
+/// Maximum age, in milliseconds, of the commits that are lost when the store is replaced.
 const FORGOTTEN_MS: u64 = 1_000;
 
 /// Index of a node, and of a session.
