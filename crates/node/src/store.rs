@@ -394,7 +394,7 @@ impl SqlStore {
     }
 
     /// Does work that waits for a disk and then runs a transaction, as [`SqlStore::transact`]: the
-    /// transaction's dependencies exist before it. The thread that did the work hands the
+    /// data that the transaction refers to exists before it. The thread that did the work hands the
     /// transaction over, so the caller is woken once. If the work fails, its error is the result
     /// and the transaction does not begin.
     ///

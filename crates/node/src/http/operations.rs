@@ -139,8 +139,8 @@ fn check(right: OperationRight, request: &Extensions) -> Result<(), HttpError> {
 }
 
 /// Returns the parts of the native interface that need a scope, with the shell's check for each:
-/// for each part below `/v1`, such as `/v1/queue`, the scope that its operations need, and for each
-/// operation without a token none.
+/// for each part below `/v1`, such as `/v1/queue`, the scope that its operations need. Operations
+/// that need no token are parts of their own without a check.
 ///
 /// # Panics
 /// If operations of one part need different scopes: then unknown paths below it would need either.

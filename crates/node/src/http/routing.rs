@@ -1,10 +1,10 @@
 //! Routes whose handlers are compiled once.
 //!
 //! Axum instantiates a service, with all of its wrappers, for the type of every handler. With some
-//! three hundred handlers that is a tenth of a cold build. Here a handler is put behind a pointer
-//! first, so that there is one such service for each state: only the handler itself and its
-//! extractors remain generic. A call costs no more than before: axum has a pointer as well, further
-//! out.
+//! three hundred handlers that is a tenth of the code of a cold build. Here a handler is put behind
+//! a pointer first, so that there is one such service for each state: only the handler itself and
+//! its extractors remain generic. A call costs no more than before: axum has a pointer as well,
+//! further out.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! Sends spans to a collector by OTLP over HTTP, in batches.
 //!
-//! Batches that a collector cannot accept now are sent again, with growing pauses, up to
-//! [`ATTEMPTS_MAX`] times; meanwhile ended spans go to the queue, which drops those that do not
+//! Batches that a collector cannot accept now are sent again, with growing pauses, in at most
+//! [`ATTEMPTS_MAX`] attempts; meanwhile ended spans go to the queue, which drops those that do not
 //! fit.
 //!
 //! # References
