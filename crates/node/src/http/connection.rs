@@ -283,7 +283,7 @@ async fn until_over(watch: SocketWatch, kept: Option<UpgradedRequest>) {
 pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: ShellLimits) -> Boxed<'static, ()> {
     Box::pin(async move {
         let Ok(peer) = stream.peer_addr() else { return };
-        // Held until the end, so that the connection is never told to close.
+        // Held until the end, so that the connection never receives the signal to close.
         let (_open, closing) = watch::channel(false);
         if let Err(error) = stream.set_nodelay(true) {
             return tracing::debug!(%error, "set TCP_NODELAY");
