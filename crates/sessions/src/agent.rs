@@ -199,7 +199,7 @@ impl AgentHandle {
     /// Resolves when the agent has started, with whether it takes requests.
     ///
     /// # Errors
-    /// When it ended instead.
+    /// If it ended instead.
     pub(crate) async fn ready(&self) -> Result<bool, AgentEnd> {
         let mut status = self.0.status.clone();
         let reached = status.wait_for(|status| *status != AgentStatus::Starting).await;

@@ -88,7 +88,7 @@ impl SessionOwners {
     /// Opens the store of sessions, which a server may read that has none itself.
     ///
     /// # Errors
-    /// When its tables cannot be brought up to date.
+    /// If its tables cannot be brought up to date.
     pub async fn open(store: &SqlStore, sessions: Sessions) -> Result<Self, SqlStoreError> {
         let store = SessionStore::open(store.clone()).await?;
         Ok(SessionOwners { sessions, store, known: Mutex::default() })
@@ -98,7 +98,7 @@ impl SessionOwners {
     /// also where an owner is remembered.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn owner(&self, id: &str, is_fresh: bool) -> Result<SessionHolder, SessionError> {
         if self.sessions.has_here(id) {
             return Ok(SessionHolder::This);

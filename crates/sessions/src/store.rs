@@ -81,7 +81,7 @@ impl SessionStore {
     /// Brings the tables up to date.
     ///
     /// # Errors
-    /// When that fails; see [`node::store::SqlStore::migrate`].
+    /// If that fails; see [`node::store::SqlStore::migrate`].
     pub(crate) async fn open(store: SqlStore) -> Result<SessionStore, SqlStoreError> {
         store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
         // Claims look whether the owner of a session is alive.

@@ -84,7 +84,7 @@ impl SandboxTerminals {
     /// Refuses another one where there are as many as there may be.
     ///
     /// # Errors
-    /// When there are.
+    /// If there are.
     pub(crate) fn check_room(&self) -> Result<(), SessionError> {
         match self.all.lock().len() >= KEPT_MAX {
             true => Err(too_many_kept()),
@@ -253,7 +253,7 @@ pub(crate) struct TerminalHold {
 /// Opens a terminal for a program that was started in a sandbox, with its first client.
 ///
 /// # Errors
-/// When the sandbox has too many that outlive their clients.
+/// If the sandbox has too many that outlive their clients.
 pub(crate) fn open(
     hold: TerminalHold,
     terminals: Arc<SandboxTerminals>,
@@ -328,7 +328,7 @@ impl SandboxTerminal {
     /// acknowledged so many bytes: what is on the way to it, and in its own queues, is no more.
     ///
     /// # Errors
-    /// When the program has not written as much, or the terminal has ended.
+    /// If the program has not written as much, or the terminal has ended.
     pub(crate) fn attach(
         self: &Arc<Self>,
         from: Option<u64>,

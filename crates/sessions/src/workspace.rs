@@ -1,10 +1,9 @@
 //! Disks and layers of sessions, on this machine and in the object store.
 //!
-//! A disk is a file with the image of a file system; a layer is a disk that was frozen and that
-//! others stand on. Both have ids that are never used twice, so that a copy that another server
-//! left behind is never mistaken for the current one. What goes to the object store is cut into
-//! pieces that are named by their content (`image`): a second snapshot of a disk stores what has
-//! changed.
+//! A disk is a file that contains the image of a file system; a layer is a frozen disk that other
+//! disks build on. Ids are never reused, so a stale copy that another server left behind is never
+//! mistaken for the current one. Uploads to the object store are cut into pieces named by their
+//! content (`image`), so a second snapshot of a disk stores only the changes.
 //!
 //! ```text
 //! DATA_DIR/sessions/disks/d_….img      one for each session that has been here
@@ -12,7 +11,7 @@
 //! objects: disks/d_…/…, layers/l_…/…   a manifest, and pieces
 //! ```
 //!
-//! A file is complete or not there: it gets its name when it is.
+//! A file receives its final name only when it is complete.
 
 mod image;
 mod piece;
@@ -41,23 +40,23 @@ pub(crate) use self::restores::RestoreRank;
 use crate::error::SessionError;
 use crate::metrics::RestoreMetrics;
 
-/// Time that an image may be held by a server that is just going away.
+/// Longest wait for an image that an exiting server still holds.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
 /// Directory of copies of disks while they are uploaded to the object store.
 const COPIES: &str = "copies";
 
-/// Begins the name of a manifest.
+/// Prefix of manifest names.
 const MANIFEST_PREFIX: &str = "m_";
-/// Begins the name of a disk.
+/// Prefix of disk ids.
 const DISK_PREFIX: &str = "d_";
-/// Begins the name of a layer.
+/// Prefix of layer ids.
 const LAYER_PREFIX: &str = "l_";
-/// Directory of pieces that were fetched ahead.
+/// Directory of pieces that were fetched ahead of use.
 const PREFETCHED: &str = "prefetched";
 
-/// Names a disk: `d_…`.
+/// Id of a disk: `d_…`.
 pub(crate) type DiskId = String;
-/// Names a layer: `l_…`.
+/// Id of a layer: `l_…`.
 pub(crate) type LayerId = String;
 
 /// Source of a disk's content.
@@ -71,7 +70,7 @@ pub(crate) enum DiskSource {
     Remote,
 }
 
-/// A disk that is attached. Dropping the last one detaches it.
+/// An attached disk. Dropping the last clone detaches it.
 #[derive(Clone, Debug)]
 pub(crate) struct AttachedDisk {
     pub(crate) id: DiskId,
@@ -79,13 +78,12 @@ pub(crate) struct AttachedDisk {
     pub(crate) source: DiskSource,
 }
 
-/// Disk that nobody has attached: everything on it is durable, and what was deleted takes no room
-/// in its file.
+/// A detached disk: its content is durable, and deleted blocks take no space in its file.
 #[derive(Debug)]
 pub(crate) struct SettledDisk(DiskId);
 
 impl SettledDisk {
-    /// Returns which disk it is.
+    /// Returns the disk's id.
     pub(crate) fn id(&self) -> &DiskId {
         &self.0
     }
@@ -100,14 +98,14 @@ struct WorkspaceShared {
     maker: Disks,
     objects: ObjectStore,
     ids: IdGenerator,
-    /// Size of the disks that are kept ready, and how many.
+    /// Size and maximum number of disks that are prepared in advance.
     ready_size: DiskSize,
     ready_max: usize,
     ready: Mutex<VecDeque<AttachedDisk>>,
     layers: Mutex<HashMap<LayerId, Weak<AttachedLayer>>>,
-    /// Those that stay attached although nobody uses them.
+    /// Layers that stay attached for a while after their last use.
     recent: RecentLayers,
-    /// Locks of layers that are being brought and attached, so that it is done once for each.
+    /// Per-layer locks, so that concurrent users restore and attach a layer only once.
     fetching: Mutex<HashMap<LayerId, Weak<tokio::sync::Mutex<()>>>>,
     restores: RestoreLimits,
     prefetched: PrefetchedPieces,
@@ -118,8 +116,8 @@ struct WorkspaceShared {
 }
 
 impl WorkspaceStore {
-    /// Opens the directory `sessions` of the data directory, and makes it when it is missing. What
-    /// an earlier server left unfinished is removed. Blocks.
+    /// Opens the `sessions` directory of the data directory, creates it if it is missing, and
+    /// removes unfinished files of an earlier server. Blocks.
     pub(crate) fn open(
         data_dir: &Path,
         objects: ObjectStore,
@@ -170,7 +168,7 @@ impl WorkspaceStore {
         self.0.directory.join(COPIES).join(self.0.ids.next("c_"))
     }
 
-    /// A fresh disk; one of those that are ready when it has the usual size.
+    /// Returns a fresh disk; a prepared one if `size` is the usual size.
     pub(crate) async fn blank(&self, size: DiskSize) -> Result<AttachedDisk, SessionError> {
         if size == self.0.ready_size
             && let Some(ready) = self.0.ready.lock().pop_front()
@@ -191,7 +189,7 @@ impl WorkspaceStore {
         Ok(AttachedDisk { id, disk: Arc::new(disk), source: DiskSource::Fresh })
     }
 
-    /// Makes one disk for those that are kept ready, when there are too few; tells whether it did.
+    /// Prepares one disk if too few are ready, and returns whether it did.
     pub(crate) async fn replenish(&self) -> Result<bool, SessionError> {
         if self.0.ready.lock().len() >= self.0.ready_max {
             return Ok(false);
@@ -201,7 +199,7 @@ impl WorkspaceStore {
         Ok(true)
     }
 
-    /// Gives up the disks that are kept ready, with their files.
+    /// Removes the prepared disks and their files.
     pub(crate) async fn discard_ready(&self) {
         let ready: Vec<AttachedDisk> = self.0.ready.lock().drain(..).collect();
         for attached in ready {
@@ -209,7 +207,7 @@ impl WorkspaceStore {
         }
     }
 
-    /// Gives up a disk that nobody has used, with its file.
+    /// Removes an unused disk and its file.
     pub(crate) async fn discard(&self, attached: AttachedDisk) {
         let id = attached.id.clone();
         let detach = move || {
@@ -222,9 +220,9 @@ impl WorkspaceStore {
         self.remove_local(&id).await;
     }
 
-    /// Attaches a disk: the file of this machine, else what the manifest in the object store says,
-    /// under a new id. Of those that are brought from there, the ones that were used last, in
-    /// milliseconds since 1970, come first.
+    /// Attaches a disk: its local file if it exists, otherwise a copy restored from `manifest`
+    /// under a new id. Restores run in order of `used_ms` (milliseconds since 1970), most recently
+    /// used first.
     pub(crate) async fn attach(
         &self,
         id: &str,
@@ -263,8 +261,8 @@ impl WorkspaceStore {
         blocking(move || path.try_exists().map_err(SessionError::internal)).await
     }
 
-    /// The layers of a chain, in its order, attached once for all who stand on them; brought from
-    /// the object store where they are not here.
+    /// Returns the layers of a chain, in order. A layer is attached once for all its users, and
+    /// restored from the object store if it is not on this machine.
     pub(crate) async fn layers(
         &self,
         chain: &[LayerId],
@@ -292,12 +290,13 @@ impl WorkspaceStore {
         restored
     }
 
-    /// Returns whether images are being brought from the object store for somebody.
+    /// Returns whether a session waits for images from the object store.
     pub(crate) fn is_restoring(&self) -> bool {
         self.0.restores.is_busy()
     }
 
-    /// Fetches a disk that another node has stored, for when this one goes on with its session.
+    /// Fetches a disk that another node has stored, so that this node can take over its session
+    /// faster.
     ///
     /// # Errors
     /// See [`PrefetchedPieces::fetch`].
@@ -312,7 +311,7 @@ impl WorkspaceStore {
         fetched
     }
 
-    /// Fetches a layer that a session of another node stands on, unless it is on this machine.
+    /// Fetches a layer of another node's session, unless the layer is on this machine.
     ///
     /// # Errors
     /// See [`PrefetchedPieces::fetch`].
@@ -334,10 +333,10 @@ impl WorkspaceStore {
         fetched
     }
 
-    /// Removes disks and layers that were fetched ahead before this.
+    /// Removes disks and layers that were fetched ahead before `before`.
     ///
     /// # Errors
-    /// When the machine cannot be asked.
+    /// If the files cannot be removed.
     pub(crate) async fn forget_prefetched(&self, before: Instant) -> Result<(), SessionError> {
         let removed = self.0.prefetched.remove_older(before).await;
         self.note_prefetched();
@@ -349,7 +348,7 @@ impl WorkspaceStore {
         self.0.metrics.prefetched_bytes.set(bytes);
     }
 
-    /// The lock of a layer that is being brought.
+    /// Returns the lock that serializes restoring a layer.
     fn fetch_lock(&self, id: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut fetching = self.0.fetching.lock();
         if let Some(lock) = fetching.get(id).and_then(Weak::upgrade) {
@@ -361,8 +360,8 @@ impl WorkspaceStore {
         lock
     }
 
-    /// The same, the newest first, for somebody who is soon done with them: they stay attached for
-    /// a while.
+    /// Returns the layers of a chain, newest first, for a short use; they stay attached for a while
+    /// afterwards.
     pub(crate) async fn recent_layers(
         &self,
         chain: &[LayerId],
@@ -374,7 +373,7 @@ impl WorkspaceStore {
         Ok(layers.into_iter().rev().collect())
     }
 
-    /// Detaches layers that nobody has used for a while.
+    /// Detaches layers that have been unused for a while.
     pub(crate) async fn detach_unused(&self) -> Result<(), SessionError> {
         drop_elsewhere(self.0.recent.take_unused(node::clock::now())).await
     }
@@ -406,7 +405,7 @@ impl WorkspaceStore {
         Ok(layer)
     }
 
-    /// Makes a layer of a disk that is not attached any more. The disk is gone then.
+    /// Turns a detached disk into a layer. The disk no longer exists afterwards.
     pub(crate) async fn freeze(&self, disk: &str) -> Result<LayerId, SessionError> {
         let id = self.0.ids.next(LAYER_PREFIX);
         let (from, to) = (self.disk_path(disk), self.layer_path(&id));
@@ -419,7 +418,7 @@ impl WorkspaceStore {
         Ok(id)
     }
 
-    /// Makes a layer of what a disk that is in use, by `user` if by anybody, contains now.
+    /// Creates a layer from the current content of a disk that is in use, possibly by `user`.
     pub(crate) async fn freeze_copy(
         &self,
         attached: &AttachedDisk,
@@ -430,11 +429,10 @@ impl WorkspaceStore {
         Ok(id)
     }
 
-    /// Brings a disk that is in use, by `user` if by anybody, and its chain, to the object store.
-    /// Answers the key of the manifest, by which [`WorkspaceStore::attach`] finds it; `before` is
-    /// that of the session's last snapshot. The disk and its user are kept for no longer than the
-    /// copy takes: a store that takes nothing at present holds nobody up who wants to end the
-    /// sandbox.
+    /// Uploads a disk in use (possibly by `user`) and its chain to the object store. Returns the
+    /// key of the manifest, which [`WorkspaceStore::attach`] takes; `before` is the key of the
+    /// session's previous snapshot. The disk and its user are held only for the duration of the
+    /// local copy, so a stalled object store does not delay the end of the sandbox.
     pub(crate) async fn snapshot(
         &self,
         attached: AttachedDisk,
@@ -448,13 +446,13 @@ impl WorkspaceStore {
         drop(user);
         let id = attached.id.clone();
         let stored = async {
-            // It may be the last one, and detaching writes what is left.
+            // This may be the last reference, and detaching writes remaining data.
             let detach = move || {
                 drop(attached);
                 Ok(())
             };
             blocking(detach).await?;
-            // What a manifest stands on is there before it is.
+            // A manifest must not refer to layers that are not stored.
             self.publish_all(chain).await?;
             let name = self.0.ids.next(MANIFEST_PREFIX);
             image::store_disk(&self.0.objects, &id, &name, &path, before, uploaded).await
@@ -464,8 +462,8 @@ impl WorkspaceStore {
         stored
     }
 
-    /// Detaches a disk whose sandbox is ending, and waits until nobody has it attached. None where
-    /// it has to be settled all the same: its last user did not get to the end.
+    /// Detaches a disk whose sandbox is ending, and waits until no process has it attached. Returns
+    /// `None` if the disk must still be settled because its last user did not detach it cleanly.
     pub(crate) async fn detach_settled(
         &self,
         attached: AttachedDisk,
@@ -473,8 +471,8 @@ impl WorkspaceStore {
         let AttachedDisk { id, disk, .. } = attached;
         let path = self.disk_path(&id);
         blocking(move || {
-            // While programs end. What they still write is durable when the last one is gone, and
-            // what they delete is not worth waiting for.
+            // Runs while programs end. Their later writes are durable once the last program is
+            // gone, and trimming their later deletions is not worth the wait.
             disk.sync().and_then(|()| disk.trim()).map_err(SessionError::internal)?;
             drop(disk);
             let is_whole = AttachedDiskImage::wait_until_detached(&path, ATTACH_WAIT);
@@ -483,14 +481,14 @@ impl WorkspaceStore {
         .await
     }
 
-    /// Brings a disk that is not attached into the state in which it is stored.
+    /// Brings a detached disk into the state in which it is stored.
     pub(crate) async fn settle(&self, disk: &str) -> Result<(), SessionError> {
         let path = self.disk_path(disk);
         blocking(move || settle(&path)).await
     }
 
-    /// Makes a snapshot of a settled disk that is not attached. It only reads the disk, so that it
-    /// may be dropped for somebody who attaches it.
+    /// Uploads a settled, detached disk. Only reads the disk, so the caller may cancel it when a
+    /// session attaches the disk.
     pub(crate) async fn snapshot_cold(
         &self,
         disk: &str,
@@ -503,7 +501,7 @@ impl WorkspaceStore {
         image::store_disk(&self.0.objects, disk, &name, &path, before, uploaded).await
     }
 
-    /// Brings layers to the object store, where they are not there.
+    /// Uploads the layers that the object store does not have.
     pub(crate) async fn publish_all(&self, chain: &[LayerId]) -> Result<(), SessionError> {
         for id in chain {
             if self.0.published.lock().contains(id) {
@@ -519,7 +517,7 @@ impl WorkspaceStore {
         Ok(())
     }
 
-    /// Size of a layer's own file on this machine, in bytes that are really there.
+    /// Returns the allocated size of a layer's own file on this machine, in bytes.
     pub(crate) async fn layer_bytes(&self, id: &str) -> u64 {
         use std::os::unix::fs::MetadataExt as _;
         let path = self.layer_path(id);
@@ -527,7 +525,8 @@ impl WorkspaceStore {
         blocks.await.map_or(0, |metadata| metadata.blocks() * 512)
     }
 
-    /// Bytes that these disks take on this machine; none for those that are not here.
+    /// Returns the bytes that these disks take on this machine; disks that are elsewhere count as
+    /// 0.
     pub(crate) async fn disks_bytes(&self, disks: Vec<DiskId>) -> Result<u64, SessionError> {
         use std::os::unix::fs::MetadataExt as _;
         let paths: Vec<PathBuf> = disks.iter().map(|disk| self.disk_path(disk)).collect();
@@ -538,24 +537,24 @@ impl WorkspaceStore {
         .await
     }
 
-    /// Bytes that are free on the file system of this machine's disks.
+    /// Returns the free bytes on the file system that holds this machine's disks.
     pub(crate) async fn free_bytes(&self) -> Result<u64, SessionError> {
         let maker = self.0.maker.clone();
         blocking(move || maker.free_bytes().map_err(SessionError::internal)).await
     }
 
-    /// Removes a disk that is not attached from this machine; the object store keeps what it has.
+    /// Removes a detached disk from this machine; objects in the object store stay.
     pub(crate) async fn remove_local(&self, disk: &str) {
         self.remove_file(self.disk_path(disk)).await;
     }
 
-    /// Removes a disk for good.
+    /// Removes a disk from this machine and from the object store.
     pub(crate) async fn remove(&self, disk: &str) {
         self.remove_local(disk).await;
         image::remove(&self.0.objects, image::DISKS, disk).await;
     }
 
-    /// Removes what a snapshot has replaced, once the session's row names the new manifest.
+    /// Removes objects that a snapshot has replaced, once the session's row names the new manifest.
     pub(crate) async fn remove_replaced(&self, keys: &[String]) {
         image::remove_replaced(&self.0.objects, keys).await;
     }
@@ -567,7 +566,8 @@ impl WorkspaceStore {
         }
     }
 
-    /// Removes a layer for good. Whoever still stands on it here goes on.
+    /// Removes a layer from this machine and from the object store. Sessions that have it attached
+    /// keep working.
     pub(crate) async fn remove_layer(&self, layer: &str) {
         if let Err(error) = drop_elsewhere(self.0.recent.take(layer).into_iter().collect()).await {
             let error = &error as &dyn std::error::Error;
@@ -589,8 +589,9 @@ impl WorkspaceStore {
         }
     }
 
-    /// Removes files of disks and layers of this machine that nobody knows of: what a server made
-    /// and did not come to note. Only before anything is made. Answers how many.
+    /// Removes files of disks and layers on this machine that the store does not list: a server
+    /// crashed before it recorded them. Must run before any disk is created. Returns the number of
+    /// removed files.
     pub(crate) async fn sweep(
         &self,
         disks: HashSet<DiskId>,
@@ -624,13 +625,13 @@ pub(crate) fn image_name(id: &str) -> String {
 /// Result of [`copy_cold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColdCopy {
-    /// The copy is there.
+    /// The copy is complete.
     Done,
-    /// Somebody has the disk attached.
+    /// Another process has the disk attached.
     InUse,
 }
 
-/// Copies a disk that nobody has attached. A session that is resumed on it meanwhile waits.
+/// Copies a detached disk. A session that is resumed on it meanwhile waits.
 pub(crate) async fn copy_cold(image: &Path, to: &Path) -> Result<ColdCopy, SessionError> {
     let (image, to) = (image.to_owned(), to.to_owned());
     blocking(move || {
@@ -644,7 +645,7 @@ pub(crate) async fn copy_cold(image: &Path, to: &Path) -> Result<ColdCopy, Sessi
     .await
 }
 
-/// Copies a disk that is in use. Programs that never stop writing are held for as long as it takes.
+/// Copies a disk that is in use. Programs that write without pause are frozen for the duration.
 pub(crate) async fn copy(
     attached: &AttachedDisk,
     user: Option<&SandboxedSession>,
@@ -657,7 +658,7 @@ pub(crate) async fn copy(
     };
     match (once().await.map_err(SessionError::internal)?, user.cloned()) {
         (Err(DiskError::Busy { .. }), Some(user)) => {
-            // A task of its own: whoever waits may go away, and the programs must go on.
+            // A separate task: the caller may be cancelled, but the programs must be resumed.
             let held = node::task::to_the_end(async move {
                 user.freeze().await?;
                 let copied = once().await;
@@ -670,14 +671,14 @@ pub(crate) async fn copy(
     }
 }
 
-/// Waits until the last user of a disk is gone, repeats what that one's journal has, and gives the
-/// room of what was deleted back, so that it is not carried along.
+/// Waits until the last user of a disk has detached it, replays the journal, and discards deleted
+/// blocks so that they are not uploaded.
 fn settle(path: &Path) -> Result<(), SessionError> {
     let disk = AttachedDiskImage::attach(path, ATTACH_WAIT).map_err(SessionError::internal)?;
     disk.sync().and_then(|()| disk.trim()).map_err(SessionError::internal)
 }
 
-/// Detaches layers, unless others have them.
+/// Drops these references to layers; detaches the layers that have no other user.
 async fn drop_elsewhere(layers: Vec<Arc<AttachedLayer>>) -> Result<(), SessionError> {
     if layers.is_empty() {
         return Ok(());
@@ -689,7 +690,7 @@ async fn drop_elsewhere(layers: Vec<Arc<AttachedLayer>>) -> Result<(), SessionEr
     blocking(detach).await
 }
 
-/// Does what may wait for the disk where nothing else waits for it.
+/// Runs `body`, which may wait for the disk, on a blocking thread.
 async fn blocking<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
 ) -> Result<T, SessionError> {

@@ -38,7 +38,7 @@ impl LineBuffer {
     /// The next line that is complete, without its end.
     ///
     /// # Errors
-    /// When it is too long, complete or not. Nothing after that is looked at.
+    /// If it is too long, complete or not. Nothing after that is looked at.
     pub(super) fn next(&mut self) -> Result<Option<BytesMut>, TooLong> {
         let new = self.bytes.get(self.searched..).unwrap_or_default();
         let Some(at) = new.iter().position(|byte| *byte == b'\n') else {

@@ -23,20 +23,20 @@ use crate::store::{
 /// The events of one session, from [`super::EventWriter::log`] or [`super::EventWriter::follow`].
 pub(crate) struct SessionLog {
     session: String,
-    /// Itself, for the writer to hold while there is something to write.
+    /// Weak reference to this log, which the writer upgrades while there are pending writes.
     itself: Weak<SessionLog>,
     shared: Arc<EventWriterShared>,
     state: Mutex<SessionLogState>,
-    /// Counts changes of what can be told or is durable, for those who wait to look again.
+    /// Counter of changes to visible or durable events, which wakes waiting subscribers.
     changed: watch::Sender<u64>,
 }
 
 /// State of a log: whether this server may append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogLife {
-    /// The session is this server's, at this epoch.
+    /// Owned by this server, at this epoch.
     Here(u64),
-    /// Owned by another server, or by none. Its events are in the store.
+    /// Owned by another server, or unowned. Its events are in the store.
     Elsewhere,
     /// Ended.
     Over,
@@ -48,32 +48,32 @@ struct SessionLogState {
     begun: u64,
     /// Number of the next event.
     next: u64,
-    /// No number above it may be told.
+    /// Highest number that subscribers may see.
     ceiling: u64,
-    /// The ceiling that the writer was asked for.
+    /// Ceiling requested from the writer.
     ceiling_asked: u64,
     /// Number up to which all events are in the store.
     durable: u64,
-    /// Numbers of beginnings and ends of turns that are not durable: nothing from the first one on
-    /// is told.
+    /// Numbers of turn starts and ends that are not durable yet: subscribers see nothing from the
+    /// first of them on.
     held: VecDeque<u64>,
     ring: VecDeque<LoggedEvent>,
     ring_bytes: usize,
-    /// The latest number that is not in the ring any more.
+    /// Highest number that was evicted from the ring.
     evicted: u64,
-    /// Bytes of what is kept of the session, with what waits to be written.
+    /// Stored bytes of the session, including pending ones.
     history_bytes: u64,
-    /// Events that the writer has not taken yet, and whether it knows of them.
+    /// Events that the writer has not taken yet, and whether this log is in its queue.
     pending: SessionBatch,
     is_queued: bool,
     /// Bytes that are pending or being written.
     waiting: usize,
     /// Bytes that are pending.
     pending_bytes: usize,
-    /// Counts what was asked of the writer, and up to where it has written.
+    /// Number of requests to the writer, and the last one it has completed.
     asked: u64,
     written: u64,
-    /// Value of `asked` when the row was changed last.
+    /// Value of `asked` at the latest change of the row.
     row_asked: u64,
 }
 
@@ -83,7 +83,7 @@ struct LoggedEvent {
     is_kept: bool,
 }
 
-/// Part of a log that the writer takes, to be confirmed when it is written.
+/// Part of a log that the writer takes and confirms once it is written.
 pub(super) struct PendingWrite {
     pub(super) part: SessionBatch,
     pub(super) bytes: usize,
@@ -134,7 +134,7 @@ impl SessionLog {
         })
     }
 
-    /// Begins a life, with the numbers that were reserved for it.
+    /// Begins a life with the numbers reserved for it.
     pub(super) fn begin(&self, row: &SessionRow) {
         {
             let mut state = self.state.lock();
@@ -152,7 +152,7 @@ impl SessionLog {
         self.tell();
     }
 
-    /// Returns whose log it is.
+    /// Returns the id of the log's session.
     pub(crate) fn session(&self) -> &str {
         &self.session
     }
@@ -162,20 +162,20 @@ impl SessionLog {
         self.state.lock().next.saturating_sub(1)
     }
 
-    /// Bytes of the events and messages that are kept of the session, in all its lives.
+    /// Returns the stored bytes of the session's events and messages, over all its lives.
     pub(crate) fn history_bytes(&self) -> u64 {
         self.state.lock().history_bytes
     }
 
-    /// Appends an event, and answers its number. Never waits; whoever appends much asks for
-    /// [`SessionLog::room`] before.
+    /// Appends an event and returns its number. Never waits; a caller that appends much awaits
+    /// [`SessionLog::room`] first.
     ///
-    /// Nothing is appended when the session is not this server's (any more): the answer is the
-    /// number of the latest event then.
+    /// If this server does not own the session (any more), appends nothing and returns the number
+    /// of the latest event.
     pub(crate) fn push(&self, kind: SessionEventKind, turn: Option<&str>, data: Value) -> u64 {
         let at_ms = clock::wall_ms();
         let is_kept = !kind.is_partial();
-        // Outside the lock: it may be large.
+        // Outside the lock, because the JSON may be large.
         let json = if is_kept { data.to_string().into_bytes() } else { Vec::new() };
         let bytes = EVENT_BYTES + if is_kept { json.len() } else { length(&data) };
         let event = SessionEvent { seq: 0, at_ms, turn: turn.map(str::to_owned), kind, data };
@@ -199,8 +199,9 @@ impl SessionLog {
                 state.pending.events.push(row);
                 state.pending.last_seq = seq;
                 state.add_history(bytes);
-                // A turn of which anybody was told is found again after a crash, and ended; and
-                // whoever is told of its end finds all of it.
+                // Holds both back until they are durable: a turn that a subscriber has seen is
+                // found and ended after a crash, and a subscriber that sees a turn's end can read
+                // all of the turn.
                 let is_border =
                     matches!(kind, SessionEventKind::TurnStart | SessionEventKind::Done);
                 if is_border {
@@ -208,7 +209,7 @@ impl SessionLog {
                 }
                 self.ask(&mut state, bytes, is_border);
             } else if state.durable + 1 == seq {
-                // There is nothing to write of it.
+                // A partial event needs no write.
                 state.durable = seq;
             }
             state.trim();
@@ -219,8 +220,9 @@ impl SessionLog {
         seq
     }
 
-    /// Keeps a message of the conversation, `role` being `user` or `assistant`, and answers its
-    /// number. Messages are not told; they share the numbers of the events.
+    /// Records a message of the conversation, `role` being `user` or `assistant`, and returns its
+    /// number. Subscribers do not receive messages, but they share the number sequence of the
+    /// events.
     pub(crate) fn message(&self, role: &str, turn: Option<&str>, content: Value) -> u64 {
         let bytes = EVENT_BYTES + length(&content);
         let mut state = self.state.lock();
@@ -241,7 +243,7 @@ impl SessionLog {
         seq
     }
 
-    /// Keeps what a turn used, once for each turn.
+    /// Records the usage of a turn, once for each turn.
     pub(crate) fn usage(&self, usage: UsageRow) {
         let mut state = self.state.lock();
         if let LogLife::Here(_) = state.life {
@@ -250,31 +252,32 @@ impl SessionLog {
         }
     }
 
-    /// Has the row written soon: where the session is, but not its settings and its chain
-    /// ([`SessionLog::save`]). The epoch and the numbers in it do not matter.
+    /// Schedules a write of the row without its settings and chain (see [`SessionLog::save`]). The
+    /// row's epoch and numbers are ignored.
     pub(crate) fn mark(&self, row: Arc<SessionRow>) {
         self.change_row(row, false);
     }
 
-    /// Has all of the row written, and returns when it and everything before it is durable.
+    /// Writes the whole row, and returns when it and everything before it are durable.
     ///
     /// # Errors
-    /// When the session is not this server's any more.
+    /// If this server does not own the session any more.
     pub(crate) async fn save(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
         self.save_row(row, true).await
     }
 
-    /// As [`SessionLog::save`], of a row whose settings and chain are as they were written last.
+    /// Like [`SessionLog::save`], for a row whose settings and chain have not changed since the
+    /// last write.
     ///
     /// # Errors
-    /// When the session is not this server's any more.
+    /// If this server does not own the session any more.
     pub(crate) async fn save_life(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
         self.save_row(row, false).await
     }
 
     async fn save_row(&self, row: Arc<SessionRow>, is_whole: bool) -> Result<(), SessionError> {
         if matches!(self.state.lock().life, LogLife::Elsewhere) {
-            // Nothing would be written, which is not the same as nothing to write.
+            // The writer would skip it, which must not look like success.
             return Err(SessionError::Away(TAKEN.to_owned()));
         }
         self.change_row(row, is_whole);
@@ -291,17 +294,16 @@ impl SessionLog {
         }
     }
 
-    /// Tells whether the row was changed and is not written yet.
+    /// Returns whether the row has a change that is not written yet.
     pub(crate) fn has_row_to_write(&self) -> bool {
         let state = self.state.lock();
         matches!(state.life, LogLife::Here(_)) && state.written < state.row_asked
     }
 
-    /// Returns when the row is written as it is now: before somebody asks the store which sessions
-    /// are in a state.
+    /// Waits until the current row is written, for callers that then query the store by state.
     ///
     /// # Errors
-    /// When the session is not this server's any more.
+    /// If this server does not own the session any more.
     pub(crate) async fn settle_row(&self) -> Result<(), SessionError> {
         let asked = {
             let mut state = self.state.lock();
@@ -313,10 +315,10 @@ impl SessionLog {
         self.wait(|state| state.written >= asked).await
     }
 
-    /// Returns when everything with a number up to `seq` is durable.
+    /// Waits until every event numbered up to `seq` is durable.
     ///
     /// # Errors
-    /// When the session is not this server's any more.
+    /// If this server does not own the session any more.
     #[cfg(test)]
     pub(crate) async fn flushed(&self, seq: u64) -> Result<(), SessionError> {
         {
@@ -328,10 +330,10 @@ impl SessionLog {
         self.wait(|state| state.durable >= seq.min(state.next.saturating_sub(1))).await
     }
 
-    /// Returns when everything that was appended, kept, marked or used is durable.
+    /// Waits until all appended events, messages, row changes and usage are durable.
     ///
     /// # Errors
-    /// When the session is not this server's any more.
+    /// If this server does not own the session any more.
     pub(crate) async fn settle(&self) -> Result<(), SessionError> {
         let asked = {
             let mut state = self.state.lock();
@@ -359,17 +361,18 @@ impl SessionLog {
                     return Err(SessionError::Away(TAKEN.to_owned()));
                 }
             }
-            // The sender is here.
+            // Cannot fail: `self` owns the sender.
             drop(changed.changed().await);
         }
     }
 
-    /// Returns when there is room for more: before the next line of the agent is read.
+    /// Waits until there is room for more events; callers await it before they read the agent's
+    /// next line.
     pub(crate) async fn room(&self) {
         loop {
             let made = self.shared.room.notified();
             tokio::pin!(made);
-            // From here on nothing is missed.
+            // From here on no notification is missed.
             made.as_mut().enable();
             if self.has_room() {
                 return;
@@ -385,15 +388,15 @@ impl SessionLog {
                 && self.shared.waiting.load(Ordering::Acquire) < WAITING_MAX)
     }
 
-    /// Listens to what comes after the event `after`: what the store has of it first.
+    /// Subscribes to the events after `after`, starting with those in the store.
     pub(crate) fn subscribe(self: &Arc<SessionLog>, after: u64) -> SessionSubscription {
         SessionSubscription::new(Arc::clone(self), self.changed.subscribe(), after)
     }
 
-    /// Ends turns that a server left behind when it died: each gets an `error` and its `done`.
+    /// Ends turns that a crashed server left open: appends an `error` and a `done` to each.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn end_open_turns(&self, message: &str) -> Result<Vec<String>, SessionError> {
         let open = self.shared.store.open_turns(&self.session).await?;
         for turn in &open {
@@ -403,13 +406,14 @@ impl SessionLog {
         Ok(open)
     }
 
-    /// Stops appending, because the session goes to rest: after [`SessionLog::settle`], before its
-    /// row is released. Who listens goes on listening.
+    /// Stops appending because the session goes to rest: after [`SessionLog::settle`], before its
+    /// row is released. Subscriptions stay open.
     pub(crate) fn leave(&self) {
         self.stop(LogLife::Elsewhere);
     }
 
-    /// Stops appending for ever. Who listens is told what there is, and that it is over.
+    /// Stops appending for good. Subscribers receive the remaining events and then the end of the
+    /// stream.
     pub(crate) fn close(&self) {
         self.stop(LogLife::Over);
     }
@@ -426,8 +430,8 @@ impl SessionLog {
         self.tell();
     }
 
-    /// Returns what a listener is told next who has seen everything up to `after`; a number that
-    /// does not exist yet becomes the latest one.
+    /// Returns the next events for a subscriber that has seen everything up to `after`; a number
+    /// that does not exist yet is lowered to the latest one.
     pub(super) fn next(&self, after: &mut u64) -> NextEvent {
         let state = self.state.lock();
         match state.life {
@@ -450,7 +454,7 @@ impl SessionLog {
         &self.shared
     }
 
-    /// Adds to what the writer has to do.
+    /// Adds work for the writer.
     fn ask(&self, state: &mut SessionLogState, bytes: usize, is_urgent: bool) {
         if bytes > 0 {
             state.asked += 1;
@@ -462,8 +466,8 @@ impl SessionLog {
         self.shared.queue(if is_new { self.itself.upgrade() } else { None }, is_urgent);
     }
 
-    /// Asks for a higher ceiling when half of the numbers are gone, so that nobody waits for it:
-    /// for as many as were used, so that there are few writes and no large gaps.
+    /// Requests a higher ceiling once half of the numbers are used, so that appends do not wait for
+    /// it. The block is as large as the count used so far, which keeps writes few and gaps small.
     fn ask_ceiling(&self, state: &mut SessionLogState) {
         let block = state.next.saturating_sub(state.begun).clamp(SEQ_BLOCK, SEQ_BLOCK_MAX);
         if state.next + block / 2 > state.ceiling_asked {
@@ -478,7 +482,7 @@ impl SessionLog {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Returns what there is to write, if anything.
+    /// Takes the pending part, if there is one.
     pub(super) fn take(&self) -> Option<PendingWrite> {
         let mut state = self.state.lock();
         state.is_queued = false;
@@ -502,7 +506,7 @@ impl SessionLog {
                 return;
             }
             state.written = state.written.max(taken.asked);
-            // What has come since, and is not to be written, needs no other transaction.
+            // Events appended since then that need no write are covered by this transaction.
             let is_all = state.pending.events.is_empty() && state.pending.messages.is_empty();
             let up_to = if is_all { state.next.saturating_sub(1) } else { taken.up_to };
             state.durable = state.durable.max(up_to);
@@ -515,7 +519,7 @@ impl SessionLog {
         self.tell();
     }
 
-    /// Records that a part is not in the store and never will be: the session is not this server's.
+    /// Records that a part was discarded because this server does not own the session any more.
     pub(super) fn lost(&self, taken: &PendingWrite, part: &SessionBatch) {
         {
             let mut state = self.state.lock();
@@ -530,15 +534,15 @@ impl SessionLog {
     }
 }
 
-/// Next event for a listener.
+/// Next events for a subscriber.
 pub(super) enum NextEvent {
-    /// These, or nothing yet.
+    /// Events from the ring; empty if there is none yet.
     Live(Vec<Arc<SessionEvent>>),
-    /// In the store, up to this number or to the end.
+    /// Read from the store, up to this number or to the end.
     Stored {
-        /// The last one that is to be looked for there.
+        /// Last number to read from the store.
         up_to: Option<u64>,
-        /// True if nothing can come after that.
+        /// True if no event can follow those.
         is_over: bool,
     },
 }
@@ -546,14 +550,14 @@ pub(super) enum NextEvent {
 const TAKEN: &str = "the session is not on this server any more";
 
 impl SessionLogState {
-    /// Counts bytes that are to be kept.
+    /// Counts bytes to store.
     fn add_history(&mut self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.history_bytes = self.history_bytes.saturating_add(bytes);
         self.pending.history_bytes = self.history_bytes;
     }
 
-    /// The next number, if anything may be appended.
+    /// Assigns the next number, if this server may append.
     fn number(&mut self) -> Option<u64> {
         let LogLife::Here(_) = self.life else { return None };
         let seq = self.next;
@@ -561,13 +565,13 @@ impl SessionLogState {
         Some(seq)
     }
 
-    /// The highest number that may be told.
+    /// Returns the highest number that subscribers may see.
     fn visible(&self) -> u64 {
         let told = self.ceiling.min(self.next.saturating_sub(1));
         self.held.front().map_or(told, |held| told.min(held.saturating_sub(1)))
     }
 
-    /// Gives up the oldest events, but none that is nowhere else.
+    /// Evicts the oldest events from the ring, except stored kinds that are not durable yet.
     fn trim(&mut self) {
         while self.ring_bytes > RING_BYTES_MAX
             && let Some(oldest) = self.ring.front()
@@ -590,7 +594,7 @@ impl SessionLogState {
     }
 }
 
-/// Bytes of a value as JSON.
+/// Returns the length of a value as JSON, in bytes.
 fn length(value: &Value) -> usize {
     struct EventCounter(usize);
     impl io::Write for EventCounter {
@@ -603,7 +607,7 @@ fn length(value: &Value) -> usize {
         }
     }
     let mut counter = EventCounter(0);
-    // It cannot fail: a value has no keys but texts, and the counter takes everything.
+    // Cannot fail: JSON object keys are strings, and the counter accepts every write.
     match serde_json::to_writer(&mut counter, value) {
         Ok(()) | Err(_) => counter.0,
     }

@@ -116,7 +116,7 @@ impl AshLocks {
 /// `/health` for everybody. To be called inside the runtime: its queue is worked off from then on.
 ///
 /// # Errors
-/// When the kernel gives no random bytes.
+/// If the kernel gives no random bytes.
 pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io::Result<Router> {
     let queue = queue::QueueTenants::new(drain.clone());
     let runs = evals::EvalRuns::new(drain.clone());

@@ -132,7 +132,7 @@ impl fmt::Debug for E2bContext {
 /// programs in sandboxes.
 ///
 /// # Errors
-/// When the kernel gives no random bytes for a key, where sessions have none.
+/// If the kernel gives no random bytes for a key, where sessions have none.
 pub fn routes(
     sessions: Sessions,
     tokens: TokenRegistry,

@@ -107,7 +107,7 @@ impl SandboxContexts {
     /// Adds a context, which has no process yet.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many.
     pub(crate) fn add(&self, new: NewContext) -> Result<Arc<CodeContext>, SessionError> {
         let mut all = self.all.lock();
         let is_same = |it: &&Arc<CodeContext>| it.new.is_default && it.new.language == new.language;
@@ -149,7 +149,7 @@ impl SandboxContexts {
     /// Has an interpreter parked, so that the first context need not wait for it.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub(crate) async fn park(&self, guard: &SandboxGuard) -> Result<(), SessionError> {
         self.parked(guard).await.map(drop)
     }
@@ -158,7 +158,7 @@ impl SandboxContexts {
     /// environment does not get it: modules may be imported otherwise there.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub(crate) async fn park_ahead(
         &self,
         sandbox: &SandboxedSession,
@@ -267,7 +267,7 @@ impl CodeContext {
     /// Starts its process, unless it has one.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub(crate) async fn start(&self, guard: &SandboxGuard) -> Result<(), SessionError> {
         let mut process = self.process.lock().await;
         self.started(guard, &mut process).await.map(drop)
@@ -296,7 +296,7 @@ impl CodeContext {
     /// Runs a cell when those before it have ended.
     ///
     /// # Errors
-    /// When too many wait, or the code is none.
+    /// If too many wait, or the code is none.
     pub(crate) fn execute(
         self: &Arc<Self>,
         guard: SandboxGuard,
@@ -331,7 +331,7 @@ impl CodeContext {
     /// defined here.
     ///
     /// # Errors
-    /// When its language, threads in it or the sandbox forbid that; when nothing is defined in it;
+    /// If its language, threads in it or the sandbox forbid that; when nothing is defined in it;
     /// when there are too many contexts.
     pub(crate) async fn fork(
         self: &Arc<Self>,
@@ -462,7 +462,7 @@ impl CodeContext {
     /// Ends its process, and starts a new one with nothing defined.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub(crate) async fn restart(&self, guard: &SandboxGuard) -> Result<(), SessionError> {
         self.kill().await;
         let mut slot = self.process.lock().await;

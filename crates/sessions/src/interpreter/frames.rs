@@ -73,7 +73,7 @@ impl FrameReader {
     /// Takes what has arrived.
     ///
     /// # Errors
-    /// When the line is too long; the stream is lost then.
+    /// If the line is too long; the stream is lost then.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ContextFrameError> {
         if self.pending.len().saturating_add(bytes.len()) > FRAME_BYTES_MAX {
             return Err(ContextFrameError::TooLong);
@@ -90,7 +90,7 @@ impl FrameReader {
     /// Returns the next complete frame; none when more has to arrive.
     ///
     /// # Errors
-    /// When a line is none of the protocol; the stream is lost then.
+    /// If a line is none of the protocol; the stream is lost then.
     pub(super) fn next(&mut self) -> Result<Option<ContextFrame>, ContextFrameError> {
         let unsearched = self.pending.get(self.searched..).unwrap_or_default();
         let Some(at) = unsearched.iter().position(|byte| *byte == b'\n') else {

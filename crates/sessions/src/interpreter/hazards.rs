@@ -62,7 +62,7 @@ impl ForkHazards {
     /// Reads what the program has written.
     ///
     /// # Errors
-    /// When that is not its answer.
+    /// If that is not its answer.
     pub fn parse(stdout: &[u8]) -> Result<ForkHazards, serde_json::Error> {
         serde_json::from_slice(stdout.get(..ANSWER_BYTES_MAX).unwrap_or(stdout))
     }

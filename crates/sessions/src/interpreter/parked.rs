@@ -84,7 +84,7 @@ impl ParkedInterpreter {
     /// Python, without memory for it, or with libraries that start threads.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub(super) async fn start(
         sandbox: &SandboxedSession,
         env: &[Vec<u8>],
@@ -115,7 +115,7 @@ impl ParkedInterpreter {
     /// Forks a context with these three descriptors: its socket and its two streams.
     ///
     /// # Errors
-    /// When it has ended, or does not read.
+    /// If it has ended, or does not read.
     pub(super) async fn fork(
         self: &Arc<Self>,
         start: &ContextStart,
@@ -189,7 +189,7 @@ impl ForkedContext {
     /// Has a number for a copy of this context. Nothing reaches the copy before it is adopted.
     ///
     /// # Errors
-    /// When the parked interpreter has ended.
+    /// If the parked interpreter has ended.
     pub(super) fn expect_copy(&self) -> Result<ForkedContext, SessionError> {
         self.parked.expect_context()
     }
@@ -198,7 +198,7 @@ impl ForkedContext {
     /// that signals go to and whose end is reported.
     ///
     /// # Errors
-    /// When the parked interpreter has ended.
+    /// If the parked interpreter has ended.
     pub(super) async fn adopt(&self, pid: u32) -> Result<(), SessionError> {
         self.parked.tell(&adoption(self.id, pid), &[]).await
     }

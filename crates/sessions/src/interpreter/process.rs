@@ -268,7 +268,7 @@ impl ContextProcess {
     /// Starts a context by itself.
     ///
     /// # Errors
-    /// When its program is not there or fails, and when the sandbox is gone.
+    /// If its program is not there or fails, and if the sandbox is gone.
     pub(super) async fn start(
         sandbox: &SandboxedSession,
         memory: FrameMemory,
@@ -302,7 +302,7 @@ impl ContextProcess {
     /// Has the parked interpreter fork a context.
     ///
     /// # Errors
-    /// When it has ended, or the context fails.
+    /// If it has ended, or the context fails.
     pub(super) async fn fork(
         parked: &Arc<ParkedInterpreter>,
         memory: FrameMemory,
@@ -320,7 +320,7 @@ impl ContextProcess {
     /// for that to the next request.
     ///
     /// # Errors
-    /// When it refuses, because threads run in it; when it was not forked itself, or ends.
+    /// If it refuses, because threads run in it; if it was not forked itself, or ends.
     pub(super) async fn copy(
         &mut self,
         memory: FrameMemory,

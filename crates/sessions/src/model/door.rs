@@ -211,7 +211,7 @@ impl ModelDoors {
     /// that each tenant may use: 0 is for no limit.
     ///
     /// # Errors
-    /// When the address or the key cannot be used.
+    /// If the address or the key cannot be used.
     pub fn new(
         url: &str,
         key: Option<&str>,

@@ -168,7 +168,7 @@ impl AgentService {
     /// An agent.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is none of this name.
     pub async fn get(&self, tenant: &str, name: &str) -> Result<AgentView, SessionError> {
         let (row, version) = self.to_use(tenant, name).await?;
         self.shown_agent(row, version.version, version.runtime)
@@ -177,7 +177,7 @@ impl AgentService {
     /// The agents of a tenant, by name.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list(&self, tenant: &str) -> Result<Vec<AgentView>, SessionError> {
         let mut agents = Vec::new();
         for row in self.table.list(tenant).await? {
@@ -243,7 +243,7 @@ impl AgentService {
     /// later have no agent any more.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is none of this name.
     pub async fn delete(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
         let deleted = self.table.delete(tenant, name).await?;
         let (row, folders) = deleted.ok_or(SessionError::NotFound("agent"))?;
@@ -258,7 +258,7 @@ impl AgentService {
     /// Removes a version that new sessions do not get.
     ///
     /// # Errors
-    /// When there is no such agent or version; `Conflict` for the active one.
+    /// If there is no such agent or version; `Conflict` for the active one.
     pub async fn delete_version(
         &self,
         tenant: &str,
@@ -278,7 +278,7 @@ impl AgentService {
     /// The versions of an agent, newest first.
     ///
     /// # Errors
-    /// When there is no such agent.
+    /// If there is no such agent.
     pub async fn versions(
         &self,
         tenant: &str,
@@ -301,7 +301,7 @@ impl AgentService {
     /// The files of an agent's folder, as they were deployed: of a version, or of the active one.
     ///
     /// # Errors
-    /// When there is no such agent or version.
+    /// If there is no such agent or version.
     pub async fn files(
         &self,
         tenant: &str,
@@ -315,7 +315,7 @@ impl AgentService {
     /// Returns a file of an agent's folder.
     ///
     /// # Errors
-    /// When there is no such agent, version or file.
+    /// If there is no such agent, version or file.
     pub async fn file(
         &self,
         tenant: &str,
@@ -332,7 +332,7 @@ impl AgentService {
     /// The whole folder, every file in Base64: what it takes to deploy it again.
     ///
     /// # Errors
-    /// When there is no such agent or version.
+    /// If there is no such agent or version.
     pub async fn folder(
         &self,
         tenant: &str,
@@ -358,7 +358,7 @@ impl AgentService {
     /// not shown to anybody, because the values of its environment are in it.
     ///
     /// # Errors
-    /// When there is no such agent.
+    /// If there is no such agent.
     pub(crate) async fn deployed(
         &self,
         tenant: &str,

@@ -67,7 +67,7 @@ impl SessionAttachments {
     /// Keeps a file with a session.
     ///
     /// # Errors
-    /// When it is too large, there are too many, or there is no such session.
+    /// If it is too large, there are too many, or there is no such session.
     pub async fn add(
         &self,
         tenant: &str,
@@ -109,7 +109,7 @@ impl SessionAttachments {
     /// Returns what was given along with a session.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list(
         &self,
         tenant: &str,
@@ -122,7 +122,7 @@ impl SessionAttachments {
     /// An attachment and its content.
     ///
     /// # Errors
-    /// When there is no such attachment.
+    /// If there is no such attachment.
     pub async fn read(
         &self,
         tenant: &str,
@@ -138,7 +138,7 @@ impl SessionAttachments {
     /// Removes an attachment.
     ///
     /// # Errors
-    /// When there is no such attachment.
+    /// If there is no such attachment.
     pub async fn delete(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         let row = self.table.delete(tenant, id).await?;
         let row = row.ok_or(SessionError::NotFound("attachment"))?;

@@ -52,7 +52,7 @@ impl SessionBackup {
     /// Returns the files that a copy of the store names.
     ///
     /// # Errors
-    /// When the copy cannot be read.
+    /// If the copy cannot be read.
     pub fn files_in(
         &self,
         copy: &mut dyn StoreTransaction,
@@ -68,7 +68,7 @@ impl SessionBackup {
     /// long as that takes.
     ///
     /// # Errors
-    /// When it cannot be copied, or the lease of this server is over.
+    /// If it cannot be copied, or the lease of this server is over.
     pub fn copy_disk<'a>(
         &'a self,
         id: &'a str,
@@ -97,7 +97,7 @@ impl SessionBackup {
 /// disks. Brings the tables up to date first. Returns how many there are.
 ///
 /// # Errors
-/// When the store cannot be used, or is of a newer version.
+/// If the store cannot be used, or is of a newer version.
 pub fn move_to_server<'a>(
     store: &'a SqlStore,
     from: &'a str,

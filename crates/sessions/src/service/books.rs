@@ -178,7 +178,7 @@ impl ResidentLedger {
     /// sandbox is made, in this order: the books have it done already.
     ///
     /// # Errors
-    /// When there is no room and all are at work, or all of the tenant's own are and it has its
+    /// If there is no room and all are at work, or all of the tenant's own are and it has its
     /// share. Nothing has changed then.
     pub(crate) fn admit(
         &self,
@@ -248,7 +248,7 @@ impl ResidentLedger {
     /// Takes a place in the order of arrival, while waiting can help.
     ///
     /// # Errors
-    /// When there is no room, all are at work and none is being made.
+    /// If there is no room, all are at work and none is being made.
     pub(crate) async fn admit_in_line(
         &self,
         request: &PlaceRequest<'_>,

@@ -205,7 +205,7 @@ impl SessionsInner {
     /// Makes the owners of state, each with those that it needs.
     ///
     /// # Errors
-    /// When the settings of the model cannot be used.
+    /// If the settings of the model cannot be used.
     pub(super) fn compose(
         parts: SessionParts,
         opened: OpenedStores,

@@ -49,7 +49,7 @@ impl SandboxGuard {
     /// Makes a context and starts it.
     ///
     /// # Errors
-    /// When it cannot be started, or there are too many.
+    /// If it cannot be started, or there are too many.
     pub(crate) async fn create_code_context(
         &self,
         request: CreateCodeContext,
@@ -106,7 +106,7 @@ impl SandboxGuard {
     /// A context as it is.
     ///
     /// # Errors
-    /// When there is no such context.
+    /// If there is no such context.
     pub(crate) fn code_context(
         &self,
         name: &str,
@@ -118,7 +118,7 @@ impl SandboxGuard {
     /// Ends the process of a context and starts a new one.
     ///
     /// # Errors
-    /// When there is no such context, or it cannot be started.
+    /// If there is no such context, or it cannot be started.
     pub(crate) async fn restart_code_context(
         &self,
         name: &str,
@@ -132,7 +132,7 @@ impl SandboxGuard {
     /// Forks a context, which has its own process with all that is defined in the other.
     ///
     /// # Errors
-    /// When there is no such context, or it cannot be forked.
+    /// If there is no such context, or it cannot be forked.
     pub(crate) async fn fork_code_context(
         &self,
         name: &str,
@@ -147,7 +147,7 @@ impl SandboxGuard {
     /// Interrupts the cell that a context runs. Returns whether it runs one.
     ///
     /// # Errors
-    /// When there is no such context.
+    /// If there is no such context.
     pub(crate) async fn interrupt_code_context(
         &self,
         name: &str,
@@ -159,7 +159,7 @@ impl SandboxGuard {
     /// Removes a context and ends its process.
     ///
     /// # Errors
-    /// When there is no such context.
+    /// If there is no such context.
     pub(crate) async fn delete_code_context(&self, id: &str) -> Result<(), SessionError> {
         let context = self.contexts().find(id).ok_or(SessionError::NotFound("context"))?;
         self.contexts().remove(&context).await;
@@ -214,7 +214,7 @@ fn language(name: Option<&str>) -> Result<CellLanguage, SessionError> {
 /// Reads a cell to its end.
 ///
 /// # Errors
-/// When the sandbox ended meanwhile.
+/// If the sandbox ended meanwhile.
 pub(crate) async fn collect(mut stream: CellStream) -> Result<CellReport, SessionError> {
     let (mut stdout, mut stderr) = (CollectedText::default(), CollectedText::default());
     let (mut results, mut error, mut execution_count) = (Vec::new(), None, 0);

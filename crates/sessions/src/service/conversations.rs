@@ -105,7 +105,7 @@ impl SessionConversations {
     /// Stops the turn that runs. Whether there was one.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn interrupt(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
         let Some(entry) = self.directory.here(tenant, id) else {
             return self.directory.row(tenant, id).await.map(|_| false);
@@ -117,7 +117,7 @@ impl SessionConversations {
     /// Listens to a session, from the event after `after` on.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn events(
         &self,
         tenant: &str,
@@ -141,7 +141,7 @@ impl SessionConversations {
     /// The number of the latest event of a session.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn last_seq(&self, tenant: &str, id: &str) -> Result<u64, SessionError> {
         match self.directory.here(tenant, id) {
             Some(entry) => Ok(entry.log.last_seq()),
@@ -152,7 +152,7 @@ impl SessionConversations {
     /// Events of a session that are kept, above number `after`: of these kinds, or of all.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn event_page(
         &self,
         tenant: &str,
@@ -168,7 +168,7 @@ impl SessionConversations {
     /// Messages of a session above number `after`.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn messages(
         &self,
         tenant: &str,
@@ -192,7 +192,7 @@ impl SessionConversations {
     /// life only.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn logs(
         &self,
         tenant: &str,

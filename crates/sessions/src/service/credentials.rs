@@ -99,7 +99,7 @@ impl CredentialVault {
     /// The secrets of a tenant, without their values.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list(&self, tenant: &str) -> Result<Vec<CredentialView>, SessionError> {
         let rows = self.table.list(tenant).await?;
         Ok(rows.into_iter().map(credential).collect())
@@ -108,7 +108,7 @@ impl CredentialVault {
     /// Removes a secret. Agents that run keep what they have.
     ///
     /// # Errors
-    /// When there is no such credential.
+    /// If there is no such credential.
     pub async fn delete(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         match self.table.delete(tenant, id).await? {
             true => Ok(()),

@@ -179,7 +179,7 @@ impl DiskArchive {
     /// Brings the files of a session that lives to the object store.
     ///
     /// # Errors
-    /// When the sandbox is gone, the object store or the store cannot be written, or the session is
+    /// If the sandbox is gone, the object store or the store cannot be written, or the session is
     /// another server's by now.
     pub(super) async fn snapshot_live(&self, at_work: &SandboxUse) -> Result<(), SessionError> {
         self.snapshot_of(&at_work.entry, &at_work.body).await

@@ -41,7 +41,7 @@ impl FaceDocuments {
     /// Keeps something for a face, in place of what it had under this kind and id.
     ///
     /// # Errors
-    /// When it is too large.
+    /// If it is too large.
     pub async fn put(
         &self,
         tenant: &str,
@@ -74,7 +74,7 @@ impl FaceDocuments {
     /// there is none to go on with.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) async fn replace(
         &self,
         tenant: &str,
@@ -101,7 +101,7 @@ impl FaceDocuments {
     /// Returns how many things a face keeps of one kind: of one parent or of all.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn count(
         &self,
         tenant: &str,
@@ -114,7 +114,7 @@ impl FaceDocuments {
     /// Returns whose things of one kind belong to one parent.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn tenants(
         &self,
         kind: &str,
@@ -126,7 +126,7 @@ impl FaceDocuments {
     /// Returns what a face keeps.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn find(
         &self,
         tenant: &str,
@@ -139,7 +139,7 @@ impl FaceDocuments {
     /// Returns what a face keeps of one kind, by id: of one parent or of all, after one id.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list(
         &self,
         tenant: &str,
@@ -161,7 +161,7 @@ impl FaceDocuments {
     /// Removes what a face keeps. Whether there was something.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub async fn delete(&self, tenant: &str, kind: &str, id: &str) -> Result<bool, SessionError> {
         self.table.delete(tenant, kind, id).await
     }

@@ -278,7 +278,7 @@ impl SessionSandbox {
     /// The sandbox, for one call.
     ///
     /// # Errors
-    /// When it has been ended.
+    /// If it has been ended.
     pub(crate) fn sandbox(&self) -> Result<sandbox::SandboxedSession, SessionError> {
         let sandbox = self.sandbox.lock().clone();
         sandbox.ok_or_else(|| SessionError::SandboxEnded("it was stopped".to_owned()))
@@ -322,7 +322,7 @@ impl SessionSandbox {
     /// Stops every program where it is.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub(crate) async fn freeze(&self) -> Result<(), SessionError> {
         // First: where it is given up in the middle, some programs may stand still.
         self.frozen.send_replace(true);
@@ -337,7 +337,7 @@ impl SessionSandbox {
     /// Lets programs go on that were stopped.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub(crate) async fn thaw(&self) -> Result<(), SessionError> {
         if self.frozen.send_replace(false) {
             self.sandbox()?.thaw().await?;

@@ -104,7 +104,7 @@ impl SessionCommands {
     /// Runs a command and waits for its end.
     ///
     /// # Errors
-    /// When the session is not active, or its sandbox ends meanwhile.
+    /// If the session is not active, or its sandbox ends meanwhile.
     pub async fn run(
         &self,
         tenant: &str,
@@ -140,7 +140,7 @@ impl SessionCommands {
     /// program wait.
     ///
     /// # Errors
-    /// When the session is not active.
+    /// If the session is not active.
     pub async fn stream(
         &self,
         tenant: &str,

@@ -69,7 +69,7 @@ impl SandboxGuard {
     /// Starts a program. It goes on when this is dropped, for as long as the sandbox lives.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, SessionError> {
         Ok(self.at_work.body.sandbox()?.start(program).await?)
     }
@@ -78,7 +78,7 @@ impl SandboxGuard {
     /// its credential's, its own; and `own` over it.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn environment(
         &self,
         own: &BTreeMap<String, String>,
@@ -91,7 +91,7 @@ impl SandboxGuard {
     /// The environment of [`SandboxGuard::environment`] by the names of its variables.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub(crate) async fn variables(&self) -> Result<BTreeMap<String, String>, SessionError> {
         let inner = self.inner();
         let launch = inner.launcher.launch(&self.at_work.entry).await?;
@@ -103,7 +103,7 @@ impl SandboxGuard {
     /// The sandbox itself, for one call.
     ///
     /// # Errors
-    /// When it is gone.
+    /// If it is gone.
     pub(crate) fn sandbox(&self) -> Result<SandboxedSession, SessionError> {
         self.at_work.body.sandbox()
     }
@@ -130,7 +130,7 @@ impl SandboxGuard {
     /// Returns how many processes were killed in it for want of memory.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub(crate) async fn oom_kills(&self) -> Result<u64, SessionError> {
         Ok(self.sandbox()?.usage().await?.oom_kills)
     }
@@ -166,7 +166,7 @@ impl SandboxGuard {
     /// The pids of programs that were started and have not ended.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub fn processes(&self) -> Result<Vec<u32>, SessionError> {
         Ok(self.at_work.body.sandbox()?.processes())
     }
@@ -174,7 +174,7 @@ impl SandboxGuard {
     /// Sends a signal to the group of a program.
     ///
     /// # Errors
-    /// When the sandbox is gone, or it is no signal.
+    /// If the sandbox is gone, or it is no signal.
     pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), SessionError> {
         Ok(self.at_work.body.sandbox()?.signal(pid, signal).await?)
     }
@@ -182,7 +182,7 @@ impl SandboxGuard {
     /// The files.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub async fn files(&self) -> Result<SandboxFiles, SessionError> {
         Ok(self.at_work.body.sandbox()?.files().await?)
     }
@@ -190,7 +190,7 @@ impl SandboxGuard {
     /// Stops every program where it is, until somebody works with the session again.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox is gone.
     pub async fn freeze(&self) -> Result<(), SessionError> {
         self.at_work.body.freeze().await
     }

@@ -177,7 +177,7 @@ impl SessionCopies {
     /// Keeps what a session's files are now, for new sessions to start from.
     ///
     /// # Errors
-    /// When there is no such session, or it has ended.
+    /// If there is no such session, or it has ended.
     pub async fn snapshot(
         self: &Arc<Self>,
         tenant: &str,
@@ -224,7 +224,7 @@ impl SessionCopies {
     /// Snapshots of a tenant, newest first: of one session or of all, older than `before`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn snapshots(
         &self,
         tenant: &str,
@@ -240,7 +240,7 @@ impl SessionCopies {
     /// Removes a snapshot. Sessions that were made from it go on.
     ///
     /// # Errors
-    /// When there is no such snapshot.
+    /// If there is no such snapshot.
     pub async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         if !self.store.snapshots.delete(tenant, id).await? {
             return Err(SessionError::NotFound("snapshot"));

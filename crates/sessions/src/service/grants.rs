@@ -23,7 +23,7 @@ const GRANTS_FILE: &str = "grants.json";
 /// Returns what an agent is deployed with: what the request says, else what its folder does.
 ///
 /// # Errors
-/// When the folder's file is not a list of grants.
+/// If the folder's file is not a list of grants.
 pub(crate) fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, SessionError> {
     if let Some(grants) = &request.grants {
         return Ok(grants.clone());
@@ -67,7 +67,7 @@ impl GrantReaders {
     /// Runs one statement over a grant of a session, to read.
     ///
     /// # Errors
-    /// When the session is not active or has no such grant, and what the reader says.
+    /// If the session is not active or has no such grant, and what the reader says.
     pub async fn query(
         &self,
         tenant: &str,

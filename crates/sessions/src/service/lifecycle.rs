@@ -9,12 +9,12 @@
 //!    │           ▼                                                       ▼
 //!    └─────── stopped ◄──────────────────────────────────────────────────┘
 //!
-//!  end: from anywhere, for ever          a resume that fails: error, until the next one
+//! end: from any state, final             a failed resume: error, until the next resume
 //! ```
 //!
-//! [`SessionLifecycle::leave`] and [`SessionLifecycle::enter`] are the only two that change the
-//! state. Whoever makes or ends a sandbox holds the session's `transition`; and since a client that
-//! goes away must not leave a session half way, what takes long runs in a task of its own.
+//! [`SessionLifecycle::leave`] and [`SessionLifecycle::enter`] are the only functions that change
+//! the state. A task that starts or ends a sandbox holds the session's `transition`. Long
+//! operations run in their own task, so a client that disconnects does not interrupt a transition.
 
 mod acquire;
 mod body;
@@ -54,12 +54,12 @@ use crate::metrics::{SandboxEvent, SessionCounters, TimedOperation};
 use crate::store::SessionStore;
 use crate::workspace::WorkspaceStore;
 
-/// Time that the sockets of a lost session's grants may take to be closed.
+/// Longest wait until the sockets of a lost session's grants are closed.
 const GATE_MAX: Duration = Duration::from_secs(1);
-/// Time that a turn may take to give way when its session is stopped.
+/// Longest wait for an interrupted turn when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
 
-/// Lives of sessions: how they come to this server, get a sandbox, work, rest and end.
+/// Life cycle of sessions: acquiring them on this server, starting sandboxes, resting and ending.
 pub(crate) struct SessionLifecycle {
     config: CurrentSettings<SessionsConfig>,
     store: SessionStore,
@@ -78,13 +78,13 @@ pub(crate) struct SessionLifecycle {
     prewarm: Arc<PrewarmPool>,
     attachments: Arc<SessionAttachments>,
     disk_archive: Arc<DiskArchive>,
-    /// Cold disks on their way to the object store.
+    /// Cold disks queued for upload to the object store.
     archives: ArchiveQueue,
-    /// True if other servers have the same store.
+    /// True if other servers share the store.
     is_shared: bool,
 }
 
-/// Owners that sessions live with.
+/// Components that the life cycle uses.
 pub(super) struct LifecycleParts {
     pub(super) admission: Arc<SandboxAdmission>,
     pub(super) sandboxes: Arc<SandboxFactory>,
@@ -120,10 +120,10 @@ impl SessionLifecycle {
             is_shared: parts.is_shared,
         })
     }
-    /// Changes a session that is here. False when it was let go just now.
+    /// Changes a session on this server. Returns false if it was released just now.
     ///
-    /// Sockets are there before anything is changed: when one cannot be had, the session is as it
-    /// was, and what it has is what is said of it.
+    /// Prepares the sockets first: if one cannot be created, the session and its reported grants
+    /// stay unchanged.
     pub(super) async fn change(
         &self,
         entry: &Arc<SessionEntry>,
@@ -141,13 +141,13 @@ impl SessionLifecycle {
             }
             update.apply(&mut state.row)?;
             if update.grants.is_some() {
-                // Programs that start from now on have another environment.
+                // Programs started from now on have another environment.
                 state.launch = None;
             }
         }
         let saved = self.directory.save(entry).await;
         let Some(grants) = &update.grants else { return saved.map(|()| true) };
-        // Also when it is not durable: it is what this server says of the session.
+        // Also if the save failed: this server already reports the new grants.
         if let Some(gate) = gate {
             gate.make(grants);
         }
@@ -159,7 +159,7 @@ impl SessionLifecycle {
         saved.map(|()| true)
     }
 
-    /// A session with its transition, for as long as the guard is kept.
+    /// Returns a session with its transition lock, held while the guard lives.
     pub(super) async fn hold(
         self: &Arc<Self>,
         tenant: &str,
@@ -185,7 +185,7 @@ impl SessionLifecycle {
         }
     }
 
-    /// The same behind everybody who wants the session.
+    /// Like `hold_for`, but queues behind all other waiters for the session.
     async fn hold_behind(
         self: &Arc<Self>,
         tenant: &str,
@@ -199,14 +199,15 @@ impl SessionLifecycle {
         }
     }
 
-    /// The transition of a session; none when whoever had it before has let the session go.
+    /// Locks the transition of a session; returns `None` if the previous holder has released the
+    /// session.
     async fn hold_here(entry: &SessionEntry) -> Option<OwnedMutexGuard<()>> {
         let transition = Arc::clone(&entry.transition).lock_owned().await;
         (!entry.is_left()).then_some(transition)
     }
 
-    /// A session takes no messages any more. What waits for its turn is told so; the turn that runs
-    /// is not touched.
+    /// Stops a session from accepting messages. Queued messages receive the reason; the running
+    /// turn is not affected.
     pub(super) fn leave(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -224,7 +225,7 @@ impl SessionLifecycle {
         self.directory.mark(entry);
     }
 
-    /// A session takes messages.
+    /// Lets a session accept messages.
     pub(super) fn enter(&self, entry: &Arc<SessionEntry>, reason: &str) {
         {
             let mut state = entry.state.lock();
@@ -249,7 +250,7 @@ impl SessionLifecycle {
         entry.log.push(SessionEventKind::Lifecycle, None, data);
     }
 
-    /// Waits until nothing works with a session's sandbox that could be asked to stop: its turn.
+    /// Stops the session's turn and waits for it to end.
     pub(super) async fn quiet(&self, entry: &Arc<SessionEntry>) {
         let turn = entry.state.lock().turns.stop_current();
         if let Some(turn) = turn
@@ -259,18 +260,19 @@ impl SessionLifecycle {
         }
     }
 
-    /// Ends the sandbox of a session that nobody works with: it is paused, and its disk stays here.
+    /// Ends the sandbox of an idle session: the session is paused, and its disk stays on this
+    /// server.
     pub(super) async fn rest(self: &Arc<Self>, id: &str, reason: &str) {
         let Some(entry) = self.directory.known(id) else { return };
         let Some(chosen) = entry.body() else { return };
         let _transition = tokio::select! {
             transition = entry.transition.lock() => transition,
-            // Who holds it has ended the sandbox already, and may be waiting for a place: for the
-            // very one that is to become free here.
+            // The holder has already ended the sandbox, and may itself be waiting for the place
+            // that is to become free here.
             _reason = chosen.ended() => return,
         };
         let Some(body) = entry.body() else { return };
-        // It may have come back since it was chosen.
+        // The session may have been used again since it was chosen.
         if !self.books.is_cold(&entry.key) {
             return;
         }
@@ -279,19 +281,19 @@ impl SessionLifecycle {
         }
         self.put_down(&entry, &body).await;
         if self.is_shared {
-            // Another server goes on with what is in the object store when this one is lost. Not
-            // while somebody waits for the place.
+            // Another server continues from the object store if this one is lost. Done in the
+            // background, because a request may be waiting for the place.
             let (lifecycle, entry) = (Arc::clone(self), Arc::clone(&entry));
             node::task::spawn(async move { lifecycle.store_rested(&entry).await });
         }
     }
 
-    /// Brings the files of a session that rests to the object store. One that is stopped is any
-    /// server's to resume then.
+    /// Uploads the files of a resting session to the object store. After that, any server can
+    /// resume it if it is stopped.
     pub(super) async fn store_rested(&self, entry: &Arc<SessionEntry>) {
         loop {
             let _transition = entry.transition.lock().await;
-            // One that was left is another server's by now, with its files.
+            // A released session may belong to another server by now, with its files.
             let is_ended = entry.session_state() == SessionState::Ended;
             if is_ended || entry.body().is_some() || entry.is_left() {
                 return;
@@ -306,7 +308,7 @@ impl SessionLifecycle {
                     return;
                 }
                 Ok(true) => return,
-                // Behind whoever wanted it, in case that one found no room for its sandbox.
+                // Try again after the waiting request, in case it finds no room for its sandbox.
                 Ok(false) => {}
                 Err(error) => {
                     tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
@@ -317,7 +319,7 @@ impl SessionLifecycle {
         }
     }
 
-    /// Ends the sandbox of a session that may be at work: its turn is interrupted first.
+    /// Ends the sandbox of a session that may be at work; its turn is interrupted first.
     pub(super) async fn rest_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
         if entry.is_left() {
@@ -332,8 +334,7 @@ impl SessionLifecycle {
         }
     }
 
-    /// Has a session go on with the sandbox that is there. None when there is none, or when it is
-    /// on its way out.
+    /// Resumes a session in its existing sandbox. Returns `None` if there is none or it is ending.
     pub(super) async fn resume_warm(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -355,8 +356,9 @@ impl SessionLifecycle {
         Ok(Some(at_work))
     }
 
-    /// Pauses a session that may be at work, and has its programs stand still: its turn gives way
-    /// first. They go on when it is resumed, unless somebody has needed their room by then.
+    /// Pauses a session that may be at work and freezes its programs; its turn is interrupted
+    /// first. The programs continue when the session is resumed, unless the sandbox was evicted by
+    /// then.
     pub(super) async fn freeze_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
         if entry.is_left() || entry.session_state() != SessionState::Active {
@@ -368,7 +370,7 @@ impl SessionLifecycle {
         if let Some(gate) = body.gate.lock().await.as_ref() {
             gate.rest();
         }
-        // A sandbox that ends meanwhile is as still.
+        // If the sandbox ends meanwhile, its programs do not run either.
         if let Err(error) = body.freeze().await {
             tracing::debug!(session = %entry.id, %error, "a paused session was not frozen");
         }
@@ -385,17 +387,17 @@ impl SessionLifecycle {
             );
         }
         if !matches!(moved, Ok(true)) {
-            // It is kept, and tried again.
+            // The disk stays here, and the move is retried later.
             let tenant = self.directory.known(id).map(|entry| Arc::clone(&entry.tenant));
             self.books.keep_cold(&id.into(), &tenant.unwrap_or_default(), clock::now());
         }
     }
 
-    /// Returns false when the session is wanted here.
+    /// Returns false if a request on this server wants the session.
     async fn try_archive(self: &Arc<Self>, id: &str) -> Result<bool, SessionError> {
         let Some(row) = self.store.session_of_anybody(id).await? else { return Ok(true) };
         let (entry, _transition) = match self.hold_behind(&row.tenant, id).await {
-            // Another server has it, or nobody will want it again.
+            // Another server has it, or it is not needed any more.
             Err(
                 SessionError::Conflict(_)
                 | SessionError::Away(_)
@@ -425,7 +427,8 @@ impl SessionLifecycle {
         };
         self.directory.save(&entry).await?;
         if let Some(disk) = disk {
-            // Before anybody can bring it up again: he would lose it from under him.
+            // Remove it before another server can resume the session, which would lose the disk
+            // while in use.
             self.workspaces.remove_local(&disk).await;
         }
         self.directory.let_go(&entry, None).await?;
@@ -433,7 +436,7 @@ impl SessionLifecycle {
         Ok(true)
     }
 
-    /// Ends a session for ever. The caller holds its transition.
+    /// Ends a session for good. The caller holds its transition.
     pub(super) async fn finish(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -443,7 +446,7 @@ impl SessionLifecycle {
             return Ok(());
         }
         self.leave(entry, SessionState::Ended, reason);
-        // Nobody waits for what it does: a turn ends with its sandbox.
+        // No wait for the turn: it ends with its sandbox.
         let turn = entry.state.lock().turns.stop_current();
         if let Some(body) = entry.body() {
             self.sandboxes.kill(&body).await;
@@ -454,7 +457,7 @@ impl SessionLifecycle {
         {
             tracing::error!(session = %entry.id, "a turn went on without a sandbox");
         }
-        // What its last turn had stored comes before it is removed.
+        // The last turn's files must be stored before they are removed.
         let _storing = entry.storing.lock().await;
         let (disk, manifest) = {
             let mut state = entry.state.lock();
@@ -465,7 +468,7 @@ impl SessionLifecycle {
         };
         self.sweeps.deadline(&entry.id, None);
         self.directory.save(entry).await?;
-        // Who listens is told that nothing more comes.
+        // Subscribers receive the end of the stream.
         entry.log.close();
         self.books.remove(&ResidentKey::Session(Arc::clone(&entry.id)));
         self.disk_archive.remove_disks(disk.as_deref(), manifest.as_deref()).await;
@@ -473,13 +476,13 @@ impl SessionLifecycle {
             self.cluster.announce_stored(entry, manifest);
         }
         self.attachments.remove_all(&entry.tenant, &entry.id).await?;
-        // The layers that it stood on may be nobody's now.
+        // Layers of its chain may be unused now.
         self.sweeps.layers();
         Ok(())
     }
 
-    /// Moves the disk of a cold session to the object store: in the background, unless
-    /// [`super::archive_queue::ARCHIVES_PENDING_MAX`] others are on their way.
+    /// Moves the disk of a cold session to the object store in the background, unless
+    /// [`super::archive_queue::ARCHIVES_PENDING_MAX`] others are queued.
     pub(super) async fn archive_later(self: &Arc<Self>, id: Arc<str>) {
         let Some(pending) = self.archives.try_enter() else {
             self.archive(&id).await;
@@ -493,8 +496,9 @@ impl SessionLifecycle {
         });
     }
 
-    /// Ends what is left here of a session that is another server's now. When this returns nobody
-    /// finds it here, and its programs reach nothing any more; the rest goes on by itself.
+    /// Ends the local remains of a session that another server owns now. When this returns, the
+    /// session is not found here and its grants' sockets are closed; the rest of the cleanup runs
+    /// in the background.
     pub(super) async fn give_up(self: &Arc<Self>, entry: &Arc<SessionEntry>) {
         tracing::warn!(session = %entry.id, "a session is another server's now");
         let body = {
@@ -503,7 +507,7 @@ impl SessionLifecycle {
             state.body.clone()
         };
         self.directory.remove(entry);
-        // Who listens here is told what happens there.
+        // Subscribers here now receive the events of the other server.
         entry.log.leave();
         self.leave(entry, SessionState::Paused, "it is on another server");
         if let Some(body) = &body {

@@ -47,7 +47,7 @@ const MCP_BYTES_MAX: usize = 256 << 10;
 /// Returns what holds when all have said what they want: the session, its agent, the server.
 ///
 /// # Errors
-/// When the session wants more than the server gives. What an agent wants was checked when it was
+/// If the session wants more than the server gives. What an agent wants was checked when it was
 /// deployed, and is bounded again here, because the server's limits may have changed.
 pub(crate) fn limits(
     config: &SessionsConfig,
@@ -93,7 +93,7 @@ pub(crate) fn limits(
 /// be created.
 ///
 /// # Errors
-/// When they do not: names both settings, and what each would have to be.
+/// If they do not: names both settings, and what each would have to be.
 pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), SessionError> {
     super::templates::network::network(&config.templates)?;
     if config.snapshot_every_s == 0 {

@@ -17,7 +17,7 @@ impl SessionObjects {
     /// Stores an object.
     ///
     /// # Errors
-    /// When the object store cannot be reached.
+    /// If the object store cannot be reached.
     pub(super) async fn put(&self, key: &str, content: Bytes) -> Result<(), SessionError> {
         self.0.put(key, content).await.map_err(unavailable)
     }
@@ -25,7 +25,7 @@ impl SessionObjects {
     /// An object; none when there is none.
     ///
     /// # Errors
-    /// When the object store cannot be reached.
+    /// If the object store cannot be reached.
     pub(super) async fn get(&self, key: &str) -> Result<Option<Bytes>, SessionError> {
         self.0.get(key).await.map_err(unavailable)
     }

@@ -72,7 +72,7 @@ impl Sessions {
     /// Makes copies of a session: its files, its conversation and its settings. They are active.
     ///
     /// # Errors
-    /// When there is no such session, it has ended, or there is no room for all: none is left then.
+    /// If there is no such session, it has ended, or there is no room for all: none is left then.
     pub async fn fork(
         &self,
         tenant: &str,
@@ -117,7 +117,7 @@ impl Sessions {
     /// as there is room.
     ///
     /// # Errors
-    /// When there is no such session, or it has ended.
+    /// If there is no such session, or it has ended.
     pub async fn pause(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = self.ready()?;
         let entry = inner.lifecycle.acquire(tenant, id).await?;
@@ -146,7 +146,7 @@ impl Sessions {
     /// object store is a directory of this server's, they stay on this server's disk.
     ///
     /// # Errors
-    /// When there is no such session, it has ended, or its files cannot be stored: it is stopped
+    /// If there is no such session, it has ended, or its files cannot be stored: it is stopped
     /// then, and its files are on this server. When it is resumed before its files are stored: the
     /// one who resumes it does not wait for that, and has them from this server's disk.
     pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
@@ -254,7 +254,7 @@ impl Sessions {
     /// Ends a session for ever: its turn, its processes, its files.
     ///
     /// # Errors
-    /// When there is no such session. One that has ended ends again without complaint.
+    /// If there is no such session. One that has ended ends again without complaint.
     pub async fn end(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let (of, which) = (tenant.to_owned(), id.to_owned());
@@ -321,7 +321,7 @@ impl Sessions {
     /// When something happens to a session by itself, or never.
     ///
     /// # Errors
-    /// When there is no such session, or it has ended.
+    /// If there is no such session, or it has ended.
     pub async fn set_deadline(
         &self,
         tenant: &str,
@@ -357,7 +357,7 @@ impl Sessions {
     /// or stopped when it is.
     ///
     /// # Errors
-    /// When there is no such session, it has ended, or there is no room.
+    /// If there is no such session, it has ended, or there is no room.
     pub async fn files(&self, tenant: &str, id: &str) -> Result<SessionFiles, SessionError> {
         let inner = self.ready()?;
         let entry = inner.lifecycle.acquire(tenant, id).await?;
@@ -369,7 +369,7 @@ impl Sessions {
     /// The sandbox of an active session.
     ///
     /// # Errors
-    /// When there is no such session, it is not active, or there is no room.
+    /// If there is no such session, it is not active, or there is no room.
     pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, SessionError> {
         let inner = self.ready()?;
         let at_work = inner.lifecycle.active(tenant, id).await?;

@@ -33,7 +33,7 @@ impl SessionQueries {
     /// A session, as it is.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn get(&self, tenant: &str, id: &str) -> Result<SessionView, SessionError> {
         match self.directory.here(tenant, id) {
             Some(entry) => Ok(self.directory.view(&entry)),
@@ -44,7 +44,7 @@ impl SessionQueries {
     /// Sessions of a tenant, newest first.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list(&self, tenant: &str, query: ListQuery) -> Result<SessionList, SessionError> {
         let page = self.list_with_extras(tenant, query).await?;
         let sessions = page.sessions.into_iter().map(|listed| listed.session).collect();
@@ -54,7 +54,7 @@ impl SessionQueries {
     /// Lists sessions with what faces keep.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list_with_extras(
         &self,
         tenant: &str,
@@ -98,7 +98,7 @@ impl SessionQueries {
     /// deadline.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn extras(&self, tenant: &str, id: &str) -> Result<KeptExtras, SessionError> {
         match self.directory.here(tenant, id) {
             Some(entry) => Ok(KeptExtras::from(&entry.state.lock().row)),
@@ -109,7 +109,7 @@ impl SessionQueries {
     /// Returns whose session it is: for whoever has proved otherwise that it may be used.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn tenant_of(&self, id: &str) -> Result<String, SessionError> {
         match self.directory.known(id) {
             Some(entry) => Ok(entry.tenant.to_string()),
@@ -123,7 +123,7 @@ impl SessionQueries {
     /// Returns what a session uses at present. None when it has no sandbox.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub async fn metrics(
         &self,
         tenant: &str,

@@ -137,7 +137,7 @@ impl Sessions {
     /// machine has not what sessions need, every operation says so; the server goes on without.
     ///
     /// # Errors
-    /// When the store cannot be used, or the settings of disks do not fit each other.
+    /// If the store cannot be used, or the settings of disks do not fit each other.
     pub fn start<'a>(
         parts: SessionParts,
         registry: &'a mut Registry,
@@ -297,7 +297,7 @@ impl Sessions {
     /// Credentials of tenants.
     ///
     /// # Errors
-    /// When there are no sessions here, or the lease of this server is over.
+    /// If there are no sessions here, or the lease of this server is over.
     pub fn credentials(&self) -> Result<&CredentialVault, SessionError> {
         self.ready().map(|inner| &*inner.credentials)
     }
@@ -369,7 +369,7 @@ impl Sessions {
     /// Begins to answer for a session, or for none. None where nobody can take anything over.
     ///
     /// # Errors
-    /// When the lease of this server is over.
+    /// If the lease of this server is over.
     pub(crate) fn fence(
         &self,
         session: Option<&str>,

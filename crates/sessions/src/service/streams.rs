@@ -84,7 +84,7 @@ impl EventStream {
     /// Returns what comes next; none when nothing ever will. Never empty.
     ///
     /// # Errors
-    /// When the session was handed over to another server, which has what comes next.
+    /// If the session was handed over to another server, which has what comes next.
     pub async fn next(&mut self) -> Result<Option<Vec<Arc<SessionEvent>>>, SubjectMoved> {
         let Some(entry) = &self.entry else { return Ok(self.events.next().await) };
         let mut handed_over = entry.handed_over.subscribe();

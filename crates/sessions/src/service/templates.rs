@@ -195,7 +195,7 @@ impl TemplateService {
     /// Waits until a build is over.
     ///
     /// # Errors
-    /// When there is no such template or build.
+    /// If there is no such template or build.
     pub async fn wait(
         &self,
         tenant: &str,
@@ -213,7 +213,7 @@ impl TemplateService {
     /// A template.
     ///
     /// # Errors
-    /// When there is none of this name or id.
+    /// If there is none of this name or id.
     pub async fn get(&self, tenant: &str, name: &str) -> Result<TemplateView, SessionError> {
         Ok(shown(self.named_build(tenant, name).await?))
     }
@@ -231,7 +231,7 @@ impl TemplateService {
     /// The templates of a tenant, by name.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn list(&self, tenant: &str) -> Result<Vec<TemplateView>, SessionError> {
         Ok(self.named_builds(tenant).await?.into_iter().map(shown).collect())
     }
@@ -248,7 +248,7 @@ impl TemplateService {
     /// The builds of a template, newest first.
     ///
     /// # Errors
-    /// When there is no such template.
+    /// If there is no such template.
     pub async fn builds(
         &self,
         tenant: &str,
@@ -262,7 +262,7 @@ impl TemplateService {
     /// A build of a template, by its id or a tag.
     ///
     /// # Errors
-    /// When there is no such template or build.
+    /// If there is no such template or build.
     pub async fn build(
         &self,
         tenant: &str,
@@ -276,7 +276,7 @@ impl TemplateService {
     /// is over then, there are no more lines than those.
     ///
     /// # Errors
-    /// When there is no such template or build.
+    /// If there is no such template or build.
     pub async fn log(
         &self,
         tenant: &str,
@@ -316,7 +316,7 @@ impl TemplateService {
     /// started from it keep their files.
     ///
     /// # Errors
-    /// When there is none of this name or id.
+    /// If there is none of this name or id.
     pub async fn delete(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
         let released = self.table.delete(tenant, name).await?;
         let released = released.ok_or(SessionError::NotFound("template"))?;
@@ -327,7 +327,7 @@ impl TemplateService {
     /// Names a build by more tags.
     ///
     /// # Errors
-    /// When there is no such template or build, or it is not ready; a tag that cannot be one.
+    /// If there is no such template or build, or it is not ready; a tag that cannot be one.
     pub async fn tag(
         &self,
         tenant: &str,
@@ -348,7 +348,7 @@ impl TemplateService {
     /// Takes tags away.
     ///
     /// # Errors
-    /// When there is no such template, or it has none of the tags.
+    /// If there is no such template, or it has none of the tags.
     pub async fn untag(
         &self,
         tenant: &str,

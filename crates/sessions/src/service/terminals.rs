@@ -21,7 +21,7 @@ impl SandboxGuard {
     /// A place for a terminal that may be without a client for so many seconds.
     ///
     /// # Errors
-    /// When that is too long, or the session or its tenant has too many such terminals.
+    /// If that is too long, or the session or its tenant has too many such terminals.
     pub(crate) fn place_of_terminal(&self, detach_s: u32) -> Result<Option<Share>, SessionError> {
         if detach_s == 0 {
             return Ok(None);
@@ -42,7 +42,7 @@ impl SandboxGuard {
     /// Opens the terminal of a program that was started, with its first client.
     ///
     /// # Errors
-    /// When the session has got too many meanwhile.
+    /// If the session has got too many meanwhile.
     pub(crate) fn open_terminal(
         self,
         program: TerminalProgram,
@@ -75,7 +75,7 @@ impl SessionTerminals {
     /// sandbox.
     ///
     /// # Errors
-    /// When there is no such session, or it has ended.
+    /// If there is no such session, or it has ended.
     pub(crate) async fn list(
         &self,
         who: &TokenPrincipal,
@@ -88,7 +88,7 @@ impl SessionTerminals {
     /// Attaches a client to a terminal of an active session.
     ///
     /// # Errors
-    /// When there is no such terminal, or the session is not active.
+    /// If there is no such terminal, or the session is not active.
     pub(crate) async fn attach(
         &self,
         who: &TokenPrincipal,
@@ -106,7 +106,7 @@ impl SessionTerminals {
     /// Ends a terminal: it hangs up, whoever is attached.
     ///
     /// # Errors
-    /// When there is no such terminal.
+    /// If there is no such terminal.
     pub(crate) async fn end(
         &self,
         who: &TokenPrincipal,

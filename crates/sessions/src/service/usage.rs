@@ -76,7 +76,7 @@ impl UsageReports {
     /// Returns what turns of a tenant used, together.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn total(&self, tenant: &str, query: UsageQuery) -> Result<UsageTotal, SessionError> {
         let sum = self.table.sum(tenant, query.into()).await?;
         Ok(UsageTotal {
@@ -94,7 +94,7 @@ impl UsageReports {
     /// Returns what turns of a tenant used, one by one, the latest first.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn turns(
         &self,
         tenant: &str,

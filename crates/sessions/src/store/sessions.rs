@@ -1,4 +1,4 @@
-//! Sessions: their rows, and whose they are.
+//! Rows of sessions and their owners.
 
 use std::time::{Duration, Instant};
 
@@ -32,14 +32,14 @@ const INSERT: &str = "INSERT INTO sessions (id, tenant, agent_id, agent_name, ag
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
     $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)";
 
-/// Update of what changes while a session lives. Numbers of events only grow, whoever writes them
-/// last.
+/// Update of the columns that change while a session lives. Event numbers only grow, regardless of
+/// the order of writers.
 const UPDATE_LIFE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_server = $5, \
     manifest = $6, agent_session = $7, turns = $8, \
     last_seq = CASE WHEN last_seq < $9 THEN $9 ELSE last_seq END, \
     last_active_ms = $10, deadline_ms = $11, message = $12 WHERE id = $1 AND epoch = $2";
 
-/// Likewise, with what a writer has reserved and written beside the row.
+/// Likewise, with the numbers and bytes that the event writer has reserved and written.
 const UPDATE_LIVE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_server = $5, \
     manifest = $6, agent_session = $7, turns = $8, \
     last_seq = CASE WHEN last_seq < $9 THEN $9 ELSE last_seq END, \
@@ -53,13 +53,13 @@ const UPDATE_SETTINGS: &str = "UPDATE sessions SET options = $3, limits = $4, me
     chain = $12, agent_id = $13, agent_name = $14, agent_version = $15, grants = $16 \
     WHERE id = $1 AND epoch = $2";
 
-/// Sessions of a tenant are counted again after this long, to see those of other servers.
+/// Age after which a tenant's sessions are counted again, to include those of other servers.
 const COUNT_AGE: Duration = Duration::from_secs(10);
 
-/// Tenants whose sessions this server has counted; beyond it, it counts from scratch.
+/// Maximum number of tenants with a cached count; beyond it, the cache is cleared.
 const COUNTS_MAX: usize = 10_000;
 
-/// Events that are deleted in one transaction.
+/// Events deleted in one transaction.
 const DELETE_MAX: u32 = 10_000;
 
 /// Number of sessions of a tenant.
@@ -88,19 +88,20 @@ const STORED_BYTES: [&str; 6] = [
 pub(crate) struct StoredRows {
     /// Limits of its sessions that are not ended.
     pub(crate) limits: Vec<SessionLimits>,
-    /// The disks of theirs that a server has.
+    /// Disks of those sessions on the given server.
     pub(crate) disks: Vec<String>,
-    /// Bytes of what is not on these disks.
+    /// Stored bytes that are not on these disks.
     pub(crate) bytes: u64,
 }
 
 impl SessionStore {
-    /// A new session. Its `epoch`, `seq_start` and `seq_ceiling` are set here, as the row shows
-    /// that comes back; its owner is the one it names.
+    /// Inserts a new session. Sets its `epoch`, `seq_start` and `seq_ceiling`, as the returned row
+    /// shows; the owner is the one that `row` names.
     ///
     /// # Errors
-    /// `TooMany` when the tenant has `sessions_max` that are not ended, as far as this server
-    /// knows: what others add is seen after some seconds. `NotFound` for a layer of its chain.
+    /// `TooMany` if the tenant has `sessions_max` sessions that are not ended, as far as this
+    /// server knows: sessions added by other servers are seen after some seconds. `NotFound` for a
+    /// missing layer of its chain.
     pub(crate) async fn insert_session(
         &self,
         row: SessionRow,
@@ -120,7 +121,7 @@ impl SessionStore {
         }
     }
 
-    /// A session, if it is this tenant's.
+    /// Returns a session, if it belongs to this tenant.
     pub(crate) async fn session(
         &self,
         tenant: &str,
@@ -130,7 +131,7 @@ impl SessionStore {
         Ok(found.filter(|row| row.tenant == tenant))
     }
 
-    /// A session, whosever it is: for what is not asked on behalf of a tenant.
+    /// Returns a session of any tenant, for requests that are not made on behalf of a tenant.
     pub(crate) async fn session_of_anybody(
         &self,
         id: &str,
@@ -150,11 +151,12 @@ impl SessionStore {
         self.access.read("sessions.list", move |it| list(it, &tenant, &filter)).await
     }
 
-    /// Writes everything of a row that nobody has live: its settings, its chain and where it is.
-    /// False, and nothing written, when it is not at the row's epoch any more.
+    /// Writes all mutable columns of a session that no server has live: settings, chain and
+    /// location. Returns false and writes nothing if the session is not at the row's epoch any
+    /// more.
     ///
-    /// A session with a log here is written by the log ([`crate::events::Log::save`]), so that an
-    /// older state of it that still waits is not written later.
+    /// A session with a log on this server is written through the log
+    /// ([`crate::events::Log::save`]), so that an older pending state does not overwrite this one.
     ///
     /// # Errors
     /// `NotFound` for a layer of its chain.
@@ -164,11 +166,11 @@ impl SessionStore {
         self.access.write("sessions.update", move |it| update_all(it, &row, row.epoch)).await
     }
 
-    /// Changes the row of a session that nobody has live, as it is at that moment. `change` may
-    /// run again, on the row as it was; what it refuses changes nothing.
+    /// Changes the current row of a session that no server has live. `change` may run again, on the
+    /// unchanged row; if it returns an error, nothing changes.
     ///
     /// # Errors
-    /// `NotFound` when it is not this tenant's, and those of `change`.
+    /// `NotFound` if it does not belong to this tenant, and the errors of `change`.
     pub(crate) async fn modify(
         &self,
         tenant: &str,
@@ -188,7 +190,7 @@ impl SessionStore {
             .await
     }
 
-    /// The server that has a session; none when nobody has it, or there is no such session.
+    /// Returns the server that owns a session; none if it is unowned or does not exist.
     pub(crate) async fn owner(&self, id: &str) -> Result<Option<String>, SessionError> {
         let sql = "SELECT owner FROM sessions WHERE id = $1".to_owned();
         let first = |rows: &[SqlRow]| match rows.first() {
@@ -198,14 +200,14 @@ impl SessionStore {
         self.access.select("sessions.owner", sql, vec![text(id)], first).await
     }
 
-    /// Makes `server` the owner of a session that is at `from_epoch`. None, and nothing changed,
-    /// when it is at another one, or its owner is another server that is there.
+    /// Makes `server` the owner of a session that is at `from_epoch`. Returns `None` and changes
+    /// nothing if the session is at another epoch, or owned by another server that is alive.
     ///
-    /// The row that comes back has the new epoch, and numbers for a new life: it is what
-    /// [`crate::events::EventWriter::log`] wants.
+    /// The returned row has the new epoch and the numbers for a new life, as
+    /// [`crate::events::EventWriter::log`] requires.
     ///
     /// # Errors
-    /// `NotFound` when there is no such session, `Ended` when it has ended.
+    /// `NotFound` if there is no such session, `Ended` if it has ended.
     pub(crate) async fn claim(
         &self,
         id: &str,
@@ -217,9 +219,9 @@ impl SessionStore {
         self.access.write("sessions.claim", move |it| claim(it, &id, &run, from_epoch, terms)).await
     }
 
-    /// Leaves a session without an owner, for any server to claim. What is to be kept of it must be
-    /// written ([`crate::events::SessionLog::settle`]). False when it is not at this epoch any
-    /// more.
+    /// Clears the owner of a session, so that any server can claim it. The caller must have written
+    /// its data ([`crate::events::SessionLog::settle`]). Returns false if the session is not at
+    /// this epoch any more.
     pub(crate) async fn release(&self, id: &str, epoch: u64) -> Result<bool, SessionError> {
         let parameters = [text(id), number(epoch)];
         self.access
@@ -230,8 +232,8 @@ impl SessionStore {
             .await
     }
 
-    /// The sessions that a server owns and that are not ended: what it has to recover when it
-    /// starts.
+    /// Returns the sessions that a server owns and that are not ended, which it recovers at
+    /// startup.
     pub(crate) async fn sessions_of_server(
         &self,
         server: &str,
@@ -240,7 +242,8 @@ impl SessionStore {
         self.of("sessions.of_server", condition, vec![text(server)]).await
     }
 
-    /// The sessions that are not ended whose disk a server has, whoever owns them.
+    /// Returns the sessions that are not ended and whose disk is on `server`, regardless of their
+    /// owner.
     pub(crate) async fn sessions_on_disks_of(
         &self,
         server: &str,
@@ -249,7 +252,7 @@ impl SessionStore {
         self.of("sessions.of_disks", condition, vec![text(server)]).await
     }
 
-    /// Sessions whose deadline has come, the longest due first.
+    /// Returns sessions past their deadline, the longest overdue first.
     pub(crate) async fn sessions_due(
         &self,
         now_ms: u64,
@@ -259,7 +262,7 @@ impl SessionStore {
         self.of("sessions.due", condition, vec![number(now_ms), limit(count_max)]).await
     }
 
-    /// Sessions that ended before a time, the oldest first.
+    /// Returns sessions that ended before a time, oldest first.
     pub(crate) async fn sessions_ended(
         &self,
         before_ms: u64,
@@ -281,8 +284,8 @@ impl SessionStore {
             .await
     }
 
-    /// Removes a session with its events, messages and attachments; what it used stays. Answers the
-    /// keys of its attachments' content. Nothing happens when it is not this tenant's.
+    /// Removes a session with its events, messages and attachments; its usage stays. Returns the
+    /// object keys of its attachments. Does nothing if the session does not belong to this tenant.
     pub(crate) async fn remove_session(
         &self,
         tenant: &str,
@@ -293,12 +296,12 @@ impl SessionStore {
             .access
             .write_again("sessions.remove", move |it| remove(it, &whose, &which))
             .await?;
-        // Also when the row was gone before: an earlier call may have been cut short here.
+        // Runs even if the row is already gone: an earlier call may have been interrupted here.
         for table in ["session_events", "session_messages"] {
             loop {
                 let id = id.to_owned();
                 let more = move |it: &mut dyn StoreTransaction| match get(it, &id)? {
-                    // Another tenant's: it was not removed.
+                    // The session belongs to another tenant, so nothing was removed.
                     Some(_) => Ok(false),
                     None => forget_some(it, table, &id),
                 };
@@ -349,8 +352,8 @@ impl SessionStore {
             .await
     }
 
-    /// Counts one more session of a tenant, in memory: a count in the transaction that inserts
-    /// would make all that insert at the same time conflict.
+    /// Counts one more session of a tenant, in memory: counting inside the inserting transaction
+    /// would make concurrent inserts conflict.
     async fn take_place(&self, tenant: &str, max: u64, now: Instant) -> Result<(), SessionError> {
         let fresh = |count: &SessionCount| now.saturating_duration_since(count.at) < COUNT_AGE;
         let known = self.counts.lock().get(tenant).copied().filter(fresh);
@@ -365,7 +368,7 @@ impl SessionStore {
         let mut counts = self.counts.lock();
         let Some(known) = counts.get_mut(tenant) else { return Ok(()) };
         if known.count >= max {
-            // What has ended since is seen by counting again, at once.
+            // Forces a new count at the next call, to see sessions that have ended since.
             known.at = now.checked_sub(COUNT_AGE).unwrap_or(now);
             let message = format!("a tenant may have {max} sessions");
             return Err(SessionError::TooMany(message));
@@ -425,7 +428,7 @@ pub(super) fn row(row: &SqlRow) -> Result<SessionRow, SqlStoreError> {
         seq_start: columns.take()?,
         seq_ceiling: columns.take()?,
         grants: columns.json_or_default()?,
-        // Of a session that was made before they were counted.
+        // Null for sessions that were created before bytes were counted.
         history_bytes: columns.take::<Option<u64>>()?.unwrap_or(0),
         template: columns.json_or_default()?,
     })
@@ -485,7 +488,7 @@ fn insert(transaction: &mut dyn StoreTransaction, row: &SessionRow) -> Result<()
     layers::begin_chain(transaction, &user(&row.id), &row.chain)
 }
 
-/// Returns how a session is called among those that use layers.
+/// Returns the name of a session among the users of layers.
 fn user(id: &str) -> String {
     format!("session:{id}")
 }
@@ -501,7 +504,7 @@ fn put_metadata(
     Ok(())
 }
 
-/// Writes what changes while a session lives. False when it is not at this epoch.
+/// Writes the columns that change while a session lives. Returns false if it is not at this epoch.
 fn update_life(
     transaction: &mut dyn StoreTransaction,
     row: &SessionRow,
@@ -510,8 +513,8 @@ fn update_life(
     Ok(transaction.execute(UPDATE_LIFE, &life(row, epoch, row.last_seq))? == 1)
 }
 
-/// Writes what changes while a session lives, and the numbers of its events. False when it is not
-/// at this epoch.
+/// Writes the columns that change while a session lives, and its event numbers. Returns false if it
+/// is not at this epoch.
 pub(super) fn update_live(
     transaction: &mut dyn StoreTransaction,
     row: &SessionRow,
@@ -539,7 +542,7 @@ fn life(row: &SessionRow, epoch: u64, last_seq: u64) -> [SqlValue; 12] {
     ]
 }
 
-/// Writes all that may change. False when it is not at this epoch.
+/// Writes all mutable columns. Returns false if it is not at this epoch.
 pub(super) fn update_all(
     transaction: &mut dyn StoreTransaction,
     row: &SessionRow,
@@ -603,7 +606,7 @@ fn list(
         ));
     }
     if !filter.states.is_empty() {
-        // Words of ours, literally.
+        // Literals are safe: the words are constants.
         let words: Vec<String> =
             filter.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
         conditions.sql.push_str(&format!(" AND state IN ({})", words.join(", ")));
@@ -674,7 +677,7 @@ fn remove(
     transaction.query(sql, &only)?.iter().map(|row| SessionColumns::of(row).text()).collect()
 }
 
-/// Deletes the oldest rows of a session. Whether there may be more.
+/// Deletes the oldest rows of a session. Returns whether there may be more.
 fn forget_some(
     transaction: &mut dyn StoreTransaction,
     table: &str,

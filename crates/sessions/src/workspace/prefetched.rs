@@ -164,7 +164,7 @@ impl PrefetchedPieces {
     /// a layer that is here nothing is asked.
     ///
     /// # Errors
-    /// When the manifest is none of a disk or a layer, or something of it is missing or cannot be
+    /// If the manifest is none of a disk or a layer, or something of it is missing or cannot be
     /// written.
     pub(super) async fn fetch(
         &self,

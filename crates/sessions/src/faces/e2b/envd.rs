@@ -143,7 +143,7 @@ fn own(id: &str, live: &LiveE2bSandbox) -> BTreeMap<String, String> {
 /// Refuses users that sandboxes do not have.
 ///
 /// # Errors
-/// When one is named.
+/// If one is named.
 fn check_user(headers: &HeaderMap) -> Result<(), RpcError> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(()) };
     let named = value.to_str().ok().and_then(|text| text.strip_prefix("Basic "));

@@ -59,7 +59,7 @@ impl UsageSamples {
     /// Looks at the sandbox now; none when it does not run.
     ///
     /// # Errors
-    /// When there is no such session.
+    /// If there is no such session.
     pub(super) async fn take(
         &self,
         sessions: &Sessions,

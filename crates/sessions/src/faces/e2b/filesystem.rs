@@ -1,4 +1,4 @@
-//! Files of a sandbox over Connect: what there is, what happens to it.
+//! Files of a sandbox over Connect: listing, changing and watching them.
 //!
 //! # References
 //! - <https://github.com/e2b-dev/infra/tree/main/packages/envd/spec>
@@ -22,26 +22,26 @@ use tokio::time;
 
 use super::errors::RpcError;
 
-/// Start of relative paths.
+/// Base of relative paths.
 const HOME: &str = "/home/user";
-/// Entries of one listing.
+/// Maximum number of entries in one listing.
 const ENTRIES_MAX: usize = 10_000;
-/// Depth of a listing, as deep as the sandbox's own.
+/// Maximum depth of a listing, the same as in the sandbox's own interface.
 const DEPTH_MAX: u32 = 64;
-/// Events of one watch that wait to be asked for; older ones are dropped.
+/// Events buffered per polled watch; older ones are dropped.
 const EVENTS_MAX: usize = 10_000;
-/// Longest wait for the events of what was done before.
+/// Longest wait for events of earlier changes.
 const EVENTS_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Names that one watch remembers; what is beyond is told as new each time.
+/// Names that one watch remembers; files beyond it are reported as new each time.
 const NAMES_MAX: usize = 50_000;
 /// Prefix of attributes that hold metadata.
 const METADATA_PREFIX: &str = "e2b.";
-/// Entries of metadata of one file, and bytes of one value.
+/// Maximum number of metadata entries of one file, and maximum bytes of one value.
 pub(super) const METADATA_MAX: usize = 64;
-/// Entries whose metadata is read at the same time.
+/// Entries whose metadata is read concurrently.
 const LOOKS_MAX: usize = 16;
 
-/// A path as the sandbox has it: relative ones begin at home.
+/// Resolves a path as the sandbox does: relative paths begin at the home directory.
 pub(super) fn at_home(path: &str) -> String {
     match path {
         "" | "." => HOME.to_owned(),
@@ -96,7 +96,7 @@ pub(super) async fn make_dir(
 
 pub(super) async fn rename(files: &SandboxFiles, request: MoveRequest) -> Result<Value, RpcError> {
     let (source, destination) = (at_home(&request.source), at_home(&request.destination));
-    // The directory that it goes to is made, as E2B does.
+    // Creates the target's parent directory, as E2B does.
     if let Some((parent, _)) = destination.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
     {
         files.stat(&source, LinkMode::Nothing).await.map_err(|error| about(error, &source))?;
@@ -110,7 +110,7 @@ pub(super) async fn rename(files: &SandboxFiles, request: MoveRequest) -> Result
 pub(super) async fn remove(files: &SandboxFiles, request: PathRequest) -> Result<Value, RpcError> {
     let path = at_home(&request.path);
     match files.remove(&path, ListDepth::Recursive).await {
-        // What is not there is as good as removed, as for E2B.
+        // Removing a missing path succeeds, as with E2B.
         Ok(()) | Err(FilesError::NotFound) => Ok(json!({})),
         Err(error) => Err(about(error, &path)),
     }
@@ -119,7 +119,7 @@ pub(super) async fn remove(files: &SandboxFiles, request: PathRequest) -> Result
 pub(super) async fn list(files: &SandboxFiles, request: ListRequest) -> Result<Value, RpcError> {
     let path = at_home(&request.path);
     let depth = request.depth.clamp(1, DEPTH_MAX);
-    // The directory that a link leads to is what is meant.
+    // A listing follows a link to its directory.
     let listing = files.list(&path, depth, ENTRIES_MAX).await;
     let listing = listing.map_err(|error| about(error, &path))?;
     if listing.cut {
@@ -131,13 +131,13 @@ pub(super) async fn list(files: &SandboxFiles, request: ListRequest) -> Result<V
     Ok(json!({ "entries": entries }))
 }
 
-/// Returns what is at a path.
+/// Returns the entry at a path.
 async fn look(files: &SandboxFiles, path: &str) -> Result<Value, RpcError> {
     let entry = files.stat(path, LinkMode::Nothing).await.map_err(|error| about(error, path))?;
     Ok(describe(files, entry).await)
 }
 
-/// Says which path an error is about.
+/// Adds the path to an error.
 fn about(error: FilesError, path: &str) -> RpcError {
     match error {
         FilesError::NotFound => RpcError::not_found(format!("path not found: {path}")),
@@ -146,12 +146,12 @@ fn about(error: FilesError, path: &str) -> RpcError {
     }
 }
 
-/// An entry with its metadata, as clients see it. Of a link they are told what it leads to.
+/// Describes an entry with its metadata, as clients expect it. For a link, includes its target.
 pub(super) async fn describe(files: &SandboxFiles, entry: SandboxFileEntry) -> Value {
     let (mut target, mut metadata) = (None, Map::new());
     match entry.kind {
         EntryKind::File => metadata = read_metadata(files, &entry.path).await,
-        // One that leads nowhere stays a link.
+        // A dangling link is described as a link.
         EntryKind::Symlink => target = files.stat(&entry.path, LinkMode::Links).await.ok(),
         EntryKind::Dir | EntryKind::Other => {}
     }
@@ -162,7 +162,7 @@ pub(super) async fn describe(files: &SandboxFiles, entry: SandboxFileEntry) -> V
     shown
 }
 
-/// The metadata of a file. None where it cannot be read: it is an extra.
+/// Reads the metadata of a file. Empty if it cannot be read, because metadata is optional.
 pub(super) async fn read_metadata(files: &SandboxFiles, path: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     let names = files.attributes(path).await.unwrap_or_default();
@@ -176,10 +176,10 @@ pub(super) async fn read_metadata(files: &SandboxFiles, path: &str) -> Map<Strin
     metadata
 }
 
-/// Gives a file its metadata.
+/// Sets the metadata of a file.
 ///
 /// # Errors
-/// When the file system has no room for it.
+/// If the file system has no room for it.
 pub(super) async fn set_metadata(
     files: &SandboxFiles,
     path: &str,
@@ -192,7 +192,7 @@ pub(super) async fn set_metadata(
     Ok(())
 }
 
-/// An entry, and where it is a link what is at its end.
+/// Describes an entry; of a link, with the type of its target.
 fn shown(entry: &SandboxFileEntry, target: Option<&SandboxFileEntry>) -> Value {
     let kind = match target.unwrap_or(entry).kind {
         EntryKind::File | EntryKind::Other => "FILE_TYPE_FILE",
@@ -203,7 +203,7 @@ fn shown(entry: &SandboxFileEntry, target: Option<&SandboxFileEntry>) -> Value {
         "name": entry.name,
         "type": kind,
         "path": entry.path,
-        // A number of 64 bits is a text in the JSON of protocol buffers.
+        // Protocol buffers encode 64-bit numbers as JSON strings.
         "size": entry.size.to_string(),
         "mode": entry.mode & 0o777,
         "permissions": permissions(entry),
@@ -219,7 +219,7 @@ fn shown(entry: &SandboxFileEntry, target: Option<&SandboxFileEntry>) -> Value {
     shown
 }
 
-/// The absolute path of what is written in a link that leads nowhere.
+/// Returns the absolute path that a dangling link's target text names.
 fn beside(link: &str, target: &str) -> String {
     let parent = link.rsplit_once('/').map_or("", |(parent, _)| parent);
     let whole =
@@ -235,7 +235,7 @@ fn beside(link: &str, target: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Names of the two users that a sandbox has.
+/// Returns the name of a user id that sandboxes have; other ids as numbers.
 fn owner(id: u32) -> String {
     match id {
         0 => "root".to_owned(),
@@ -245,7 +245,7 @@ fn owner(id: u32) -> String {
     }
 }
 
-/// As `ls` shows them.
+/// Formats permissions as `ls` does.
 fn permissions(entry: &SandboxFileEntry) -> String {
     let mut text = String::from(match entry.kind {
         EntryKind::File => '-',
@@ -259,7 +259,8 @@ fn permissions(entry: &SandboxFileEntry) -> String {
     text
 }
 
-/// Programs may set any time; what RFC 3339 has no form for is its beginning.
+/// Formats a modification time. Programs may set any time; times without an RFC 3339 form become
+/// the epoch.
 fn modified(ns: i64) -> String {
     let since = u64::try_from(ns).map_or(Duration::ZERO, Duration::from_nanos);
     clock::rfc3339_ms(std::time::UNIX_EPOCH + since)
@@ -267,34 +268,34 @@ fn modified(ns: i64) -> String {
 
 /// Events of a directory in E2B's terms.
 ///
-/// E2B writes into files that are there, and then sets their owner; here a file is replaced in one
-/// step, which the kernel tells as a new one. So it is remembered what is there, and content that
-/// comes at once is told as E2B tells it: as new unless it is known, as written, and as one whose
-/// attributes have changed.
+/// E2B writes into existing files and then sets their owner; Cove replaces a file in one step,
+/// which the kernel reports as a creation. A watch therefore remembers existing names, and a file
+/// that appears with content is reported as E2B does: created unless its name is known, then
+/// written, then with changed attributes.
 #[derive(Debug)]
 pub(super) struct DirectoryWatch {
     watch: Watch,
     files: SandboxFiles,
     request: WatchRequest,
     names: HashSet<String>,
-    /// Being told at present.
+    /// Event that is being translated.
     event: Option<WatchEvent>,
-    /// Told next.
+    /// Translated events not yet returned.
     pending: VecDeque<Value>,
 }
 
 impl DirectoryWatch {
-    /// Begins to watch.
+    /// Starts watching a directory.
     ///
     /// # Errors
-    /// When it is no directory, is not there, or too many are watched.
+    /// If it is not a directory, does not exist, or too many directories are watched.
     pub(super) async fn start(
         files: SandboxFiles,
         request: WatchRequest,
     ) -> Result<DirectoryWatch, RpcError> {
         let path = at_home(&request.path);
         let depth = if request.recursive { DEPTH_MAX } else { 1 };
-        // Before the watch begins: what is new in between is in neither, and does no harm.
+        // List before the watch begins: a file created in between is in neither, which is harmless.
         let there = files.list(&path, depth, ENTRIES_MAX).await;
         let there = there.map_err(|error| about(error, &path))?;
         let below = format!("{}/", files.stat(&path, LinkMode::Links).await?.path);
@@ -305,7 +306,7 @@ impl DirectoryWatch {
         Ok(DirectoryWatch { watch, files, request, names, event: None, pending: VecDeque::new() })
     }
 
-    /// Returns what happens next; none when the directory is gone, or the sandbox. Cancel-safe.
+    /// Returns the next event; none if the directory or the sandbox has ended. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(told) = self.pending.pop_front() {
@@ -323,7 +324,7 @@ impl DirectoryWatch {
         }
     }
 
-    /// An event as clients hear of it.
+    /// Translates an event for clients.
     async fn told(&self, event: &WatchEvent) -> Vec<Value> {
         let kinds: &[&str] = match event.kind {
             WatchKind::Create => {
@@ -339,13 +340,13 @@ impl DirectoryWatch {
             WatchKind::Chmod => &["EVENT_TYPE_CHMOD"],
             WatchKind::Remove => &["EVENT_TYPE_REMOVE"],
             WatchKind::Rename => &["EVENT_TYPE_RENAME"],
-            // Clients have no word for this.
+            // The protocol has no event for an overflow.
             WatchKind::Overflow => &[],
         };
         let is_gone = matches!(event.kind, WatchKind::Remove | WatchKind::Rename);
         let mut entry = None;
         if self.request.include_entry && !is_gone {
-            // It may have gone meanwhile.
+            // The file may have been removed meanwhile.
             entry = look(&self.files, &self.full(&event.path)).await.ok();
         }
         let one = |kind: &&str| {
@@ -375,7 +376,7 @@ impl DirectoryWatch {
     }
 }
 
-/// Watches that collect what happens until somebody asks.
+/// Watches that collect events until a client polls them.
 #[derive(Debug, Default)]
 pub(super) struct PolledWatches(Mutex<WatchCollectors>);
 
@@ -399,7 +400,7 @@ impl Drop for WatchCollector {
 }
 
 impl PolledWatches {
-    /// Begins to collect. The number of watches is bounded by that of the sandbox's.
+    /// Starts collecting. The sandbox's limit on watches bounds their number.
     ///
     /// # Errors
     /// As [`DirectoryWatch::start`].
@@ -429,26 +430,26 @@ impl PolledWatches {
         Ok(json!({ "watcherId": id }))
     }
 
-    /// Takes what has happened: whatever was done before this is among it.
+    /// Takes the collected events; they include every change made before this call.
     ///
     /// # Errors
-    /// When there is no such watch.
+    /// If there is no such watch.
     pub(super) async fn take(&self, id: &str) -> Result<Value, RpcError> {
         let (events, barrier) = {
             let collectors = self.0.lock();
             let collector = collectors.by_id.get(id).ok_or_else(|| unknown(id))?;
             (Arc::clone(&collector.events), collector.barrier.clone())
         };
-        // What comes later is there to be asked for next time.
+        // Later events are returned by the next call.
         drop(time::timeout(EVENTS_WAIT_MAX, barrier.wait()).await);
         let events: Vec<Value> = events.lock().drain(..).collect();
         Ok(json!({ "events": events }))
     }
 
-    /// Stops one.
+    /// Stops a watch.
     ///
     /// # Errors
-    /// When there is no such watch.
+    /// If there is no such watch.
     pub(super) fn remove(&self, id: &str) -> Result<Value, RpcError> {
         self.0.lock().by_id.remove(id).map(|_| json!({})).ok_or_else(|| unknown(id))
     }
@@ -460,7 +461,7 @@ fn unknown(id: &str) -> RpcError {
 
 #[cfg(test)]
 mod tests {
-    //! Shape of entries.
+    //! JSON form of entries.
 
     use super::*;
 

@@ -65,7 +65,7 @@ impl EnvelopeReader {
     /// The next message that is whole; none until more has arrived.
     ///
     /// # Errors
-    /// When it is too long, compressed, or no JSON.
+    /// If it is too long, compressed, or no JSON.
     pub(super) fn next(&mut self) -> Result<Option<Value>, RpcError> {
         let Some((&[flags, a, b, c, d], rest)) = self.buf.split_first_chunk() else {
             return Ok(None);
@@ -102,7 +102,7 @@ impl EnvelopeReader {
 /// Reads the JSON of a message. Nothing at all stands for a message without content.
 ///
 /// # Errors
-/// When it is not JSON.
+/// If it is not JSON.
 pub(super) fn parse(body: &[u8]) -> Result<Value, RpcError> {
     if body.is_empty() {
         return Ok(json!({}));

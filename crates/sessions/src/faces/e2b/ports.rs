@@ -54,7 +54,7 @@ pub(super) enum PortTarget {
 /// Returns where a request goes: the host's name says it, or the headers of E2B's clients.
 ///
 /// # Errors
-/// When the headers make no sense.
+/// If the headers make no sense.
 pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<PortTarget, RestError> {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     if let Some(target) = host.or_else(|| uri.host()).and_then(named) {

@@ -1,8 +1,8 @@
-//! Processes of a sandbox: their output goes to whoever listens, and they outlive every listener.
+//! Processes of a sandbox. Their output goes to all listeners, and they outlive every listener.
 //!
-//! Each has one task that reads its streams and hands ready messages to all listeners. A listener
-//! that is slow holds the program up, as a pipe would; one that is gone is forgotten. When nobody
-//! listens, output is read and thrown away.
+//! Each process has one task that reads its streams and sends ready messages to all listeners. A
+//! slow listener blocks the program, as a full pipe does; a disconnected one is removed. Without
+//! listeners, output is read and discarded.
 //!
 //! # References
 //! - <https://github.com/e2b-dev/infra/tree/main/packages/envd/spec>
@@ -33,24 +33,24 @@ use crate::program_end::exec_result;
 use crate::service::SandboxGuard;
 use crate::traces::CommandTrace;
 
-/// Processes of one sandbox that were started from outside and have not ended.
+/// Maximum number of running processes of one sandbox that clients started.
 const PROCESSES_MAX: usize = 256;
-/// Listeners of one process.
+/// Maximum number of listeners of one process.
 const LISTENERS_MAX: usize = 64;
-/// Messages that wait for a listener; then the program waits.
+/// Messages queued per listener before the program is blocked.
 const MESSAGES_MAX: usize = 8;
-/// Bytes that are read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 32 << 10;
-/// Time that nothing may come out of the streams of a process that has ended, before they are left:
-/// what it left behind may never close them.
+/// Silence after which the streams of an ended process are abandoned: its orphans may never close
+/// them.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);
-/// Bytes that are read of a process that has ended: the most that a pipe holds.
+/// Maximum number of bytes read after a process has ended: the most that a pipe holds.
 const OUTPUT_LEFT_BYTES_MAX: u64 = 1 << 20;
-/// Time that a process that was killed may take to go.
+/// Longest wait for a killed process to end.
 const KILL_MAX: Duration = Duration::from_secs(5);
-/// The signal that nobody ignores.
+/// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
-/// Bytes of one argument or variable, and of all of them.
+/// Maximum bytes of one argument or variable, and of all of them.
 const STRING_BYTES_MAX: usize = 128 << 10;
 const CONFIG_BYTES_MAX: usize = 2 << 20;
 /// Default working directory of processes.
@@ -74,14 +74,14 @@ pub(super) struct PtySize {
     rows: u16,
 }
 
-/// A terminal that is asked for.
+/// Terminal requested by the client.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct PtyRequest {
     size: Option<PtySize>,
 }
 
 impl PtyRequest {
-    /// Returns its size, if one was given.
+    /// Returns the requested size, if there is one.
     pub(super) fn size(self) -> Option<PtySize> {
         self.size
     }
@@ -93,7 +93,7 @@ pub(super) struct StartRequest {
     process: ProcessConfig,
     pty: Option<PtyRequest>,
     tag: Option<String>,
-    /// Left out by clients from before one could choose.
+    /// Absent in requests of clients that predate this field.
     stdin: Option<bool>,
 }
 
@@ -105,16 +105,17 @@ pub(super) struct ProcessSelector {
     tag: Option<String>,
 }
 
-/// Event for listeners.
+/// Event sent to listeners.
 #[derive(Clone, Debug)]
 pub(super) enum ProcessEvent {
-    /// A message, ready to be sent.
+    /// An encoded message.
     Message(Bytes),
-    /// The end, with an error if there was one.
+    /// End of the stream, with an error if there was one.
     Over(Option<RpcError>),
 }
 
-/// Processes of one sandbox, the oldest first. None of them keeps it: a paused one may have to go.
+/// Processes of one sandbox, oldest first. They hold no reference to the sandbox, because a paused
+/// sandbox may have to end.
 #[derive(Debug)]
 pub(super) struct SandboxProcesses {
     running: Mutex<Vec<Arc<RunningProcess>>>,
@@ -130,7 +131,7 @@ impl Default for SandboxProcesses {
     }
 }
 
-/// A process that has not ended.
+/// A running process.
 #[derive(Debug)]
 pub(super) struct RunningProcess {
     pid: u32,
@@ -138,7 +139,7 @@ pub(super) struct RunningProcess {
     tag: Option<String>,
     handle: ProcessHandle,
     input: tokio::sync::Mutex<InputTarget>,
-    /// None when it is over.
+    /// None once the process has ended.
     listeners: Mutex<Option<Vec<mpsc::Sender<ProcessEvent>>>>,
     progress: OutputProgress,
     _place: OwnedSemaphorePermit,
@@ -153,11 +154,11 @@ enum InputTarget {
     Closed,
 }
 
-/// Progress of its output.
+/// Progress of reading a process's output.
 #[derive(Debug, Default)]
 struct OutputProgress {
     bytes: AtomicU64,
-    /// A listener is being waited for.
+    /// True while the reader waits for a slow listener.
     is_waiting: AtomicBool,
 }
 
@@ -182,11 +183,11 @@ impl OutputStream {
 }
 
 impl SandboxProcesses {
-    /// Starts a process; what it does is told to the answer. After `time` it is killed, whether or
-    /// not somebody still listens.
+    /// Starts a process and returns the receiver of its events. After `time` the process is killed,
+    /// even if listeners remain.
     ///
     /// # Errors
-    /// What is wrong with the request; when the sandbox has too many, or is gone.
+    /// If the request is invalid, the sandbox has too many processes, or the sandbox has ended.
     pub(super) async fn start(
         self: &Arc<Self>,
         guard: &SandboxGuard,
@@ -222,7 +223,7 @@ impl SandboxProcesses {
             progress: OutputProgress::default(),
             _place: place,
         });
-        // There is room: it is empty.
+        // Cannot fail: the channel is empty.
         let _told = first.try_send(ProcessEvent::Message(running.started()));
         self.running.lock().push(Arc::clone(&running));
         let all = Arc::clone(self);
@@ -231,10 +232,10 @@ impl SandboxProcesses {
         Ok(told)
     }
 
-    /// Listens to a process from now on.
+    /// Subscribes to a process from now on.
     ///
     /// # Errors
-    /// When there is no such process, or too many listen.
+    /// If there is no such process, or it has too many listeners.
     pub(super) fn connect(
         &self,
         selector: &ProcessSelector,
@@ -253,7 +254,7 @@ impl SandboxProcesses {
         Ok(told)
     }
 
-    /// Returns what has not ended.
+    /// Returns the running processes.
     pub(super) fn list(&self) -> Value {
         let one = |running: &Arc<RunningProcess>| {
             let mut one = json!({ "pid": running.pid, "config": running.config });
@@ -267,30 +268,30 @@ impl SandboxProcesses {
         json!({ "processes": all.map(one).collect::<Vec<_>>() })
     }
 
-    /// Tells all who listen that the sandbox is paused, and forgets them. The processes go on
-    /// later.
+    /// Sends all listeners the end of their stream because the sandbox is paused, and removes them.
+    /// The processes continue after the sandbox is resumed.
     pub(super) fn hang_up(&self) {
         let paused = RpcError::new("unavailable", "the sandbox was paused");
         for running in self.running.lock().iter() {
             let listeners = running.listeners.lock().as_mut().map(std::mem::take);
             for listener in listeners.into_iter().flatten() {
-                // One that has no room finds its stream at an end all the same.
+                // A listener with a full queue sees its channel close instead.
                 let _told = listener.try_send(ProcessEvent::Over(Some(paused.clone())));
             }
         }
     }
 
-    /// A process that has not ended.
+    /// Finds a running process.
     ///
     /// # Errors
-    /// When there is none.
+    /// If no running process matches.
     pub(super) fn find(&self, selector: &ProcessSelector) -> Result<Arc<RunningProcess>, RpcError> {
         let is_meant = |running: &Arc<RunningProcess>| match (selector.pid, &selector.tag) {
             (Some(pid), _) => running.pid == pid,
             (None, Some(tag)) => running.tag.as_ref() == Some(tag),
             (None, None) => false,
         };
-        // One that has ended may still have output that is being read.
+        // The list also has ended processes whose output is still being read.
         let is_there = |it: &&Arc<RunningProcess>| it.handle.end().is_none() && is_meant(it);
         self.running.lock().iter().find(is_there).cloned().ok_or_else(|| gone(selector))
     }
@@ -342,7 +343,7 @@ async fn program(
     })
 }
 
-/// Refuses what no process can be started with.
+/// Rejects configurations that no process can be started with.
 fn check(config: &ProcessConfig) -> Result<(), RpcError> {
     let ProcessConfig { cmd, args, envs, cwd } = config;
     let names = || envs.keys().map(String::as_str);
@@ -381,7 +382,7 @@ enum E2bProcessEnd {
     Ended(ProcessEnd),
     /// Killed at its time limit.
     TimedOut,
-    /// The sandbox is gone.
+    /// The sandbox has ended.
     Lost,
 }
 
@@ -390,10 +391,10 @@ impl RunningProcess {
         frames::message(&json!({ "event": { "start": { "pid": self.pid } } }))
     }
 
-    /// Writes to its input.
+    /// Writes to the process's input.
     ///
     /// # Errors
-    /// When that is closed, or of the other kind.
+    /// If the input is closed, or of the other kind.
     pub(super) async fn write(&self, data: &InputData) -> Result<(), RpcError> {
         let mut input = self.input.lock().await;
         let written = match (&mut *input, data) {
@@ -417,10 +418,10 @@ impl RunningProcess {
         })
     }
 
-    /// Ends its input.
+    /// Closes the process's input.
     ///
     /// # Errors
-    /// A terminal has no end but the character that stands for it.
+    /// If the input is a terminal, which ends only by the character Ctrl-D.
     pub(super) async fn close(&self) -> Result<(), RpcError> {
         let mut input = self.input.lock().await;
         if matches!(*input, InputTarget::Terminal(_)) {
@@ -431,24 +432,24 @@ impl RunningProcess {
         Ok(())
     }
 
-    /// Sends a signal to it and to what it has started.
+    /// Sends a signal to the process and its descendants.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// If the sandbox has ended.
     pub(super) async fn signal(&self, signal: i32) -> Result<(), RpcError> {
         self.handle.signal(signal).await.map_err(crate::SessionError::from)?;
         if signal == SIGKILL {
-            // Whoever asks again is told that there is none.
+            // Wait, so that a subsequent request finds the process gone.
             let mut handle = self.handle.clone();
             drop(time::timeout(KILL_MAX, handle.wait()).await);
         }
         Ok(())
     }
 
-    /// Gives its terminal another size.
+    /// Resizes the process's terminal.
     ///
     /// # Errors
-    /// When it has none.
+    /// If it has no terminal.
     pub(super) async fn resize(&self, size: PtySize) -> Result<(), RpcError> {
         match &*self.input.lock().await {
             InputTarget::Terminal(terminal) => {
@@ -461,7 +462,7 @@ impl RunningProcess {
         }
     }
 
-    /// Reads its output up to its end, and tells both.
+    /// Reads the process's output until it ends, and sends both output and end to the listeners.
     async fn follow(
         &self,
         outputs: ProcessOutputs,
@@ -519,14 +520,14 @@ impl RunningProcess {
             Ok(Err(_)) => E2bProcessEnd::Lost,
             Err(_) => {
                 let _gone = handle.signal(SIGKILL).await;
-                // Whatever comes of it, its listeners do not wait any longer.
+                // Listeners do not wait longer than this, even if the kill fails.
                 drop(time::timeout(KILL_MAX, handle.wait()).await);
                 E2bProcessEnd::TimedOut
             }
         }
     }
 
-    /// Reads what is left in the streams of a process that has ended.
+    /// Reads the remaining output of an ended process.
     async fn drain(&self, streams: &mut (impl Future<Output = ()> + Unpin)) {
         let until = self.progress.bytes.load(Ordering::Relaxed) + OUTPUT_LEFT_BYTES_MAX;
         loop {
@@ -542,7 +543,7 @@ impl RunningProcess {
         }
     }
 
-    /// Hands over what comes out of one stream.
+    /// Sends the output of one stream to the listeners.
     async fn relay(&self, mut from: impl AsyncRead + Unpin, kind: OutputStream) {
         let mut buf = vec![0; CHUNK_BYTES];
         loop {
@@ -570,7 +571,7 @@ impl RunningProcess {
     }
 }
 
-/// Returns what is told at the end of a process.
+/// Returns the final events of a process.
 fn last_words(end: &E2bProcessEnd) -> Vec<ProcessEvent> {
     let over = |error| vec![ProcessEvent::Over(Some(error))];
     match end {
@@ -596,7 +597,7 @@ fn last_words(end: &E2bProcessEnd) -> Vec<ProcessEvent> {
     }
 }
 
-/// Returns how a process ended, in the words of Go's `os.ProcessState`, which clients know.
+/// Formats the end of a process like Go's `os.ProcessState`, which clients expect.
 fn end_event(end: &ProcessEnd) -> Value {
     match (end.code, end.signal) {
         (Some(0), _) => json!({ "exited": true, "status": "exit status 0" }),
@@ -630,7 +631,7 @@ fn signal_words(number: i32) -> String {
     words.to_owned()
 }
 
-/// Bytes for the input of a process.
+/// Input bytes for a process.
 #[derive(Debug)]
 pub(super) enum InputData {
     Stdin(Vec<u8>),
@@ -641,7 +642,7 @@ impl InputData {
     /// Reads `{"stdin": "…"}` or `{"pty": "…"}`.
     ///
     /// # Errors
-    /// When it is neither, or no base64.
+    /// If the value has neither, or the text is not base64.
     pub(super) fn parse(value: &Value) -> Result<InputData, RpcError> {
         let bytes = |name: &str| {
             let text = value.get(name)?.as_str()?;
@@ -661,7 +662,7 @@ impl InputData {
 
 #[cfg(test)]
 mod tests {
-    //! Words and messages, without a sandbox.
+    //! Exit descriptions and messages, without a sandbox.
 
     use super::*;
 

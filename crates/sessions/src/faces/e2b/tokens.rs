@@ -176,7 +176,7 @@ impl SignedClaims<'_> {
 /// An id for a new sandbox; later ones are greater.
 ///
 /// # Errors
-/// When the kernel gives no random bytes.
+/// If the kernel gives no random bytes.
 pub(super) fn new_id() -> Result<String, SessionError> {
     let random = auth::random_key().map_err(SessionError::internal)?;
     let now_ms = clock::wall_ms();

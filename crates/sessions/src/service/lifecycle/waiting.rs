@@ -18,7 +18,7 @@ impl SessionLifecycle {
     /// Keeps a message that waits; whoever sent it may go away meanwhile.
     ///
     /// # Errors
-    /// When it cannot be kept: its turn does not begin then.
+    /// If it cannot be kept: its turn does not begin then.
     pub(in crate::service) async fn keep_message(
         self: &Arc<Self>,
         stream: &MessageStream,

@@ -68,7 +68,7 @@ impl TemplateArchives {
     /// Keeps an archive that steps copy from. Answers its size.
     ///
     /// # Errors
-    /// When it is too large, or not what its name says.
+    /// If it is too large, or not what its name says.
     pub(crate) async fn put(
         &self,
         upload: ArchiveUpload<'_>,

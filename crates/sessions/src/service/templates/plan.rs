@@ -145,7 +145,7 @@ impl ArchiveHash {
     /// Name of an archive in the store.
     ///
     /// # Errors
-    /// When it is no SHA-256 in lower case hexadecimal digits.
+    /// If it is no SHA-256 in lower case hexadecimal digits.
     pub(crate) fn name(self, hash: &str) -> Result<String, SessionError> {
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if hash.len() != 64 || !hash.bytes().all(is_digit) {
