@@ -1,12 +1,12 @@
-//! A long-lived agent process: it gets messages and writes lines, which become events.
+//! A long-lived agent process: it receives messages and writes lines, which become events.
 //!
-//! What is here knows of no sandbox, no store and no HTTP: a process is its three streams, a way to
-//! signal it, and the news of its end. One task owns all of it (`task`); `crate::turn` decides what
-//! each thing that happens means; `lines` cuts what it says into lines, `translate` makes events of
-//! those, and `driver` knows the two kinds of agents.
+//! This module knows no sandbox, store or HTTP: a process consists of its three streams, a way to
+//! signal it, and a notice of its end. One task owns all of it (`task`); `crate::turn` decides how
+//! to react to each event; `lines` splits the output into lines, `translate` turns lines into
+//! events, and `driver` implements the two kinds of agents.
 //!
 //! Lines come from a hostile program. They are bounded, read only while the sink has room, and can
-//! end no turn but the one that the agent was given last.
+//! end only the turn that the agent was given last.
 
 mod driver;
 mod lines;
@@ -32,15 +32,15 @@ pub(crate) use self::driver::{LaunchPlan, LaunchSpec, MODEL_PORT, OptionChange};
 use self::task::AgentTaskCommand;
 pub(crate) use self::translate::TurnCost;
 
-/// Names a turn.
+/// Id of a turn.
 pub(crate) type TurnId = Arc<str>;
 
-/// Value that is there later.
+/// Value that becomes available later.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Bytes that are read of an agent without a session; the rest waits in its pipe.
+/// Bytes read from an agent without a session; further output waits in its pipe.
 const UNADOPTED_BYTES_MAX: usize = 256 << 10;
-/// Lines of its standard error that are kept.
+/// Lines of its standard error kept until it is adopted.
 const UNADOPTED_STDERR_MAX: usize = 64;
 
 /// Signal for an agent process.
@@ -48,11 +48,11 @@ const UNADOPTED_STDERR_MAX: usize = 64;
 pub(crate) enum AgentSignal {
     /// `SIGINT` to the process.
     Interrupt,
-    /// `SIGKILL` to the process and to those of its group.
+    /// `SIGKILL` to the process and its group.
     Kill,
 }
 
-/// A process, as an agent needs it.
+/// Streams and controls of an agent's process.
 pub(crate) struct AgentProcess {
     /// Standard input.
     pub(crate) stdin: Box<dyn AsyncWrite + Send + Unpin>,
@@ -60,9 +60,9 @@ pub(crate) struct AgentProcess {
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
     /// Standard error.
     pub(crate) stderr: Box<dyn AsyncRead + Send + Unpin>,
-    /// Sends it a signal; returns at once.
+    /// Sends a signal; returns at once.
     pub(crate) signal: Box<dyn Fn(AgentSignal) + Send + Sync>,
-    /// Resolves when it has ended, with how: `exited with code 1`.
+    /// Resolves when the process has ended, with a description such as `exited with code 1`.
     pub(crate) ended: Later<'static, String>,
 }
 
@@ -74,23 +74,23 @@ impl fmt::Debug for AgentProcess {
 
 /// Receiver of an agent's output.
 pub(crate) trait AgentSink: Send + Sync + 'static {
-    /// An event, of a turn or of none. Does not wait.
+    /// Reports an event, with or without a turn. Does not wait.
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value);
-    /// Why nothing more can be kept of the agent, for its turn to end with.
+    /// Returns why no more of the agent's output can be stored, as the error that ends its turn.
     fn full(&self) -> Option<String>;
-    /// Resolves when there is room for more. While there is none, the agent is not read.
+    /// Resolves when there is room for more. Until then, the agent's output is not read.
     fn room(&self) -> Later<'_, ()>;
-    /// The agent's own name for its conversation, by which a later process continues it. Told
-    /// when it is said first and whenever it changes.
+    /// Reports the agent's own id for its conversation, with which a later process continues it.
+    /// Called for the first id and for every change.
     fn conversation(&self, id: &str);
-    /// A line of the agent's standard error.
+    /// Reports a line of the agent's standard error.
     fn stderr(&self, line: &str);
 }
 
 /// Limits of an agent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgentLimits {
-    /// Bytes of one line.
+    /// Maximum bytes of one line.
     pub(crate) line_bytes_max: usize,
     /// Time to become ready.
     pub(crate) start: Duration,
@@ -101,53 +101,53 @@ pub(crate) struct AgentLimits {
 /// A message for an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnInput {
-    /// Names the turn.
+    /// Id of the turn.
     pub(crate) turn: TurnId,
     /// Content of the message.
     pub(crate) content: MessageContent,
-    /// True if pieces of messages are wanted.
+    /// True if partial messages are requested.
     pub(crate) partial: bool,
     /// Model from this turn on.
     pub(crate) model: Option<String>,
-    /// Further fields of the line; those that it has anyway are ignored. Of Claude's, `max_turns`
-    /// is how many messages the model may answer with before the turn is stopped.
+    /// Further fields of the line; fields that the line already has are ignored. For Claude,
+    /// `max_turns` is the number of model replies after which the turn is stopped.
     pub(crate) extra: Map<String, Value>,
-    /// Time that the turn may take.
+    /// Maximum duration of the turn.
     pub(crate) time: Duration,
-    /// The `traceparent` of its span, where it is traced.
+    /// The `traceparent` of its span, if it is traced.
     pub(crate) traceparent: Option<String>,
 }
 
-/// Outcome of a turn. Its events were sent before; the caller sends `done`.
+/// Outcome of a turn. Its events have been sent already; the caller sends `done`.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnOutcome {
     /// End of the turn.
     pub(crate) end: TurnEnd,
-    /// Text to send as `error`; none when the agent has answered.
+    /// Text to send as `error`; none if the agent has answered.
     pub(crate) error: Option<String>,
     /// Cost of the turn.
     pub(crate) usage: TurnCost,
-    /// The conversation that the process was to continue is not known to it: nothing was said in
-    /// it, or its files are gone. A new process has to begin without it, and the message has to be
-    /// told to that one; nothing was told of it.
+    /// True if the process does not know the conversation that it was to continue, because the
+    /// conversation was empty or its files are gone. The caller has to send the message to a new
+    /// process without that conversation; nothing of it was delivered.
     pub(crate) conversation_lost: bool,
-    /// The process was about to end, or had, before it was told the message, which can be told to
-    /// another one. Nothing was told of it.
+    /// True if the process ended or was about to end before it received the message, so that the
+    /// message can be sent to another process.
     pub(crate) is_untold: bool,
 }
 
-/// Why an agent is no more.
+/// Why an agent has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AgentEnd {
-    /// A sentence for a person.
+    /// Sentence for users.
     pub(crate) reason: String,
-    /// The end of what it wrote to its standard error.
+    /// Last lines of its standard error.
     pub(crate) stderr: String,
     /// See [`TurnOutcome::conversation_lost`].
     pub(crate) conversation_lost: bool,
 }
 
-/// An agent that runs. Cheap to clone. When the last handle is dropped it is killed.
+/// A running agent. Cheap to clone. Dropping the last handle kills it.
 #[derive(Clone)]
 pub(crate) struct AgentHandle(Arc<AgentShared>);
 
@@ -162,7 +162,7 @@ struct AgentShared {
 enum AgentStatus {
     Starting,
     Ready {
-        /// Takes requests.
+        /// True if the agent accepts control requests.
         has_control: bool,
     },
     Ended(AgentEnd),
@@ -175,8 +175,8 @@ impl fmt::Debug for AgentHandle {
 }
 
 impl AgentHandle {
-    /// Takes a process over that was started by `plan`. Without a sink, what it says is kept until
-    /// it is adopted.
+    /// Takes over a process that was started by `plan`. Without a sink, its output is kept until it
+    /// is adopted.
     pub(crate) fn start(
         process: AgentProcess,
         plan: &LaunchPlan,
@@ -191,15 +191,16 @@ impl AgentHandle {
         AgentHandle(Arc::new(AgentShared { commands, status, outlet }))
     }
 
-    /// Gives an agent that was started ahead to its session: what it said is told now.
+    /// Gives an agent that was started ahead to its session, and reports its output so far to
+    /// `sink`.
     pub(crate) fn adopt(&self, sink: Arc<dyn AgentSink>) {
         self.0.outlet.adopt(sink);
     }
 
-    /// Resolves when the agent has started, with whether it takes requests.
+    /// Resolves when the agent is ready, with whether it accepts control requests.
     ///
     /// # Errors
-    /// If it ended instead.
+    /// If it has ended instead.
     pub(crate) async fn ready(&self) -> Result<bool, AgentEnd> {
         let mut status = self.0.status.clone();
         let reached = status.wait_for(|status| *status != AgentStatus::Starting).await;
@@ -210,7 +211,7 @@ impl AgentHandle {
         }
     }
 
-    /// Resolves when the agent is no more.
+    /// Resolves when the agent has ended.
     pub(crate) async fn ended(&self) -> AgentEnd {
         let mut status = self.0.status.clone();
         let reached = status.wait_for(|status| matches!(status, AgentStatus::Ended(_))).await;
@@ -220,18 +221,19 @@ impl AgentHandle {
         }
     }
 
-    /// Returns whether the agent is no more.
+    /// Returns whether the agent has ended.
     pub(crate) fn is_ended(&self) -> bool {
         matches!(&*self.0.status.borrow(), AgentStatus::Ended(_))
     }
 
-    /// Tells the agent a message and resolves when the turn is over, with exactly one outcome. The
-    /// agent need not be ready. Dropping the future stops nothing: the turn goes on.
+    /// Sends the agent a message and resolves when the turn is over, with exactly one outcome. The
+    /// agent need not be ready. Dropping the future does not stop the turn.
     ///
-    /// One turn at a time: while one runs, this ends as `Broken` without having been sent.
+    /// Turns do not overlap: during another turn, this returns `Broken` without sending the
+    /// message.
     pub(crate) async fn send_turn(&self, input: TurnInput) -> TurnOutcome {
         let (told, outcome) = oneshot::channel();
-        // An agent that has ended drops its inbox, and the sender in it.
+        // The inbox of an ended agent is closed, which drops the sender.
         self.0.commands.send(AgentTaskCommand::Turn(Box::new(input), told)).ok();
         match outcome.await {
             Ok(outcome) => outcome,
@@ -239,16 +241,16 @@ impl AgentHandle {
         }
     }
 
-    /// Stops the turn that runs, if one does: by a request, then a signal, then the end of the
-    /// process, each after a grace.
+    /// Stops the running turn, if any: by a request, then a signal, then by ending the process,
+    /// each after a grace period.
     pub(crate) fn interrupt(&self) {
         self.0.commands.send(AgentTaskCommand::Stop(StopReason::Interrupted)).ok();
     }
 
-    /// Applies what [`LaunchPlan::change`] says, before the next turn.
+    /// Applies the requests from [`LaunchPlan::change`] before the next turn.
     ///
     /// # Errors
-    /// What the agent answered when it refused; then a new process is needed.
+    /// The agent's answer, if it refuses; the caller then needs a new process.
     pub(crate) async fn apply(&self, requests: Vec<Map<String, Value>>) -> Result<(), String> {
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
@@ -266,20 +268,20 @@ impl AgentHandle {
         Ok(())
     }
 
-    /// Lets the agent end by itself: closes its input, waits for a grace, kills it.
+    /// Lets the agent end by itself: closes its input, waits for a grace period, then kills it.
     pub(crate) async fn close(&self) -> AgentEnd {
         self.0.commands.send(AgentTaskCommand::Close).ok();
         self.ended().await
     }
 
-    /// Kills it; a turn that runs is over at once.
+    /// Kills the agent; a running turn ends at once.
     pub(crate) fn kill(&self) {
         self.0.commands.send(AgentTaskCommand::Kill).ok();
     }
 }
 
 impl AgentEnd {
-    /// The task that looks after an agent is gone, which happens at the server's end only.
+    /// Describes an agent whose task has ended, which happens only at the server's shutdown.
     fn gone() -> AgentEnd {
         AgentEnd {
             reason: "the agent's session has ended".to_owned(),
@@ -302,7 +304,7 @@ impl TurnOutcome {
     }
 }
 
-/// Outlet of the task's reports.
+/// Destination of the task's reports.
 struct AgentOutlet {
     target: Mutex<OutletTarget>,
     adopted: Notify,
@@ -313,10 +315,10 @@ enum OutletTarget {
     Kept(EarlyOutput),
 }
 
-/// Output from before anybody listened.
+/// Output from before the agent was adopted.
 #[derive(Default)]
 struct EarlyOutput {
-    /// Bytes that were read.
+    /// Bytes read so far.
     bytes: usize,
     events: Vec<(SessionEventKind, Value)>,
     stderr: VecDeque<String>,
@@ -333,7 +335,7 @@ impl AgentOutlet {
     }
 
     fn adopt(&self, sink: Arc<dyn AgentSink>) {
-        // Under the lock, so that nothing overtakes what was said before.
+        // Under the lock, so that new output does not overtake earlier output.
         let mut target = self.target.lock();
         if let OutletTarget::Kept(kept) = &mut *target {
             if let Some(conversation) = kept.conversation.take() {
@@ -384,7 +386,7 @@ impl AgentOutlet {
         }
     }
 
-    /// So many bytes were read.
+    /// Counts bytes that were read.
     fn read(&self, count: usize) {
         if let OutletTarget::Kept(kept) = &mut *self.target.lock() {
             kept.bytes += count;

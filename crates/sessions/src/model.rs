@@ -1,16 +1,15 @@
-//! The way from an agent to the model: a listener inside the sandbox, served from outside.
+//! Relay between an agent and the model: a listener inside the sandbox, served from outside.
 //!
-//! An agent speaks plain HTTP to a port of its own loopback and has no key. What it asks for under
-//! `/v1/` is sent to the configured endpoint, and to nothing else, with the key added here; the
-//! answer is passed on as it comes. Of headers those are passed that are listed (`headers`), in
-//! either direction, so that neither a key nor a cookie finds a way. Nothing is stored on the way
-//! but what a connection's buffers hold.
+//! An agent speaks plain HTTP to a port on its loopback interface and has no key. Requests below
+//! `/v1/` are sent to the configured endpoint only, with the key added here; the answer is streamed
+//! back. In both directions only listed headers pass (`headers`), so neither a key nor a cookie
+//! leaks. Nothing is stored except what connection buffers hold.
 //!
-//! Agents of all tenants share the way: each tenant's requests take its own turns, and at one time
-//! a tenant has at most as many on their way as are left for others.
+//! Agents of all tenants share the relay: each tenant's requests take its own turns, and a tenant
+//! may have at most as many requests in progress as remain free for others.
 //!
-//! It sends requests by itself rather than by `node::client`: bodies have to be passed on while
-//! they come, and connections kept, because each new one costs a handshake before the first token.
+//! It does not use `node::client`, because bodies are streamed and connections reused: each new
+//! connection costs a handshake before the first token.
 
 pub mod door;
 mod headers;
@@ -47,31 +46,31 @@ use self::usage::{CountedAnswer, ModelUsage, UsageObserver};
 pub(crate) use self::usage::{TokenCounts, UsageTotals};
 use crate::traces::ModelTracer;
 
-/// Connections of one sandbox at one time; more wait to be accepted.
+/// Maximum concurrent connections of one sandbox; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
-/// Requests of all agents that are on their way at one time. Each has a connection to the model,
-/// which is a descriptor beside that of its agent.
+/// Maximum concurrent requests of all agents. Each uses a connection to the model, which is a
+/// descriptor beside that of its agent.
 pub(crate) const REQUESTS_MAX: usize = 4096;
-/// Multiple of the places that are free which one tenant may have.
+/// Multiple of the free places that one tenant may take.
 const REQUESTS_WEIGHT: usize = 1;
-/// Time of one connection, with all its requests.
+/// Maximum duration of one connection, with all its requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2 * 60 * 60);
-/// Time for the head of a request, and between two requests.
+/// Longest wait for the head of a request, and between two requests.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5 * 60);
-/// Bytes of a request's head, and of what is read ahead.
+/// Maximum bytes of a request's head, and of data read ahead.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a request's body; the Messages API takes as many.
+/// Maximum bytes of a request's body; the Messages API has the same limit.
 const BODY_BYTES_MAX: usize = 32 << 20;
-/// Time until the head of an answer, which the Messages API promises within ten minutes.
+/// Longest wait for the head of an answer; the Messages API promises it within ten minutes.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(11 * 60);
-/// Wait after a connection could not be accepted, for want of descriptors.
+/// Pause after a connection could not be accepted because descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// A body on its way.
+/// A streamed body.
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// A key for the model. Is never shown.
+/// Key for the model. Never shown.
 #[derive(Clone)]
 pub(crate) struct ModelKey(HeaderValue);
 
@@ -82,7 +81,7 @@ impl fmt::Debug for ModelKey {
 }
 
 impl ModelKey {
-    /// A key as it was given; none when it has invalid characters.
+    /// Reads a configured key; none if it has invalid characters.
     pub(crate) fn new(key: &str) -> Option<ModelKey> {
         let mut value = HeaderValue::from_str(key.trim()).ok().filter(|key| !key.is_empty())?;
         value.set_sensitive(true);
@@ -90,13 +89,13 @@ impl ModelKey {
     }
 }
 
-/// Owner of the key that a session's requests get.
+/// Owner of the key that is added to a session's requests.
 #[derive(Clone, Debug)]
 pub(crate) enum ModelKeyOwner {
-    /// The session's owner's: everything under `/v1/` may be asked for.
+    /// Key of the session's owner: every path under `/v1/` is allowed.
     Own(ModelKey),
-    /// The server's, which others use as well: what one key's holders could see of each other, such
-    /// as batches and files, may not.
+    /// Key of the server, which sessions share: paths that would show one key user's data to
+    /// another, such as batches and files, are rejected.
     Shared(Option<ModelKey>),
 }
 
@@ -107,9 +106,9 @@ pub(crate) struct ModelRelay(Arc<ModelRelayShared>);
 /// State that the sandboxes of all tenants share.
 struct ModelRelayShared {
     upstream: ModelUpstream,
-    /// Turns of tenants, which they take with all their requests to this server.
+    /// Fair turns of tenants for all their requests to this server.
     turns: FairScheduler,
-    /// Places of requests that are on their way.
+    /// Places for requests in progress.
     places: Arc<Shares>,
 }
 
@@ -124,20 +123,20 @@ impl fmt::Debug for ModelRelay {
 pub(crate) struct ModelAccessSpec {
     /// The session's tenant, whose turns and places its requests take.
     pub(crate) tenant: Arc<str>,
-    /// Owner of the key that its requests get.
+    /// Owner of the key that is added to its requests.
     pub(crate) key: ModelKeyOwner,
-    /// Counters of what is used.
+    /// Counters of its usage.
     pub(crate) tally: Arc<UsageTotals>,
-    /// None where nothing is traced.
+    /// None if nothing is traced.
     pub(crate) tracer: Option<ModelTracer>,
 }
 
 impl ModelRelay {
-    /// A relay to the endpoint at `url`, which may have a path that is put before every request's.
-    /// At most `requests_max` requests are on their way at one time.
+    /// Creates a relay to the endpoint at `url`, whose path, if any, is prefixed to every request's
+    /// path. At most `requests_max` requests are in progress at a time.
     ///
     /// # Errors
-    /// Says what is wrong with `url`.
+    /// A description of the problem with `url`.
     pub(crate) fn new(
         url: &str,
         roots: TlsRoots,
@@ -149,7 +148,7 @@ impl ModelRelay {
         Ok(ModelRelay(Arc::new(ModelRelayShared { upstream, turns, places })))
     }
 
-    /// Sends nothing after the lease of `fence`. To be called before a sandbox is served.
+    /// Stops sending when the lease of `fence` ends. Must be called before a sandbox is served.
     pub(crate) fn fenced_by(mut self, fence: EffectFence) -> ModelRelay {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             shared.upstream.fence_by(fence);
@@ -157,8 +156,7 @@ impl ModelRelay {
         self
     }
 
-    /// Serves a sandbox's listener for as long as the future is kept; dropping it ends everything
-    /// that is on its way.
+    /// Serves a sandbox's listener; dropping the future ends all its requests.
     pub(crate) async fn serve(&self, listener: TcpListener, spec: ModelAccessSpec) {
         let ModelAccessSpec { tenant, key, tally, tracer } = spec;
         let caller = Arc::clone(&tenant);
@@ -185,12 +183,12 @@ impl ModelRelay {
     }
 }
 
-/// Handler of requests; behind a pointer, so that hyper's server is compiled once.
+/// Handler of requests; boxed, so that hyper's server is compiled once.
 type Answers = Box<dyn Fn(Request<Incoming>) -> Boxed<'static, Response<Body>> + Send + Sync>;
 
 /// Serves one connection to its end.
 async fn speak(stream: TcpStream, answers: Answers) {
-    // Without it answers are a little later, and no less right.
+    // If this fails, answers are only slower.
     stream.set_nodelay(true).ok();
     let service = service_fn(|request| {
         let answering = answers(request);
@@ -214,7 +212,7 @@ struct ModelSession {
     tenant: Arc<str>,
     key: ModelKeyOwner,
     tally: Arc<UsageTotals>,
-    /// None where nothing is traced.
+    /// None if nothing is traced.
     tracer: Option<ModelTracer>,
 }
 
@@ -267,12 +265,12 @@ impl ModelSession {
             }
         };
         let answer = send(upstream, &self.tenant, &head, body, self.key.key(), trace).await?;
-        // Until the answer's end, which may be long after its head.
+        // Held until the answer's end, which may be long after its head.
         Ok(pass(answer, PlacedUsage { tally: Arc::clone(&self.tally), _place: place }))
     }
 }
 
-/// Counts an answer, and keeps its request's place until the answer is gone.
+/// Counts the usage of an answer, and holds its request's place until the answer ends.
 struct PlacedUsage {
     tally: Arc<UsageTotals>,
     _place: Share,
@@ -284,13 +282,12 @@ impl UsageObserver for PlacedUsage {
     }
 }
 
-/// Returns whether a body says of itself that it is longer than it may be.
+/// Returns whether a body's declared length exceeds the limit.
 fn is_too_large(body: &Incoming) -> bool {
     body.size_hint().lower() > u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX)
 }
 
-/// Sends what was asked for outside, with what may pass of its headers, the key and what `trace`
-/// adds.
+/// Sends a request upstream, with the allowed headers, the key and the headers that `trace` adds.
 async fn send(
     upstream: &ModelUpstream,
     tenant: &Arc<str>,
@@ -314,7 +311,7 @@ async fn send(
     sent.map_err(|_| ModelRefusal::Slow)?.map_err(ModelRefusal::from)
 }
 
-/// Returns what may pass of an answer, counted in `ledger`.
+/// Returns the allowed parts of an answer, with usage counted in `ledger`.
 fn pass<L>(answer: Response<UpstreamAnswer>, ledger: L) -> Response<Body>
 where
     L: UsageObserver + Send + Unpin + 'static,
@@ -329,7 +326,7 @@ where
 }
 
 impl ModelKeyOwner {
-    /// The key of its requests; none when the endpoint needs none.
+    /// Returns the key for its requests; none if the endpoint needs none.
     fn key(&self) -> Option<&ModelKey> {
         match self {
             ModelKeyOwner::Own(key) => Some(key),
@@ -337,14 +334,14 @@ impl ModelKeyOwner {
         }
     }
 
-    /// Returns whether this may be asked for.
+    /// Returns whether a request is allowed.
     fn allows(&self, method: &Method, path: &str) -> bool {
         let is_plain = |part: &str| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
             !part.is_empty() && !part.starts_with('.') && part.bytes().all(is_plain)
         };
         let Some(rest) = path.strip_prefix("/v1/") else { return false };
-        // No path that the endpoint could read as another one.
+        // Rejects paths that the endpoint could interpret as another path.
         if !rest.split('/').all(is_plain) {
             return false;
         }
@@ -359,46 +356,46 @@ impl ModelKeyOwner {
     }
 }
 
-/// Error of a request when other servers have what is left.
+/// Error of a request while other servers hold the rest of the budget.
 const BUDGET_ELSEWHERE: &str = "another server holds the rest of the budget; try again";
-/// Error of a request when the store is away.
+/// Error of a request while the store cannot be reached.
 const BUDGET_UNKNOWN: &str =
     "the store, which keeps the budget's usage, cannot be reached; try again";
 
-/// Error of a request when its tenant's agents have their share of those on their way.
+/// Error of a request whose tenant has used its share of concurrent requests.
 const SHARE_EXCEEDED: &str =
     "this tenant has too many requests to the model in progress; try again later";
-/// Error of a request when there are as many on their way as there may be.
+/// Error of a request when the limit on concurrent requests is reached.
 const PLACES_EXHAUSTED: &str =
     "this server has too many requests to the model in progress; try again later";
 
-/// Error of a large request when the bodies of others take all the memory for them.
+/// Error of a large request when the memory for bodies is used up.
 const FULL: &str = "this server holds too many large requests to the model; try again later";
 
-/// Why a request was not relayed, in the shape of the Messages API.
+/// Why a request was not relayed, converted to the error format of the Messages API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelRefusal {
     Path,
     TooLarge,
-    /// The body is encoded, so that what it asks for cannot be seen.
+    /// The body is encoded, so its content cannot be checked.
     Encoded,
-    /// The body cannot be understood; why.
+    /// The body cannot be parsed, with the reason.
     Unclear(&'static str),
-    /// A model that was not granted.
+    /// The model is not granted.
     Model,
-    /// A granted budget is used up; whose.
+    /// A granted budget is used up, with the owner.
     Budget(&'static str),
-    /// Other servers have what is left of a budget.
+    /// Other servers hold the rest of a budget.
     BudgetElsewhere,
-    /// The store does not say what is left of a budget.
+    /// The store cannot report the rest of a budget.
     BudgetUnknown,
-    /// Too much is on its way already.
+    /// Memory for bodies is used up.
     Full,
-    /// The tenant's agents have as many requests on their way as they may at present.
+    /// The tenant has used its share of concurrent requests.
     Exceeded,
-    /// All places of requests are taken.
+    /// All places for requests are taken.
     Exhausted,
-    /// The body did not come, or not in time.
+    /// The body did not arrive in time.
     Unread,
     Down,
     Slow,
@@ -424,7 +421,7 @@ impl From<ShareRefusal> for ModelRefusal {
 
 impl From<UpstreamError> for ModelRefusal {
     fn from(error: UpstreamError) -> ModelRefusal {
-        // The cause is for the operator's eyes: it may name hosts.
+        // The cause is logged for the operator only: it may name hosts.
         tracing::debug!(error = &error as &dyn std::error::Error, "reach the model");
         if is_lease_lost(&error) {
             return ModelRefusal::Fenced;
@@ -438,7 +435,7 @@ impl From<UpstreamError> for ModelRefusal {
 }
 
 impl ModelRefusal {
-    /// Status, kind and sentence.
+    /// Returns status, error type and message.
     fn parts(self) -> (u16, &'static str, &'static str) {
         const INVALID: &str = "invalid_request_error";
         match self {
@@ -469,7 +466,7 @@ impl ModelRefusal {
         *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if matches!(self, ModelRefusal::Budget(_)) {
-            // Clients try again otherwise, for nothing.
+            // Otherwise clients retry in vain.
             answer.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
         }
         let comes_back = matches!(

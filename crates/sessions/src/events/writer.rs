@@ -1,4 +1,5 @@
-//! Writes what logs have, behind them: one transaction at a time, for many sessions at once.
+//! Writes the pending parts of logs in the background: one transaction at a time, for many sessions
+//! at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,16 +16,16 @@ use super::log::{PendingWrite, SessionLog};
 use crate::error::SessionError;
 use crate::store::{SessionBatch, SessionRow, SessionStore, WriteBatch};
 
-/// Time that a change waits for others to be written with, when nobody waits for it.
+/// Time that a non-urgent change waits, so that several are written together.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// Bytes that one transaction writes, but for one part that is larger alone.
+/// Maximum bytes of one transaction, except for a single larger part.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Sessions that one transaction writes.
+/// Maximum sessions of one transaction.
 const BATCH_PARTS_MAX: usize = 256;
 
-/// Pauses between attempts while the store cannot be written.
+/// Pauses between attempts while writes to the store fail.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(20),
     Duration::from_millis(50),
@@ -33,7 +34,7 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(500),
 ];
 
-/// Writes for all sessions of a server. Cheap to clone; it ends with [`EventWriter::close`].
+/// Writer for all sessions of a server. Cheap to clone; ends with [`EventWriter::close`].
 #[derive(Clone)]
 pub(crate) struct EventWriter(Arc<EventWriterShared>);
 
@@ -41,28 +42,28 @@ pub(crate) struct EventWriter(Arc<EventWriterShared>);
 pub(super) struct EventWriterShared {
     pub(super) store: SessionStore,
     logs: Mutex<HashMap<String, Weak<SessionLog>>>,
-    /// Logs that have something to write, in the order in which they got it.
+    /// Logs with pending writes, in order of arrival.
     dirty: Mutex<VecDeque<Arc<SessionLog>>>,
-    /// True if somebody waits for the pending events to be written.
+    /// True if a caller waits for the pending events to be written.
     is_urgent: AtomicBool,
     wake: Notify,
     hurry: Notify,
-    /// Bytes that wait in all logs.
+    /// Pending bytes of all logs.
     pub(super) waiting: AtomicUsize,
-    /// Told after every transaction.
+    /// Notified after every transaction.
     pub(super) room: Notify,
     is_closing: AtomicBool,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A session whose log could not be written, and never will be. Its log has stopped.
+/// A session whose log could not be written and never will be. Its log has stopped.
 #[derive(Debug)]
 pub(crate) struct LostSession {
     /// Id of the session.
     pub(crate) session: String,
-    /// The epoch that this server had it at.
+    /// Epoch at which this server owned it.
     pub(crate) epoch: u64,
-    /// Why.
+    /// Cause of the loss.
     pub(crate) why: LossReason,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct LostSession {
 pub(crate) enum LossReason {
     /// Another server has claimed it, or it was removed.
     Taken,
-    /// The store refuses what is to be written, though it takes other things.
+    /// The store rejects this session's data, though it accepts other writes.
     Refused(SessionError),
 }
 
@@ -82,8 +83,8 @@ impl fmt::Debug for EventWriter {
 }
 
 impl EventWriter {
-    /// Starts writing. Whoever owns the sessions reads which of them were lost, and ends what is
-    /// left of them here.
+    /// Starts the writer. The owner of the sessions reads the lost ones from the receiver, and ends
+    /// their local remains.
     pub(crate) fn start(
         store: SessionStore,
     ) -> (EventWriter, mpsc::UnboundedReceiver<LostSession>) {
@@ -99,24 +100,24 @@ impl EventWriter {
             is_closing: AtomicBool::new(false),
             task: Mutex::new(None),
         });
-        // As many as there are sessions, at most.
+        // Bounded by the number of sessions.
         let (tell_lost, lost) = mpsc::unbounded_channel();
         let task = node::task::spawn(run(Arc::clone(&shared), tell_lost));
         *shared.task.lock() = Some(task);
         (EventWriter(shared), lost)
     }
 
-    /// The log of a session that was just inserted or claimed: it begins a life with the numbers
-    /// that the row reserves. So the row is one that [`SessionStore::insert_session`] or
-    /// [`SessionStore::claim`] gave back, and serves only once.
+    /// Returns the log of a session that was just inserted or claimed, and begins a life with the
+    /// numbers that the row reserves. The row must come from [`SessionStore::insert_session`] or
+    /// [`SessionStore::claim`], and may be used only once.
     pub(crate) fn log(&self, row: &SessionRow) -> Arc<SessionLog> {
         let log = self.follow(&row.id);
         log.begin(row);
         log
     }
 
-    /// The log of a session wherever it lives, to listen to: the one that is alive here, or one
-    /// that tells what the store has.
+    /// Returns the log of a session for subscribers: the live one on this server, or one that reads
+    /// from the store.
     pub(crate) fn follow(&self, session: &str) -> Arc<SessionLog> {
         let mut logs = self.0.logs.lock();
         if let Some(log) = logs.get(session).and_then(Weak::upgrade) {
@@ -127,7 +128,7 @@ impl EventWriter {
         log
     }
 
-    /// Writes all that waits, and ends. While the store cannot be reached this does not return.
+    /// Writes all pending parts, then ends. Does not return while the store cannot be reached.
     pub(crate) async fn close(&self) {
         self.0.is_closing.store(true, Ordering::Release);
         self.0.queue(None, true);
@@ -141,7 +142,7 @@ impl EventWriter {
 }
 
 impl EventWriterShared {
-    /// Notes that a log has something to write, and whether somebody waits for that.
+    /// Queues a log with pending writes, and records whether a caller waits for them.
     pub(super) fn queue(&self, log: Option<Arc<SessionLog>>, is_urgent: bool) {
         if let Some(log) = log {
             self.dirty.lock().push_back(log);
@@ -153,16 +154,16 @@ impl EventWriterShared {
         }
     }
 
-    /// A log is gone.
+    /// Removes a dropped log.
     pub(super) fn forget(&self, session: &str) {
         let mut logs = self.logs.lock();
-        // There may be a new one by this name already.
+        // A new log of the same session may exist already.
         if logs.get(session).is_some_and(|log| log.strong_count() == 0) {
             logs.remove(session);
         }
     }
 
-    /// Returns what there is to write, and whether there is more than one transaction writes.
+    /// Takes the parts for one transaction, and returns whether more are left.
     fn take(&self) -> (Vec<(Arc<SessionLog>, PendingWrite)>, bool) {
         let (mut all, mut bytes) = (Vec::new(), 0_usize);
         while all.len() < BATCH_PARTS_MAX && bytes < BATCH_BYTES_MAX {
@@ -188,7 +189,8 @@ async fn run(shared: Arc<EventWriterShared>, lost: mpsc::UnboundedSender<LostSes
         if !shared.is_urgent.load(Ordering::Acquire)
             && shared.waiting.load(Ordering::Acquire) < BATCH_BYTES_MAX
         {
-            // Woken early by who is in a hurry, and now and then by who was so before.
+            // An urgent request ends the wait early; a stale notification from an earlier one may,
+            // too.
             drop(time::timeout(LINGER, shared.hurry.notified()).await);
         }
         shared.is_urgent.store(false, Ordering::Release);
@@ -197,7 +199,7 @@ async fn run(shared: Arc<EventWriterShared>, lost: mpsc::UnboundedSender<LostSes
             if !taken.is_empty() {
                 write(&shared, taken, &lost).await;
             }
-            // What came meanwhile waits for others again, but for what is too much to wait.
+            // Later parts wait for the next round, unless a full transaction's worth is left.
             if !is_full {
                 break;
             }
@@ -205,7 +207,7 @@ async fn run(shared: Arc<EventWriterShared>, lost: mpsc::UnboundedSender<LostSes
     }
 }
 
-/// Writes what was taken, however long that takes, and tells the logs.
+/// Writes the taken parts, retrying until the store accepts them, and notifies the logs.
 async fn write(
     shared: &EventWriterShared,
     mut taken: Vec<(Arc<SessionLog>, PendingWrite)>,
@@ -221,7 +223,7 @@ async fn write(
             Ok(gone) => break gone.into_iter().map(|index| (index, LossReason::Taken)).collect(),
             Err(error) => error,
         };
-        // One that cannot be written must not keep the others from it.
+        // One session's bad data must not block the others.
         if let SessionError::Internal(_) = error
             && let Some(gone) = write_each(shared, &batch.parts).await
         {
@@ -243,10 +245,10 @@ async fn write(
     shared.room.notify_waiters();
 }
 
-/// Parts that were not written, by their places.
+/// Parts that were not written, by index.
 type Gone = HashMap<usize, LossReason>;
 
-/// Tries each part alone. None when the store takes nothing at all.
+/// Tries each part alone. Returns `None` if the store accepts no write at all.
 async fn write_each(shared: &EventWriterShared, parts: &[SessionBatch]) -> Option<Gone> {
     let mut gone = Gone::new();
     for (index, part) in parts.iter().enumerate() {
@@ -255,7 +257,7 @@ async fn write_each(shared: &EventWriterShared, parts: &[SessionBatch]) -> Optio
             Ok(lost) if lost.is_empty() => {}
             Ok(_) => drop(gone.insert(index, LossReason::Taken)),
             Err(error @ SessionError::Internal(_)) => {
-                // Is it this one, or would the store take nothing of this session?
+                // Distinguishes bad data from a store that rejects every write for this session.
                 let nothing = SessionBatch {
                     session: part.session.clone(),
                     epoch: part.epoch,
@@ -290,7 +292,7 @@ fn tell(
             tracing::error!(error, session, "the store refuses a session");
         }
         let event = LostSession { session: part.session.clone(), epoch: part.epoch, why };
-        // Nobody listens any more: the server is going.
+        // Fails only at shutdown, when the receiver is gone.
         drop(lost.send(event));
     }
 }

@@ -1,23 +1,23 @@
 //! E2B: sandboxes with processes, files and ports, for its unmodified clients.
 //!
-//! A sandbox is a session without an agent whose id is in this face's own form. One listener serves
-//! everything at its root, since the clients build some addresses from there: where a request goes,
-//! the name of its host says, or two headers, and what is left is REST.
+//! A sandbox is a session without an agent whose id has this face's own form. One listener serves
+//! everything at its root, since clients build some addresses from there: the host name or two
+//! headers select the target of a request, and all other requests are REST.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `rest` | life of sandboxes: create, connect, pause, fork, list |
 //! | `templates` | builds of templates, their status and names |
-//! | `envd` | what E2B has inside of a sandbox, by Connect: calls and streams |
+//! | `envd` | the services of E2B's daemon in a sandbox, over Connect: calls and streams |
 //! | `process`, `filesystem`, `transfer` | processes; files; their content |
-//! | `ports` | ports of a sandbox by names of hosts |
-//! | `interpreter` | the code interpreter, which is at one of them |
-//! | `network` | what a sandbox may reach: E2B's rules as a grant, pure |
-//! | `figures` | what a sandbox uses, now and in the last hour |
-//! | `sandboxes`, `tokens` | what is known of those that live, and what opens them |
+//! | `ports` | ports of a sandbox, addressed by host names |
+//! | `interpreter` | the code interpreter, which is served at one of the ports |
+//! | `network` | network rules of a sandbox: E2B's rules as a grant, pure |
+//! | `figures` | resource usage of a sandbox, now and in the last hour |
+//! | `sandboxes`, `tokens` | state of live sandboxes, and the tokens that open them |
 //! | `frames`, `errors`, `query` | messages of streams; errors in two forms; parameters |
 //!
-//! `docs/e2b.md` lists what is different from E2B.
+//! `docs/e2b.md` lists the differences from E2B.
 //!
 //! # References
 //! - <https://e2b.dev/docs>
@@ -60,8 +60,8 @@ use node::http::{CredentialBinding, FastHead, Shares, UploadBody};
 pub mod fuzzing {
     use super::frames::EnvelopeReader;
 
-    /// Takes messages out of a stream that arrives in parts of `cut` bytes. Answers them as JSON,
-    /// and whether the stream is well so far.
+    /// Reads messages from a stream that arrives in parts of `cut` bytes. Returns them as JSON, and
+    /// whether the stream is valid so far.
     pub fn messages(bytes: &[u8], cut: usize, bytes_max: usize) -> (Vec<String>, bool) {
         let (mut incoming, mut all) = (EnvelopeReader::new(bytes_max), Vec::new());
         for part in bytes.chunks(cut) {
@@ -90,15 +90,14 @@ use crate::http::fence::{self, FencedInterface};
 use crate::routing::SessionInterface;
 use crate::service::Sessions;
 
-/// The routes, as they are matched: the shell has to know that their bodies may have any length.
+/// Patterns of this face's routes, for which the shell must not limit the length of bodies.
 pub const ROUTES: [&str; 2] = ["/", "/{*path}"];
 
-/// The version of E2B's own program in sandboxes that this stands in for. Clients choose by it what
-/// they do.
+/// Emulated version of E2B's daemon in sandboxes. Clients choose their behaviour by it.
 const ENVD_VERSION: &str = "0.6.4";
-/// The name that every machine has for itself.
+/// Host name of the local machine.
 const LOCALHOST: &str = "localhost";
-/// Bytes of a refused request that are read, and the time for it.
+/// Bytes of a refused request that are read, and the time limit for that.
 const DISCARDED_BYTES_MAX: usize = 256 << 10;
 const DISCARD_MAX: Duration = Duration::from_secs(1);
 /// Purpose of this face's keys.
@@ -115,8 +114,8 @@ struct E2bContext {
     sandboxes: E2bSandboxes,
     /// Places for connections to ports, which need no token.
     ///
-    /// A program that never answers keeps a place of the listener for as long as its client likes,
-    /// and nobody cuts a connection in the middle of a request. So such connections have fewer
+    /// A program that never answers holds a connection of the listener for as long as its client
+    /// likes, and requests in progress are not cut off. Therefore such connections have fewer
     /// places than the listener, and a tenant has at most as many as it leaves free for others.
     port_places: Arc<Shares>,
 }
@@ -127,12 +126,12 @@ impl fmt::Debug for E2bContext {
     }
 }
 
-/// E2B's paths, and those at which other nodes ask whose sandbox an address was signed for. The
-/// shell is to let every request pass: this face has tokens of two kinds, and requests that are for
-/// programs in sandboxes.
+/// Returns the routes of E2B's API, and those at which other nodes ask which sandbox an address was
+/// signed for. The shell must let every request pass: this face has two kinds of tokens, and
+/// requests for programs in sandboxes.
 ///
 /// # Errors
-/// If the kernel gives no random bytes for a key, where sessions have none.
+/// If sessions have no key and the kernel provides no random bytes for one.
 pub fn routes(
     sessions: Sessions,
     tokens: TokenRegistry,
@@ -140,7 +139,7 @@ pub fn routes(
 ) -> Result<(Router, Router), SessionError> {
     let key = match sessions.derived_key(KEY_PURPOSE) {
         Some(key) => key,
-        // There are no sandboxes that it could open.
+        // Without sessions there are no sandboxes, so any key serves.
         None => node::auth::random_key().map_err(SessionError::internal)?,
     };
     let keys = TokenKeys::new(&key);
@@ -154,7 +153,7 @@ pub fn routes(
     let routes = Router::new()
         .route(root, any(answer))
         .route(below, any(answer))
-        // Files have the limit of the disk they are written to.
+        // Files are limited by their disk only.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(fenced, fence::fenced))
         .with_state(face);
@@ -166,7 +165,7 @@ async fn answer(State(face): State<Arc<E2bContext>>, request: Request) -> Respon
         Ok(target) => target,
         Err(error) => return error.into_response(),
     };
-    // Boxed: they differ much in size, and every connection holds one.
+    // Boxed: the futures differ much in size, and every connection holds one.
     match target {
         PortTarget::Sandbox { id, port: ENVD_PORT } => {
             Box::pin(envd::answer(&face, &id, request)).await
@@ -184,8 +183,7 @@ async fn answer(State(face): State<Arc<E2bContext>>, request: Request) -> Respon
     }
 }
 
-/// Returns the sandbox that a request is about, as the name of its host, its headers or its path
-/// say.
+/// Returns the sandbox that a request addresses by its host name, headers or path.
 pub(crate) fn sandbox_of(request: FastHead<'_>) -> Option<String> {
     if let Ok(PortTarget::Sandbox { id, .. }) = ports::target(request.headers, request.uri) {
         return Some(id);
@@ -196,14 +194,14 @@ pub(crate) fn sandbox_of(request: FastHead<'_>) -> Option<String> {
     tokens::is_id(id).then(|| id.to_owned())
 }
 
-/// An id of a sandbox, for tests.
+/// Returns a sandbox id for tests.
 #[cfg(test)]
 pub(crate) fn some_id() -> String {
     tokens::new_id().unwrap()
 }
 
-/// Reads what is left of a refused request, within reason: a connection with an unread request is
-/// closed, and the client may have sent its next one on it by then.
+/// Reads a limited rest of a refused request: a connection with an unread request is closed, and
+/// the client may have sent its next request on it by then.
 async fn discard(mut body: UploadBody) {
     let reading = async {
         let mut left = DISCARDED_BYTES_MAX;
@@ -217,7 +215,7 @@ async fn discard(mut body: UploadBody) {
 }
 
 impl E2bContext {
-    /// Returns what names of hosts of ports end with.
+    /// Returns the domain below which ports have host names.
     fn domain(&self, headers: &HeaderMap) -> String {
         if let Some(domain) = &self.config.domain {
             return domain.clone();
@@ -226,8 +224,8 @@ impl E2bContext {
         domain_of(host.unwrap_or(LOCALHOST))
     }
 
-    /// Returns whether a token that was handed out opens a sandbox. The request then ends with the
-    /// API token that it was handed out to.
+    /// Returns whether an issued token opens a sandbox. If so, the request ends when the API token
+    /// behind it is revoked.
     fn is_opened(
         &self,
         purpose: TokenPurpose,
@@ -239,8 +237,8 @@ impl E2bContext {
         holder.is_some_and(|holder| self.is_held(holder, binding))
     }
 
-    /// Returns whether an API token, by its id, is still good for sandboxes. The request ends with
-    /// it.
+    /// Returns whether an API token, by its id, may still use sandboxes. If so, the request ends
+    /// when it is revoked.
     fn is_held(&self, holder: &str, binding: &CredentialBinding) -> bool {
         let principal = self.tokens.principal(holder);
         let Some(principal) = principal.filter(|it| it.scopes.has(TokenScope::Sessions)) else {
@@ -250,8 +248,8 @@ impl E2bContext {
         true
     }
 
-    /// Returns what a sandbox uses now; none when it does not run. The use of the CPU is that since
-    /// somebody looked last.
+    /// Returns a sandbox's current usage; none if it does not run. CPU usage covers the time since
+    /// the last sample that was shown.
     async fn sample(&self, tenant: &str, id: &str) -> Result<Option<UsageSample>, SessionError> {
         let live = self.sandboxes.known(id);
         let unknown = UsageSamples::default();
@@ -260,13 +258,13 @@ impl E2bContext {
     }
 }
 
-/// CPUs that a sandbox may use: those of the machine.
+/// Returns the number of CPUs that a sandbox may use: those of the machine.
 fn cpu_count() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Returns what the server was reached by, where ports of sandboxes can be reached by it as well:
-/// names stand before names, not before addresses.
+/// Returns the host by which the server was reached, if ports of sandboxes can be reached below it:
+/// subdomains exist for names, not for addresses.
 fn domain_of(host: &str) -> String {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
@@ -282,7 +280,7 @@ fn domain_of(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Names.
+    //! Host names.
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! `/v1/sessions/{id}/terminal`: a program with a terminal, on a WebSocket.
 //!
-//! What the program writes comes as binary messages, what happens to it as [`SessionExecEvent`]s in
-//! text. What is typed goes as binary messages, or as [`ClientMessage`]s like those of executions.
-//! The program ends with the WebSocket: its terminal hangs up. With `detach_s` it goes on for so
-//! long instead, and a WebSocket may [attach](TerminalQuery::Attach) to it again.
+//! The server sends program output as binary messages, and [`SessionExecEvent`]s as text. The
+//! client sends input as binary messages, or as [`ClientMessage`]s like those of executions. The
+//! program ends with the WebSocket: its terminal hangs up. With `detach_s` it continues for that
+//! time, and a WebSocket may [attach](TerminalQuery::Attach) to it again.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6455>
@@ -41,22 +41,24 @@ use crate::terminals::{
 };
 use crate::traces::CommandTrace;
 
-/// Time that a client may leave a message unread before it counts as gone.
+/// Time after which a client that reads nothing counts as disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// Largest message of a client.
+/// Maximum bytes of a client's message.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes that wait for a program that does not read. Beyond them, the socket is not read.
+/// Maximum input bytes queued for a program that does not read. Beyond them, the socket is not
+/// read.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// Bytes that a piece of input counts beside its own, so that a flood of short ones is bounded,
-/// too.
+/// Bytes counted per piece of input in addition to its length, so that a flood of short pieces is
+/// bounded, too.
 const PIECE_BYTES: usize = 64;
 /// Close code after data that is not a message (RFC 6455 §7.4.2: private use).
 const CLOSE_MALFORMED: u16 = 4400;
 /// Close code for a client whose terminal another one has taken over.
 const CLOSE_TAKEN_OVER: u16 = 4409;
-/// Arguments of a program, bytes of one (MAX_ARG_STRLEN, execve(2)), and of what stands in a query.
+/// Maximum number of arguments of a program, bytes of one (MAX_ARG_STRLEN, execve(2)), and of the
+/// query.
 const ARGV_MAX: usize = 256;
-/// Rows and columns, unless the caller says otherwise, and at most.
+/// Default and maximum number of rows and columns.
 const SIZE_DEFAULT: TerminalSize = TerminalSize { rows: 24, cols: 80 };
 const SIZE_MAX: u16 = 4096;
 /// Default program of a terminal.
@@ -65,13 +67,13 @@ const SHELL: [&str; 2] = ["/bin/bash", "-l"];
 const TERM: (&str, &str) = ("TERM", "xterm-256color");
 /// The character that ends the input of a terminal (Ctrl-D).
 const END_OF_INPUT: u8 = 4;
-/// The signal that no process can ignore, and the last one that has a name.
+/// The signal that no process can ignore, and the last signal with a name.
 const SIGKILL: i32 = 9;
-/// Goodbye to a terminal of a session that goes to another server.
+/// Close reason for a terminal whose session moves to another server.
 const DRAINING: &str = "the server drains; open a terminal again, which another one answers";
 const SIGNAL_MAX: i32 = 31;
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TerminalQuery {
     /// A program to start.
@@ -79,24 +81,24 @@ pub(super) enum TerminalQuery {
         argv: Vec<String>,
         cwd: Option<String>,
         size: TerminalSize,
-        /// Seconds that the terminal may be without a client; 0 for one that ends with it.
+        /// Seconds that the terminal may be without a client; 0 ends it with its client.
         detach_s: u32,
-        /// Bytes of output that the client may leave unacknowledged, where it acknowledges any.
+        /// Bytes of output that the client may leave unacknowledged, if it acknowledges output.
         window: Option<u32>,
     },
-    /// A terminal that runs, by its id.
+    /// A running terminal, by its id.
     Attach {
         id: String,
         /// Position of the first byte that the client wants.
         from: Option<u64>,
-        /// Its size, where it changes.
+        /// New size, if it changes.
         size: Option<TerminalSize>,
-        /// As that of a new one.
+        /// As for a new terminal.
         window: Option<u32>,
     },
 }
 
-/// Parameters of the query, as they come.
+/// Unparsed parameters of the query.
 #[derive(Debug, Default)]
 struct TerminalParameters {
     argv: Vec<String>,
@@ -109,7 +111,7 @@ struct TerminalParameters {
     window: Option<u32>,
 }
 
-/// Reads the query: `argv` may stand there many times.
+/// Parses the query; `argv` may occur many times.
 pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::HttpError> {
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
     let Query(pairs) = pairs.map_err(|_| http::HttpError::invalid("the query is wrong"))?;
@@ -225,13 +227,13 @@ pub(super) async fn open(
         TerminalQuery::Attach { id: terminal, from, size, window } => {
             let client = sessions.terminals()?.attach(&who, &id, &terminal, from, window).await?;
             if let (Some(TerminalSize { rows, cols }), Some(input)) = (size, client.input()) {
-                // Whose program has ended has no use for a size.
+                // A program that has ended ignores the size.
                 drop(input.handle.resize(sandbox::TerminalDimensions { rows, cols }));
             }
             client
         }
     };
-    // The session is here by now.
+    // The session is on this server by now.
     let fence = sessions.fence(Some(&id))?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(move |socket| Box::pin(hold(client, socket, drain, fence))))
@@ -278,11 +280,11 @@ pub(super) async fn end(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Why a conversation is over.
+/// Why a WebSocket conversation ends.
 enum TerminalEnd {
-    /// The program has ended; the last message says how.
+    /// The program has ended, as the last message describes.
     Ended(SessionExecEvent),
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
     /// The server shuts down.
     Away,
@@ -298,7 +300,7 @@ enum TerminalEnd {
     Malformed(String),
 }
 
-/// Holds the conversation of a client with its terminal, which is detached at the end.
+/// Relays between a client and its terminal, which is detached at the end.
 async fn hold(
     mut client: TerminalAttachment,
     socket: WebSocket,
@@ -334,7 +336,7 @@ async fn hold(
         TerminalEnd::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
         TerminalEnd::Gone => return,
     };
-    // Nothing that it can keep open holds the goodbye up: the terminal is let go now.
+    // Detach the terminal now, so that a slow close message does not hold it.
     drop(client);
     let _gone = send(&mut sink, goodbye).await;
 }
@@ -344,7 +346,7 @@ fn said(event: &SessionExecEvent) -> Message {
 }
 
 fn goodbye(code: u16, reason: &str) -> Message {
-    // RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code.
+    // RFC 6455 §5.5: a control frame holds 125 bytes, of which the code takes two.
     let mut reason = reason.to_owned();
     while reason.len() > 120 {
         reason.pop();
@@ -352,7 +354,7 @@ fn goodbye(code: u16, reason: &str) -> Message {
     Message::Close(Some(CloseFrame { code, reason: reason.into() }))
 }
 
-/// Returns whether the message was taken; a client that reads nothing for long counts as gone.
+/// Returns whether the client took the message in time.
 async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }
@@ -370,13 +372,14 @@ fn is_lost(fence: Option<&SessionFence>) -> bool {
     fence.is_some_and(SessionFence::is_lost)
 }
 
-/// Sends what the program writes, up to its end, and a ping now and then.
+/// Sends the program's output up to its end, and periodic pings.
 async fn show(
     sink: &mut SplitSink<WebSocket, Message>,
     client: &mut TerminalAttachment,
     fence: Option<&SessionFence>,
 ) -> TerminalEnd {
-    // Not at once: a socket that is closed meanwhile is broken for who answers that.
+    // Starts with a delay: answering a ping on a socket that is being closed would be an error for
+    // the client.
     let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     loop {
         tokio::select! {
@@ -404,7 +407,7 @@ async fn show(
     }
 }
 
-/// Input that waits for the program, in order.
+/// Input queued for the program, in order.
 #[derive(Default)]
 pub(super) struct PendingTerminalInput {
     /// Pieces of input, none of them empty.
@@ -425,7 +428,7 @@ impl PendingTerminalInput {
         self.bytes >= PENDING_BYTES_MAX
     }
 
-    /// Writes some of it; waits for ever while there is nothing. Cancel-safe.
+    /// Writes the first piece, possibly in part; waits for ever while there is none. Cancel-safe.
     async fn hand_on(&mut self, terminal: &mut ProcessTerminal) -> io::Result<()> {
         let Some(first) = self.input.front_mut() else { return std::future::pending().await };
         let count = terminal.write(first).await?;
@@ -439,7 +442,7 @@ impl PendingTerminalInput {
     }
 }
 
-/// Takes what the client says.
+/// Handles the client's messages.
 async fn type_in(
     mut stream: SplitStream<WebSocket>,
     input: Option<TerminalInput>,
@@ -476,7 +479,7 @@ async fn type_in(
                 }
             }
             written = pending.hand_on(&mut terminal) => {
-                // The other side is gone; the sender of the output notices as well.
+                // The program's side is closed; the task that sends output notices it as well.
                 if written.is_err() {
                     is_read = false;
                     pending = PendingTerminalInput::default();
@@ -486,7 +489,7 @@ async fn type_in(
     }
 }
 
-/// Waits until the client goes away, whose program has ended: nobody reads what it says.
+/// Waits until the client disconnects; its messages are discarded, because the program has ended.
 async fn until_gone(mut stream: SplitStream<WebSocket>) -> TerminalEnd {
     loop {
         if let None | Some(Err(_) | Ok(Message::Close(_))) = stream.next().await {
@@ -514,7 +517,7 @@ async fn take(
         }
         ClientMessage::Eof => pending.push(Bytes::from_static(&[END_OF_INPUT])),
         ClientMessage::Ack { bytes } => acknowledger.acknowledge(bytes),
-        // What has ended needs no signal.
+        // A program that has ended needs no signal.
         ClientMessage::Cancel => drop(handle.signal(SIGKILL).await),
         ClientMessage::Signal { signal } => {
             let number = signal_number(&signal);
@@ -531,7 +534,7 @@ async fn take(
     Ok(())
 }
 
-/// The number of a signal, with or without `SIG`.
+/// Returns the number of a signal, with or without `SIG`.
 pub(super) fn signal_number(name: &str) -> Option<i32> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     (1..=SIGNAL_MAX).find(|number| signal_name(*number).strip_prefix("SIG") == Some(name))

@@ -20,32 +20,32 @@ use super::languages::{ContextStart, copy_request};
 use super::parked::{ContextExit, ForkedContext, ParkedInterpreter};
 use crate::error::SessionError;
 
-/// Time that a context may take to be ready: an interpreter on a machine that is busy.
+/// Longest start of a context: an interpreter on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Time that a context that was killed may take to go.
+/// Longest wait for a killed context to end.
 const KILL_MAX: Duration = Duration::from_secs(3);
-/// Time that a long line may take to arrive, once there is a place for it.
+/// Longest time for a long line to arrive, once it has a place.
 const LONG_FRAME_MAX: Duration = Duration::from_secs(30);
-/// Time after which it is looked again for a place.
+/// Interval of attempts to get a place.
 const PLACE_EVERY: Duration = Duration::from_millis(10);
-/// Bytes that are read of the socket at a time.
+/// Bytes per read of the socket.
 const READ_BYTES: usize = 64 << 10;
-/// Reads of output from before the first cell, which is thrown away.
+/// Reads that discard output from before the first cell.
 const BEFORE_FIRST_READS_MAX: usize = 4;
-/// Time that a context may take to fork itself.
+/// Longest wait for a context to fork itself.
 const COPY_MAX: Duration = Duration::from_secs(20);
-/// Characters of a reason that a context gives.
+/// Characters kept of a reason that a context gives.
 const REASON_CHARS_MAX: usize = 600;
-/// Why a context that was started by itself is not copied.
+/// Error of forking a context that was not forked from the parked interpreter.
 const NOT_FORKED: &str = "the context cannot be forked: no interpreter is parked in this sandbox \
     that would be the parent of a copy, because its libraries start threads or it has too little \
     memory (limits.memory_bytes); `cove doctor` names the libraries";
-/// Ends a cell.
+/// Signal that interrupts a cell.
 const SIGINT: i32 = 2;
-/// The signal that nobody ignores.
+/// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
 
-/// Way to reach the process of a context from outside.
+/// Controls the process of a context.
 #[derive(Clone, Debug)]
 pub(super) enum ContextControl {
     /// A program of the session.
@@ -57,9 +57,9 @@ pub(super) enum ContextControl {
 /// Why a context has not been copied.
 #[derive(Debug)]
 pub(super) enum CopyFailure {
-    /// It goes on as it was.
+    /// The original continues unchanged.
     Refused(SessionError),
-    /// Its process did not answer, and is no more.
+    /// The original's process did not answer, and has been ended.
     Ended(SessionError),
 }
 
@@ -77,17 +77,17 @@ pub(super) struct ContextProcess {
 #[derive(Debug)]
 pub(super) struct OutputPipe {
     pipe: pipe::Receiver,
-    /// The same pipe. What a context has written before a frame is read without asking the runtime,
-    /// which may not have heard of it yet.
+    /// The same pipe, read directly: the runtime may not have noticed yet what the context wrote
+    /// before a frame.
     now: File,
     buf: Vec<u8>,
     text: TextDecoder,
 }
 
-/// Makes text of bytes that arrive in parts: a character may be in two of them.
+/// Decodes text that arrives in parts, which may split a character.
 #[derive(Debug, Default)]
 struct TextDecoder {
-    /// The beginning of a character.
+    /// Bytes of an incomplete character.
     rest: Vec<u8>,
 }
 
@@ -96,9 +96,9 @@ impl TextDecoder {
         self.rest.extend_from_slice(bytes);
         let all = std::mem::take(&mut self.rest);
         let cut = match std::str::from_utf8(&all) {
-            // Cut off in the middle rather than wrong.
+            // Incomplete rather than invalid.
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            // What comes before the last character may be wrong, and is replaced.
+            // Text before the last character may be invalid, and is replaced.
             Err(_) => all.len() - incomplete_tail(&all),
             Ok(_) => all.len(),
         };
@@ -108,9 +108,9 @@ impl TextDecoder {
     }
 }
 
-/// Returns how many bytes at the end are the beginning of a character.
+/// Returns how many bytes at the end form an incomplete character.
 fn incomplete_tail(bytes: &[u8]) -> usize {
-    // A character has at most four.
+    // A character has at most four bytes.
     (1..=bytes.len().min(3))
         .find(|count| {
             let tail = bytes.get(bytes.len() - count..).unwrap_or_default();
@@ -128,7 +128,7 @@ impl OutputPipe {
         Ok(OutputPipe { pipe, now, buf: vec![0; READ_BYTES], text: TextDecoder::default() })
     }
 
-    /// Returns text as it comes; none at the end. Cancel-safe.
+    /// Returns the next text; none at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<String> {
         loop {
             let count = match self.pipe.read(&mut self.buf).await {
@@ -142,7 +142,7 @@ impl OutputPipe {
         }
     }
 
-    /// Returns what is in the pipe at this moment, or a part of it; none if there is nothing.
+    /// Returns text that is in the pipe now, at most one buffer; none if the pipe is empty.
     pub(super) fn now(&mut self) -> Option<String> {
         match self.now.read(&mut self.buf) {
             Ok(count @ 1..) => Some(self.text.decode(self.buf.get(..count).unwrap_or_default())),
@@ -158,11 +158,11 @@ pub(super) struct FrameSource {
     reader: FrameReader,
     buf: Vec<u8>,
     memory: FrameMemory,
-    /// Place for a long line that is arriving, and when it has to be complete.
+    /// Place for a long line that is arriving, and the deadline for its end.
     place: Option<(Share, time::Instant)>,
 }
 
-/// Places of a tenant for long lines: each costs the server memory until its caller has taken it.
+/// A tenant's places for long lines: each occupies server memory until its caller has taken it.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameMemory {
     pub(crate) places: Arc<Shares>,
@@ -174,7 +174,7 @@ pub(crate) struct FrameMemory {
 pub(super) enum FramesOver {
     /// The process has closed its end.
     Closed,
-    /// It has written what is not of the protocol.
+    /// The process has written data that violates the protocol.
     Malformed(ContextFrameError),
 }
 
@@ -212,33 +212,33 @@ impl FrameSource {
 }
 
 impl FrameSource {
-    /// Returns whether the context has begun with a line and not ended it.
+    /// Returns whether a long line has arrived in part.
     pub(super) fn is_in_the_middle(&self) -> bool {
         self.reader.pending_bytes() > SMALL_FRAME_BYTES_MAX
     }
 }
 
 impl ContextControl {
-    /// Interrupts the cell that runs.
+    /// Interrupts the running cell.
     pub(super) async fn interrupt(&self) {
         self.signal(SIGINT).await;
     }
 
-    /// Ends the process, whatever it does.
+    /// Kills the process.
     pub(super) async fn kill(&self) {
         self.signal(SIGKILL).await;
         if time::timeout(KILL_MAX, self.exit()).await.is_err()
             && let ContextControl::Forked(forked) = self
         {
-            // A parked interpreter that does not pass signals on is stopped, or is no more what it
-            // was.
+            // A parked interpreter that does not forward signals is stopped, or programs have
+            // tampered with it.
             forked.kill_parent().await;
         }
     }
 
     async fn signal(&self, signal: i32) {
         match self {
-            // A process that is gone needs no signal.
+            // A process that has ended needs no signal.
             ContextControl::Started(handle) => drop(handle.signal(signal).await),
             ContextControl::Forked(forked) => forked.signal(signal).await,
         }
@@ -265,10 +265,10 @@ impl ContextControl {
 }
 
 impl ContextProcess {
-    /// Starts a context by itself.
+    /// Starts a context as its own program.
     ///
     /// # Errors
-    /// If its program is not there or fails, and if the sandbox is gone.
+    /// If its program is missing or fails, or the sandbox has ended.
     pub(super) async fn start(
         sandbox: &SandboxedSession,
         memory: FrameMemory,
@@ -290,7 +290,8 @@ impl ContextProcess {
         };
         let control = ContextControl::Started(process.handle);
         let mut made = ContextProcess::over(ours, memory, [pipes.stdout, stderr], control)?;
-        // Longer than what the socket holds: the process reads it while it begins.
+        // The greeting is longer than the socket buffer, so the process must read it while it
+        // starts.
         let greeting = start.greeting();
         let written = time::timeout(READY_MAX, made.requests.write_all(&greeting)).await;
         if !matches!(written, Ok(Ok(()))) {
@@ -299,7 +300,7 @@ impl ContextProcess {
         made.wait_until_ready(start).await
     }
 
-    /// Has the parked interpreter fork a context.
+    /// Forks a context from the parked interpreter.
     ///
     /// # Errors
     /// If it has ended, or the context fails.
@@ -316,11 +317,11 @@ impl ContextProcess {
         ContextProcess::over(ours, memory, [stdout, stderr], control)?.wait_until_ready(start).await
     }
 
-    /// Has the process fork itself, between two cells. Not cancel-safe: its answer would be taken
-    /// for that to the next request.
+    /// Makes the process fork itself, between two cells. Not cancel-safe: its answer would be
+    /// mistaken for the answer to the next request.
     ///
     /// # Errors
-    /// If it refuses, because threads run in it; if it was not forked itself, or ends.
+    /// If it refuses because it has running threads; if it was not forked itself, or ends.
     pub(super) async fn copy(
         &mut self,
         memory: FrameMemory,
@@ -340,8 +341,8 @@ impl ContextProcess {
         made
     }
 
-    /// Waits for the first frame of a copy, and has it adopted. One that is given up ends when its
-    /// socket closes.
+    /// Waits for the first frame of a copy, and adopts it. An abandoned copy ends when its socket
+    /// closes.
     async fn become_copy(mut self, copy: &ForkedContext) -> Result<ContextProcess, SessionError> {
         match time::timeout(COPY_MAX, self.frames.next()).await {
             Ok(Ok((ContextFrame::Ready(Some(pid)), _))) => {
@@ -381,7 +382,7 @@ impl ContextProcess {
                 match self.frames.next().await.ok()?.0 {
                     ContextFrame::Forked => return Some(Ok(())),
                     ContextFrame::Failed(why) => return Some(Err(why)),
-                    // Of a cell that has ended.
+                    // Belongs to a cell that has ended.
                     ContextFrame::Ready(_)
                     | ContextFrame::Running
                     | ContextFrame::Result(_)
@@ -431,7 +432,7 @@ impl ContextProcess {
     ) -> Result<ContextProcess, SessionError> {
         match time::timeout(READY_MAX, self.frames.next()).await {
             Ok(Ok((ContextFrame::Ready(_), _))) => {
-                // A shell greets with what it cannot do without a terminal.
+                // Discards the shell's warnings about the missing terminal.
                 for pipe in [&mut self.stdout, &mut self.stderr] {
                     let _greeting = (0..BEFORE_FIRST_READS_MAX).find(|_| pipe.now().is_none());
                 }
@@ -448,7 +449,7 @@ impl ContextProcess {
         }
     }
 
-    /// Ends a process that did not become a context, and says why it did not.
+    /// Ends a process that did not become a context, and returns the reason.
     async fn failure(&self, start: &ContextStart) -> SessionError {
         let exit = match time::timeout(KILL_MAX, self.control.exit()).await {
             Ok(exit) => exit,
@@ -459,7 +460,7 @@ impl ContextProcess {
         };
         let (language, program) = (start.language.as_str(), start.language.program());
         SessionError::Conflict(match exit {
-            // The shell before Node.js answers with 127.
+            // The shell that starts Node.js exits with 127.
             ContextExit::NotStarted(_) | ContextExit::Code(127) => {
                 format!("contexts of {language} need `{program}`, which the session has not")
             }
@@ -474,7 +475,7 @@ impl ContextProcess {
     }
 }
 
-/// Says why a context cannot be copied, and what helps.
+/// Explains why a context cannot be forked, with a remedy.
 fn copy_refusal(why: &str) -> String {
     let why: String = why.chars().take(REASON_CHARS_MAX).collect();
     let Some(threads) = why.strip_prefix("threads: ") else {
@@ -487,7 +488,7 @@ fn copy_refusal(why: &str) -> String {
     )
 }
 
-/// A connected pair of sockets: the server's, which does not block, and the context's.
+/// Creates a connected pair of sockets: the server's non-blocking end, and the context's.
 fn socket_pair() -> Result<(UnixStream, OwnedFd), SessionError> {
     let make = || -> io::Result<(UnixStream, OwnedFd)> {
         let (ours, theirs) = StdStream::pair()?;
@@ -499,7 +500,7 @@ fn socket_pair() -> Result<(UnixStream, OwnedFd), SessionError> {
 
 #[cfg(test)]
 mod tests {
-    //! Text in parts.
+    //! Decoding text in parts.
 
     use super::*;
 

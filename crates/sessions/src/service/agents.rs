@@ -1,8 +1,8 @@
-//! Agents: folders with versions, made into layers that sessions stand on.
+//! Agents: folders with versions, built into layers that sessions use.
 //!
-//! A version is made where its sessions will live: its files are written as the sandbox's user, and
-//! `install.sh` runs as one of its programs. What the disk holds then is frozen. The folder as it
-//! was given is kept as an object, to be shown again.
+//! A version is built in a sandbox: its files are written as the sandbox's user, `install.sh` runs
+//! as one of its programs, and the resulting disk is frozen. The deployed folder is also kept as an
+//! object, for reading it back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,30 +43,31 @@ use crate::workspace::WorkspaceStore;
 
 pub(super) mod folder;
 
-/// Files of one folder, and bytes of all of them. The HTTP layer's bound for a body may be lower.
+/// Maximum number of files in one folder, and of their bytes. The HTTP layer's limit on a body may
+/// be lower.
 const FILES_MAX: usize = 10_000;
 const FILES_BYTES_MAX: usize = 48 << 20;
-/// Longest path in a folder, and longest part of one (NAME_MAX).
+/// Longest path in a folder, and longest component of one (NAME_MAX).
 const PATH_BYTES_MAX: usize = 1024;
 const PART_BYTES_MAX: usize = 255;
 /// Longest name of an agent, and longest description.
 const NAME_BYTES_MAX: usize = 64;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
-/// Arguments of a `command` runtime, and bytes of all of them.
+/// Maximum number of arguments of a `command` runtime, and of their bytes.
 const ARGV_MAX: usize = 256;
 const ARGV_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the output of `install.sh` that are kept: the end.
+/// Bytes of the output of `install.sh` that are kept, from its end.
 const INSTALL_OUTPUT_BYTES: usize = 16 << 10;
-/// Time that the last output of `install.sh` is waited for, if what it started holds it open.
+/// Longest wait for the last output of `install.sh` if its descendants hold it open.
 const INSTALL_LAST_WORDS: Duration = Duration::from_secs(1);
-/// The file that is run when a version is made.
+/// Script that runs when a version is built.
 const INSTALL: &str = "install.sh";
-/// The file that makes an agent Claude's.
+/// File that selects the Claude runtime.
 const CLAUDE_MD: &str = "CLAUDE.md";
 /// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
 
-/// A file of a folder, as it is kept.
+/// A file of a folder, in its stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredAgentFile {
     path: String,
@@ -114,7 +115,7 @@ impl fmt::Debug for AgentService {
     }
 }
 
-/// Owners that versions of agents are made with.
+/// Components that build versions of agents.
 pub(super) struct AgentParts {
     pub(super) templates: Arc<TemplateService>,
     pub(super) admission: Arc<SandboxAdmission>,
@@ -143,11 +144,11 @@ impl AgentService {
         })
     }
 
-    /// Deploys an agent, or a new version of it, which new sessions get from then on.
+    /// Deploys an agent or a new version of it; new sessions use it from then on.
     ///
     /// # Errors
-    /// What is wrong with the request; `Agent` when `install.sh` fails, with the end of what it
-    /// wrote; `Capacity` when there is no room to make it.
+    /// If the request is invalid; `Agent` if `install.sh` fails, with the end of its output;
+    /// `Capacity` if there is no room to build it.
     pub async fn deploy(
         self: &Arc<Self>,
         tenant: &str,
@@ -165,23 +166,23 @@ impl AgentService {
         .await
     }
 
-    /// An agent.
+    /// Returns an agent.
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// If there is no agent with this name.
     pub async fn get(&self, tenant: &str, name: &str) -> Result<AgentView, SessionError> {
         let (row, version) = self.to_use(tenant, name).await?;
         self.shown_agent(row, version.version, version.runtime)
     }
 
-    /// The agents of a tenant, by name.
+    /// Returns the agents of a tenant, by name.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn list(&self, tenant: &str) -> Result<Vec<AgentView>, SessionError> {
         let mut agents = Vec::new();
         for row in self.table.list(tenant).await? {
-            // Gone since the list was read.
+            // Deleted since the list was read.
             let Some(version) = self.table.version(&row.id, row.active_version).await? else {
                 continue;
             };
@@ -190,11 +191,11 @@ impl AgentService {
         Ok(agents)
     }
 
-    /// Changes an agent without a new version. Sessions that exist keep what they have, but for the
-    /// environment, which they get when they are resumed.
+    /// Changes an agent without a new version. Existing sessions keep their settings, except the
+    /// environment, which they receive when they are resumed.
     ///
     /// # Errors
-    /// What is wrong with the request; `NotFound` when there is no such agent or version.
+    /// If the request is invalid; `NotFound` if there is no such agent or version.
     pub async fn update(
         &self,
         tenant: &str,
@@ -228,7 +229,7 @@ impl AgentService {
                 row.grants.clone_from(grants);
             }
             row.active_version = update.version.unwrap_or(row.active_version);
-            // Strictly later: what is ready is recognised by it.
+            // Strictly later: prepared sandboxes are matched by it.
             row.updated_ms = now_ms.max(row.updated_ms + 1);
             Ok(())
         });
@@ -239,11 +240,11 @@ impl AgentService {
         self.shown_agent(row, version.version, version.runtime)
     }
 
-    /// Removes an agent with its versions. Its sessions keep their files; those that are resumed
-    /// later have no agent any more.
+    /// Deletes an agent with its versions. Its sessions keep their files; sessions resumed later
+    /// have no agent.
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// If there is no agent with this name.
     pub async fn delete(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
         let deleted = self.table.delete(tenant, name).await?;
         let (row, folders) = deleted.ok_or(SessionError::NotFound("agent"))?;
@@ -255,7 +256,7 @@ impl AgentService {
         Ok(())
     }
 
-    /// Removes a version that new sessions do not get.
+    /// Deletes a version that is not the active one.
     ///
     /// # Errors
     /// If there is no such agent or version; `Conflict` for the active one.
@@ -275,7 +276,7 @@ impl AgentService {
         Ok(())
     }
 
-    /// The versions of an agent, newest first.
+    /// Returns the versions of an agent, newest first.
     ///
     /// # Errors
     /// If there is no such agent.
@@ -298,7 +299,8 @@ impl AgentService {
         Ok(versions.into_iter().map(version).collect())
     }
 
-    /// The files of an agent's folder, as they were deployed: of a version, or of the active one.
+    /// Returns the files of an agent's folder as they were deployed: of a version, or of the active
+    /// one.
     ///
     /// # Errors
     /// If there is no such agent or version.
@@ -329,7 +331,7 @@ impl AgentService {
         BASE64.decode(file.content).map_err(SessionError::internal)
     }
 
-    /// The whole folder, every file in Base64: what it takes to deploy it again.
+    /// Returns the whole folder, every file in Base64, in a form that can be deployed again.
     ///
     /// # Errors
     /// If there is no such agent or version.
@@ -354,8 +356,8 @@ impl AgentService {
         Ok(kept.into_iter().map(file).collect())
     }
 
-    /// Returns what it takes to deploy an agent once more as it is: to be changed by a face, and
-    /// not shown to anybody, because the values of its environment are in it.
+    /// Returns a request that deploys the agent again unchanged, for a face to modify. It must not
+    /// be shown to clients, because it contains the values of the agent's environment.
     ///
     /// # Errors
     /// If there is no such agent.
@@ -369,7 +371,8 @@ impl AgentService {
         Ok(DeployRequest {
             files: self.folder(tenant, name, Some(version.version)).await?,
             env,
-            // Its environment is in the agent's, and its files are below a version only.
+            // Its environment is part of the agent's; its files are only in the version's lower
+            // layers.
             template: None,
             runtime: Some(version.runtime),
             name: agent.name,
@@ -383,7 +386,7 @@ impl AgentService {
 }
 
 impl AgentService {
-    /// An agent with its active version.
+    /// Returns an agent with its active version.
     pub(super) async fn to_use(
         &self,
         tenant: &str,
@@ -413,7 +416,7 @@ impl AgentService {
         files: Vec<StoredAgentFile>,
         runtime: &AgentRuntime,
     ) -> Result<AgentRow, SessionError> {
-        // An environment is sealed for its agent, so that the id is needed before the row is there.
+        // The id is needed before the row exists, because the environment is sealed for it.
         let known = self.table.find(tenant, &request.name).await?;
         let id = known.map_or_else(|| self.ids.next("ag_"), |row| row.id);
         let grants = request.grants.clone().unwrap_or_default();
@@ -423,7 +426,7 @@ impl AgentService {
         let listing: Vec<FolderEntry> = files.iter().map(folder_entry).collect();
         let more = StorageRequest { stored: bytes, declared: 0 };
         self.storage.check(tenant, more).await?;
-        // The template's environment is the agent's own from now on: the template may go.
+        // The agent copies the template's environment, since the template may be deleted.
         let (below, of_template) = match &request.template {
             Some(name) => {
                 let start = self.templates.for_session(tenant, name).await?;
@@ -479,7 +482,7 @@ impl AgentService {
         }
     }
 
-    /// Makes a layer of a folder, by running what it brings.
+    /// Builds a layer from a folder and runs its `install.sh`.
     async fn build(
         self: &Arc<Self>,
         tenant: &str,
@@ -502,7 +505,7 @@ impl AgentService {
         let disk = self.sandboxes.blank_disk(&complete).await?;
         let body = Arc::new(self.sandboxes.make(tenant, disk, &below, &complete).await?);
         let filled = self.fill_folder(&body, request, files).await;
-        // Whatever it left running ends here.
+        // Processes that the build left running end here.
         let disk = self.sandboxes.end(&body).await;
         let Some(disk) = disk else { return Err(SessionError::internal("a build has a disk")) };
         let output = match filled {
@@ -521,13 +524,13 @@ impl AgentService {
         };
         let mut chain = below;
         chain.push(layer);
-        // Another server may be asked for its sessions.
+        // Another server may start sessions with it.
         self.workspaces.publish_all(&chain).await?;
         self.layers.insert(known).await?;
         Ok((chain, output))
     }
 
-    /// Writes the files, and runs `install.sh` where there is one.
+    /// Writes the files, and runs `install.sh` if there is one.
     async fn fill_folder(
         &self,
         body: &SessionSandbox,
@@ -594,7 +597,7 @@ async fn write(files: &SandboxFiles, file: &StoredAgentFile) -> Result<(), sandb
     Ok(())
 }
 
-/// Waits for `install.sh` and answers the end of what it wrote.
+/// Waits for `install.sh` and returns the end of its output.
 async fn install(
     process: sandbox::SessionProcess,
     time_max: Duration,
@@ -616,8 +619,7 @@ async fn install(
         });
         let mut is_read = false;
         let mut end = std::pin::pin!(time::timeout(time_max, handle.wait()));
-        // What it left behind may have closed its streams; the program itself decides when it is
-        // over.
+        // Its descendants may have closed the streams; only the program's own exit ends the wait.
         let ended = loop {
             tokio::select! {
                 () = &mut read, if !is_read => is_read = true,
@@ -625,7 +627,7 @@ async fn install(
             }
         };
         if !is_read && ended.is_ok() {
-            // Its last words may be on their way; what it left behind may never close them.
+            // The last output may still arrive; remaining descendants may never close the streams.
             let _left_open = time::timeout(INSTALL_LAST_WORDS, read).await;
         }
         ended
@@ -659,7 +661,7 @@ fn len(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// Checks what is deployed, and decodes it.
+/// Checks a deployed folder, and decodes it.
 fn check(
     config: &SessionsConfig,
     request: &DeployRequest,
@@ -771,7 +773,7 @@ fn check_files(files: &[AgentFile]) -> Result<Vec<StoredAgentFile>, SessionError
             format!("more than {FILES_BYTES_MAX} bytes in all"),
         ));
     }
-    // A file cannot be in another file.
+    // A path must not lie below another file.
     for path in &paths {
         for (place, _) in path.match_indices('/') {
             if paths.contains(&path[..place]) {
@@ -796,7 +798,7 @@ fn check_path(path: &str, field: &str) -> Result<(), SessionError> {
 
 #[cfg(test)]
 mod tests {
-    //! Folders that are refused before anything is made.
+    //! Folders that are rejected before anything is built.
 
     use super::*;
 

@@ -1,10 +1,10 @@
-//! Books of sandboxes: which sessions have one, which are at work, and which go when there is no
-//! room.
+//! Ledger of sandboxes: which sessions have one, which are at work, and which are evicted when
+//! there is no room.
 //!
-//! Two sets of books under one lock: of sandboxes that live, bounded by `resident_max`, and of
-//! everything that this server keeps, cold sessions included, bounded by `capacity`. Whoever finds
-//! a session in a state here may rely on it for as long as it holds the lock, so that a sweep, an
-//! eviction and a message never disagree about one sandbox.
+//! The ledger keeps two sets of books under one lock: of live sandboxes, bounded by `resident_max`,
+//! and of everything that this server keeps, cold sessions included, bounded by `capacity`. A state
+//! read here holds for as long as the lock is held, so a sweep, an eviction and a message never
+//! disagree about a sandbox.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::time;
 pub(crate) enum ResidentKey {
     /// A session, by its id.
     Session(Arc<str>),
-    /// A sandbox that is ready for one, or in which a version of an agent is being made.
+    /// A prepared sandbox, or one in which an agent version is built.
     Ready(u64),
 }
 
@@ -41,39 +41,39 @@ pub(crate) enum EvictionDuty {
 /// Why there is no place for a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapacityRefusal {
-    /// All places of the server are taken and nobody can go, but some are just being made: these
-    /// may be able to go when they are.
+    /// All places of the server are taken and none can be evicted, but some sandboxes are starting
+    /// and may become evictable soon.
     Soon,
     /// All places of the server are at work.
     Server,
-    /// The tenant has as many places as it may have, and none of its own can go.
+    /// The tenant has used its share, and none of its own sandboxes can be evicted.
     Share,
 }
 
-/// A place that is asked for.
+/// Request for a place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceRequest<'a> {
-    /// For whom.
+    /// Session or sandbox that needs the place.
     pub(crate) key: &'a ResidentKey,
-    /// Owner of that.
+    /// Tenant that owns it.
     pub(crate) tenant: &'a Arc<str>,
-    /// Sandboxes that live which this tenant may have.
+    /// Maximum live sandboxes of this tenant.
     pub(crate) tenant_max: usize,
 }
 
-/// The books. Cheap to share by `Arc`.
+/// Ledger of resident sandboxes and kept sessions. Shared by `Arc`.
 #[derive(Debug)]
 pub(crate) struct ResidentLedger {
-    /// Guards both, so that they agree.
+    /// Guards both sets of books, so that they agree.
     inner: Mutex<ResidentLedgerInner>,
     figures: ResidentFigures,
     /// Notified when a sandbox becomes evictable.
     changed: Notify,
-    /// Sessions whose place on the books has changed.
+    /// Sessions whose state has changed.
     changes: RecordFeed,
-    /// Queue of callers that wait for that, in order of arrival.
+    /// Queue of callers that wait for a place, in order of arrival.
     line: tokio::sync::Mutex<()>,
-    /// Number of callers that wait.
+    /// Number of waiting callers.
     waiting: AtomicUsize,
 }
 
@@ -81,18 +81,18 @@ pub(crate) struct ResidentLedger {
 struct ResidentLedgerInner {
     /// Live sandboxes. None of them is cold.
     live: Residents<ResidentKey>,
-    /// Sandboxes that live, and cold sessions.
+    /// Live sandboxes, and cold sessions.
     all: Residents<ResidentKey>,
-    /// Tenants of all of them.
+    /// Tenants of all entries.
     owners: HashMap<ResidentKey, Arc<str>>,
-    /// Number that each tenant has that live.
+    /// Number of live sandboxes of each tenant.
     live_of: HashMap<Arc<str>, usize>,
-    /// Number of sandboxes that each tenant works with, those on their way out as well.
+    /// Number of sandboxes of each tenant in use, ending ones included.
     at_work_of: HashMap<Arc<str>, usize>,
 }
 
 impl ResidentLedger {
-    /// Books for `resident_max` sandboxes, and `capacity` sessions and sandboxes in all.
+    /// Creates a ledger for `resident_max` sandboxes, and `capacity` sessions and sandboxes in all.
     pub(crate) fn new(resident_max: usize, capacity: usize, now: Instant) -> ResidentLedger {
         let all = Residents::new(capacity.max(resident_max), now);
         let figures = all.figures();
@@ -113,12 +113,12 @@ impl ResidentLedger {
         }
     }
 
-    /// The feed of sessions that change, here or in what is kept of them.
+    /// Returns the feed of sessions whose state or row has changed.
     pub(crate) fn changes(&self) -> &RecordFeed {
         &self.changes
     }
 
-    /// Notifies waiters for a place, and followers of sessions, that one has changed.
+    /// Notifies callers that wait for a place, and followers of session changes.
     fn tell(&self, key: &ResidentKey) {
         self.changed.notify_waiters();
         self.publish(key);
@@ -130,17 +130,17 @@ impl ResidentLedger {
         }
     }
 
-    /// Returns how many there are of each, without a lock.
+    /// Returns the counts per state, without a lock.
     pub(crate) fn stats(&self) -> ResidentStats {
         self.figures.stats()
     }
 
-    /// Returns the state of a resident. A cold one that this server does not keep is unknown.
+    /// Returns the state of a resident; none for a cold session that this server does not keep.
     pub(crate) fn state(&self, key: &ResidentKey) -> Option<State> {
         self.inner.lock().all.state(key)
     }
 
-    /// Counts the sandboxes of each tenant: those there are, and of them those at work.
+    /// Counts each tenant's sandboxes: all, and those at work.
     pub(crate) fn sandboxes_by_tenant(&self) -> HashMap<Arc<str>, (usize, usize)> {
         let inner = &*self.inner.lock();
         let mut counts: HashMap<Arc<str>, (usize, usize)> = HashMap::new();
@@ -174,12 +174,11 @@ impl ResidentLedger {
         stats
     }
 
-    /// Takes a place for a sandbox that is being made. What it returns has to be done before that
-    /// sandbox is made, in this order: the books have it done already.
+    /// Takes a place for a sandbox that is about to start. The caller must perform the returned
+    /// duties first, in this order; the ledger already counts them as done.
     ///
-    /// # Errors
-    /// If there is no room and all are at work, or all of the tenant's own are and it has its
-    /// share. Nothing has changed then.
+    /// If there is no room and all sandboxes are at work, or the tenant has used its share and all
+    /// of its own are at work. Nothing has changed then.
     pub(crate) fn admit(
         &self,
         request: &PlaceRequest<'_>,
@@ -188,12 +187,12 @@ impl ResidentLedger {
         let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
         let known = inner.all.state(key);
-        // A session that has a sandbox does not ask for one: its transitions are one at a time.
+        // A session with a sandbox never requests another, because its transitions are serialized.
         if known.is_some_and(|state| state != State::Cold) {
             return Err(CapacityRefusal::Server);
         }
         let has_share = inner.live_count(tenant) >= tenant_max;
-        // Nobody waits for his own: a tenant that makes many at once must not hold up the line.
+        // Fails at once: a tenant that starts many sandboxes must not block the queue.
         if has_share && inner.busy_count(tenant) >= tenant_max {
             return Err(CapacityRefusal::Share);
         }
@@ -217,7 +216,7 @@ impl ResidentLedger {
         }
         let mut duties = Vec::new();
         if has_share {
-            // More than one where it has more than its share, which it had when it was alone.
+            // Evicts several if the tenant exceeds its share, which was larger while it was alone.
             while inner.live_count(tenant) >= tenant_max {
                 let Some(duty) = inner.make_room(Some(tenant), now) else { break };
                 duties.push(duty);
@@ -232,7 +231,7 @@ impl ResidentLedger {
             let warming = inner.all.mark_warming(key, now);
             debug_assert!(warming.is_ok(), "what is cold can be brought back: {warming:?}");
         } else {
-            // One went for it. There may have been too many all the same, from the start.
+            // Even after that eviction there may be too many, from startup.
             inner.add_to_all(key.clone(), State::Warming, now);
         }
         inner.owners.insert(key.clone(), Arc::clone(tenant));
@@ -240,15 +239,15 @@ impl ResidentLedger {
         Ok(duties)
     }
 
-    /// Returns whether callers are queued: later ones do not overtake them.
+    /// Returns whether callers are queued; later callers must not overtake them.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes a place in the order of arrival, while waiting can help.
+    /// Takes a place in order of arrival; waits as long as waiting can help.
     ///
     /// # Errors
-    /// If there is no room, all are at work and none is being made.
+    /// If there is no room, all sandboxes are at work and none is starting.
     pub(crate) async fn admit_in_line(
         &self,
         request: &PlaceRequest<'_>,
@@ -259,7 +258,7 @@ impl ResidentLedger {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // From here on nothing is missed.
+            // From here on no notification is missed.
             changed.as_mut().enable();
             match self.admit(request, now()) {
                 Err(CapacityRefusal::Soon) => changed.await,
@@ -268,7 +267,7 @@ impl ResidentLedger {
         }
     }
 
-    /// Takes a place for a sandbox that no caller waits for: only if no other has to be evicted.
+    /// Takes a place for a sandbox that no caller waits for, without evicting others.
     pub(crate) fn admit_if_free(&self, request: &PlaceRequest<'_>, now: Instant) -> bool {
         let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
@@ -283,13 +282,13 @@ impl ResidentLedger {
         true
     }
 
-    /// Returns whether nothing of it lives, as the books have it.
+    /// Returns whether the ledger has no live sandbox for it.
     pub(crate) fn is_cold(&self, key: &ResidentKey) -> bool {
         self.inner.lock().live.state(key).is_none()
     }
 
-    /// Hands the place of a sandbox that is ready over to a session, which is being made from here
-    /// on: nobody takes it before its caller has it. Whether it was still there.
+    /// Transfers the place of a prepared sandbox to a session, in the starting state, so that it
+    /// cannot be evicted before the caller has it. Returns whether the sandbox was still there.
     pub(crate) fn claim(&self, ready: u64, session: &Arc<str>, now: Instant) -> bool {
         let inner = &mut *self.inner.lock();
         let (ready, session) = (ResidentKey::Ready(ready), ResidentKey::Session(session.clone()));
@@ -303,7 +302,7 @@ impl ResidentLedger {
         true
     }
 
-    /// The sandbox is ready and unused.
+    /// Records that a sandbox is ready and unused.
     pub(crate) fn warm(&self, key: &ResidentKey, now: Instant) {
         let inner = &mut *self.inner.lock();
         for books in [&mut inner.live, &mut inner.all] {
@@ -313,7 +312,7 @@ impl ResidentLedger {
         self.tell(key);
     }
 
-    /// The sandbox of a session that was worked with before is there again.
+    /// Records that the sandbox of a previously used session is running again.
     #[cfg(test)]
     pub(crate) fn waiting(&self, key: &ResidentKey, now: Instant) {
         let inner = &mut *self.inner.lock();
@@ -324,10 +323,9 @@ impl ResidentLedger {
         self.tell(key);
     }
 
-    /// Begins a use of a sandbox: it is not swept and not evicted. A sandbox that was just made
-    /// goes to this use without a moment in which another one could take its place. Returns how
-    /// many sandboxes of the tenant are at work; none when the sandbox that `uses` are of is on its
-    /// way out.
+    /// Begins a use of a sandbox: it is neither swept nor evicted. A sandbox that has just started
+    /// passes to this use atomically, so it cannot be evicted in between. Returns how many
+    /// sandboxes of the tenant are at work; none if the sandbox of `uses` is ending.
     pub(crate) fn begin(
         &self,
         key: &ResidentKey,
@@ -344,21 +342,21 @@ impl ResidentLedger {
             *at_work += 1;
         }
         let at_work = *at_work;
-        // Callers that waited for it to become evictable learn that it does not.
+        // Wakes callers that hoped to evict it, so that they stop waiting for it.
         self.tell(key);
         Some(at_work)
     }
 
-    /// A sandbox that is being made is at work already, and is nobody's to wait for: a version of
-    /// an agent is being made in it.
+    /// Marks a starting sandbox as at work and not evictable, because an agent version is built in
+    /// it.
     pub(crate) fn build(&self, key: &ResidentKey, now: Instant) {
         let marked = self.inner.lock().mark_running(key, now);
         debug_assert!(marked, "what was admitted can be at work");
         self.tell(key);
     }
 
-    /// Ends a use of a sandbox. `uses` are those of one sandbox: when that has gone, it has no part
-    /// in what the books say of the next one.
+    /// Ends a use of a sandbox. `uses` belongs to one sandbox: if that has ended, this does not
+    /// affect the session's next sandbox.
     pub(crate) fn end(&self, key: &ResidentKey, tenant: &Arc<str>, uses: &UseCount, now: Instant) {
         let inner = &mut *self.inner.lock();
         let was_last = uses.take();
@@ -374,7 +372,7 @@ impl ResidentLedger {
         self.tell(key);
     }
 
-    /// A sandbox that was to be made could not be. The session is kept.
+    /// Records that a sandbox could not be started. The session is kept as cold.
     pub(crate) fn give_up(&self, key: &ResidentKey, now: Instant) {
         let inner = &mut *self.inner.lock();
         inner.remove_live(key);
@@ -383,22 +381,23 @@ impl ResidentLedger {
         self.tell(key);
     }
 
-    /// The sandbox is gone, whatever its state was; the session is kept.
+    /// Records that a sandbox has ended, in any state; the session is kept as cold.
     pub(crate) fn cold(&self, key: &ResidentKey, uses: &UseCount, now: Instant) {
         let inner = &mut *self.inner.lock();
         uses.go();
         inner.remove_live(key);
-        // Struck off by an eviction meanwhile, and on its way to the object store.
+        // Fails if an eviction has removed the session meanwhile, which is on its way to the object
+        // store.
         let _struck = inner.all.mark_cold(key, now);
         self.tell(key);
     }
 
-    /// Takes a session that is not at work, for a transition that ends its sandbox. False when it
-    /// is at work, or has none.
+    /// Takes an idle session for a transition that ends its sandbox. Returns false if it is at
+    /// work, or has no sandbox.
     pub(crate) fn take_idle(&self, key: &ResidentKey, uses: &UseCount, now: Instant) -> bool {
         let inner = &mut *self.inner.lock();
         if uses.is_gone() {
-            // The sandbox that there may be is another one.
+            // The session may have another sandbox now.
             return false;
         }
         match inner.live.state(key) {
@@ -414,8 +413,8 @@ impl ResidentLedger {
         }
     }
 
-    /// Takes a session as [`ResidentLedger::take_idle`] does, once it comes to rest. False when it
-    /// has not within the time, or has no sandbox.
+    /// Takes a session as [`ResidentLedger::take_idle`] does, once it becomes idle. Returns false
+    /// if it does not within the time, or has no sandbox.
     pub(crate) async fn take_rested(
         &self,
         key: &ResidentKey,
@@ -426,7 +425,7 @@ impl ResidentLedger {
             loop {
                 let changed = self.changed.notified();
                 tokio::pin!(changed);
-                // From here on nothing is missed.
+                // From here on no notification is missed.
                 changed.as_mut().enable();
                 if self.take_idle(key, uses, clock::now()) {
                     return true;
@@ -440,8 +439,8 @@ impl ResidentLedger {
         time::timeout(within, rested).await.unwrap_or(false)
     }
 
-    /// Says that this server keeps the disk of a cold session. Nobody goes for it: at the start
-    /// there may be more than there is room for, and the cold sweep sees to that.
+    /// Records that this server keeps the disk of a cold session. Evicts nothing: at startup there
+    /// may be more than the capacity, which the cold sweep reduces.
     pub(crate) fn keep_cold(&self, session: &Arc<str>, tenant: &Arc<str>, now: Instant) {
         let inner = &mut *self.inner.lock();
         let key = ResidentKey::Session(session.clone());
@@ -451,14 +450,14 @@ impl ResidentLedger {
         }
     }
 
-    /// Strikes it off.
+    /// Removes an entry.
     pub(crate) fn remove(&self, key: &ResidentKey) {
         self.inner.lock().strike(key);
         self.tell(key);
     }
 
-    /// Takes the sessions that have waited for at least `idle_min`, but for those that may wait for
-    /// longer: they are cold on the books.
+    /// Takes the sessions that have waited for at least `idle_min`, except the `patient` ones, and
+    /// marks them cold.
     pub(crate) fn idle_but(
         &self,
         now: Instant,
@@ -493,7 +492,7 @@ impl ResidentLedger {
         self.idle_but(now, idle_min, &HashSet::new())
     }
 
-    /// Takes the sessions that have been cold for at least `cold_min`: they are off the books.
+    /// Takes the sessions that have been cold for at least `cold_min`, and removes their entries.
     pub(crate) fn cold_before(&self, now: Instant, cold_min: Duration) -> Vec<Arc<str>> {
         let taken = {
             let inner = &mut *self.inner.lock();
@@ -512,8 +511,8 @@ impl ResidentLedger {
 }
 
 impl ResidentLedgerInner {
-    /// Adds one to all, though there is no room. Somebody would be struck off for it otherwise
-    /// whom nobody puts to rest.
+    /// Adds an entry to `all` even beyond its capacity. A plain insertion would evict an entry
+    /// without performing its duty.
     fn add_to_all(&mut self, key: ResidentKey, state: State, now: Instant) {
         let (count, capacity) = (self.all.count(), self.all.capacity());
         self.all.set_capacity(capacity.max(count + 1));
@@ -522,7 +521,7 @@ impl ResidentLedgerInner {
         debug_assert_eq!(inserted, Ok(None), "it was not there, and there was room");
     }
 
-    /// Adds a sandbox that lives to the tenant's that owns it.
+    /// Adds a live sandbox to its tenant's count.
     fn add_live(&mut self, key: ResidentKey, state: State, now: Instant) {
         if let Some(owner) = self.owners.get(&key) {
             *self.live_of.entry(Arc::clone(owner)).or_default() += 1;
@@ -537,7 +536,7 @@ impl ResidentLedgerInner {
         }
     }
 
-    /// A sandbox does not live any more: its tenant has one less.
+    /// Subtracts a sandbox that has ended from its tenant's count.
     fn count_down(&mut self, key: &ResidentKey) {
         let Some(owner) = self.owners.get(key) else { return };
         if let Some(count) = self.live_of.get_mut(owner) {
@@ -548,14 +547,14 @@ impl ResidentLedgerInner {
         }
     }
 
-    /// Strikes one off everywhere, and says whose it was.
+    /// Removes an entry from all books, and returns its tenant.
     fn strike(&mut self, key: &ResidentKey) -> Option<Arc<str>> {
         self.remove_live(key);
         self.all.remove(key);
         self.owners.remove(key)
     }
 
-    /// A tenant works with one sandbox less.
+    /// Subtracts a sandbox from its tenant's count of sandboxes at work.
     fn ends_work(&mut self, tenant: &Arc<str>) {
         if let Some(count) = self.at_work_of.get_mut(tenant) {
             *count = count.saturating_sub(1);
@@ -579,14 +578,14 @@ impl ResidentLedgerInner {
         self.live_of.get(tenant).copied().unwrap_or(0)
     }
 
-    /// Counts those of these that cannot go. Looks at all residents.
+    /// Counts the tenant's live sandboxes that cannot be evicted. Visits all residents.
     fn busy_count(&self, tenant: &Arc<str>) -> usize {
         let of_tenant = self.owners.iter().filter(|(_, owner)| *owner == tenant);
         let states = of_tenant.filter_map(|(key, _)| self.live.state(key));
         states.filter(|state| matches!(state, State::Warming | State::Running)).count()
     }
 
-    /// Frees the place of one sandbox that lives: of this tenant, or of anybody.
+    /// Evicts one live sandbox: of this tenant, or of any.
     fn make_room(&mut self, tenant: Option<&Arc<str>>, now: Instant) -> Option<EvictionDuty> {
         let owners = &self.owners;
         let evicted = match tenant {
@@ -607,9 +606,9 @@ impl ResidentLedgerInner {
         }
     }
 
-    /// Frees one place of all.
+    /// Evicts one of all entries.
     fn drop_cold(&mut self, duties: &mut Vec<EvictionDuty>) {
-        // What made room among those that live may have made room here, too.
+        // Evicting a live sandbox may have made room here, too.
         if self.all.count() < self.all.capacity() {
             return;
         }
@@ -628,7 +627,7 @@ impl ResidentLedgerInner {
     }
 }
 
-/// A place in the line.
+/// Place in the queue of callers.
 struct InLine<'a>(&'a AtomicUsize);
 
 impl InLine<'_> {
@@ -644,8 +643,8 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// Number of uses of one sandbox. Changed under the lock of the books only, so that the order of
-/// memory is the lock's.
+/// Number of uses of one sandbox. Changed only under the ledger's lock, which orders the memory
+/// accesses.
 #[derive(Debug, Default)]
 pub(crate) struct UseCount {
     count: AtomicUsize,
@@ -653,7 +652,7 @@ pub(crate) struct UseCount {
 }
 
 impl UseCount {
-    /// Adds a use. Returns how many there are.
+    /// Adds a use and returns the new count.
     fn add(&self) -> usize {
         let count = self.count().saturating_add(1);
         self.count.store(count, Ordering::Relaxed);
@@ -671,12 +670,12 @@ impl UseCount {
         self.gone.store(true, Ordering::Relaxed);
     }
 
-    /// Returns how many there are.
+    /// Returns the number of uses.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the sandbox is off the books.
+    /// Returns whether the sandbox has left the ledger.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }

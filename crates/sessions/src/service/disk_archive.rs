@@ -1,8 +1,8 @@
-//! Files of sessions in the object store: those of disks at rest, and snapshots of sessions that
-//! live, from which another server goes on with them when this one is lost.
+//! Files of sessions in the object store: disks at rest, and snapshots of live sessions, from which
+//! another server continues them if this one is lost.
 //!
-//! When one is made, `sessions.snapshots` says ([`SnapshotPolicy`]). One that stops or rests is
-//! stored whatever that says.
+//! `sessions.snapshots` determines when snapshots are made ([`SnapshotPolicy`]). The files of a
+//! session that stops or rests are stored regardless of it.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use crate::config::{SessionsConfig, SnapshotPolicy};
 use crate::error::SessionError;
 use crate::workspace::{DiskId, SettledDisk, StoredDisk, WorkspaceStore, disk_of};
 
-/// Interval at which sessions are looked for whose files are due.
+/// Interval of the search for sessions whose snapshot is due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Sessions whose files are brought to the object store at a time because they are due. Each is
-/// copied, read and compressed, which takes a processor.
+/// Due snapshots that are made concurrently. Each is copied, read and compressed, which occupies a
+/// processor.
 const DUE_AT_ONCE: usize = 2;
 
-/// Files of sessions, here and in the object store.
+/// Stores and removes files of sessions, on this server and in the object store.
 pub(crate) struct DiskArchive {
     config: CurrentSettings<SessionsConfig>,
     workspaces: WorkspaceStore,
     cluster: Arc<ClusterPlace>,
     directory: Arc<SessionDirectory>,
-    /// True if the disk of a session that stops stays here until it has been cold for long: nobody
-    /// else goes on with it, and the object store is on the same disk.
+    /// True if the disk of a stopped session stays here until it has been cold for long: no other
+    /// server would continue it, and the object store is on the same disk.
     keeps_stopped: bool,
 }
 
@@ -51,10 +51,10 @@ impl DiskArchive {
         })
     }
 
-    /// Makes the files of a session durable that stops and has no sandbox any more: where this
-    /// server finds them again, or where each server does. The latter is given up when somebody
-    /// resumes the session, which goes on with its disk here; returns whether it was not. The
-    /// caller holds its transition, and passes the disk that it has just put down.
+    /// Makes the files of a stopping session without a sandbox durable, locally or in the object
+    /// store. An upload is abandoned if a request resumes the session, which continues with its
+    /// disk here; returns false then. The caller holds its transition, and passes the disk if it
+    /// has just detached it.
     pub(super) async fn store_stopped(
         &self,
         entry: &Arc<SessionEntry>,
@@ -70,8 +70,8 @@ impl DiskArchive {
         Ok(true)
     }
 
-    /// Brings the disk of a session without a sandbox to the object store. The caller holds its
-    /// transition, and passes the disk if it has just put it down.
+    /// Uploads the disk of a session without a sandbox. The caller holds its transition, and passes
+    /// the disk if it has just detached it.
     pub(super) async fn store_files(
         &self,
         entry: &Arc<SessionEntry>,
@@ -80,8 +80,8 @@ impl DiskArchive {
         self.store_files_until(entry, settled, pending()).await.map(drop)
     }
 
-    /// The same, given up when somebody wants to work with the session: its disk is here, as it
-    /// was. Returns whether it was not.
+    /// Like [`DiskArchive::store_files`], but abandoned if a request wants the session, whose disk
+    /// stays here unchanged. Returns false then.
     pub(super) async fn store_files_unless_wanted(
         &self,
         entry: &Arc<SessionEntry>,
@@ -97,7 +97,7 @@ impl DiskArchive {
     ) -> Result<bool, SessionError> {
         let _storing = entry.storing.lock().await;
         let Some(disk) = self.disk_to_store(entry).await? else { return Ok(true) };
-        // Not to be given up: the disk is attached for it.
+        // Not cancellable, because it attaches the disk.
         self.settle(&disk, settled).await?;
         let (chain, before) = {
             let row = &entry.state.lock().row;
@@ -114,17 +114,18 @@ impl DiskArchive {
         Ok(true)
     }
 
-    /// Returns the disk of a session that is on this server, if one is.
+    /// Returns the disk of a session, if it is on this server.
     async fn disk_to_store(&self, entry: &SessionEntry) -> Result<Option<DiskId>, SessionError> {
         let (disk, is_stored) = {
             let row = &entry.state.lock().row;
-            // One that was taken over and has not been used since is in the object store alone.
+            // A session that was taken over and not used since has its files only in the object
+            // store.
             let is_here = row.disk_server.as_deref() == Some(&*self.cluster.run().id);
             let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
             (disk, row.manifest.is_some())
         };
         let Some(disk) = disk else { return Ok(None) };
-        // It was not brought here since another server stored it.
+        // Another server has stored it, and it was not restored here since.
         let is_missing = is_stored && !self.workspaces.has_disk(&disk).await?;
         Ok((!is_missing).then_some(disk))
     }
@@ -141,9 +142,8 @@ impl DiskArchive {
         }
     }
 
-    /// Notes where the files of a session are in the object store. What was there before and is not
-    /// needed any more is removed when the row is written, which only the session's owner can do.
-    /// The caller holds `storing`.
+    /// Records the object store location of a session's files. Replaced objects are removed once
+    /// the row is written, which only the session's owner can do. The caller holds `storing`.
     async fn stored(
         &self,
         entry: &SessionEntry,
@@ -151,7 +151,7 @@ impl DiskArchive {
     ) -> Result<(), SessionError> {
         let before = entry.state.lock().row.manifest.replace(manifest.clone());
         if let Err(error) = self.directory.save(entry).await {
-            // Nothing of it is removed, so it is right whether or not the row was written.
+            // Nothing is removed, so the state is valid whether or not the row was written.
             entry.state.lock().row.manifest = before;
             return Err(error);
         }
@@ -164,7 +164,7 @@ impl DiskArchive {
         Ok(())
     }
 
-    /// Removes the disk of a session for good, and what is stored of one that it had before.
+    /// Removes the disk of a session for good, and the stored files of its previous disk.
     pub(super) async fn remove_disks(&self, disk: Option<&str>, manifest: Option<&str>) {
         if let Some(disk) = disk {
             self.workspaces.remove(disk).await;
@@ -176,24 +176,24 @@ impl DiskArchive {
         }
     }
 
-    /// Brings the files of a session that lives to the object store.
+    /// Uploads the files of a live session.
     ///
     /// # Errors
-    /// If the sandbox is gone, the object store or the store cannot be written, or the session is
-    /// another server's by now.
+    /// If the sandbox has ended, the object store or the store cannot be written, or another server
+    /// owns the session by now.
     pub(super) async fn snapshot_live(&self, at_work: &SandboxUse) -> Result<(), SessionError> {
         self.snapshot_of(&at_work.entry, &at_work.body).await
     }
 
-    /// The same behind what was answered already. Whoever has ended the sandbox meanwhile stores
-    /// what there is later than this.
+    /// Uploads the files in the background of an answered request. If the sandbox ends meanwhile,
+    /// its later state is stored after this one.
     pub(super) async fn snapshot_behind(&self, at_work: &SandboxUse) {
         self.try_snapshot(&at_work.entry, &at_work.body).await;
     }
 
     async fn try_snapshot(&self, entry: &SessionEntry, body: &SessionSandbox) {
         let stored = self.snapshot_of(entry, body).await;
-        // One that was left meanwhile is another server's, with its files.
+        // A session that was released meanwhile belongs to another server, with its files.
         if let Err(error) = stored
             && body.disk().is_some()
             && !entry.state.lock().left
@@ -209,7 +209,7 @@ impl DiskArchive {
         entry: &SessionEntry,
         body: &SessionSandbox,
     ) -> Result<(), SessionError> {
-        // The end of the sandbox waits for this before files are stored or removed.
+        // The end of the sandbox takes this lock before it stores or removes files.
         let _storing = entry.storing.lock().await;
         if entry.state.lock().left {
             let message = "the session is another server's by now".to_owned();
@@ -218,7 +218,7 @@ impl DiskArchive {
         self.store_living(entry, body).await
     }
 
-    /// Brings the files of a session that lives to the object store. The caller holds `storing`.
+    /// Uploads the files of a live session. The caller holds `storing`.
     ///
     /// # Errors
     /// As [`DiskArchive::snapshot_live`].
@@ -234,7 +234,7 @@ impl DiskArchive {
             let row = &entry.state.lock().row;
             (row.chain.clone(), row.manifest.clone())
         };
-        // What is written while it is copied is in the next one.
+        // Writes made during the copy belong to the next snapshot.
         body.stored_ms.store(clock::wall_ms(), Ordering::Relaxed);
         let user = body.sandbox().ok();
         let before = before.as_deref();
@@ -243,7 +243,7 @@ impl DiskArchive {
         self.stored(entry, stored).await
     }
 
-    /// Brings the files of sessions to the object store at intervals, where that is wanted.
+    /// Uploads the files of sessions at intervals, if the policy asks for that.
     pub(super) async fn snapshot_due(self: &Arc<Self>) {
         loop {
             time::sleep(LOOK_EVERY).await;
@@ -267,8 +267,7 @@ impl DiskArchive {
 }
 
 impl SessionSandbox {
-    /// Returns whether its files were stored that long ago, and somebody has worked with it since:
-    /// it is at work, or was.
+    /// Returns whether its files were stored at least `every` ago and it has been used since.
     fn is_snapshot_due(&self, every: Duration) -> bool {
         let stored_ms = self.stored_ms.load(Ordering::Relaxed);
         let is_changed = self.uses.count() > 0 || self.used_ms.load(Ordering::Relaxed) >= stored_ms;

@@ -37,38 +37,38 @@ use crate::store::SessionStore;
 
 /// Sessions that are handed over at the same time.
 const HANDOVERS_MAX: usize = 8;
-/// Sessions that nobody works with which are looked for at a time.
+/// Unused sessions examined in one round.
 const LOOKED_MAX: usize = 500;
-/// Interval at which sessions are looked for that have come to rest.
+/// Interval of the search for sessions that have become idle.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Pause before what failed is tried again.
+/// Pause before a failed hand-over is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-/// Reason of a session's change of node, for those who listen.
+/// Reason of a session's change of node, for subscribers.
 const HANDED_OVER: &str = "its node drains, and another node continues it";
 
 /// Outcome of the hand-over of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HandoverOutcome {
-    /// It is not this server's any more.
+    /// The session does not belong to this server any more.
     Gone,
-    /// Somebody works with it again.
+    /// The session is in use again.
     Busy,
-    /// This server takes work again.
+    /// This server accepts work again.
     Undrained,
 }
 
-/// What could not be handed over, and what was said of it.
+/// Sessions whose hand-over failed, and whether that was logged.
 #[derive(Debug, Default)]
 struct HandoverFailures {
     sessions: HashSet<String>,
-    /// True if the log says that it fails.
+    /// True if the failure was logged.
     is_told: bool,
 }
 
 impl HandoverFailures {
     fn note(&mut self, session: &str, error: &SessionError) {
         self.sessions.insert(session.to_owned());
-        // Said once, not for each session and each time.
+        // Logged once, not for each session and attempt.
         if !std::mem::replace(&mut self.is_told, true) {
             tracing::warn!(
                 session,
@@ -82,7 +82,7 @@ impl HandoverFailures {
         self.keep_only(|failed| failed != session);
     }
 
-    /// Forgets those that need not go any more.
+    /// Removes sessions that no longer need a hand-over.
     fn keep_only(&mut self, is_left: impl Fn(&str) -> bool) {
         self.sessions.retain(|session| is_left(session));
         if self.sessions.is_empty() && std::mem::replace(&mut self.is_told, false) {
@@ -91,7 +91,7 @@ impl HandoverFailures {
     }
 }
 
-/// A session whose new work waits. Dropping this lets it begin.
+/// A session whose new work waits. Dropping this lets the work begin.
 struct ComingToRest<'a>(&'a SessionEntry);
 
 impl ComingToRest<'_> {
@@ -117,7 +117,7 @@ pub(crate) struct SessionHandover {
     lifecycle: Arc<SessionLifecycle>,
     disk_archive: Arc<DiskArchive>,
     terms: HandoverTerms,
-    /// None while this node takes work, and before the first look.
+    /// None while this node accepts work, and before the first round.
     progress: Mutex<Option<DrainProgress>>,
 }
 
@@ -141,8 +141,8 @@ impl SessionHandover {
         })
     }
 
-    /// Returns how far the drain is; none while this server takes work, and before it has looked
-    /// for its sessions.
+    /// Returns the progress of the drain; none while this server accepts work, and before the first
+    /// round.
     pub(super) fn progress(&self) -> Option<DrainProgress> {
         *self.progress.lock()
     }
@@ -151,7 +151,7 @@ impl SessionHandover {
         change(self.progress.lock().get_or_insert_default());
     }
 
-    /// Hands sessions over for as long as an operator wants this server to drain.
+    /// Hands sessions over while the operator drains this server.
     pub(super) async fn hand_over_while_draining(self: &Arc<Self>) {
         let mut takes_work = self.cluster.membership().takes_work();
         loop {
@@ -180,7 +180,7 @@ impl SessionHandover {
                 Ok(()) if failures.sessions.is_empty() => LOOK_EVERY,
                 Ok(()) => RETRY_PAUSE,
                 Err(error) => {
-                    // No session has this name.
+                    // The error concerns no particular session.
                     failures.note("", &error);
                     RETRY_PAUSE
                 }
@@ -196,7 +196,7 @@ impl SessionHandover {
         }
     }
 
-    /// Looks once at all sessions that this server has, and hands those over that are at rest.
+    /// Makes one pass over this server's sessions, and hands over those at rest.
     async fn hand_over_some(
         self: &Arc<Self>,
         failures: &mut HandoverFailures,
@@ -231,7 +231,7 @@ impl SessionHandover {
                 }
                 Ok(HandoverOutcome::Busy) => failures.forget(&session),
                 Ok(HandoverOutcome::Undrained) => return Ok(()),
-                // What has begun comes to its end; the others keep their sandboxes.
+                // Hand-overs in progress finish; the other sessions keep their sandboxes.
                 Err(error) => {
                     failures.note(&session, &error);
                     let failed = u64::try_from(failures.sessions.len()).unwrap_or(u64::MAX);
@@ -243,7 +243,7 @@ impl SessionHandover {
         Ok(())
     }
 
-    /// All sessions that this server has: how many, and those that may go.
+    /// Returns the number of this server's sessions, and those that may be handed over.
     async fn handover_candidates(
         &self,
         failures: &HandoverFailures,
@@ -263,7 +263,7 @@ impl SessionHandover {
             is_busy: false,
             is_lasting: false,
         }));
-        // One that has just been made may have no row yet.
+        // A new session may have no row yet.
         let count = held.count.max(u64::try_from(candidates.len()).unwrap_or(u64::MAX));
         Ok((count, candidates))
     }
@@ -278,7 +278,7 @@ impl SessionHandover {
             if state.left || state.row.state == SessionState::Ended {
                 return None;
             }
-            // Sandboxes of other products' clients are at work for as long as they live.
+            // Sandboxes of compatible faces are at work for as long as they live.
             (state.row.last_active_ms, state.turns.current().is_some() || state.row.face.is_some())
         };
         is_lasting |= entry.body().is_some_and(|body| !body.terminals.list().is_empty());
@@ -293,8 +293,8 @@ impl SessionHandover {
         })
     }
 
-    /// Hands a session over, unless somebody works with it for longer than `patience`, in which
-    /// nobody begins to. What has begun comes to its end, also when nobody waits for it.
+    /// Hands a session over, unless it stays in use for longer than `patience`, during which new
+    /// work waits. A hand-over in progress finishes even if the caller is cancelled.
     async fn hand_over_one(
         self: &Arc<Self>,
         tenant: &str,
@@ -308,10 +308,10 @@ impl SessionHandover {
                 return Ok(HandoverOutcome::Undrained);
             }
             match handover.store_ahead(&id).await {
-                // It keeps its sandbox while the object store is away.
+                // The session keeps its sandbox while the object store is unavailable.
                 Err(error @ SessionError::Unavailable(_)) => return Err(error),
-                // This server's own disk is full or failing, and may leave no room for a copy:
-                // what there is can be read once the sandbox has ended.
+                // This server's own disk is full or failing, and may have no room for a copy; the
+                // disk itself can be read once the sandbox has ended.
                 Err(error) => tracing::info!(
                     session = id,
                     error = &error as &dyn std::error::Error,
@@ -337,14 +337,14 @@ impl SessionHandover {
         handing.await
     }
 
-    /// Brings the files of a session with a sandbox to the object store while it may be worked
-    /// with: so little is left to do when it is given away, and where the object store is away it
-    /// keeps its sandbox.
+    /// Uploads the files of a session while its sandbox is still in use: this leaves little to
+    /// upload at the hand-over, and the session keeps its sandbox if the object store is
+    /// unavailable.
     async fn store_ahead(&self, session: &str) -> Result<(), SessionError> {
         let Some(entry) = self.directory.known(session) else { return Ok(()) };
         let _storing = entry.storing.lock().await;
         match entry.body() {
-            // Who has ended it already stores what there is later than this.
+            // If its sandbox is ending already, the ending task stores its later state after this.
             Some(body) if !entry.is_left() && !*body.frozen().borrow() && body.disk().is_some() => {
                 self.disk_archive.store_living(&entry, &body).await
             }
@@ -352,7 +352,7 @@ impl SessionHandover {
         }
     }
 
-    /// Gives a session to the node that goes on with it. The caller holds its transition.
+    /// Hands a session over to its next node. The caller holds its transition.
     async fn give_away(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -363,8 +363,8 @@ impl SessionHandover {
         }
         let mut settled = None;
         if let Some(body) = entry.body() {
-            // From here on nobody begins to work with it: whoever wants to waits for the
-            // transition, and looks for the session again.
+            // From here on no new work begins: it waits for the transition, and then looks the
+            // session up again.
             let is_idle = self.take_rested(entry, &body, patience).await;
             if !is_idle && !self.books.is_cold(&entry.key) {
                 return Ok(HandoverOutcome::Busy);
@@ -389,7 +389,7 @@ impl SessionHandover {
         Ok(HandoverOutcome::Gone)
     }
 
-    /// Takes a session that nobody works with, or that comes to rest while new work waits.
+    /// Takes an idle session, or one that becomes idle while new work waits.
     async fn take_rested(
         &self,
         entry: &SessionEntry,

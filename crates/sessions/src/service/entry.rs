@@ -1,4 +1,4 @@
-//! Session that this server owns: its row, its sandbox, its turns.
+//! A session that this server owns: its row, its sandbox and its turns.
 
 use std::fmt;
 use std::future::Future;
@@ -29,38 +29,38 @@ use crate::store::rows::SessionRow;
 use crate::terminals::SandboxTerminals;
 use crate::workspace::{AttachedDisk, UploadedPieces};
 
-/// Most parts into which a tenant's share of the processor is divided. With more sandboxes at work
-/// than that, each still gets one of them.
+/// Maximum divisor of a tenant's share of the processor. With more sandboxes at work, each still
+/// gets one of that many parts.
 const CPU_PARTS_MAX: usize = 256;
 
-/// A session that this server owns. While it is in the map of them, it is the truth.
+/// A session that this server owns. While the directory holds it, it is authoritative.
 pub(crate) struct SessionEntry {
     pub(crate) id: Arc<str>,
     pub(crate) tenant: Arc<str>,
     pub(crate) key: ResidentKey,
     pub(crate) log: Arc<SessionLog>,
-    /// Lock of transitions, one at a time: whoever makes or ends the sandbox holds this.
+    /// Serializes transitions: a task that starts or ends the sandbox holds it.
     pub(crate) transition: Arc<tokio::sync::Mutex<()>>,
-    /// True while a hand-over waits for those who work with the sandbox: who wants to begin waits
-    /// for the transition.
+    /// True while a hand-over waits for current users of the sandbox to finish: new users wait for
+    /// the transition.
     pub(crate) comes_to_rest: AtomicBool,
-    /// Held while its files are on their way to the object store, and while they are removed there:
-    /// an older copy must neither take the place of a newer one nor come after the end. Who holds
-    /// the transition may wait for it, and never the other way round.
+    /// Held while its files are uploaded to the object store, and while they are removed there: an
+    /// older copy must neither replace a newer one nor appear after the end. The holder of the
+    /// transition may wait for this lock, never the reverse.
     pub(crate) storing: tokio::sync::Mutex<()>,
-    /// Pieces in the object store that no manifest has yet.
+    /// Uploaded pieces that no manifest refers to yet.
     pub(crate) uploaded: UploadedPieces,
-    /// Raised by those who wait for the transition: an upload behind requests gives way to them.
+    /// Raised by requests that wait for the transition: a background upload gives way to them.
     pub(crate) wanted: WantedSignal,
-    /// Raised while somebody waits to resume it.
+    /// Raised while a request waits to resume it.
     pub(crate) resumed: WantedSignal,
-    /// Guards what changes. Never held over an await.
+    /// Guards the mutable state. Never held over an await.
     pub(crate) state: Mutex<EntryState>,
-    /// Number of listeners of the session as a whole.
+    /// Number of subscribers to the whole session.
     pub(crate) listeners: AtomicUsize,
-    /// The latest lines of its agent's standard error, and what the server has to say.
+    /// Latest lines of its agent's standard error, and messages of the server.
     pub(crate) lines: Mutex<LatestLines>,
-    /// True when it was handed over to another server: what happens next is told there.
+    /// True once it was handed over to another server, where subscribers find later events.
     pub(crate) handed_over: watch::Sender<bool>,
 }
 
@@ -69,24 +69,24 @@ pub(crate) struct EntryState {
     pub(crate) row: SessionRow,
     pub(crate) body: Option<Arc<SessionSandbox>>,
     pub(crate) turns: OpenTurns,
-    /// Environment that its programs are started with; read once in a life.
+    /// Environment of its programs; loaded once in a life.
     pub(crate) launch: Option<Arc<LaunchEnvironment>>,
-    /// True if the session is no longer this server's: whoever finds that looks for it again.
+    /// True if this server does not own the session any more: callers look it up again.
     pub(crate) left: bool,
-    /// Node that was told where its files are, because it would go on with it.
+    /// Node that was notified of its files, because it would take the session over.
     pub(crate) announced_to: Option<String>,
 }
 
-/// An agent that was started, and how.
+/// A started agent and its launch plan.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningAgent {
     pub(crate) handle: AgentHandle,
     pub(crate) plan: Arc<LaunchPlan>,
-    /// True if the agent was ready, and takes requests.
+    /// True if the agent was ready and accepts control requests.
     pub(crate) has_control: bool,
 }
 
-/// The task that serves a sandbox's way to the model. Dropping this ends it.
+/// Task that relays a sandbox's requests to the model. Dropping this ends it.
 pub(crate) struct ModelRelayTask(JoinHandle<()>);
 
 impl ModelRelayTask {
@@ -96,10 +96,10 @@ impl ModelRelayTask {
 }
 
 impl ModelRelayTask {
-    /// Ends it, and waits until its port is free.
+    /// Ends the task, and waits until its port is free.
     pub(crate) async fn end(mut self) {
         self.0.abort();
-        // It was cancelled, which is no news.
+        // The task was cancelled, so its result carries no information.
         drop((&mut self.0).await);
     }
 }
@@ -110,30 +110,30 @@ impl Drop for ModelRelayTask {
     }
 }
 
-/// A sandbox of a session, or one that waits to become that.
+/// Sandbox of a session, or a prepared one that waits for a session.
 pub(crate) struct SessionSandbox {
-    /// Taken out when it is ended. Its last clone that is dropped ends it, so that nobody keeps one
-    /// for longer than a call takes.
+    /// Taken when it is ended. Dropping the last clone ends it, so each clone lives only for one
+    /// call.
     sandbox: Mutex<Option<sandbox::SandboxedSession>>,
-    /// Taken out when the sandbox is ended, so that whoever still has the body does not keep the
+    /// Taken when the sandbox is ended, so that remaining references to this struct do not keep the
     /// disk attached.
     disk: Mutex<Option<AttachedDisk>>,
-    /// Layers that the disk stands on. Kept so that others who stand on them find them attached.
+    /// Layers below the disk. Held so that other sessions find them attached.
     _layers: Vec<Arc<AttachedLayer>>,
     pub(crate) uses: UseCount,
-    /// When somebody last worked with it, in milliseconds since 1970.
+    /// Time of the last use, in milliseconds since 1970.
     pub(crate) used_ms: AtomicU64,
-    /// When its files were last on their way to the object store, likewise; or when it was made.
+    /// Time of the last upload of its files, likewise; initially its creation time.
     pub(crate) stored_ms: AtomicU64,
-    /// The agent. Locked while it is being started, so that a message waits for that.
+    /// The agent. Locked while it is being started, so that messages wait for the start.
     pub(crate) agent: Arc<tokio::sync::Mutex<Option<RunningAgent>>>,
-    /// The way to the model, once an agent needs it.
+    /// Relay to the model, once an agent needs it.
     pub(crate) relay: Mutex<Option<ModelRelayTask>>,
-    /// Serves the sockets of its grants, once a program was started. Goes with the sandbox.
+    /// Serves the sockets of its grants, once a program was started. Ends with the sandbox.
     pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn GrantGate>>>,
-    /// True if its programs stand still.
+    /// True while its programs are frozen.
     frozen: watch::Sender<bool>,
-    /// Divisor of a whole share of the processor that gives the sandbox's.
+    /// Divisor applied to a whole share of the processor.
     cpu_parts: AtomicU32,
     /// Contexts of its code interpreter.
     pub(crate) contexts: Arc<SandboxContexts>,
@@ -181,22 +181,22 @@ impl SessionEntry {
         }
     }
 
-    /// The sandbox, when there is one.
+    /// Returns the sandbox, if there is one.
     pub(crate) fn body(&self) -> Option<Arc<SessionSandbox>> {
         self.state.lock().body.clone()
     }
 
-    /// Takes the sandbox away that was just ended, unless it is another one's turn by now.
+    /// Removes a sandbox that was just ended, unless another one has replaced it.
     pub(crate) fn take_body(&self, ended: &Arc<SessionSandbox>) {
         self.state.lock().body.take_if(|body| Arc::ptr_eq(body, ended));
     }
 
-    /// Returns whether the session is no longer this server's.
+    /// Returns whether this server has ceased to own the session.
     pub(crate) fn is_left(&self) -> bool {
         self.state.lock().left
     }
 
-    /// Notes what an agent says in a turn: when it begins, and how often it uses tools.
+    /// Records metrics of an agent's turn: its first event and the number of tool calls.
     pub(super) fn note(
         &self,
         turn: &TurnId,
@@ -215,7 +215,8 @@ impl SessionEntry {
         current.trace.saw(kind, data);
     }
 
-    /// Why the session may say no more, if its events and messages take as much as they may.
+    /// Returns why the session may store no more, if its events and messages have reached their
+    /// limit.
     pub(crate) fn history_is_full(&self, bytes_max: u64) -> Option<String> {
         let bytes = self.log.history_bytes();
         (bytes >= bytes_max).then(|| {
@@ -228,14 +229,14 @@ impl SessionEntry {
         })
     }
 
-    /// Returns where the session is.
+    /// Returns the session's state.
     pub(crate) fn session_state(&self) -> SessionState {
         self.state.lock().row.state
     }
 }
 
 impl EntryState {
-    /// Refuses what only an active session does.
+    /// Rejects operations that require an active session.
     pub(crate) fn active(&self) -> Result<(), SessionError> {
         match self.row.state {
             SessionState::Active => Ok(()),
@@ -275,7 +276,7 @@ impl SessionSandbox {
         }
     }
 
-    /// The sandbox, for one call.
+    /// Returns the sandbox, for one call.
     ///
     /// # Errors
     /// If it has been ended.
@@ -284,12 +285,12 @@ impl SessionSandbox {
         sandbox.ok_or_else(|| SessionError::SandboxEnded("it was stopped".to_owned()))
     }
 
-    /// Takes the sandbox away, to end it.
+    /// Takes the sandbox, to end it.
     pub(crate) fn take_sandbox(&self) -> Option<sandbox::SandboxedSession> {
         self.sandbox.lock().take()
     }
 
-    /// Resolves with the reason when the sandbox is gone.
+    /// Resolves with the reason when the sandbox has ended.
     pub(crate) fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         let sandbox = self.sandbox.lock();
         let ended = sandbox.as_ref().map(sandbox::SandboxedSession::ended);
@@ -302,9 +303,9 @@ impl SessionSandbox {
         }
     }
 
-    /// Divides the processor by tenant: gives the sandbox its part of what its tenant's sandboxes
-    /// get together, of which `at_work` are at work. In steps of two, so that a tenant that works
-    /// with few sandboxes sends nothing, and one with many sends little.
+    /// Gives the sandbox its part of its tenant's share of the processor, of which `at_work`
+    /// sandboxes are at work. Changes in powers of two, so that updates are rare: none for a tenant
+    /// with few sandboxes, few for one with many.
     pub(super) fn share_cpu(&self, at_work: usize) {
         let parts = at_work.next_power_of_two().min(CPU_PARTS_MAX);
         let parts = u32::try_from(parts).unwrap_or(1);
@@ -319,25 +320,25 @@ impl SessionSandbox {
         });
     }
 
-    /// Stops every program where it is.
+    /// Freezes all programs.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub(crate) async fn freeze(&self) -> Result<(), SessionError> {
-        // First: where it is given up in the middle, some programs may stand still.
+        // Set before freezing: if the call is cancelled midway, some programs may be frozen.
         self.frozen.send_replace(true);
         Ok(self.sandbox()?.freeze().await?)
     }
 
-    /// Returns whether its programs stand still, now and later.
+    /// Returns a receiver of whether its programs are frozen.
     pub(crate) fn frozen(&self) -> watch::Receiver<bool> {
         self.frozen.subscribe()
     }
 
-    /// Lets programs go on that were stopped.
+    /// Resumes frozen programs.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub(crate) async fn thaw(&self) -> Result<(), SessionError> {
         if self.frozen.send_replace(false) {
             self.sandbox()?.thaw().await?;
@@ -345,12 +346,12 @@ impl SessionSandbox {
         Ok(())
     }
 
-    /// Returns its disk; none when the sandbox has been ended.
+    /// Returns its disk; none if the sandbox has been ended.
     pub(crate) fn disk(&self) -> Option<AttachedDisk> {
         self.disk.lock().clone()
     }
 
-    /// Takes the disk away.
+    /// Takes the disk.
     pub(crate) fn take_disk(&self) -> Option<AttachedDisk> {
         self.disk.lock().take()
     }
@@ -370,7 +371,7 @@ impl fmt::Debug for SandboxUse {
 }
 
 impl SandboxUse {
-    /// Begins to work with the sandbox that is there; none when there is none.
+    /// Begins to use the session's sandbox; none if it has none.
     pub(crate) fn begin(
         books: &Arc<ResidentLedger>,
         entry: &Arc<SessionEntry>,
@@ -379,7 +380,7 @@ impl SandboxUse {
         SandboxUse::of(books, entry, entry.body()?, now)
     }
 
-    /// Begins to work with this sandbox of a session; none when it is on its way out.
+    /// Begins to use this sandbox of a session; none if it is ending.
     pub(crate) fn of(
         books: &Arc<ResidentLedger>,
         entry: &Arc<SessionEntry>,
@@ -393,7 +394,7 @@ impl SandboxUse {
 }
 
 impl SandboxUse {
-    /// Directory in which commands run that name none, where the session's template says so.
+    /// Returns the default directory of commands, if the session's template sets one.
     pub(crate) fn workdir(&self) -> Option<Vec<u8>> {
         let state = self.entry.state.lock();
         let template = state.row.template.as_ref();
@@ -403,8 +404,8 @@ impl SandboxUse {
 
 impl Clone for SandboxUse {
     fn clone(&self) -> SandboxUse {
-        // Whoever has one knows that the sandbox is at work; when it has gone meanwhile, the books
-        // ignore the end of both.
+        // The original guard keeps the sandbox at work; if the sandbox has ended meanwhile, the
+        // ledger ignores the end of both uses.
         let _at_work =
             self.books.begin(&self.entry.key, &self.entry.tenant, &self.body.uses, clock::now());
         SandboxUse {

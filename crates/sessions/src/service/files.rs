@@ -1,4 +1,4 @@
-//! Files, ports and figures of a session's sandbox.
+//! Files, ports and usage figures of a session's sandbox.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::sessions::SessionsInner;
 use crate::error::SessionError;
 use crate::interpreter::{FrameMemory, SandboxContexts};
 
-/// The files of a session. While this exists, its sandbox stays.
+/// The files of a session. While this exists, its sandbox is kept.
 #[derive(Debug)]
 pub struct SessionFiles {
     files: SandboxFiles,
@@ -37,8 +37,8 @@ impl std::ops::Deref for SessionFiles {
     }
 }
 
-/// The sandbox of a session. While this exists, it counts as being at work: it is neither swept nor
-/// evicted, though it may be stopped, paused by its deadline, or die.
+/// Guard of a session's sandbox. While it exists, the sandbox counts as at work: it is neither
+/// swept nor evicted, though it may be stopped, paused at its deadline, or die.
 #[derive(Clone)]
 pub struct SandboxGuard {
     inner: Arc<SessionsInner>,
@@ -56,26 +56,26 @@ impl SandboxGuard {
         SandboxGuard { inner: Arc::clone(inner), at_work }
     }
 
-    /// The service that it is of.
+    /// Returns the service that it belongs to.
     pub(super) fn inner(&self) -> &Arc<SessionsInner> {
         &self.inner
     }
 
-    /// The session's own id.
+    /// Returns the session's id.
     pub fn session(&self) -> &str {
         &self.at_work.entry.id
     }
 
-    /// Starts a program. It goes on when this is dropped, for as long as the sandbox lives.
+    /// Starts a program. The program outlives this guard, for as long as the sandbox lives.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, SessionError> {
         Ok(self.at_work.body.sandbox()?.start(program).await?)
     }
 
-    /// The environment that programs of this session are started with: what all have, the agent's,
-    /// its credential's, its own; and `own` over it.
+    /// Returns the environment of this session's programs, in rising precedence: the common
+    /// variables, the agent's, its credential's, the session's own, and `own`.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -88,32 +88,32 @@ impl SandboxGuard {
         Ok(environment::environment(&env))
     }
 
-    /// The environment of [`SandboxGuard::environment`] by the names of its variables.
+    /// Returns the session's variables by name, without `own` of [`SandboxGuard::environment`].
     ///
     /// # Errors
     /// If the store cannot be read.
     pub(crate) async fn variables(&self) -> Result<BTreeMap<String, String>, SessionError> {
         let inner = self.inner();
         let launch = inner.launcher.launch(&self.at_work.entry).await?;
-        // Who asks for it starts a program.
+        // Callers ask for the environment in order to start a program.
         inner.gates.open(&self.at_work.entry, &self.at_work.body).await?;
         Ok(launch.env.clone())
     }
 
-    /// The sandbox itself, for one call.
+    /// Returns the sandbox itself, for one call.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If it has ended.
     pub(crate) fn sandbox(&self) -> Result<SandboxedSession, SessionError> {
         self.at_work.body.sandbox()
     }
 
-    /// The contexts of its code interpreter.
+    /// Returns the contexts of its code interpreter.
     pub(crate) fn contexts(&self) -> &SandboxContexts {
         &self.at_work.body.contexts
     }
 
-    /// The tenant's places for long lines of its contexts.
+    /// Returns the tenant's memory for long lines of its contexts.
     pub(crate) fn frame_memory(&self) -> FrameMemory {
         let places = Arc::clone(&self.inner().long_frames);
         FrameMemory {
@@ -122,30 +122,30 @@ impl SandboxGuard {
         }
     }
 
-    /// A new id for one.
+    /// Returns a new context id.
     pub(crate) fn new_context_id(&self) -> String {
         self.inner().ids.next("ctx_")
     }
 
-    /// Returns how many processes were killed in it for want of memory.
+    /// Returns how many of its processes the kernel killed because memory ran out.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub(crate) async fn oom_kills(&self) -> Result<u64, SessionError> {
         Ok(self.sandbox()?.usage().await?.oom_kills)
     }
 
-    /// Directory in which commands run that name none, where the session's template says so.
+    /// Returns the default directory of commands, if the session's template sets one.
     pub fn workdir(&self) -> Option<String> {
         let state = self.at_work.entry.state.lock();
         state.row.template.as_ref().and_then(|template| template.workdir.clone())
     }
 
-    /// Connects to a port of the sandbox's loopback on which a program listens.
+    /// Connects to a port of the sandbox's loopback interface.
     ///
     /// # Errors
-    /// `Conflict` when nobody listens there; 403 when the server itself does, as it does for grants
-    /// and for agents; when the sandbox is gone.
+    /// `Conflict` if no program listens there; 403 if the port is served by Cove, as for grants and
+    /// agents; if the sandbox has ended.
     pub async fn connect(&self, port: u16) -> Result<TcpStream, SessionError> {
         match self.at_work.body.sandbox()?.connect(port).await {
             Err(SandboxError::PortRefused(port)) => Err(SessionError::Conflict(format!(
@@ -163,50 +163,50 @@ impl SandboxGuard {
         }
     }
 
-    /// The pids of programs that were started and have not ended.
+    /// Returns the pids of started programs that have not ended.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub fn processes(&self) -> Result<Vec<u32>, SessionError> {
         Ok(self.at_work.body.sandbox()?.processes())
     }
 
-    /// Sends a signal to the group of a program.
+    /// Sends a signal to the process group of a program.
     ///
     /// # Errors
-    /// If the sandbox is gone, or it is no signal.
+    /// If the sandbox has ended, or `signal` is not a signal.
     pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), SessionError> {
         Ok(self.at_work.body.sandbox()?.signal(pid, signal).await?)
     }
 
-    /// The files.
+    /// Returns the sandbox's files.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub async fn files(&self) -> Result<SandboxFiles, SessionError> {
         Ok(self.at_work.body.sandbox()?.files().await?)
     }
 
-    /// Stops every program where it is, until somebody works with the session again.
+    /// Freezes all programs until the session is used again.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub async fn freeze(&self) -> Result<(), SessionError> {
         self.at_work.body.freeze().await
     }
 
-    /// Returns whether every program stands still, now and later.
+    /// Returns a receiver of whether the programs are frozen.
     pub fn frozen(&self) -> watch::Receiver<bool> {
         self.at_work.body.frozen()
     }
 
-    /// Resolves with the reason when the sandbox is gone.
+    /// Resolves with the reason when the sandbox has ended.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         self.at_work.body.ended()
     }
 }
 
-/// Returns what a sandbox uses at present.
+/// Returns the current usage of a sandbox.
 pub(super) async fn figures(
     sandbox: &SandboxedSession,
     disk: Option<crate::workspace::AttachedDisk>,

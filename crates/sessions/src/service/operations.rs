@@ -1,4 +1,4 @@
-//! Sessions that callers make, and changes of their states that callers ask for.
+//! Creating sessions, and state changes that callers request.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::metrics::TimedOperation;
 use crate::store::rows::SessionRow;
 use crate::workspace::DiskSource;
 
-/// Error of a stop that was overtaken.
+/// Error of a stop that a resume has overtaken.
 const RESUMED_MEANWHILE: &str = "the session was resumed before its files were in the object store";
 
 impl Sessions {
-    /// A new session.
+    /// Creates a session.
     ///
     /// # Errors
-    /// What is wrong with the request; `NotFound` for its agent, snapshot or credential;
-    /// `Capacity` when there is no room.
+    /// If the request is invalid; `NotFound` for its agent, snapshot or credential; `Capacity` if
+    /// there is no room.
     pub async fn create(
         &self,
         tenant: &str,
@@ -50,8 +50,8 @@ impl Sessions {
         detached(async move { Ok(creation.create_new(new).await?.0) }).await
     }
 
-    /// Makes a session for a face whose sandboxes are at work from the beginning: the caller has
-    /// the sandbox before anybody else could take its place.
+    /// Creates a session for a face whose sandboxes are at work from the beginning: the sandbox
+    /// cannot be evicted before the caller has it.
     ///
     /// # Errors
     /// See [`Sessions::create`].
@@ -69,10 +69,11 @@ impl Sessions {
         guard.ok_or_else(|| SessionError::internal("who creates it has it"))
     }
 
-    /// Makes copies of a session: its files, its conversation and its settings. They are active.
+    /// Copies a session with its files, conversation and settings. The copies are active.
     ///
     /// # Errors
-    /// If there is no such session, it has ended, or there is no room for all: none is left then.
+    /// If there is no such session, it has ended, or there is no room for all copies; then none is
+    /// kept.
     pub async fn fork(
         &self,
         tenant: &str,
@@ -83,7 +84,7 @@ impl Sessions {
         self.fork_as(tenant, id, extras).await
     }
 
-    /// Makes copies of a session for a face, one for each of `extras`.
+    /// Copies a session for a face, once for each of `extras`.
     ///
     /// # Errors
     /// See [`Sessions::fork`].
@@ -97,7 +98,7 @@ impl Sessions {
         Ok(made.into_iter().map(|(session, _)| session).collect())
     }
 
-    /// Makes copies for a face whose sandboxes are at work from the beginning.
+    /// Copies a session for a face whose sandboxes are at work from the beginning.
     ///
     /// # Errors
     /// See [`Sessions::fork`].
@@ -113,8 +114,8 @@ impl Sessions {
         Ok(at_work.map(|at_work| SandboxGuard::new(inner, at_work)).collect())
     }
 
-    /// Stops taking messages. The turn that runs goes on to its end; the sandbox stays for as long
-    /// as there is room.
+    /// Stops the session from accepting messages. The running turn finishes; the sandbox stays for
+    /// as long as there is room.
     ///
     /// # Errors
     /// If there is no such session, or it has ended.
@@ -132,7 +133,7 @@ impl Sessions {
                     gate.rest();
                 }
             }
-            // There is nothing that it could stop.
+            // In these states there is nothing to pause.
             SessionState::Starting
             | SessionState::Paused
             | SessionState::Stopped
@@ -141,14 +142,15 @@ impl Sessions {
         Ok(inner.directory.view(&entry))
     }
 
-    /// Stops taking messages, gives up the turn that runs, and ends the sandbox. The files go to
-    /// the object store, and any server may resume the session; where there is no other one and the
-    /// object store is a directory of this server's, they stay on this server's disk.
+    /// Stops the session: accepts no more messages, cancels the running turn, and ends the sandbox.
+    /// The files are uploaded to the object store, and any server may resume the session; if this
+    /// is the only server and the object store is a local directory, they stay on this server's
+    /// disk.
     ///
     /// # Errors
     /// If there is no such session, it has ended, or its files cannot be stored: it is stopped
-    /// then, and its files are on this server. When it is resumed before its files are stored: the
-    /// one who resumes it does not wait for that, and has them from this server's disk.
+    /// then, and its files are on this server. Also if it is resumed before its files are stored,
+    /// because the resume uses this server's disk without waiting.
     pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
@@ -164,7 +166,7 @@ impl Sessions {
                 None => None,
             };
             if !inner.disk_archive.store_stopped(&entry, settled.as_ref()).await? {
-                // In case that there is no room for its sandbox.
+                // The resume may find no room for its sandbox; the files are stored then.
                 let (lifecycle, resumed) = (Arc::clone(&inner.lifecycle), Arc::clone(&entry));
                 node::task::spawn(async move { lifecycle.store_rested(&resumed).await });
                 return Err(SessionError::Conflict(RESUMED_MEANWHILE.to_owned()));
@@ -176,17 +178,17 @@ impl Sessions {
         .await
     }
 
-    /// Takes messages again. Brings the sandbox back when it is gone.
+    /// Accepts messages again. Restores the sandbox if it has ended.
     ///
     /// # Errors
-    /// `Ended` when it has; `Capacity` when there is no room, `TooMany` when the tenant has its
-    /// share.
+    /// `Ended` if it has ended; `Capacity` if there is no room, `TooMany` if the tenant has used
+    /// its share.
     pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let (session, _at_work) = self.resume_held(tenant, id).await?;
         Ok(session)
     }
 
-    /// Resumes for a caller that goes on to work with the sandbox: it is not given up for others in
+    /// Resumes a session for a caller that uses the sandbox next; the sandbox is not evicted in
     /// between.
     ///
     /// # Errors
@@ -199,8 +201,8 @@ impl Sessions {
         let inner = self.ready()?;
         let began = clock::now();
         let entry = inner.lifecycle.acquire(tenant, id).await?;
-        // A sandbox that is there needs no transition, only the state changes; but one that
-        // somebody is just about to end does.
+        // A live sandbox needs no transition, only the state changes; but a transition in progress
+        // may be about to end it.
         if entry.transition.try_lock().is_ok()
             && let Some(at_work) = inner.lifecycle.resume_warm(&entry, began).await?
         {
@@ -209,24 +211,25 @@ impl Sessions {
         let inner = Arc::clone(inner);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            // Its files are at hand while its stop is still storing them elsewhere.
+            // The files are on this disk, so the resume need not wait for a stop that is still
+            // storing them.
             let resuming = entry.resumed.raise();
             let (entry, _transition) = inner.lifecycle.hold(&tenant, &id).await?;
             drop(resuming);
             if entry.session_state() == SessionState::Ended {
                 return Err(SessionError::Ended);
             }
-            // Whoever had the transition may have left the sandbox as it was: who pauses it, or
-            // copies its files.
+            // The previous holder of the transition may have kept the sandbox, such as a pause or a
+            // copy of its files.
             if let Some(at_work) = inner.lifecycle.resume_warm(&entry, began).await? {
                 return Ok((inner.directory.view(&entry), SandboxGuard::new(&inner, at_work)));
             }
-            // What it is started with, too: a session whose credential is gone cannot come back.
+            // Checked as well, because a session whose credential is gone cannot be resumed.
             let made =
                 tokio::join!(inner.lifecycle.bring_up(&entry), inner.launcher.launch(&entry));
             let (source, at_work) = match made {
                 (Ok(made), Ok(_)) => made,
-                // There may be room in a moment, and nothing is wrong with the session.
+                // A temporary lack of room, not an error of the session.
                 (Err(error @ (SessionError::Capacity | SessionError::TooMany(_))), _) => {
                     return Err(error);
                 }
@@ -251,10 +254,10 @@ impl Sessions {
         .await
     }
 
-    /// Ends a session for ever: its turn, its processes, its files.
+    /// Ends a session for good: its turn, its processes and its files.
     ///
     /// # Errors
-    /// If there is no such session. One that has ended ends again without complaint.
+    /// If there is no such session. Ending an ended session succeeds.
     pub async fn end(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let (of, which) = (tenant.to_owned(), id.to_owned());
@@ -270,10 +273,10 @@ impl Sessions {
         }
     }
 
-    /// Changes what a session is told and found by. It is durable when this returns.
+    /// Changes a session's settings and metadata. The change is durable when this returns.
     ///
     /// # Errors
-    /// What is wrong with the request; when there is no such session, or it has ended.
+    /// If the request is invalid, there is no such session, or it has ended.
     pub async fn update(
         &self,
         tenant: &str,
@@ -285,13 +288,13 @@ impl Sessions {
         if inner.directory.here(tenant, id).is_none() {
             let _loading = inner.directory.loading(id).lock().await;
             let row = inner.directory.row(tenant, id).await?;
-            // Whoever owns it elsewhere has the truth of it in memory.
+            // Another owner has newer state in memory.
             let is_ours = row.owner.is_none_or(|owner| owner == inner.cluster.run().id);
             if inner.directory.here(tenant, id).is_none() && is_ours {
                 let (server, is_node) =
                     (inner.cluster.run().id.clone(), inner.cluster.is_in_cluster());
                 let change = move |row: &mut SessionRow| match &row.owner {
-                    // Just now.
+                    // Claimed just now.
                     Some(owner) if *owner != server => {
                         Err(SessionError::OnAnotherServer { is_node })
                     }
@@ -318,7 +321,7 @@ impl Sessions {
         .await
     }
 
-    /// When something happens to a session by itself, or never.
+    /// Sets or clears the time at which `action` is applied to a session.
     ///
     /// # Errors
     /// If there is no such session, or it has ended.
@@ -353,8 +356,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// The files of a session, whose sandbox is made when there is none. The session stays paused
-    /// or stopped when it is.
+    /// Returns the files of a session; starts a sandbox if it has none. A paused or stopped session
+    /// keeps its state.
     ///
     /// # Errors
     /// If there is no such session, it has ended, or there is no room.
@@ -366,7 +369,7 @@ impl Sessions {
         Ok(SessionFiles::new(files, at_work))
     }
 
-    /// The sandbox of an active session.
+    /// Returns the sandbox of an active session.
     ///
     /// # Errors
     /// If there is no such session, it is not active, or there is no room.
@@ -376,7 +379,7 @@ impl Sessions {
         Ok(SandboxGuard::new(inner, at_work))
     }
 
-    /// A key for a face, the same one on all servers that share what sessions seal secrets with.
+    /// Derives a key for a face; it is the same on all servers that share the sessions' secret key.
     pub fn derived_key(&self, purpose: &str) -> Option<[u8; 32]> {
         self.supported().map(|inner| inner.secrets.derived_key(purpose))
     }

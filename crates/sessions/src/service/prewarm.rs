@@ -1,9 +1,9 @@
-//! Sandboxes that are prepared in advance: with the files of an agent, and on the second level with
-//! its process, too.
+//! Sandboxes that are prepared in advance: with the files of an agent, and optionally with its
+//! running process.
 //!
-//! One is used only if it is exactly what a fresh one would be. A session's own settings are either
-//! sent to the running process, or the lower level is used, or none: a limit, a variable or a
-//! credential is never dropped for speed.
+//! A prepared sandbox is used only if it equals a fresh one. A session's own settings are either
+//! sent to the running process, or a sandbox without process or a fresh one is used: a limit, a
+//! variable or a credential is never dropped for speed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,16 +34,16 @@ use crate::error::SessionError;
 use crate::store::rows::{AgentRow, VersionRow};
 use crate::store::{AgentTable, SecretStore};
 
-/// Interval at which a change of the nodes is looked for that keep sandboxes ready.
+/// Interval of checks for changes in the set of nodes that prepare sandboxes.
 const NODES_EVERY: Duration = Duration::from_secs(5);
-/// Parts of a whole share of the processor, of which a sandbox that is made ahead gets one.
+/// Divisor of a whole share of the processor for a prepared sandbox.
 const PREWARM_PARTS: usize = 8;
-/// Most sandboxes that are kept ready for one agent, on both levels together.
+/// Maximum number of prepared sandboxes for one agent, with and without process together.
 pub(super) const READY_MAX: u32 = 64;
-/// Most that are made for an agent at a time; more, when the next session is.
+/// Maximum number prepared for an agent in one run; the next session starts another run.
 const MADE_MAX: u32 = 2 * READY_MAX;
 
-/// Sandboxes that are ready.
+/// Prepared sandboxes.
 pub(crate) struct PrewarmPool {
     config: CurrentSettings<SessionsConfig>,
     agents: AgentTable,
@@ -54,11 +54,11 @@ pub(crate) struct PrewarmPool {
     sandboxes: Arc<SandboxFactory>,
     gates: Arc<GrantGates>,
     launcher: Arc<ProgramLauncher>,
-    /// Nodes that keep sandboxes ready for agents: none where this one does it for itself.
+    /// Nodes that prepare sandboxes for agents; none if this node prepares its own.
     ready_nodes: Option<Arc<dyn ReadyNodes>>,
-    /// Guards the map and the numbers.
+    /// Guards the prepared sandboxes and their numbers.
     state: Mutex<PrewarmShelf>,
-    /// Lock for making one at a time: whoever waits for a session comes first.
+    /// Serializes preparation, so that waiting sessions take precedence.
     making: tokio::sync::Mutex<()>,
 }
 
@@ -66,31 +66,31 @@ pub(crate) struct PrewarmPool {
 struct PrewarmShelf {
     ready: HashMap<u64, ReadySandbox>,
     next: u64,
-    /// Agents that are being looked after; asking again while one is makes no second task.
+    /// Agents that a task is preparing for; further requests start no second task.
     busy: HashSet<String>,
     is_closed: bool,
 }
 
-/// A sandbox that is ready.
+/// A prepared sandbox.
 struct ReadySandbox {
     agent_id: String,
     version: u32,
-    /// When the agent was changed last as it was made.
+    /// `updated_ms` of the agent when the sandbox was prepared.
     updated_ms: u64,
     limits: SessionLimits,
-    /// The id that the session will have: its agent may know it already.
+    /// Id that the session will have; its agent may know it already.
     session: String,
     body: Arc<SessionSandbox>,
     agent: Option<RunningAgent>,
 }
 
-/// Settings of a session's own that a process may have to receive.
+/// A session's own settings that a running process has to receive.
 pub(super) struct SessionOverrides<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) has_credential: bool,
 }
 
-/// Returns what to tell a process for two changes; none when it takes another one.
+/// Returns the requests that apply both changes; none if a new process is needed.
 fn both(one: OptionChange, other: OptionChange) -> Option<Vec<Map<String, Value>>> {
     let mut all = Vec::new();
     for change in [one, other] {
@@ -103,15 +103,15 @@ fn both(one: OptionChange, other: OptionChange) -> Option<Vec<Map<String, Value>
     Some(all)
 }
 
-/// A sandbox that was handed out.
+/// A claimed sandbox.
 pub(super) struct ClaimedSandbox {
     pub(super) id: String,
     pub(super) body: Arc<SessionSandbox>,
-    /// Agent, and what to tell it before its first message.
+    /// Agent, and the requests to send it before its first message.
     pub(super) agent: Option<(RunningAgent, Vec<Map<String, Value>>)>,
 }
 
-/// Owners that the pool makes its sandboxes with.
+/// Components with which the pool makes sandboxes.
 pub(super) struct PrewarmParts {
     pub(super) admission: Arc<SandboxAdmission>,
     pub(super) sandboxes: Arc<SandboxFactory>,
@@ -138,7 +138,7 @@ impl PrewarmPool {
         })
     }
 
-    /// Takes a sandbox for a session, on the highest level that fits.
+    /// Takes a prepared sandbox for a session, preferably one with a process.
     pub(super) fn claim(
         &self,
         agent: &AgentRow,
@@ -159,8 +159,8 @@ impl PrewarmPool {
                 best = best.or(Some((*number, None)));
                 continue;
             };
-            // Only a process that has not said goodbye, and that can be told all there is to tell.
-            // What is granted is in its environment.
+            // Requires a live process that can receive all settings. Grants are part of its
+            // environment.
             if own.has_credential || running.handle.is_ended() || base.grants != agent.grants {
                 continue;
             }
@@ -172,7 +172,7 @@ impl PrewarmPool {
         let (number, requests) = best?;
         let session = shelf.ready.get(&number)?.session.as_str().into();
         if !self.books.claim(number, &session, clock::now()) {
-            // It gives way to somebody, who takes it from the shelf and ends it.
+            // It is being evicted; the evicting task removes and ends it.
             return None;
         }
         let ready = shelf.ready.remove(&number)?;
@@ -184,7 +184,8 @@ impl PrewarmPool {
         self.state.lock().ready.remove(&number)
     }
 
-    /// Sandboxes that this node keeps ready for an agent, on both levels: none where others do.
+    /// Returns the number of sandboxes this node prepares for an agent, with and without process:
+    /// none if other nodes prepare them.
     fn wanted(&self, agent: &AgentRow) -> [usize; 2] {
         match &self.ready_nodes {
             Some(nodes) if !nodes.is_ready_here(&agent.name) => [0, 0],
@@ -192,7 +193,7 @@ impl PrewarmPool {
         }
     }
 
-    /// Makes ready what all agents want, and again when there are other nodes to share that with.
+    /// Prepares sandboxes for all agents, and again whenever the set of nodes changes.
     pub(super) async fn keep_ready(self: &Arc<Self>) {
         self.replenish_all().await;
         let Some(nodes) = &self.ready_nodes else { return std::future::pending().await };
@@ -217,7 +218,7 @@ impl PrewarmPool {
         }
     }
 
-    /// Sees to it that as much is ready for an agent as it wants. Nobody waits for that.
+    /// Prepares missing sandboxes for an agent in the background.
     pub(super) fn replenish(self: &Arc<Self>, agent: AgentRow) {
         let wants = agent.settings.prewarm_agents + agent.settings.prewarm_sandboxes;
         let is_first = {
@@ -243,9 +244,10 @@ impl PrewarmPool {
         });
     }
 
-    /// Makes what is missing, until nothing is, and gives up what nobody wants any more.
+    /// Prepares missing sandboxes and discards surplus ones, until none are missing.
     async fn fill(self: &Arc<Self>, agent_id: &str) -> Result<(), SessionError> {
-        // An agent that ends as soon as it is ready must not keep this going for ever.
+        // Bounded, so that an agent that ends as soon as it is ready does not keep this running for
+        // ever.
         for _ in 0..MADE_MAX {
             let agent = self.agents.by_id(agent_id).await?;
             let stale = self.stale(agent_id, agent.as_ref());
@@ -266,7 +268,7 @@ impl PrewarmPool {
         Ok(())
     }
 
-    /// The sandboxes that were made for what an agent is no longer, or that are too many.
+    /// Returns the prepared sandboxes that are outdated or surplus.
     fn stale(&self, agent_id: &str, agent: Option<&AgentRow>) -> Vec<u64> {
         let shelf = self.state.lock();
         let mut left = agent.map_or([0, 0], |agent| self.wanted(agent));
@@ -287,7 +289,7 @@ impl PrewarmPool {
         stale
     }
 
-    /// Returns whether one is missing, and with its agent.
+    /// Returns whether a sandbox is missing, and if so, whether it needs an agent process.
     fn missing(&self, agent: &AgentRow) -> Option<bool> {
         let shelf = self.state.lock();
         if shelf.is_closed {
@@ -302,7 +304,7 @@ impl PrewarmPool {
         (of_agent().count() - with_agent < sandboxes).then_some(false)
     }
 
-    /// Makes one. False when there is no room: it never takes anybody's place.
+    /// Prepares one. Returns false if there is no room: preparation never evicts a sandbox.
     async fn make_ready(
         self: &Arc<Self>,
         agent: &AgentRow,
@@ -353,7 +355,7 @@ impl PrewarmPool {
         let disk = self.sandboxes.blank_disk(&limits).await?;
         let body = self.sandboxes.make(&agent.tenant, disk, &version.chain, &limits).await?;
         let body = Arc::new(body);
-        // Nobody waits for its agent, until a session has it and works.
+        // No request waits for its agent until a session claims it.
         body.share_cpu(PREWARM_PARTS);
         let session = self.ids.next("ses_");
         let mut ready = ReadySandbox {
@@ -384,7 +386,7 @@ impl PrewarmPool {
         Ok(ready)
     }
 
-    /// Returns what the programs of a session that does not exist yet are started with.
+    /// Returns the launch environment of a session that does not exist yet.
     fn launch_ahead(
         &self,
         agent: &AgentRow,
@@ -422,7 +424,7 @@ impl PrewarmPool {
         }
     }
 
-    /// Gives up a sandbox that died before anybody wanted it.
+    /// Discards a prepared sandbox that dies before it is claimed.
     fn watch_ready(self: &Arc<Self>, number: u64, body: &Arc<SessionSandbox>) {
         let (pool, ended) = (Arc::downgrade(self), body.ended());
         node::task::spawn(async move {
@@ -434,14 +436,14 @@ impl PrewarmPool {
         });
     }
 
-    /// Ends a sandbox that was ready. The books have struck it off.
+    /// Ends a prepared sandbox that the ledger has already removed.
     pub(super) async fn discard(&self, number: u64) {
         if let Some(ready) = self.take(number) {
             self.sandboxes.discard(&ready.body).await;
         }
     }
 
-    /// Ends all of them, and makes no more.
+    /// Ends all prepared sandboxes, and prepares no more.
     pub(super) async fn close(&self) {
         let numbers: Vec<u64> = {
             let mut shelf = self.state.lock();
@@ -456,14 +458,14 @@ impl PrewarmPool {
     }
 }
 
-/// Tells an agent that was started ahead what its session wants, before its first message.
+/// Sends an agent that was started ahead its session's settings, before its first message.
 pub(super) fn tune(
     entry: &Arc<SessionEntry>,
     body: &Arc<SessionSandbox>,
     running: RunningAgent,
     requests: Vec<Map<String, Value>>,
 ) {
-    // Locked before anybody can ask for the agent: a message waits until it has been told.
+    // Locked before any request can use the agent: messages wait until the settings are applied.
     let Ok(mut slot) = Arc::clone(&body.agent).try_lock_owned() else { return };
     let (entry, options) = (Arc::clone(entry), entry.state.lock().row.options.clone());
     if let Some(agent) = &mut *slot {
@@ -482,20 +484,20 @@ pub(super) fn tune(
     });
 }
 
-/// Parks an interpreter in a sandbox, in the background, before a context is asked for. A context
-/// that is asked for meanwhile waits for it.
+/// Parks an interpreter in a sandbox, in the background, before a context is requested. Requests
+/// for a context wait for it.
 pub(super) fn park_ahead(body: &SessionSandbox, launch: &LaunchEnvironment) {
     let (contexts, env) = (Arc::clone(&body.contexts), environment(&launch.env));
     let Ok(sandbox) = body.sandbox() else { return };
     node::task::spawn(async move {
-        // Whoever asks for a context tries again.
+        // A request for a context tries again.
         if let Err(error) = contexts.park_ahead(&sandbox, env).await {
             tracing::debug!(%error, "no interpreter was parked ahead");
         }
     });
 }
 
-/// Returns how many an agent wants with its process, and how many without.
+/// Returns how many sandboxes an agent wants with a process, and how many without.
 fn wanted(agent: &AgentRow) -> [usize; 2] {
     let count = |count: u32| usize::try_from(count.min(READY_MAX)).unwrap_or(0);
     [count(agent.settings.prewarm_agents), count(agent.settings.prewarm_sandboxes)]

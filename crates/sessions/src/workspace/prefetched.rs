@@ -1,11 +1,11 @@
-//! Disks of sessions that other nodes have, and the layers that they stand on, as they are in the
-//! object store: fetched ahead by the node that goes on with them if theirs is lost, so that it
-//! need not wait for the object store then, where hundreds of disks are wanted at once.
+//! Disks of other nodes' sessions and the layers below them, fetched ahead from the object store by
+//! the node that takes them over if their node is lost. It then need not wait for the object store,
+//! which would receive requests for hundreds of disks at once.
 //!
-//! What is here is a copy and nothing more: a restore looks here for each piece before it asks the
-//! object store, and checks it in the same way. Images that were fetched first give way to others,
-//! and none stays for longer than somebody may be in a hurry for it, nor a disk when it is removed
-//! there. A layer never changes: it is fetched once for all sessions that stand on it.
+//! Prefetched pieces are only copies: a restore looks here for each piece before it asks the object
+//! store, and verifies it in the same way. The oldest images are evicted first; images are also
+//! removed by age, and a disk when its object is removed. A layer never changes: it is fetched once
+//! for all sessions that use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -23,7 +23,7 @@ use super::image;
 use super::{DISK_PREFIX, LAYER_PREFIX, MANIFEST_PREFIX, blocking, unavailable};
 use crate::error::SessionError;
 
-/// Pieces that are fetched at a time: nobody waits for them.
+/// Pieces fetched concurrently; few, because no caller waits for them.
 const FETCHED_AT_ONCE: usize = 4;
 
 /// Pieces of images that were fetched ahead.
@@ -37,17 +37,17 @@ pub(super) struct PrefetchedPieces {
 #[derive(Debug)]
 struct FetchedImage {
     directory: PathBuf,
-    /// Sizes of the pieces as they are stored, by name. None of a layer that is too large.
+    /// Stored size of each piece, by name. Empty for a layer that is too large.
     pieces: HashMap<String, u64>,
     at: Instant,
 }
 
-/// Image that a restore finds here. Its pieces stay until this is dropped.
+/// Image that a restore has taken. Its pieces stay until this is dropped.
 #[derive(Debug)]
 pub(super) struct PrefetchedImage(FetchedImage);
 
 impl PrefetchedImage {
-    /// Returns a piece, as it is stored; none where it is not here, or cannot be read.
+    /// Returns a piece in its stored form; none if it is missing or unreadable.
     pub(super) async fn piece(&self, name: &str) -> Option<Bytes> {
         self.0.pieces.get(name)?;
         let path = self.0.directory.join(name);
@@ -55,9 +55,9 @@ impl PrefetchedImage {
         read.ok().map(Bytes::from)
     }
 
-    /// Removes its pieces, without a pause for whoever else is served by this thread.
+    /// Removes its pieces on a blocking thread, so that this thread is not delayed.
     pub(super) async fn remove(self) {
-        // Where that cannot be, dropping it does the same.
+        // If this fails, dropping `self` removes them.
         drop(remove_all(vec![self.0.directory.clone()]).await);
     }
 }
@@ -68,13 +68,13 @@ impl Drop for PrefetchedImage {
     }
 }
 
-/// What is here, by the folder of an image in the object store. Pure.
+/// Index of prefetched images, by their folder in the object store. Pure.
 #[derive(Debug, Default)]
 struct PrefetchIndex {
     images: HashMap<String, PrefetchEntry>,
-    /// Images by the order in which they were fetched.
+    /// Images in order of their fetch.
     by_age: BTreeMap<u64, String>,
-    /// Number of the next one.
+    /// Number of the next image.
     next: u64,
     bytes: u64,
 }
@@ -86,7 +86,7 @@ struct PrefetchEntry {
 }
 
 impl PrefetchIndex {
-    /// Takes an image out.
+    /// Removes an image and returns it.
     fn take(&mut self, name: &str) -> Option<FetchedImage> {
         let PrefetchEntry { number, image } = self.images.remove(name)?;
         self.by_age.remove(&number);
@@ -94,7 +94,7 @@ impl PrefetchIndex {
         Some(image)
     }
 
-    /// Has an image that is here count as fetched now. False where it is not here.
+    /// Marks an image as fetched now. Returns false if it is not in the index.
     fn renew(&mut self, name: &str, now: Instant) -> bool {
         let Some(mut image) = self.take(name) else { return false };
         image.at = now;
@@ -110,15 +110,15 @@ impl PrefetchIndex {
         self.images.insert(name.to_owned(), PrefetchEntry { number, image });
     }
 
-    /// Takes those out that were fetched before this.
+    /// Removes and returns the images that were fetched before `than`.
     fn take_older(&mut self, than: Instant) -> Vec<FetchedImage> {
         let old = self.images.iter().filter(|(_, entry)| entry.image.at < than);
         let old: Vec<String> = old.map(|(name, _)| name.clone()).collect();
         old.iter().filter_map(|name| self.take(name)).collect()
     }
 
-    /// Adds an image, and takes those out that have to give way for it. One that is too large by
-    /// itself is among them.
+    /// Adds an image, and removes and returns the images evicted for it; an image that exceeds the
+    /// limit alone is among them.
     fn put(&mut self, name: &str, image: FetchedImage, bytes_max: u64) -> Vec<FetchedImage> {
         let mut gone: Vec<FetchedImage> = self.take(name).into_iter().collect();
         self.insert(name, image);
@@ -133,7 +133,7 @@ impl PrefetchIndex {
 }
 
 impl PrefetchedPieces {
-    /// Opens an empty directory: what an earlier server had is removed. Blocks.
+    /// Opens an empty directory and removes an earlier server's files. Blocks.
     pub(super) fn open(directory: PathBuf) -> io::Result<PrefetchedPieces> {
         match fs::remove_dir_all(&directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -142,30 +142,30 @@ impl PrefetchedPieces {
         Ok(PrefetchedPieces { directory, index: Mutex::default() })
     }
 
-    /// Returns the bytes that are here.
+    /// Returns the total bytes of prefetched pieces.
     pub(super) fn bytes(&self) -> u64 {
         self.index.lock().bytes
     }
 
-    /// Takes out what is here of the image of a manifest.
+    /// Takes the prefetched image of a manifest.
     pub(super) fn take(&self, manifest: &str) -> Option<PrefetchedImage> {
         self.index.lock().take(image::prefix_of(manifest)).map(PrefetchedImage)
     }
 
-    /// Removes images that were fetched before this.
+    /// Removes images that were fetched before `than`.
     pub(super) async fn remove_older(&self, than: Instant) -> Result<(), SessionError> {
         let gone = self.index.lock().take_older(than);
         remove_all(gone.into_iter().map(|image| image.directory).collect()).await
     }
 
-    /// Fetches the pieces of an image, into a directory that has this name here. What an earlier
-    /// manifest of the same disk had is kept as far as this one needs it. Those fetched first give
-    /// way, so that no more than `bytes_max` are here; an image with more than that is not kept. Of
-    /// a layer that is here nothing is asked.
+    /// Fetches the pieces of an image into a directory `name`. Pieces of an earlier manifest of the
+    /// same disk are reused. Evicts the oldest images, so that at most `bytes_max` bytes are kept;
+    /// a larger image is not kept. Does not contact the object store for a layer that is already
+    /// here.
     ///
     /// # Errors
-    /// If the manifest is none of a disk or a layer, or something of it is missing or cannot be
-    /// written.
+    /// If `key` is not the manifest key of a disk or a layer, a piece is missing, or a file cannot
+    /// be written.
     pub(super) async fn fetch(
         &self,
         objects: &ObjectStore,
@@ -179,7 +179,7 @@ impl PrefetchedPieces {
             return Ok(());
         }
         let Some(manifest) = image::read_manifest(objects, key).await? else {
-            // It was removed; or a newer one has replaced it, which is told of as well.
+            // It was removed or replaced by a newer one, which is announced separately.
             if let Some(removed) = self.take(key) {
                 removed.remove().await;
             }
@@ -189,7 +189,7 @@ impl PrefetchedPieces {
             objects,
             prefix: image,
             directory: self.directory.join(name),
-            // Whoever wants it meanwhile asks the object store.
+            // A restore meanwhile uses the object store.
             before: self.index.lock().take(image),
         };
         let names = manifest.names().into_iter().map(str::to_owned).collect();
@@ -202,7 +202,8 @@ impl PrefetchedPieces {
         };
         let (kept, fetched) = match pieces {
             Ok(Some(pieces)) => (Some(pieces), Ok(())),
-            // It is as large whenever a session is stored that stands on it: known, without pieces.
+            // Keep an entry without pieces, so that this layer is not fetched again for every
+            // session that uses it.
             Ok(None) if is_layer => (Some(HashMap::new()), Err(too_large())),
             Ok(None) => (None, Err(too_large())),
             Err(error) => (None, Err(error)),
@@ -225,13 +226,13 @@ struct PrefetchOfImage<'a> {
     objects: &'a ObjectStore,
     prefix: &'a str,
     directory: PathBuf,
-    /// What an earlier manifest of it had.
+    /// Pieces of an earlier manifest of the same image.
     before: Option<FetchedImage>,
 }
 
 impl PrefetchOfImage<'_> {
-    /// Fetches pieces of these names. Returns the size of each, as it is stored; none where they
-    /// are more than `bytes_max`.
+    /// Fetches the named pieces. Returns the stored size of each; none if they exceed `bytes_max`
+    /// in total.
     async fn all(
         &self,
         names: Vec<String>,
@@ -274,7 +275,7 @@ impl PrefetchOfImage<'_> {
     }
 }
 
-/// Returns the folder of an image, the key of whose manifest another node has sent.
+/// Checks a manifest key that another node has sent, and returns the folder of its image.
 fn checked(key: &str) -> Result<&str, SessionError> {
     let (folder, name) = key.rsplit_once('/').unwrap_or_default();
     let name = name.strip_suffix(".json").unwrap_or_default();
@@ -290,7 +291,7 @@ fn checked(key: &str) -> Result<&str, SessionError> {
     is_manifest.then_some(folder).ok_or_else(refused)
 }
 
-/// Removes directories that are of no use any more.
+/// Removes obsolete directories.
 async fn remove_all(directories: Vec<PathBuf>) -> Result<(), SessionError> {
     blocking(move || {
         directories.iter().for_each(|directory| remove(directory));
@@ -299,7 +300,7 @@ async fn remove_all(directories: Vec<PathBuf>) -> Result<(), SessionError> {
     .await
 }
 
-/// Removes what is of no use any more; what cannot be removed is removed at the next start.
+/// Removes an obsolete directory; if that fails, the next start removes it.
 fn remove(directory: &Path) {
     if let Err(error) = fs::remove_dir_all(directory)
         && error.kind() != io::ErrorKind::NotFound
@@ -341,8 +342,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, the sum is that of what is here and within the limit, and the
-        /// first ones have given way.
+        /// After any steps, the byte count equals the sum of the images and is within the limit,
+        /// and the oldest images have been evicted.
         #[test]
         fn images_fetched_first_give_way(
             steps in prop::collection::vec((0..6_usize, 0..50_u64, 0..3_u8), 1..60),

@@ -1,11 +1,11 @@
 //! Messages: accepted, queued, sent to the agent one after the other, and answered.
 //!
-//! Every accepted turn has a `turn_start` and a `done`, with its own id on everything in between.
-//! While a turn runs or waits, the session's sandbox counts as working.
+//! Every accepted turn has a `turn_start` and a `done`, and every event between them carries its
+//! id. While a turn runs or waits, the session's sandbox counts as working.
 //!
-//! A message that waits is in the store before its sender is answered, until its turn has begun:
-//! whoever has the session next, because this server is lost, goes on with it. What has begun is
-//! durable before the agent is told, so that nothing is told twice.
+//! A queued message is stored before its sender is answered, and until its turn has begun: if this
+//! server is lost, the session's next owner continues with it. The start of a turn is durable
+//! before the agent receives the message, so no message is delivered twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,26 +27,26 @@ use crate::store::WaitingMessage;
 use crate::store::rows::UsageRow;
 use crate::traces::TurnTrace;
 
-/// Processes that are told one message, when those before could not be.
+/// Maximum processes that a message is sent to, if earlier ones could not receive it.
 const TRIES_MAX: u32 = 3;
-/// Error of a turn that somebody stopped before it could begin.
+/// Error of a turn that was interrupted before it could begin.
 pub(super) const INTERRUPTED: &str = "the turn was interrupted";
 
-/// A message that is in line.
+/// A queued message.
 pub(in crate::service) struct TakenMessage {
     pub(in crate::service) stream: MessageStream,
-    /// To be kept, where it waits.
+    /// Record to store, if the message has to wait.
     pub(in crate::service) waiting: Option<WaitingMessage>,
 }
 
-/// Traces the wait for an agent, which may have to be started.
+/// Traces the wait for an agent, including its start.
 async fn started<T>(agent: impl Future<Output = T>) -> T {
     let _span = node::traces::span("agent");
     agent.await
 }
 
 impl SessionLifecycle {
-    /// Puts a message in line; none when the session has no sandbox at the moment.
+    /// Queues a message; returns `None` if the session has no sandbox at the moment.
     pub(in crate::service) fn take_message(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -91,7 +91,7 @@ impl SessionLifecycle {
             drop(state);
             node::task::spawn(Arc::clone(self).work_off(at_work));
         } else {
-            // Whoever works the line off has a use of its own.
+            // The task that processes the queue holds its own use.
             drop(state);
             drop(at_work);
         }
@@ -99,7 +99,7 @@ impl SessionLifecycle {
         Ok(Some(TakenMessage { stream, waiting }))
     }
 
-    /// Takes the messages of a session one after the other.
+    /// Processes the messages of a session one after the other.
     pub(in crate::service) async fn work_off(self: Arc<Self>, mut at_work: SandboxUse) {
         let entry = Arc::clone(&at_work.entry);
         loop {
@@ -113,7 +113,7 @@ impl SessionLifecycle {
                 state.turns.current = Some(Arc::clone(&queued.turn));
                 (queued, state.body.clone())
             };
-            // The sandbox may be another one than that of the turn before.
+            // The sandbox may have been replaced since the last turn.
             if body.is_none_or(|body| !Arc::ptr_eq(&body, &at_work.body)) {
                 let other = tokio::select! {
                     biased;
@@ -132,7 +132,7 @@ impl SessionLifecycle {
         }
     }
 
-    /// Tells the agent one message, up to `done`.
+    /// Sends one message to the agent and runs its turn, up to `done`.
     async fn run_turn(self: &Arc<Self>, at_work: &SandboxUse, queued: QueuedMessage) {
         let QueuedMessage { turn, request } = queued;
         let entry = &at_work.entry;
@@ -146,7 +146,7 @@ impl SessionLifecycle {
         entry.log.push(SessionEventKind::TurnStart, id, json!({ "content": request.content }));
         entry.log.message("user", id, json!(request.content));
         if keeping == MessageKeeping::Kept && !self.begun(entry, &[Arc::clone(&turn)]).await {
-            // Whoever has the session now goes on with the message.
+            // The session's new owner continues with the message.
             turn.over.send_replace(true);
             return;
         }
@@ -167,7 +167,7 @@ impl SessionLifecycle {
             Err(error) => Some(error.to_string()),
         };
         if let Some(error) = error {
-            // What the agent says of it may hold anything.
+            // Not in the span: the agent's error text may contain anything.
             span.fail("the turn ended with an error");
             entry.log.push(SessionEventKind::Error, id, json!({ "error": error }));
         }
@@ -175,7 +175,7 @@ impl SessionLifecycle {
         if policy == SnapshotPolicy::TurnSync
             && let Err(error) = self.disk_archive.snapshot_live(at_work).await
         {
-            // Whoever relies on the files learns of it before the end.
+            // Clients that rely on the files see this before the end of the turn.
             let error = format!("the files of this turn are on this server alone: {error}");
             entry.log.push(SessionEventKind::Error, id, json!({ "error": error }));
         }
@@ -185,7 +185,7 @@ impl SessionLifecycle {
             state.row.last_active_ms = clock::wall_ms();
         }
         self.directory.mark(entry);
-        // The log tells of it when all of the turn is durable, and not before.
+        // The log shows it only once all of the turn is durable.
         entry.log.push(SessionEventKind::Done, id, json!({}));
         turn.over.send_replace(true);
         span.set("cove.tool_calls", turn.tool_calls.load(Ordering::Relaxed));
@@ -195,7 +195,7 @@ impl SessionLifecycle {
         }
     }
 
-    /// Returns what the agent makes of a message. The agent is started when it does not run.
+    /// Runs the agent on a message. The agent is started if it does not run.
     async fn answer(
         self: &Arc<Self>,
         at_work: &SandboxUse,
@@ -219,11 +219,11 @@ impl SessionLifecycle {
             self.metrics.took(TimedOperation::TurnStart, waited);
             let outcome = agent.send_turn(self.input(turn, request)).await;
             if outcome.conversation_lost {
-                // The agent does not know the conversation, so that it has said nothing in it.
+                // The agent does not know the conversation, so there is nothing to continue.
                 entry.state.lock().row.agent_session = None;
                 self.directory.mark(entry);
             }
-            // Nothing was told of the message in either case, so that another process may be.
+            // In both cases the message was not delivered, so another process may receive it.
             if tries == 0 || !(outcome.conversation_lost || outcome.is_untold) {
                 return Ok(outcome);
             }
@@ -231,7 +231,7 @@ impl SessionLifecycle {
         }
     }
 
-    /// From this message on, the session has another model: a later process has it, too.
+    /// Records the session's new model, which later processes use as well.
     async fn change_model(&self, entry: &SessionEntry, model: Option<&str>) {
         let is_new = {
             let mut state = entry.state.lock();
@@ -252,7 +252,7 @@ impl SessionLifecycle {
             turn: Arc::clone(&turn.id),
             content: request.content.clone(),
             partial: request.partial,
-            // The session's own by now.
+            // Already set as the session's own model.
             model: None,
             extra: request.extra.clone(),
             time: Duration::from_secs(self.config.now().turn_s.into()),
