@@ -1,12 +1,12 @@
-//! Terminals of a session's sandbox, apart from the clients that look at them.
+//! Terminals of a session's sandbox, independent of their clients.
 //!
 //! One task owns a program's terminal and reads it into a [`ReplayRing`]; a [`TerminalAttachment`]
-//! is the one client that reads from there. While a client is attached, the task reads no more than
-//! the ring has room for beside what the client has not taken, so that a slow client slows the
-//! program; one that acknowledges output says how little of it may be on its way. Without a client
-//! the task reads on, and the oldest bytes are dropped. A terminal ends with its program, with its
-//! sandbox, with the credential that opened it, by request, and when it has been without a client
-//! for as long as it may.
+//! is the one client that reads from the ring. While a client is attached, the task reads only as
+//! much as fits beside the output that the client has not taken, so a slow client slows the
+//! program; a client that acknowledges output limits how much may be in flight. Without a client
+//! the task keeps reading, and the oldest bytes are dropped. A terminal ends with its program, its
+//! sandbox, or the credential that opened it, by request, and after its time limit without a
+//! client.
 
 pub(crate) mod ring;
 
@@ -31,24 +31,27 @@ use crate::error::SessionError;
 use crate::program_end::exec_result;
 use crate::traces::CommandTrace;
 
-/// Bytes of output that a client can have repeated.
+/// Bytes of output that can be replayed to a client.
 pub(crate) const REPLAY_BYTES: usize = 256 << 10;
-/// Bytes of output between a program and the client of a terminal that ends with it.
+/// Bytes of output buffered between a program and its client, for terminals that end with the
+/// client.
 const WINDOW_BYTES: usize = 64 << 10;
-/// Longest that a terminal may be without a client.
+/// Longest time that a terminal may be without a client.
 pub(crate) const DETACH_S_MAX: u32 = 60 * 60;
-/// Terminals of one sandbox that outlive their clients.
+/// Maximum number of terminals of one sandbox that outlive their clients.
 const KEPT_MAX: usize = 8;
-/// Terminals of all sandboxes that outlive their clients: 64 MiB of output. Tenants have shares.
+/// Maximum number of terminals in all sandboxes that outlive their clients: 64 MiB of output.
+/// Tenants have shares.
 pub(crate) const KEPT_IN_ALL_MAX: usize = 256;
-/// Least room for which a terminal is read again, so that a flood does not come in crumbs.
+/// Minimum room before a terminal is read again, so that a flood of output is not split into tiny
+/// reads.
 const ROOM_BYTES_MIN: usize = 4 << 10;
-/// Bytes that a client may leave unacknowledged, where it acknowledges output at all.
+/// Allowed range of unacknowledged bytes, for clients that acknowledge output.
 pub(crate) const ACKNOWLEDGED_WINDOW: RangeInclusive<u32> = 4 << 10..=256 << 10;
-/// Bytes that are read from a terminal, and passed to a client, at a time.
+/// Bytes per read from a terminal, and per message to a client.
 const CHUNK_BYTES: usize = 32 << 10;
-/// Time that the output of a program that has ended is read while something that it left behind
-/// keeps its terminal open.
+/// Silence after which the output of an ended program is abandoned if a descendant keeps its
+/// terminal open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);
 /// Error of a program whose sandbox ended before it.
 const SANDBOX_GONE: &str = "the sandbox ended";
@@ -57,17 +60,17 @@ const SANDBOX_GONE: &str = "the sandbox ended";
 #[derive(Debug, Default)]
 pub(crate) struct SandboxTerminals {
     all: Mutex<Vec<Arc<SandboxTerminal>>>,
-    /// True while all terminals end, also those that end with their clients.
+    /// True while all terminals end, including those that end with their clients.
     hung_up: watch::Sender<bool>,
 }
 
 impl SandboxTerminals {
-    /// Returns all there are.
+    /// Returns all terminals.
     pub(crate) fn list(&self) -> Vec<SessionTerminalView> {
         self.all.lock().iter().map(|terminal| terminal.view()).collect()
     }
 
-    /// Returns one by its id.
+    /// Returns a terminal by its id.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<SandboxTerminal>> {
         self.all.lock().iter().find(|terminal| terminal.id == id).cloned()
     }
@@ -81,10 +84,10 @@ impl SandboxTerminals {
         Ok(())
     }
 
-    /// Refuses another one where there are as many as there may be.
+    /// Checks that another terminal may be opened.
     ///
     /// # Errors
-    /// If there are.
+    /// If the limit is reached.
     pub(crate) fn check_room(&self) -> Result<(), SessionError> {
         match self.all.lock().len() >= KEPT_MAX {
             true => Err(too_many_kept()),
@@ -92,20 +95,20 @@ impl SandboxTerminals {
         }
     }
 
-    /// Ends one.
+    /// Ends a terminal.
     pub(crate) fn end(&self, terminal: &Arc<SandboxTerminal>) {
         self.forget(terminal);
         terminal.close(TerminalClosing::Deleted);
     }
 
-    /// Ends all terminals and those that are opened from now on, or no longer does.
+    /// Ends all current and future terminals, or stops doing so.
     pub(crate) fn hang_up(&self, hangs_up: bool) {
         self.hung_up.send_if_modified(|now| std::mem::replace(now, hangs_up) != hangs_up);
     }
 
     async fn hung_up(&self) {
         let mut hung_up = self.hung_up.subscribe();
-        // The sender is here.
+        // Cannot fail: `self` owns the sender.
         drop(hung_up.wait_for(|is_so| *is_so).await);
     }
 
@@ -123,9 +126,9 @@ fn too_many_kept() -> SessionError {
 pub(crate) struct NewTerminal {
     pub(crate) id: String,
     pub(crate) program: TerminalProgram,
-    /// Time that it may be without a client; zero for one that ends with its client.
+    /// Time that it may be without a client; zero for a terminal that ends with its client.
     pub(crate) detach: Duration,
-    /// Place among the terminals that outlive their clients, for one that does.
+    /// Place among the terminals that outlive their clients, if it is one of them.
     pub(crate) place: Option<Share>,
     /// Window of its first client, see [`SandboxTerminal::attach`].
     pub(crate) window: Option<u32>,
@@ -139,7 +142,7 @@ pub(crate) struct TerminalProgram {
     pub(crate) trace: CommandTrace,
 }
 
-/// Conditions under which a terminal ends, whoever is attached.
+/// Conditions that end a terminal regardless of its client.
 pub(crate) struct TerminalTies {
     /// Credential that it was opened with.
     pub(crate) binding: CredentialBinding,
@@ -155,18 +158,18 @@ pub(crate) struct SandboxTerminal {
     argv: Vec<String>,
     detach: Duration,
     created_ms: u64,
-    /// Guards what changes. Never held over an await.
+    /// Guards the mutable state. Never held over an await.
     state: Mutex<TerminalState>,
-    /// Tells the client of output, the end, and a client that takes over.
+    /// Notifies the client of output, the end, and a takeover by another client.
     news: watch::Sender<()>,
-    /// Tells the task of clients that come, go and take output.
+    /// Notifies the task of clients that attach, detach and take output.
     attention: watch::Sender<()>,
     /// Taken when the terminal hangs up.
     program: Mutex<Option<TerminalInput>>,
     _place: Option<Share>,
 }
 
-/// Our side of a program's terminal, to type and to signal.
+/// Server side of a program's terminal, for input and signals.
 #[derive(Clone, Debug)]
 pub(crate) struct TerminalInput {
     pub(crate) terminal: ProcessTerminal,
@@ -176,14 +179,14 @@ pub(crate) struct TerminalInput {
 #[derive(Debug)]
 struct TerminalState {
     ring: ReplayRing,
-    /// Number and position of the client that is attached.
+    /// The attached client.
     client: Option<AttachedClient>,
-    /// Number of clients so far.
+    /// Number of clients attached so far.
     clients: u64,
-    /// When the last client left.
+    /// Time at which the last client left.
     detached_at: Instant,
     detached_ms: u64,
-    /// Last event, when the program has ended.
+    /// Last event, once the program has ended.
     end: Option<SessionExecEvent>,
     closing: Option<TerminalClosing>,
 }
@@ -191,18 +194,18 @@ struct TerminalState {
 #[derive(Clone, Copy, Debug)]
 struct AttachedClient {
     number: u64,
-    /// Position of the first byte that it was sent.
+    /// Position of the first byte sent to it.
     first: u64,
-    /// Position of the first byte that it was not sent.
+    /// Position of the first byte not sent to it.
     sent: u64,
-    /// Position of the first byte that it has not taken: it has not acknowledged it, or was not
-    /// sent it where it acknowledges nothing.
+    /// Position of the first byte that it has not taken: not acknowledged, or not sent if it
+    /// acknowledges nothing.
     taken: u64,
-    /// Bytes that it may leave untaken, where it acknowledges output.
+    /// Bytes that it may leave untaken, if it acknowledges output.
     window: Option<usize>,
 }
 
-/// The way of a client's acknowledgements to its terminal.
+/// Delivers a client's acknowledgements to its terminal.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputAcknowledger {
     terminal: Arc<SandboxTerminal>,
@@ -216,14 +219,14 @@ pub(crate) enum TerminalClosing {
     Deleted,
     /// The server shuts down.
     Away,
-    /// The server drains, and the time that terminals have then is up.
+    /// The server drains, and the drain time for terminals is over.
     Draining,
 }
 
-/// What a client gets of a terminal.
+/// Event of a terminal for its client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TerminalNews {
-    /// Output that follows what it has taken.
+    /// Output after the bytes that it has taken.
     Output(Bytes),
     /// End of the program, after all output.
     Ended(SessionExecEvent),
@@ -242,18 +245,18 @@ pub(crate) struct TerminalAttachment {
     news: watch::Receiver<()>,
 }
 
-/// Use of a sandbox for as long as one of its terminals is served.
+/// Use of a sandbox while one of its terminals is served.
 pub(crate) struct TerminalHold {
-    /// Keeps the sandbox. Dropped when the terminal is of no more use.
+    /// Keeps the sandbox at work. Dropped when the program ends or the terminal closes.
     pub(crate) keeps: Box<dyn Send>,
-    /// Resolves when the sandbox is gone.
+    /// Resolves when the sandbox has ended.
     pub(crate) ended: Boxed<'static, String>,
 }
 
-/// Opens a terminal for a program that was started in a sandbox, with its first client.
+/// Opens a terminal for a started program, with its first client.
 ///
 /// # Errors
-/// If the sandbox has too many that outlive their clients.
+/// If the sandbox has too many terminals that outlive their clients.
 pub(crate) fn open(
     hold: TerminalHold,
     terminals: Arc<SandboxTerminals>,
@@ -296,7 +299,7 @@ pub(crate) fn open(
 }
 
 impl SandboxTerminal {
-    /// Returns what is known of it.
+    /// Returns its public description.
     fn view(&self) -> SessionTerminalView {
         let state = self.state.lock();
         let expires_ms = state.detached_ms.saturating_add(milliseconds(self.detach));
@@ -323,12 +326,12 @@ impl SandboxTerminal {
         self.attached(&mut self.state.lock(), 0, window, first)
     }
 
-    /// Attaches a client in place of the one that is attached. Its output begins at byte `from`, or
-    /// with the oldest byte that is kept. With a window, the program waits while the client has not
-    /// acknowledged so many bytes: what is on the way to it, and in its own queues, is no more.
+    /// Attaches a client, replacing the attached one. Its output begins at byte `from`, or with the
+    /// oldest byte in the ring. With a window, the program waits while that many bytes are
+    /// unacknowledged, which bounds the output in flight and in the client's own queues.
     ///
     /// # Errors
-    /// If the program has not written as much, or the terminal has ended.
+    /// If the program has not written that much, or the terminal has ended.
     pub(crate) fn attach(
         self: &Arc<Self>,
         from: Option<u64>,
@@ -372,7 +375,7 @@ impl SandboxTerminal {
         self.news.send_replace(());
     }
 
-    /// Serves the program until the terminal is of no more use.
+    /// Serves the program until the terminal is no longer needed.
     async fn serve(
         self: Arc<Self>,
         hold: TerminalHold,
@@ -388,7 +391,7 @@ impl SandboxTerminal {
                 end = self.follow(program) => Some(end),
                 () = self.abandoned() => None,
             };
-            // The terminal hangs up, and the sandbox is no longer held for it.
+            // Hangs the terminal up, and releases the sandbox.
             self.program.lock().take();
             drop(keeps);
             match &outcome {
@@ -416,17 +419,17 @@ impl SandboxTerminal {
         self.close(closing);
     }
 
-    /// Reads the program's output up to its end; returns how it ended.
+    /// Reads the program's output up to its end; returns how the program ended.
     async fn follow(&self, program: TerminalInput) -> SessionExecEvent {
         let TerminalInput { mut terminal, mut handle } = program;
         let mut attention = self.attention.subscribe();
         let mut buf = vec![0; CHUNK_BYTES];
-        // Bytes of it that were read and are not in the ring: a client that was attached meanwhile
-        // begins with those that they would drop.
+        // Bytes that were read but do not fit in the ring yet: they would drop bytes from which a
+        // client that attached meanwhile begins.
         let mut held = 0;
         let mut is_open = true;
         let mut end: Option<ProcessEnd> = None;
-        // Begins anew with every piece of output, and while the client is waited for.
+        // Restarts with every piece of output, and while the program waits for the client.
         let mut grace = Box::pin(time::sleep(OUTPUT_GRACE));
         loop {
             if let Some(end) = end.as_ref().filter(|_| !is_open) {
@@ -445,7 +448,7 @@ impl SandboxTerminal {
             let has_room = room > 0;
             let space = buf.get_mut(..room.min(CHUNK_BYTES)).unwrap_or_default();
             tokio::select! {
-                // Output first, and the end after it.
+                // Output takes precedence over the end.
                 biased;
                 read = terminal.read(space), if is_open && has_room => {
                     let count = read.unwrap_or(0);
@@ -471,7 +474,7 @@ impl SandboxTerminal {
         }
     }
 
-    /// Returns when the terminal has been without a client for as long as it may, or was closed.
+    /// Returns once the terminal was closed, or without a client for its time limit.
     async fn abandoned(&self) {
         let mut attention = self.attention.subscribe();
         loop {
@@ -498,15 +501,15 @@ impl SandboxTerminal {
 }
 
 impl TerminalState {
-    /// Returns whether so many bytes more drop nothing that the client has not taken.
+    /// Returns whether `count` more bytes would drop no byte that the client has not taken.
     fn fits(&self, count: usize) -> bool {
         let Some(client) = self.client else { return true };
         let left = self.ring.end() - client.taken.min(self.ring.end());
         self.ring.room_beside(left) >= count
     }
 
-    /// Returns how many bytes may be read now: they drop nothing that the client has not taken, and
-    /// are within its window.
+    /// Returns how many bytes may be read now: within the client's window, and without dropping
+    /// bytes that it has not taken.
     fn room(&self) -> usize {
         let Some(client) = self.client else { return CHUNK_BYTES };
         let left = self.ring.end() - client.taken.min(self.ring.end());
@@ -520,22 +523,22 @@ impl TerminalState {
 }
 
 impl TerminalAttachment {
-    /// The event that a client is greeted with.
+    /// Returns the event with which a client is greeted.
     pub(crate) fn first(&self) -> &SessionExecEvent {
         &self.first
     }
 
-    /// The program, to type at; none when it has ended.
+    /// Returns the program's input; none if it has ended.
     pub(crate) fn input(&self) -> Option<TerminalInput> {
         self.terminal.program.lock().clone()
     }
 
-    /// Returns the way of the client's acknowledgements.
+    /// Returns the acknowledger of this client's output.
     pub(crate) fn acknowledger(&self) -> OutputAcknowledger {
         OutputAcknowledger { terminal: Arc::clone(&self.terminal), number: self.number }
     }
 
-    /// Returns what comes next; output again until it is [sent](TerminalAttachment::sent).
+    /// Returns the next event; output is repeated until it is [sent](TerminalAttachment::sent).
     /// Cancel-safe.
     pub(crate) async fn next(&mut self) -> TerminalNews {
         loop {
@@ -543,7 +546,7 @@ impl TerminalAttachment {
             if let Some(news) = self.at_hand() {
                 return news;
             }
-            // The sender is in the terminal, which this has.
+            // Cannot fail: this attachment holds the terminal, which owns the sender.
             let _told = self.news.changed().await;
         }
     }
@@ -564,7 +567,7 @@ impl TerminalAttachment {
         }
     }
 
-    /// Records that the client was sent so many bytes more.
+    /// Records that the client was sent `count` more bytes.
     pub(crate) fn sent(&self, count: usize) {
         let mut state = self.terminal.state.lock();
         if let Some(client) = state.client.as_mut().filter(|client| client.number == self.number) {
@@ -577,15 +580,15 @@ impl TerminalAttachment {
         self.terminal.attention.send_replace(());
     }
 
-    /// Gives the terminal up: the client knows how the program has ended.
+    /// Closes the terminal once the client has received the program's end.
     pub(crate) fn finish(&self) {
         self.terminal.close(TerminalClosing::Deleted);
     }
 }
 
 impl OutputAcknowledger {
-    /// Records that the client has shown so many bytes since it was attached. What it was not sent
-    /// it has not shown, and what it has shown stays so.
+    /// Records that the client has shown `bytes` bytes since it was attached. Capped at the bytes
+    /// sent; never decreases.
     pub(crate) fn acknowledge(&self, bytes: u64) {
         let mut state = self.terminal.state.lock();
         if let Some(client) = state.client.as_mut().filter(|client| client.number == self.number) {

@@ -33,25 +33,25 @@ use crate::workspace::WorkspaceStore;
 
 pub(super) mod timers;
 
-/// Interval at which idle and cold sessions are looked for.
+/// Interval of the search for idle and cold sessions.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Interval at which sessions that nobody works with are let out of memory, and other nodes are
-/// told where files are of which they do not know yet.
+/// Interval at which unused sessions are dropped from memory, and other nodes are notified of files
+/// that they do not know of yet.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
-/// Sandboxes that are ended at the same time by a sweep.
+/// Sandboxes that a sweep ends concurrently.
 pub(super) const SWEEPS_MAX: usize = 16;
-/// Sessions whose deadlines are heeded at a time.
+/// Expired sessions handled in one round.
 const DUE_MAX: usize = 100;
-/// Interval at which sessions that ended long ago are looked for, and how many are removed at a
-/// time.
+/// Interval of the search for sessions that ended long ago, and maximum number removed in one
+/// round.
 const REMOVE_EVERY: Duration = Duration::from_secs(60);
 const REMOVED_MAX: usize = 200;
-/// Layers that are removed at a time, and how old they are at least: whoever has just made one is
-/// still writing down who stands on it.
+/// Layers removed in one round, and their minimum age: the creator of a newer layer may not have
+/// recorded its users yet.
 const LAYERS_MAX: usize = 100;
 const LAYER_AGE: Duration = Duration::from_secs(5 * 60);
 
-/// Does what goes on by itself: deadlines, idleness, cold disks, and what nobody needs.
+/// Background work: deadlines, idleness, cold disks and unused objects.
 pub(crate) struct SessionSweeper {
     config: CurrentSettings<SessionsConfig>,
     store: SessionStore,
@@ -99,7 +99,7 @@ impl SessionSweeper {
                 }
                 Err(Some(wait)) => {
                     let sooner = self.sweeps.sooner.notified();
-                    // Whichever comes first; then it is looked at again.
+                    // Wakes at the deadline or when an earlier one is set; then looks again.
                     drop(time::timeout(wait, sooner).await);
                 }
                 Err(None) => self.sweeps.sooner.notified().await,
@@ -111,7 +111,7 @@ impl SessionSweeper {
         let Some(entry) = self.directory.known(session) else { return };
         let action = {
             let mut state = entry.state.lock();
-            // Moved meanwhile.
+            // The deadline was changed meanwhile.
             if state.row.deadline_ms.is_none_or(|at| at > self.store.now_ms()) {
                 return;
             }
@@ -137,7 +137,8 @@ impl SessionSweeper {
                 }
             }
             OnDeadline::Pause => {
-                // Also when it is paused already: else it would be found due again and again.
+                // Written even if the session is paused already; otherwise it would be found due
+                // again and again.
                 self.directory.mark(&entry);
                 self.lifecycle.freeze_now(&entry, "its time was up").await;
             }
@@ -181,7 +182,7 @@ impl SessionSweeper {
         }
     }
 
-    /// Ends builds of servers that are gone, and removes archives that nobody has used for long.
+    /// Ends builds of lost servers, and removes archives that have been unused for long.
     async fn sweep_templates(&self) {
         let swept = async {
             self.templates.end_lost_builds(false).await?;
@@ -195,7 +196,7 @@ impl SessionSweeper {
         }
     }
 
-    /// Ends the sandboxes of sessions that have waited for too long.
+    /// Ends the sandboxes of sessions that have been idle for too long.
     async fn sweep_idle(self: &Arc<Self>) {
         let now = clock::now();
         let usual = Duration::from_secs(self.config.now().idle_s.into());
@@ -213,7 +214,7 @@ impl SessionSweeper {
         .await;
     }
 
-    /// Sessions with a time of their own that is longer than usual: the books do not know of it.
+    /// Returns sessions whose own idle time is longer than usual, which the ledger does not know.
     fn patient(&self, usual: Duration) -> HashSet<Arc<str>> {
         let usual_s = usual.as_secs();
         let patient = self.directory.choose(|entry| {
@@ -223,8 +224,8 @@ impl SessionSweeper {
         patient.into_iter().collect()
     }
 
-    /// Sessions with whose sandboxes nobody has worked for as long as they may wait, also those
-    /// that nobody has used at all. Some may be at work by now: the books decide.
+    /// Returns sessions whose sandboxes have been idle for their allowed time, never used ones
+    /// included. Some may be at work by now: the ledger decides.
     fn idle(&self, usual: Duration) -> Vec<Arc<SessionEntry>> {
         self.directory.choose(|entry| entry.is_idle(usual).then(|| Arc::clone(entry)))
     }
@@ -246,7 +247,7 @@ impl SessionSweeper {
         stream::iter(works).buffer_unordered(SWEEPS_MAX).collect::<()>().await;
     }
 
-    /// Heeds the deadlines of sessions that no server has in memory: their own may be gone.
+    /// Handles expired sessions that no server has in memory; their owner may be lost.
     async fn sweep_due(self: &Arc<Self>) {
         let due = match self.store.sessions_due(self.store.now_ms(), DUE_MAX).await {
             Ok(due) => due,
@@ -266,14 +267,14 @@ impl SessionSweeper {
                 OnDeadline::Kill => SessionUse::End,
                 OnDeadline::Pause | OnDeadline::Rest => SessionUse::Work,
             };
-            // Another server that is there has it; it sees to it.
+            // If another live server owns the session, that server handles the deadline.
             if self.lifecycle.acquire_for(&row.tenant, &row.id, purpose).await.is_ok() {
                 self.deadline_came(&row.id).await;
             }
         }
     }
 
-    /// Lets sessions out of memory that nobody works with: their rows say it all.
+    /// Drops unused sessions from memory; their rows contain everything.
     async fn forget_cold(&self) {
         let cold = self.directory.choose(|entry| entry.body().is_none().then(|| Arc::clone(entry)));
         for entry in cold {
@@ -285,15 +286,15 @@ impl SessionSweeper {
         }
     }
 
-    /// Removes sessions that ended long ago, with all that a server which died in the middle of
-    /// ending them may have left of them.
+    /// Removes sessions that ended long ago, with any remains that a server left when it crashed
+    /// while ending them.
     async fn remove_ended(&self) {
         let keep_ms = u64::from(self.config.now().keep_ended_s).saturating_mul(1000);
         let before_ms = self.store.now_ms().saturating_sub(keep_ms);
         let removed = async {
             for row in self.store.sessions_ended(before_ms, REMOVED_MAX).await? {
                 if self.directory.known(&row.id).is_some() {
-                    // Let out of memory first.
+                    // Dropped from memory first.
                     continue;
                 }
                 self.disk_archive.remove_disks(row.disk.as_deref(), row.manifest.as_deref()).await;
@@ -312,7 +313,7 @@ impl SessionSweeper {
         }
     }
 
-    /// Removes layers on which nobody stands.
+    /// Removes layers without users.
     async fn sweep_layers(&self) {
         let age_ms = u64::try_from(LAYER_AGE.as_millis()).unwrap_or(u64::MAX);
         let before_ms = self.store.now_ms().saturating_sub(age_ms);
@@ -329,7 +330,7 @@ impl SessionSweeper {
         }
     }
 
-    /// Keeps disks ready.
+    /// Keeps prepared disks in stock.
     pub(super) async fn make_disks(&self) {
         loop {
             match self.workspaces.replenish().await {
@@ -346,7 +347,7 @@ impl SessionSweeper {
         }
     }
 
-    /// Ends what is left here of sessions that are another server's now.
+    /// Ends the local remains of sessions that another server owns now.
     pub(super) async fn heed_losses(
         self: &Arc<Self>,
         lost: Option<mpsc::UnboundedReceiver<LostSession>>,
@@ -371,7 +372,7 @@ impl SessionSweeper {
 }
 
 impl SessionEntry {
-    /// Returns whether nobody has worked with its sandbox for as long as it may wait.
+    /// Returns whether its sandbox has been idle for its allowed time.
     fn is_idle(&self, usual: Duration) -> bool {
         let (own, body) = {
             let state = self.state.lock();
