@@ -1,18 +1,18 @@
-//! The stored state of agents and sessions: the only SQL of this crate.
+//! Stored state of agents and sessions: the only SQL of this crate.
 //!
-//! Rows are plain values ([`rows`]); each function is one transaction, serialisable, which may run
-//! again when it lost against others, and what it wrote is durable when it returns. Every function
-//! that serves a caller takes the caller's tenant and finds nothing of another one.
+//! Rows are plain values ([`rows`]). Each function is one serialisable transaction, which may run
+//! again after a conflict; its writes are durable when it returns. Every function that serves a
+//! caller takes the caller's tenant and ignores other tenants' rows.
 //!
 //! # Who may write a session
-//! A session has an owner, a server, and an epoch that counts its owners. [`SessionStore::claim`]
-//! moves both in one compare-and-set, and every later write names the epoch: a server that lost a
-//! session, because it was taken for dead, changes nothing of it any more.
+//! A session has an owner (a server) and an epoch that counts its owners. [`SessionStore::claim`]
+//! changes both in one compare-and-set, and every later write names the epoch: a server that lost a
+//! session because it was considered dead cannot change it any more.
 //!
 //! # Numbers of events
-//! The row's `seq_ceiling` is durable before any number up to it is told. A life, which is what
-//! lies between two claims, begins above the ceiling of the one before. So no number is ever told
-//! twice, whatever was lost in between.
+//! The row's `seq_ceiling` is durable before any number up to it becomes visible. A life, the time
+//! between two claims, begins above the ceiling of the previous one. So no number is ever sent
+//! twice, regardless of lost writes.
 
 mod access;
 mod agents;
@@ -50,20 +50,20 @@ pub(crate) use self::templates::{
 };
 pub(crate) use self::waiting::{WaitingMessage, WaitingMessageTable};
 
-/// Numbers of events that are reserved for a session's life at its beginning: those that it does
-/// not use are a gap in what its listeners see.
+/// Event numbers reserved at the beginning of a life; unused ones are a gap in the numbers that
+/// subscribers see.
 pub(crate) const SEQ_BLOCK: u64 = 1 << 8;
 
-/// Most that are reserved at a time, for a session that has used as many.
+/// Maximum numbers reserved at a time, for a session that has used as many.
 pub(crate) const SEQ_BLOCK_MAX: u64 = 1 << 12;
 
-/// Sessions with their events, and the tables of what is kept beside them. Cheap to clone.
+/// Sessions with their events, and the related tables. Cheap to clone.
 ///
-/// Whoever owns one kind of rows gets the table of that kind, and no more.
+/// A component that owns one kind of rows receives only the table of that kind.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionStore {
     access: TableAccess,
-    /// Number of sessions of each tenant, as far as this server knows.
+    /// Cached number of sessions of each tenant.
     counts: Arc<Mutex<HashMap<String, sessions::SessionCount>>>,
     pub(crate) agents: AgentTable,
     pub(crate) archives: TemplateArchiveTable,
@@ -78,15 +78,15 @@ pub(crate) struct SessionStore {
 }
 
 impl SessionStore {
-    /// Brings the tables up to date.
+    /// Migrates the tables.
     ///
     /// # Errors
-    /// If that fails; see [`node::store::SqlStore::migrate`].
+    /// If a migration fails; see [`node::store::SqlStore::migrate`].
     pub(crate) async fn open(store: SqlStore) -> Result<SessionStore, SqlStoreError> {
         store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
-        // Claims look whether the owner of a session is alive.
+        // Claims check whether the owner of a session is alive.
         NodeRegistry::open(&store).await?;
-        // What grants of a session have used goes with it.
+        // Usage of a session's grants is removed with the session.
         migrate_amounts(&store).await?;
         let access = TableAccess { store };
         Ok(SessionStore {
@@ -105,13 +105,13 @@ impl SessionStore {
         })
     }
 
-    /// Returns which engine it is: SQLite has no other servers.
+    /// Returns the database engine: with SQLite there are no other servers.
     pub(crate) fn dialect(&self) -> StoreDialect {
         self.access.store.dialect()
     }
 
-    /// Returns the time by the store's clock, in milliseconds since 1970: what is compared with
-    /// times that other servers wrote.
+    /// Returns the time by the store's clock, in milliseconds since 1970, for comparison with times
+    /// that other servers wrote.
     pub(crate) fn now_ms(&self) -> u64 {
         self.access.store.now_ms()
     }

@@ -1,4 +1,4 @@
-//! One cell: what comes of it, its limits, and its end.
+//! One cell: its output, its limits and its end.
 
 use std::time::{Duration, Instant};
 
@@ -16,26 +16,26 @@ use super::process::{ContextProcess, FramesOver, OutputPipe};
 use crate::program_end::signal_name;
 use crate::service::SandboxGuard;
 
-/// Bytes of output and results of one cell.
+/// Maximum bytes of output and results of one cell.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
-/// Time that a cell may take to end once it was interrupted, before its context is killed.
+/// Grace period of an interrupted cell before its context is killed.
 const INTERRUPT_MAX: Duration = Duration::from_secs(2);
-/// Time that a context whose socket is closed may take to end, and its sandbox after that.
+/// Longest wait for a context whose socket is closed to end, and then for its sandbox.
 const EXIT_MAX: Duration = Duration::from_secs(2);
-/// Time that the end of a cell waits for a slow caller when its time is over.
+/// Longest wait to send the end of a cell to a slow caller after its time limit.
 const LAST_EVENT_MAX: Duration = Duration::from_secs(5);
-/// Pieces of output that are read before a frame, which came after them.
+/// Pieces of output read before a frame that was written after them.
 const PIECES_BEFORE_FRAME_MAX: usize = 64;
-/// The signal of the kernel to a process that has too much memory.
+/// The signal with which the kernel kills a process when memory runs out.
 const SIGKILL: i32 = 9;
 
-/// Events of a cell that runs. Dropping this interrupts it.
+/// Events of a running cell. Dropping this interrupts the cell.
 #[derive(Debug)]
 pub(crate) struct CellStream {
     pub(super) events: mpsc::Receiver<CellMessage>,
 }
 
-/// An event on its way to its caller, with its place for a long one.
+/// Event on its way to the caller, with its place if it is long.
 #[derive(Debug)]
 pub(super) struct CellMessage {
     pub(super) event: CellEvent,
@@ -49,7 +49,7 @@ impl From<CellEvent> for CellMessage {
 }
 
 impl CellStream {
-    /// Returns what happens next; none after [`CellEvent::Ended`], or when the sandbox is gone.
+    /// Returns the next event; none after [`CellEvent::Ended`], or if the sandbox has ended.
     pub(crate) async fn next(&mut self) -> Option<CellEvent> {
         self.events.recv().await.map(|message| message.event)
     }
@@ -63,16 +63,16 @@ enum CellStop {
     ClientGone,
 }
 
-/// How the work on a cell is over.
+/// How the execution of a cell ended.
 #[derive(Debug)]
 enum CellFinish {
     Done(CellFigures),
-    /// It did not heed the interrupt, so that its context was killed.
+    /// It did not react to the interrupt, so its context was killed.
     Killed,
     Over(FramesOver),
 }
 
-/// A cell under way.
+/// A running cell.
 pub(super) struct CellRun<'a> {
     guard: &'a SandboxGuard,
     told: &'a mpsc::Sender<CellMessage>,
@@ -83,7 +83,7 @@ pub(super) struct CellRun<'a> {
     stop: Option<CellStop>,
 }
 
-/// Whether the process of the context is still there.
+/// Whether the context's process still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContextFate {
     Waits,
@@ -91,7 +91,7 @@ pub(super) enum ContextFate {
 }
 
 impl<'a> CellRun<'a> {
-    /// A cell that begins now.
+    /// Creates a run that begins now.
     pub(super) fn new(
         guard: &'a SandboxGuard,
         told: &'a mpsc::Sender<CellMessage>,
@@ -109,13 +109,13 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// When it began.
+    /// Returns the start time.
     pub(super) fn began(&self) -> Instant {
         self.began
     }
 
-    /// Runs it to its end, and tells all that comes of it. The end is not told, and there is no
-    /// verdict, when the sandbox is gone.
+    /// Runs the cell to its end, and sends all its events. If the sandbox has ended, there is no
+    /// verdict and no end event.
     pub(super) async fn run(
         mut self,
         process: &mut ContextProcess,
@@ -150,25 +150,25 @@ impl<'a> CellRun<'a> {
         (fate, Some(end.verdict))
     }
 
-    /// Follows the cell until its context has done with it, or has to be done with.
+    /// Follows the cell until its context finishes it or must be killed.
     async fn follow(&mut self, process: &mut ContextProcess, request: &[u8]) -> CellFinish {
         let ContextProcess { frames, requests, stdout, stderr, control } = process;
         let (mut is_written, mut has_stdout, mut has_stderr) = (false, true, true);
-        // A context that does not read must not hold up what ends it.
+        // Written concurrently: a context that does not read must not delay its own termination.
         let mut writing = Box::pin(requests.write_all(request));
         let mut kill_at = None;
         loop {
             let told = self.told;
             let stopping = tokio::select! {
                 _written = &mut writing, if !is_written => {
-                    // When it failed, the frames are over as well.
+                    // If writing failed, the frames end as well.
                     is_written = true;
                     None
                 }
                 frame = frames.next() => {
                     self.tell_output(stdout, stderr).await;
                     match frame {
-                        // What is left open would be held while nobody reads it.
+                        // A partial line here would occupy memory while no cell reads it.
                         Ok((ContextFrame::Done(_), _)) if frames.is_in_the_middle() => {
                             return CellFinish::Over(FramesOver::Malformed(
                                 ContextFrameError::TooLong,
@@ -212,7 +212,7 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Tells what the context had written before a frame.
+    /// Sends the output that the context wrote before a frame.
     async fn tell_output(&mut self, stdout: &mut OutputPipe, stderr: &mut OutputPipe) {
         for _ in 0..PIECES_BEFORE_FRAME_MAX {
             let (out, err) = (stdout.now(), stderr.now());
@@ -240,7 +240,7 @@ impl<'a> CellRun<'a> {
             ContextFrame::Result(result) => {
                 let bytes = result.data.values().map(|value| match value {
                     serde_json::Value::String(text) => text.len(),
-                    // As much as it is in memory, about.
+                    // Approximates its size in memory.
                     other => other.to_string().len(),
                 });
                 let stop = self.count(bytes.sum());
@@ -250,14 +250,14 @@ impl<'a> CellRun<'a> {
             }
             ContextFrame::Error(failure) => {
                 let stop = self.count(failure.value.len() + failure.traceback.len());
-                // Of a cell that is stopped it says that it was, which is told better at its end.
+                // For a stopped cell, the end event gives the better error.
                 if self.stop.is_none() {
                     let event = CellEvent::Error(failure);
                     self.tell_message(CellMessage { event, _place: place }).await;
                 }
                 stop
             }
-            // Out of turn, which does no harm.
+            // Unexpected here, but harmless.
             ContextFrame::Ready(_)
             | ContextFrame::Failed(_)
             | ContextFrame::Forked
@@ -266,13 +266,13 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Counts output.
+    /// Counts output, and returns a stop if the limit is exceeded.
     fn count(&mut self, bytes: usize) -> Option<CellStop> {
         self.output_bytes = self.output_bytes.saturating_add(bytes);
         (self.output_bytes > OUTPUT_BYTES_MAX).then_some(CellStop::OutputFull)
     }
 
-    /// Tells an event. A caller that does not read makes the cell wait, for as long as it may run.
+    /// Sends an event. A slow caller blocks the cell, up to its time limit.
     async fn tell(&self, event: CellEvent) {
         self.tell_message(event.into()).await;
     }
@@ -303,7 +303,7 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Says of a cell that was stopped why.
+    /// Adds the reason of a stopped cell.
     fn stopped(&self, other: Option<CellFailure>, end: CellEnd) -> (Option<CellFailure>, CellEnd) {
         let (name, verdict, what) = match self.stop {
             None => return (other, end),
@@ -319,7 +319,7 @@ impl<'a> CellRun<'a> {
         (Some(failure(name, value)), CellEnd { verdict, ..end })
     }
 
-    /// Says why the process of the context has ended; none when its sandbox has.
+    /// Explains why the context's process has ended; none if its sandbox has ended.
     async fn closed(
         &self,
         exit: ContextExit,
@@ -348,13 +348,13 @@ impl<'a> CellRun<'a> {
     }
 }
 
-/// An error that the server itself tells.
+/// Creates an error that the server reports itself.
 pub(super) fn failure(name: &str, value: impl Into<String>) -> CellFailure {
     let value = value.into();
     CellFailure { name: name.to_owned(), traceback: format!("{name}: {value}"), value }
 }
 
-/// Resolves at a time, or never.
+/// Resolves at `time`, or never.
 async fn at(time: Option<time::Instant>) {
     match time {
         Some(time) => time::sleep_until(time).await,

@@ -1,4 +1,4 @@
-//! The contexts of one sandbox: they end with it.
+//! Contexts of one sandbox; they end with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::error::SessionError;
 use crate::service::SandboxGuard;
 use crate::traces::CommandTrace;
 
-/// Contexts of one sandbox.
+/// Maximum number of contexts of one sandbox.
 const CONTEXTS_MAX: usize = 128;
-/// Cells of one context that run or wait.
+/// Maximum number of cells of one context that run or wait.
 const CELLS_MAX: usize = 64;
-/// Events that wait for a slow caller; then the cell waits.
+/// Events queued for a slow caller before the cell is blocked.
 const EVENTS_MAX: usize = 2;
-/// Attempts to fork a context, when the parked interpreter has just ended.
+/// Attempts to fork a context if the parked interpreter ends meanwhile.
 const FORKS_MAX: usize = 2;
 
 /// The contexts of one sandbox.
@@ -36,25 +36,25 @@ pub(crate) struct SandboxContexts {
     metrics: Arc<InterpreterMetrics>,
     /// Oldest first.
     all: Mutex<Vec<Arc<CodeContext>>>,
-    /// Locked while it is being started, so that a context waits for that.
+    /// Locked during the interpreter's start, so that contexts wait for it.
     parked: tokio::sync::Mutex<ParkedSlot>,
-    /// Kills for want of memory that have been told of.
+    /// Out-of-memory kills that have been reported already.
     oom_kills: AtomicU64,
 }
 
-/// The parked interpreter, as far as is known.
+/// Known state of the parked interpreter.
 #[derive(Debug, Default)]
 enum ParkedSlot {
     #[default]
     NotStarted,
     Parked(Arc<ParkedInterpreter>),
-    /// Started before the session was known, with this environment, and used by none so far.
+    /// Started before the session was known, with this environment, and not used yet.
     Ahead(Arc<ParkedInterpreter>, Vec<Vec<u8>>),
-    /// There can be none in this sandbox: contexts are started by themselves.
+    /// This sandbox cannot have one: contexts start as their own programs.
     Impossible,
 }
 
-/// A context that is asked for.
+/// Request for a context.
 #[derive(Clone, Debug)]
 pub(crate) struct NewContext {
     pub(crate) id: String,
@@ -64,23 +64,23 @@ pub(crate) struct NewContext {
     pub(crate) is_default: bool,
 }
 
-/// A context. Its process comes and goes.
+/// A context. Its process may end and be replaced.
 #[derive(Debug)]
 pub(crate) struct CodeContext {
     new: NewContext,
-    /// Its process, for one cell after the other.
+    /// Its process, used by one cell at a time.
     process: tokio::sync::Mutex<Option<StartedContext>>,
-    /// Reaches the process while a cell has it.
+    /// Controls the process while a cell has it.
     control: Mutex<Option<ContextControl>>,
     cells: Arc<Semaphore>,
     interrupts: InterruptGate,
     is_removed: AtomicBool,
     executions: AtomicU64,
-    /// The context that it is a copy of.
+    /// Id of the context that it was copied from.
     forked_from: Option<String>,
 }
 
-/// A process, and what it was started with.
+/// A process, and the parameters of its start.
 #[derive(Debug)]
 struct StartedContext {
     process: ContextProcess,
@@ -89,7 +89,7 @@ struct StartedContext {
 }
 
 impl SandboxContexts {
-    /// None yet.
+    /// Creates an empty set of contexts.
     pub(crate) fn new(metrics: Arc<InterpreterMetrics>) -> SandboxContexts {
         SandboxContexts {
             metrics,
@@ -99,15 +99,15 @@ impl SandboxContexts {
         }
     }
 
-    /// All there are, oldest first.
+    /// Returns all contexts, oldest first.
     pub(crate) fn list(&self) -> Vec<CodeContextView> {
         self.all.lock().iter().map(|context| context.view()).collect()
     }
 
-    /// Adds a context, which has no process yet.
+    /// Adds a context without a process.
     ///
     /// # Errors
-    /// If there are too many.
+    /// If there are too many contexts.
     pub(crate) fn add(&self, new: NewContext) -> Result<Arc<CodeContext>, SessionError> {
         let mut all = self.all.lock();
         let is_same = |it: &&Arc<CodeContext>| it.new.is_default && it.new.language == new.language;
@@ -122,7 +122,7 @@ impl SandboxContexts {
         Ok(context)
     }
 
-    /// Adds a copy of a context, which has its process already.
+    /// Adds a copy of a context that has its process already.
     async fn add_copy(&self, copy: &Arc<CodeContext>) -> Result<(), SessionError> {
         let added = {
             let mut all = self.all.lock();
@@ -146,19 +146,19 @@ impl SandboxContexts {
         context.kill().await;
     }
 
-    /// Has an interpreter parked, so that the first context need not wait for it.
+    /// Parks an interpreter, so that the first context need not wait for it.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub(crate) async fn park(&self, guard: &SandboxGuard) -> Result<(), SessionError> {
         self.parked(guard).await.map(drop)
     }
 
-    /// Has an interpreter parked before a session is there. One whose programs have another
-    /// environment does not get it: modules may be imported otherwise there.
+    /// Parks an interpreter before the sandbox has a session. A session with another environment
+    /// does not use it, because modules may load differently there.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub(crate) async fn park_ahead(
         &self,
         sandbox: &SandboxedSession,
@@ -169,7 +169,7 @@ impl SandboxContexts {
             let parked = ParkedInterpreter::start(sandbox, &env, &self.metrics).await?;
             *slot = match parked {
                 Some(parked) => ParkedSlot::Ahead(parked, env),
-                // With what its session sets there may be one.
+                // The session's environment may still allow one.
                 None => ParkedSlot::NotStarted,
             };
         }
@@ -222,7 +222,7 @@ impl SandboxContexts {
     }
 }
 
-/// Refuses another context when there are as many as there may be.
+/// Rejects another context when the limit is reached.
 fn check_room(all: &[Arc<CodeContext>]) -> Result<(), SessionError> {
     if all.len() < CONTEXTS_MAX {
         return Ok(());
@@ -246,7 +246,7 @@ impl CodeContext {
         }
     }
 
-    /// Returns what callers are shown.
+    /// Returns the context's public description.
     pub(crate) fn view(&self) -> CodeContextView {
         let state = match (self.interrupts.is_running(), &*self.control.lock()) {
             (true, _) => CodeContextState::Running,
@@ -264,7 +264,7 @@ impl CodeContext {
         }
     }
 
-    /// Starts its process, unless it has one.
+    /// Starts its process if it has none.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -293,10 +293,10 @@ impl CodeContext {
         slot.as_mut().ok_or_else(|| SessionError::internal("it was just started"))
     }
 
-    /// Runs a cell when those before it have ended.
+    /// Runs a cell after the earlier ones have ended.
     ///
     /// # Errors
-    /// If too many wait, or the code is none.
+    /// If too many cells wait, or the code is invalid.
     pub(crate) fn execute(
         self: &Arc<Self>,
         guard: SandboxGuard,
@@ -309,7 +309,7 @@ impl CodeContext {
         let place = self.place()?;
         let (told, events) = mpsc::channel(EVENTS_MAX);
         let context = Arc::clone(self);
-        // From when it begins to wait for the cells before it.
+        // The span includes the wait for earlier cells.
         let trace = CommandTrace::begin(node::traces::span("cell"), guard.session());
         node::task::spawn(async move {
             context.run(&guard, &cell, timeout, &told).await;
@@ -318,7 +318,7 @@ impl CodeContext {
         Ok(CellStream { events })
     }
 
-    /// A place among what runs or waits in this context.
+    /// Takes a place among the running and waiting cells of this context.
     fn place(&self) -> Result<OwnedSemaphorePermit, SessionError> {
         Arc::clone(&self.cells).try_acquire_owned().map_err(|_| {
             SessionError::TooMany(format!(
@@ -327,12 +327,12 @@ impl CodeContext {
         })
     }
 
-    /// Forks it when the cells before have ended: a context with the id `id` that has all that is
-    /// defined here.
+    /// Forks the context after earlier cells have ended, into a context `id` with all of its
+    /// definitions.
     ///
     /// # Errors
-    /// If its language, threads in it or the sandbox forbid that; when nothing is defined in it;
-    /// when there are too many contexts.
+    /// If its language, running threads or the sandbox forbid that; if nothing is defined in it; if
+    /// there are too many contexts.
     pub(crate) async fn fork(
         self: &Arc<Self>,
         guard: SandboxGuard,
@@ -347,7 +347,7 @@ impl CodeContext {
         check_room(&guard.contexts().all.lock())?;
         let place = self.place()?;
         let (context, (told, answer)) = (Arc::clone(self), oneshot::channel());
-        // Goes on when its caller leaves: the context's answer has to be read.
+        // Continues if the caller leaves, because the context's answer has to be read.
         node::task::spawn(async move {
             let made = context.copy(&guard, id, force).await;
             if let Err(Ok(unwanted)) = told.send(made) {
@@ -412,14 +412,14 @@ impl CodeContext {
         }
         let started = match self.started(guard, &mut process).await {
             Ok(started) => started,
-            // Its caller is told that by the end of the events.
+            // The caller sees the end of its events.
             Err(SessionError::SandboxEnded(_)) => return,
             Err(error) => {
                 return tell_failure(told, "ContextFailed", &error.to_string()).await;
             }
         };
         let count = self.executions.fetch_add(1, Ordering::Relaxed) + 1;
-        // Before its caller, who may interrupt it at once, learns that it has begun.
+        // Before the caller learns that the cell has begun, since it may interrupt it at once.
         self.interrupts.begin();
         drop(told.send(CellEvent::Started { execution_count: count }.into()).await);
         let request = self.new.language.cell(cell, count, &started.start);
@@ -436,18 +436,18 @@ impl CodeContext {
         if fate == ContextFate::Ended {
             *process = None;
             *self.control.lock() = None;
-            // What was told of is not told again.
+            // Kills reported for this cell are not reported again.
             if let Ok(now) = guard.oom_kills().await {
                 seen.fetch_max(now, Ordering::Relaxed);
             }
         }
     }
 
-    /// Interrupts the cell that runs, as soon as it can be. Returns whether there is one.
+    /// Interrupts the running cell as soon as possible. Returns whether a cell is running.
     pub(crate) async fn interrupt(&self) -> bool {
         match self.interrupts.request() {
             InterruptRequest::NoCell => return false,
-            // Whoever follows the cell sends it.
+            // The task that follows the cell sends the interrupt.
             InterruptRequest::Held => {}
             InterruptRequest::Due => {
                 let control = self.control.lock().clone();
@@ -459,7 +459,7 @@ impl CodeContext {
         true
     }
 
-    /// Ends its process, and starts a new one with nothing defined.
+    /// Ends its process, and starts a new one without definitions.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -479,7 +479,7 @@ impl CodeContext {
     }
 }
 
-/// Tells that a cell was not run.
+/// Reports that a cell was not run.
 async fn tell_failure(told: &mpsc::Sender<CellMessage>, name: &str, why: &str) {
     drop(told.send(CellEvent::Error(failure(name, why)).into()).await);
     let end = CellEnd {

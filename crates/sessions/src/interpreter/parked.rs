@@ -1,8 +1,8 @@
-//! The parked interpreter of a sandbox: one Python that has imported its libraries, and forks
-//! contexts that have them, too.
+//! The parked interpreter of a sandbox: one Python process that has imported its libraries, and
+//! forks contexts that share them.
 //!
-//! It runs as a program of the session, so that a cell may kill it: its contexts end with it then,
-//! and the next one that is asked for starts another.
+//! It runs as a program of the session, so a cell may kill it. Its contexts end with it, and the
+//! next request for a context starts another one.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,17 +21,18 @@ use super::languages::{ContextStart, adoption, parked_argv, parked_source, parke
 use super::metrics::{GaugeShare, InterpreterMetrics};
 use crate::error::SessionError;
 
-/// Bytes of one message of the parked interpreter.
+/// Maximum bytes of one message of the parked interpreter.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
-/// Time that it may take to import what it is to have.
+/// Longest time for its imports.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Time that it may take to read a message: it is idle between two.
+/// Longest time for it to read a message; it is idle between messages.
 const SEND_MAX: Duration = Duration::from_secs(10);
-/// Starts without a module that has started a thread, before contexts are started by themselves.
+/// Number of starts, each excluding the module whose import started a thread, before contexts start
+/// as their own programs.
 const ATTEMPTS_MAX: usize = 3;
-/// The signal that nobody ignores.
+/// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
-/// Bytes that are read and thrown away at a time.
+/// Bytes per read of discarded output.
 const DISCARD_BYTES: usize = 4 << 10;
 
 /// Message of the parked interpreter.
@@ -55,23 +56,23 @@ pub(super) enum ContextExit {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// Was never started; why.
+    /// It was never started, with the reason.
     NotStarted(String),
-    /// Nobody knows: whoever would have told has ended as well.
+    /// Unknown, because the process that reports it has ended as well.
     Unknown,
 }
 
-/// The parked interpreter, as the server sees it.
+/// The server's side of the parked interpreter.
 #[derive(Debug)]
 pub(super) struct ParkedInterpreter {
     channel: ProgramChannel,
     handle: ProcessHandle,
     next_id: AtomicU64,
-    /// Contexts that have not ended, by their number. None when it is over.
+    /// Running contexts by number. None once the interpreter has ended.
     contexts: Mutex<Option<HashMap<u64, watch::Sender<Option<ContextExit>>>>>,
 }
 
-/// A context that was forked.
+/// A forked context.
 #[derive(Clone, Debug)]
 pub(super) struct ForkedContext {
     parked: Arc<ParkedInterpreter>,
@@ -80,11 +81,11 @@ pub(super) struct ForkedContext {
 }
 
 impl ParkedInterpreter {
-    /// Starts one with this environment. None when this sandbox has none that may fork: without
-    /// Python, without memory for it, or with libraries that start threads.
+    /// Starts a parked interpreter with this environment. Returns `None` if this sandbox cannot
+    /// have one: without Python, without memory for it, or with libraries that start threads.
     ///
     /// # Errors
-    /// If the sandbox is gone.
+    /// If the sandbox has ended.
     pub(super) async fn start(
         sandbox: &SandboxedSession,
         env: &[Vec<u8>],
@@ -107,7 +108,7 @@ impl ParkedInterpreter {
         Ok(None)
     }
 
-    /// Returns whether it forks contexts.
+    /// Returns whether it can still fork contexts.
     pub(super) fn is_alive(&self) -> bool {
         self.contexts.lock().is_some()
     }
@@ -127,7 +128,7 @@ impl ParkedInterpreter {
         Ok(context)
     }
 
-    /// Has a number for a context that is about to be.
+    /// Reserves a number for a context.
     fn expect_context(self: &Arc<Self>) -> Result<ForkedContext, SessionError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (ended, exit) = watch::channel(None);
@@ -148,16 +149,16 @@ impl ParkedInterpreter {
         }
     }
 
-    /// Kills it, and so its contexts.
+    /// Kills the interpreter, and thereby its contexts.
     pub(super) async fn kill(&self) {
-        // One that is gone needs no signal.
+        // An interpreter that has ended needs no signal.
         drop(self.handle.signal(SIGKILL).await);
     }
 
-    /// Reads what it says until it ends, and is counted for as long.
+    /// Handles its messages until it ends; counted in a gauge meanwhile.
     async fn listen(self: Arc<Self>, _counted: GaugeShare) {
         while let Ok(Some(message)) = self.channel.receive(MESSAGE_BYTES_MAX).await {
-            // What it says is the session's business alone: what makes no sense is no event.
+            // Messages affect only this session, so invalid ones are ignored.
             let (id, exit) = match serde_json::from_slice(&message) {
                 Ok(ParkedEvent::Ended { id, code: Some(code), .. }) => {
                     (id, ContextExit::Code(code))
@@ -175,7 +176,7 @@ impl ParkedInterpreter {
                 ended.send_replace(Some(exit));
             }
         }
-        // Everybody who waits for the end of a context learns of it.
+        // Wakes all callers that wait for the end of a context.
         drop(self.contexts.lock().take());
         self.kill().await;
     }
@@ -186,7 +187,8 @@ fn over() -> SessionError {
 }
 
 impl ForkedContext {
-    /// Has a number for a copy of this context. Nothing reaches the copy before it is adopted.
+    /// Reserves a number for a copy of this context. The copy receives no signals before it is
+    /// adopted.
     ///
     /// # Errors
     /// If the parked interpreter has ended.
@@ -194,8 +196,8 @@ impl ForkedContext {
         self.parked.expect_context()
     }
 
-    /// Makes the process with this id, which is a child of the parked interpreter by now, the one
-    /// that signals go to and whose end is reported.
+    /// Registers the process with this id, now a child of the parked interpreter, as the target of
+    /// signals, and reports its end.
     ///
     /// # Errors
     /// If the parked interpreter has ended.
@@ -203,26 +205,26 @@ impl ForkedContext {
         self.parked.tell(&adoption(self.id, pid), &[]).await
     }
 
-    /// Gives up the number of a copy that did not come to be.
+    /// Releases the number of a copy that was not created.
     pub(super) fn forget(&self) {
         if let Some(contexts) = &mut *self.parked.contexts.lock() {
             contexts.remove(&self.id);
         }
     }
 
-    /// Sends a signal to the context and to what it has started.
+    /// Sends a signal to the context and its descendants.
     pub(super) async fn signal(&self, signal: i32) {
         let request = serde_json::json!({ "op": "signal", "id": self.id, "signal": signal });
-        // One whose parked interpreter has ended has ended as well.
+        // If the parked interpreter has ended, so has the context.
         drop(self.parked.tell(request.to_string().as_bytes(), &[]).await);
     }
 
-    /// Kills the parked interpreter, when nothing else helps: the context dies with it.
+    /// Kills the parked interpreter as a last resort; the context dies with it.
     pub(super) async fn kill_parent(&self) {
         self.parked.kill().await;
     }
 
-    /// Waits for its end.
+    /// Waits for the context's end.
     pub(super) async fn exit(&self) -> ContextExit {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await {
@@ -250,8 +252,7 @@ async fn attempt(
         SessionProgram { argv: parked_argv(), env: env.to_vec(), ..SessionProgram::default() };
     let process = sandbox.start_with_input(program, theirs).await?;
     if let ProcessStreams::Pipes(pipes) = process.streams {
-        // What the libraries write while they are imported is of no interest; a pipe that nobody
-        // reads would stop them.
+        // Output of imports is discarded; an unread pipe would block the libraries.
         node::task::spawn(discard(pipes.stdout));
         if let Some(stderr) = pipes.stderr {
             node::task::spawn(discard(stderr));
@@ -281,7 +282,7 @@ async fn attempt(
     Ok(ParkingOutcome::Ready(parked))
 }
 
-/// Reads a stream to its end.
+/// Reads a stream to its end and discards it.
 async fn discard(mut stream: impl AsyncRead + Unpin) {
     let mut buf = vec![0; DISCARD_BYTES];
     while matches!(stream.read(&mut buf).await, Ok(1..)) {}

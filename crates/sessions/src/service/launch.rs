@@ -31,15 +31,14 @@ use crate::store::rows::SessionRow;
 use crate::store::{AgentTable, SecretStore};
 use crate::traces::ModelTracer;
 
-/// Time that an agent may take to obey, each time that it is told more strongly.
+/// Grace period of an agent after each stronger request to stop.
 const AGENT_GRACE: Duration = Duration::from_secs(2);
-/// Longest that an agent for which nobody waits comes behind sandboxes that are being started.
+/// Longest time that an agent's background start is delayed by sandbox starts.
 const BEHIND_STARTS_MAX: Duration = Duration::from_secs(2);
 /// Default path of Claude's program in a sandbox.
 const CLAUDE: &str = "claude";
 
-/// Starts what runs in a session's sandbox for the session itself: its agent, and what its template
-/// says.
+/// Starts the session's own programs in its sandbox: its agent, and the commands of its template.
 pub(crate) struct ProgramLauncher {
     pub(super) config: CurrentSettings<SessionsConfig>,
     agents: AgentTable,
@@ -52,9 +51,9 @@ pub(crate) struct ProgramLauncher {
     starts: Arc<StartLimiter>,
 }
 
-/// The way of agents to the model, where they have no grant for it.
+/// Model access of agents without a model grant.
 pub(super) struct ModelAccess {
-    /// The relay, where there is one, and the server's key for it.
+    /// Relay and the server's key for it, if configured.
     pub(super) relay: Option<ModelRelay>,
     pub(super) key: Option<ModelKey>,
     /// Model usage of all agents together.
@@ -85,7 +84,7 @@ impl ProgramLauncher {
         })
     }
 
-    /// Returns what the programs of a session are started with.
+    /// Returns the launch environment of a session's programs.
     pub(super) async fn launch(
         &self,
         entry: &SessionEntry,
@@ -102,14 +101,14 @@ impl ProgramLauncher {
         Ok(Arc::clone(state.launch.get_or_insert(launch)))
     }
 
-    /// Reads from the store what the programs of a session are started with.
+    /// Loads the launch environment of a session's programs from the store.
     async fn launch_of(&self, row: &SessionRow) -> Result<LaunchEnvironment, SessionError> {
         let mut launch = LaunchEnvironment::bare();
         self.gates.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
         if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
             let agent = self.agents.by_id(agent_id);
             let version = self.agents.version(agent_id, version);
-            // Of one that was removed, a session has its files and no agent any more.
+            // If the agent was deleted, the session keeps its files but has no agent.
             if let (Some(agent), Some(version)) = tokio::try_join!(agent, version)? {
                 launch.runtime = version.runtime;
                 launch.lazy = agent.settings.lazy;
@@ -127,7 +126,7 @@ impl ProgramLauncher {
         Ok(launch)
     }
 
-    /// The agent of a session; started when there is none. Whoever asks meanwhile waits for that.
+    /// Returns the agent of a session, started if necessary. Concurrent callers wait for the start.
     pub(super) async fn agent(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -139,7 +138,7 @@ impl ProgramLauncher {
             if self.adapt(entry, agent, &options).await {
                 return Ok(agent.clone());
             }
-            // Its conversation goes on in the next one.
+            // The next process continues its conversation.
             agent.handle.close().await;
         }
         let launch = self.launch(entry).await?;
@@ -159,7 +158,8 @@ impl ProgramLauncher {
         Ok(agent)
     }
 
-    /// Tells an agent that runs what its session wants by now. False when that takes another one.
+    /// Applies the session's current options to a running agent. Returns false if that requires a
+    /// new process.
     async fn adapt(
         &self,
         entry: &SessionEntry,
@@ -169,7 +169,7 @@ impl ProgramLauncher {
         if agent.plan.options == *options {
             return true;
         }
-        // What it can be told depends on what it says of itself when it is ready.
+        // The agent reports its capabilities when it is ready.
         agent.has_control = agent.handle.ready().await.unwrap_or(false);
         match agent.plan.change(options, agent.has_control) {
             OptionChange::None => {}
@@ -242,7 +242,7 @@ impl ProgramLauncher {
         Ok(RunningAgent { handle, plan: Arc::new(plan), has_control: false })
     }
 
-    /// Returns whose key a session's requests to the model get.
+    /// Returns the key for a session's model requests.
     fn access(&self, launch: &LaunchEnvironment) -> Result<ModelKeyOwner, SessionError> {
         let no_key = || SessionError::Agent("the credential is not for the model".to_owned());
         match &launch.model_key {
@@ -251,8 +251,8 @@ impl ProgramLauncher {
         }
     }
 
-    /// Starts a session's agent without anybody waiting for it, unless it wants that later. Callers
-    /// of the same tenant who wait for sandboxes come first; who sends a message waits for neither.
+    /// Starts a session's agent in the background, unless it starts lazily. Waiting sandbox starts
+    /// of the same tenant take precedence; a message starts the agent without this delay.
     pub(super) fn start_in_background(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -272,10 +272,10 @@ impl ProgramLauncher {
                 return;
             }
             let nobody_waits = launcher.starts.nobody_waits(&entry.tenant);
-            // They may never end. Then it is its turn all the same.
+            // Bounded, because sandbox starts may never pause.
             drop(time::timeout(BEHIND_STARTS_MAX, nobody_waits).await);
             if let Err(error) = launcher.agent(&entry, &body).await {
-                // Whoever sends a message tries again, and is told.
+                // A message retries the start and reports the error.
                 let text = format!("the agent could not be started: {error}");
                 entry.lines.lock().push(LogLevel::System, &text);
             }
@@ -289,13 +289,13 @@ pub(super) struct StartSpec<'a> {
     pub(super) session: &'a str,
     pub(super) tenant: &'a str,
     pub(super) conversation: Option<&'a str>,
-    /// There is no session yet.
+    /// True if the session does not exist yet.
     pub(super) is_ahead: bool,
-    /// Grants that are served by the sandbox's gate, or will be.
+    /// Grants that the sandbox's gate serves or will serve.
     pub(super) grants: &'a [Grant],
 }
 
-/// A program of a sandbox as an agent has it.
+/// Adapts a program of a sandbox for an agent.
 fn agent_process(process: sandbox::SessionProcess) -> Result<AgentProcess, SessionError> {
     let sandbox::SessionProcess { streams, handle, .. } = process;
     let ProcessStreams::Pipes(pipes) = streams else {
@@ -337,7 +337,7 @@ fn agent_process(process: sandbox::SessionProcess) -> Result<AgentProcess, Sessi
     })
 }
 
-/// Returns how a process ended, after "the agent".
+/// Describes how a process ended, for use after "the agent".
 fn how(end: &sandbox::ProcessEnd) -> String {
     if let Some(errno) = end.exec_errno {
         let error = std::io::Error::from_raw_os_error(errno);
@@ -356,7 +356,7 @@ fn how(end: &sandbox::ProcessEnd) -> String {
 /// Sink of an agent's output: its session's log.
 pub(super) struct SessionSink {
     launcher: Arc<ProgramLauncher>,
-    /// Weak, because the session has the agent.
+    /// Weak, because the session owns the agent.
     entry: Weak<SessionEntry>,
 }
 

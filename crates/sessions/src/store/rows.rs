@@ -9,7 +9,7 @@ use api::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A secret as it is stored: encrypted, for one row of one tenant. See [`super::secrets`].
+/// A secret in its stored form: encrypted, for one row of one tenant. See [`super::secrets`].
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SealedBlob(pub(crate) Vec<u8>);
 
@@ -28,11 +28,11 @@ pub(crate) struct AgentRow {
     pub(crate) tenant: String,
     /// Unique for its tenant.
     pub(crate) name: String,
-    /// Description for people.
+    /// Description for users.
     pub(crate) description: Option<String>,
-    /// The version that new sessions get.
+    /// Version that new sessions use.
     pub(crate) active_version: u32,
-    /// The latest version there ever was; the next one is one more.
+    /// Highest version so far; the next version is one more.
     pub(crate) last_version: u32,
     /// Settings of its sessions.
     pub(crate) settings: AgentSettings,
@@ -40,15 +40,15 @@ pub(crate) struct AgentRow {
     pub(crate) limits: SessionLimits,
     /// Options that its sessions may override.
     pub(crate) options: AgentOptions,
-    /// Environment.
+    /// Encrypted environment.
     pub(crate) env: Option<SealedBlob>,
-    /// The names in it, which may be shown.
+    /// Names of its variables, which may be shown.
     pub(crate) env_names: Vec<String>,
     /// Grants of its sessions.
     pub(crate) grants: Vec<Grant>,
-    /// When its first version was deployed.
+    /// Time at which its first version was deployed.
     pub(crate) created_ms: u64,
-    /// When it was changed last.
+    /// Time of the last change.
     pub(crate) updated_ms: u64,
 }
 
@@ -57,115 +57,115 @@ pub(crate) struct AgentRow {
 pub(crate) struct VersionRow {
     /// Agent that it is a version of.
     pub(crate) agent_id: String,
-    /// Counts from 1. [`super::AgentTable::deploy`] chooses it.
+    /// Version number, from 1. [`super::AgentTable::deploy`] assigns it.
     pub(crate) version: u32,
-    /// Runtime that is started.
+    /// Runtime of its sessions.
     pub(crate) runtime: AgentRuntime,
-    /// Layers that its sessions stand on, oldest first.
+    /// Layers of its sessions, oldest first.
     pub(crate) chain: Vec<String>,
-    /// Key of the object with its folder as it was deployed.
+    /// Key of the object with the deployed folder.
     pub(crate) folder: Option<String>,
-    /// Contents of the folder, as the service likes to have them.
+    /// Contents of the folder, in the service's format.
     pub(crate) listing: serde_json::Value,
-    /// Files of the folder.
+    /// Number of files in the folder.
     pub(crate) files: u64,
-    /// Their bytes.
+    /// Bytes of the files.
     pub(crate) bytes: u64,
-    /// The end of what `install.sh` wrote.
+    /// End of the output of `install.sh`.
     pub(crate) install_output: Option<String>,
-    /// When it was deployed.
+    /// Time of deployment.
     pub(crate) created_ms: u64,
 }
 
-/// Action on a session when its deadline comes.
+/// Action on a session at its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnDeadline {
     /// Ended.
     #[default]
     Kill,
-    /// Paused: its programs stand still for as long as there is room.
+    /// Paused: its programs are frozen for as long as there is room.
     Pause,
     /// Paused, and its programs end.
     Rest,
 }
 
-/// A session. Settings are written when they change; the rest also by the
-/// [writer behind](crate::events::EventWriter).
+/// A session. Settings are written when they change; other columns also by the [background
+/// writer](crate::events::EventWriter).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SessionRow {
-    /// `ses_…`, or a face's own.
+    /// `ses_…`, or a face's own form.
     pub(crate) id: String,
     /// Tenant that owns it.
     pub(crate) tenant: String,
     /// Agent; none for a workspace without one.
     pub(crate) agent_id: Option<String>,
-    /// The agent's name when the session was made.
+    /// Agent's name when the session was created.
     pub(crate) agent_name: Option<String>,
-    /// The agent's version.
+    /// Agent's version.
     pub(crate) agent_version: Option<u32>,
     /// Session that it was forked from.
     pub(crate) parent: Option<String>,
-    /// The interface that it was made by, when not the native one.
+    /// Face that created it; none for the native interface.
     pub(crate) face: Option<String>,
-    /// When it was made.
+    /// Time of creation.
     pub(crate) created_ms: u64,
 
-    /// Setting: what the agent is told, the agent's and the session's own together.
+    /// Setting: options of the agent, merged with the session's own.
     pub(crate) options: AgentOptions,
     /// Setting: its limits.
     pub(crate) limits: SessionLimits,
-    /// Setting: what it can be found by.
+    /// Setting: metadata to find it by.
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Setting: its own environment, beside the agent's.
+    /// Setting: its own environment, in addition to the agent's.
     pub(crate) env: Option<SealedBlob>,
-    /// Setting: credential whose secret the agent gets.
+    /// Setting: credential whose secret the agent receives.
     pub(crate) credential: Option<String>,
-    /// Setting: what becomes of a turn without listeners.
+    /// Setting: treatment of turns without subscribers.
     pub(crate) on_disconnect: OnDisconnect,
-    /// Setting: seconds without a message after which it gives up its sandbox.
+    /// Setting: seconds without a message after which its sandbox ends.
     pub(crate) idle_s: Option<u32>,
-    /// Setting: what happens at the deadline.
+    /// Setting: action at the deadline.
     pub(crate) on_deadline: OnDeadline,
-    /// Setting: what its sandbox may reach.
+    /// Setting: grants of its sandbox.
     pub(crate) grants: Vec<Grant>,
     /// Setting: the template that it started from.
     pub(crate) template: Option<SessionTemplate>,
-    /// Setting: whatever else its face keeps with it.
+    /// Setting: further data of its face.
     pub(crate) extra: serde_json::Value,
 
     /// State.
     pub(crate) state: SessionState,
-    /// Layers that its disk stands on, oldest first. Every one has to be known
-    /// ([`super::LayerTable::insert`]).
+    /// Layers below its disk, oldest first. Each must be recorded ([`super::LayerTable::insert`]).
     pub(crate) chain: Vec<String>,
     /// Disk.
     pub(crate) disk: Option<String>,
-    /// The server that has the disk.
+    /// Server that holds the disk.
     pub(crate) disk_server: Option<String>,
     /// Last snapshot in the object store.
     pub(crate) manifest: Option<String>,
-    /// The agent's own name for the conversation.
+    /// Agent's own id for the conversation.
     pub(crate) agent_session: Option<String>,
-    /// Turns that ended.
+    /// Number of finished turns.
     pub(crate) turns: u64,
-    /// Number of its latest event that is kept.
+    /// Number of its latest stored event.
     pub(crate) last_seq: u64,
-    /// When it was worked with last.
+    /// Time of the last use.
     pub(crate) last_active_ms: u64,
-    /// When [`SessionRow::on_deadline`] happens.
+    /// Time at which [`SessionRow::on_deadline`] applies.
     pub(crate) deadline_ms: Option<u64>,
-    /// Why it is in the state `error`.
+    /// Error message for the state `error`.
     pub(crate) message: Option<String>,
 
-    /// The server it lives on. Written by `insert_session`, `claim` and `release` alone.
+    /// Server that owns it. Written only by `insert_session`, `claim` and `release`.
     pub(crate) owner: Option<String>,
-    /// Counts its owners: who has an older one may not write. Written by `claim` alone.
+    /// Counts its owners; writes with an older epoch are rejected. Written only by `claim`.
     pub(crate) epoch: u64,
-    /// The last number of the life before this one. Written by `claim` alone.
+    /// Last number of the previous life. Written only by `claim`.
     pub(crate) seq_start: u64,
-    /// No number above this one was ever told. Written by `claim` and the writer behind alone.
+    /// No number above this one was ever visible. Written only by `claim` and the background
+    /// writer.
     pub(crate) seq_ceiling: u64,
-    /// Bytes of its events and messages that are kept. Written by the writer behind alone.
+    /// Stored bytes of its events and messages. Written only by the background writer.
     pub(crate) history_bytes: u64,
 }
 
@@ -176,13 +176,13 @@ pub(crate) struct SessionFilter {
     pub(crate) states: Vec<SessionState>,
     /// With the agent of this name.
     pub(crate) agent: Option<String>,
-    /// With all of these.
+    /// With all of these entries.
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Made by this interface; `Some(None)` is the native one.
+    /// Created by this face; `Some(None)` is the native interface.
     pub(crate) face: Option<Option<String>>,
-    /// Older than this one: where the page before ended.
+    /// Older than this session: the end of the previous page.
     pub(crate) before: Option<String>,
-    /// At most so many; never more than [`super::access::PAGE_MAX`].
+    /// Maximum number; never more than [`super::access::PAGE_MAX`].
     pub(crate) limit: usize,
 }
 
@@ -193,54 +193,54 @@ pub(crate) struct EventRow {
     pub(crate) session: String,
     /// Number.
     pub(crate) seq: u64,
-    /// When.
+    /// Time of the event.
     pub(crate) at_ms: u64,
-    /// The turn it belongs to.
+    /// Turn that it belongs to.
     pub(crate) turn: Option<String>,
     /// Kind.
     pub(crate) kind: SessionEventKind,
-    /// JSON.
+    /// JSON data.
     pub(crate) data: Vec<u8>,
 }
 
-/// A message of the conversation. Numbers are those of the session's log, so that they have gaps.
+/// A message of the conversation. Numbers are those of the session's log, so they have gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MessageRow {
     /// Session that it belongs to.
     pub(crate) session: String,
     /// Number.
     pub(crate) seq: u64,
-    /// When.
+    /// Time of the message.
     pub(crate) at_ms: u64,
-    /// The turn it belongs to.
+    /// Turn that it belongs to.
     pub(crate) turn: Option<String>,
     /// `user` or `assistant`.
     pub(crate) role: String,
-    /// JSON: text or blocks.
+    /// JSON: text or content blocks.
     pub(crate) content: serde_json::Value,
 }
 
 /// A frozen disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LayerRow {
-    /// Names it, here and in the object store.
+    /// Id, also its name in the object store.
     pub(crate) id: String,
     /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// Bytes that it holds.
+    /// Allocated bytes.
     pub(crate) bytes: u64,
-    /// When it was frozen.
+    /// Time at which it was frozen.
     pub(crate) created_ms: u64,
 }
 
-/// A workspace that was frozen for new sessions.
+/// A frozen workspace from which sessions can be created.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SnapshotRow {
-    /// `snap_…`, or a face's own.
+    /// `snap_…`, or a face's own form.
     pub(crate) id: String,
     /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// Session that it was taken of.
+    /// Source session.
     pub(crate) session: String,
     /// Name that its owner gave it.
     pub(crate) name: Option<String>,
@@ -248,13 +248,13 @@ pub(crate) struct SnapshotRow {
     pub(crate) chain: Vec<String>,
     /// Bytes of its own layer.
     pub(crate) bytes: u64,
-    /// Template of that session.
+    /// Template of the source session.
     pub(crate) template: Option<SessionTemplate>,
-    /// When it was taken.
+    /// Time of the snapshot.
     pub(crate) created_ms: u64,
 }
 
-/// A secret kept for agents.
+/// A secret stored for agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CredentialRow {
     /// `cred_…`.
@@ -267,61 +267,61 @@ pub(crate) struct CredentialRow {
     pub(crate) label: String,
     /// The secret.
     pub(crate) secret: SealedBlob,
-    /// When it was made.
+    /// Time of creation.
     pub(crate) created_ms: u64,
-    /// When a session used it last.
+    /// Time of the last use by a session.
     pub(crate) last_used_ms: Option<u64>,
 }
 
-/// A file given along with a session; its content is in the object store.
+/// A file attached to a session; its content is in the object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttachmentRow {
     /// `att_…`.
     pub(crate) id: String,
     /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// The session's.
+    /// Session that it belongs to.
     pub(crate) session: String,
     /// Name of the file.
     pub(crate) name: String,
     /// Media type.
     pub(crate) media_type: Option<String>,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) bytes: u64,
-    /// Key of its content.
+    /// Object key of its content.
     pub(crate) object: String,
-    /// When it was added.
+    /// Time of creation.
     pub(crate) created_ms: u64,
 }
 
 /// Usage of one turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct UsageRow {
-    /// The session's.
+    /// Id of the session.
     pub(crate) session: String,
-    /// The turn's.
+    /// Id of the turn.
     pub(crate) turn: String,
     /// Tenant that owns it.
     pub(crate) tenant: String,
     /// Name of the agent.
     pub(crate) agent: Option<String>,
-    /// When the turn ended.
+    /// Time at which the turn ended.
     pub(crate) at_ms: u64,
-    /// The model, when the agent said so.
+    /// Model, if the agent reported it.
     pub(crate) model: Option<String>,
     /// Tokens that the model read.
     pub(crate) input_tokens: u64,
     /// Tokens that it wrote.
     pub(crate) output_tokens: u64,
-    /// Tokens that it had read before.
+    /// Tokens that the model read from its cache.
     pub(crate) cache_read_tokens: u64,
-    /// Tokens that it keeps.
+    /// Tokens that the model wrote to its cache.
     pub(crate) cache_write_tokens: u64,
-    /// Cost in US dollars, as the agent reckons it.
+    /// Cost in US dollars, as reported by the agent.
     pub(crate) cost_usd: f64,
-    /// Calls of tools.
+    /// Number of tool calls.
     pub(crate) tool_calls: u64,
-    /// Milliseconds from the message to the end of the turn.
+    /// Milliseconds from the arrival of the message to the end of the turn.
     pub(crate) duration_ms: u64,
 }
 
@@ -332,24 +332,24 @@ pub(crate) struct UsageFilter {
     pub(crate) session: Option<String>,
     /// Name of the agent that used it.
     pub(crate) agent: Option<String>,
-    /// Not before.
+    /// Earliest time, inclusive.
     pub(crate) from_ms: Option<u64>,
-    /// Before.
+    /// Latest time, exclusive.
     pub(crate) to_ms: Option<u64>,
 }
 
 /// Usage, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct UsageSum {
-    /// Turns.
+    /// Number of turns.
     pub(crate) turns: u64,
     /// Input tokens of all turns.
     pub(crate) input_tokens: u64,
     /// Output tokens of all turns.
     pub(crate) output_tokens: u64,
-    /// Tokens of all turns that came from the cache.
+    /// Tokens of all turns that were read from the cache.
     pub(crate) cache_read_tokens: u64,
-    /// Tokens of all turns that were put into the cache.
+    /// Tokens of all turns that were written to the cache.
     pub(crate) cache_write_tokens: u64,
     /// Cost of all turns in US dollars.
     pub(crate) cost_usd: f64,
@@ -359,22 +359,22 @@ pub(crate) struct UsageSum {
     pub(crate) duration_ms: u64,
 }
 
-/// Anything small that a face keeps.
+/// A small document that a face stores.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DocumentRow {
     /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// Kind: `ash.eval_case`.
+    /// Kind, such as `ash.eval_case`.
     pub(crate) kind: String,
-    /// Names it among its kind.
+    /// Id, unique for its tenant and kind.
     pub(crate) id: String,
     /// Parent that it belongs to.
     pub(crate) parent: Option<String>,
     /// Content.
     pub(crate) body: serde_json::Value,
-    /// When it was made.
+    /// Time of creation.
     pub(crate) created_ms: u64,
-    /// When it was changed last.
+    /// Time of the last change.
     pub(crate) updated_ms: u64,
 }
 
@@ -385,9 +385,9 @@ pub(crate) struct DocumentFilter {
     pub(crate) kind: String,
     /// Parent of the documents.
     pub(crate) parent: Option<String>,
-    /// Ids above this one: where the page before ended.
+    /// Only ids above this one: the end of the previous page.
     pub(crate) after: Option<String>,
-    /// At most so many; never more than [`super::access::PAGE_MAX`].
+    /// Maximum number; never more than [`super::access::PAGE_MAX`].
     pub(crate) limit: usize,
 }
 
@@ -400,9 +400,9 @@ pub(crate) struct TemplateRow {
     pub(crate) tenant: String,
     /// Name, unique for its tenant.
     pub(crate) name: String,
-    /// When it was made.
+    /// Time of creation.
     pub(crate) created_ms: u64,
-    /// When it was built last.
+    /// Time of the latest build.
     pub(crate) updated_ms: u64,
 }
 
@@ -417,29 +417,29 @@ pub(crate) struct TemplateBuildRow {
     pub(crate) tenant: String,
     /// State.
     pub(crate) status: TemplateBuildStatus,
-    /// Whatever else is shown of it.
+    /// Further properties.
     pub(crate) detail: TemplateBuildDetail,
     /// Layers, oldest first.
     pub(crate) chain: Vec<String>,
     /// Environment of sessions.
     pub(crate) env: Option<SealedBlob>,
-    /// The server that builds it, or has built it.
+    /// Server that builds or built it.
     pub(crate) owner: Option<String>,
-    /// When it was announced.
+    /// Time of the announcement.
     pub(crate) created_ms: u64,
-    /// When it was written last: one that is under way is written every few seconds.
+    /// Time of the last write; a running build is written every few seconds.
     pub(crate) updated_ms: u64,
-    /// When it ended.
+    /// Time at which it ended.
     pub(crate) finished_ms: Option<u64>,
 }
 
-/// Properties of a build that nobody looks for.
+/// Properties of a build that no query searches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct TemplateBuildDetail {
-    /// Tags that it gets when it is ready.
+    /// Tags to set when it is ready.
     pub(crate) tags: Vec<String>,
-    /// Steps that are done.
+    /// Finished steps.
     pub(crate) steps: Vec<TemplateStepResult>,
     /// Why it failed.
     pub(crate) failure: Option<TemplateFailure>,
@@ -449,24 +449,24 @@ pub(crate) struct TemplateBuildDetail {
     pub(crate) workdir: Option<String>,
     /// Command that each new session runs in the background.
     pub(crate) start: Option<String>,
-    /// Command that succeeds when that is ready.
+    /// Command that succeeds once the start command is ready.
     pub(crate) ready: Option<String>,
-    /// Key of its last step, which templates that begin with this one go on from.
+    /// Key of its last step, from which templates that build on it continue.
     pub(crate) key: String,
     /// Bytes of its layers.
     pub(crate) bytes: u64,
-    /// Memory of sessions, unless they ask for another one.
+    /// Default memory of sessions.
     pub(crate) memory_bytes: Option<u64>,
 }
 
 /// Tag of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateTagRow {
-    /// The tag.
+    /// Name of the tag.
     pub(crate) tag: String,
-    /// Build that it names.
+    /// Build that it points to.
     pub(crate) build: String,
-    /// When it was given.
+    /// Time at which it was set.
     pub(crate) created_ms: u64,
 }
 
@@ -475,23 +475,23 @@ pub(crate) struct TemplateTagRow {
 pub(crate) struct TemplateArchiveRow {
     /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// Hash, with what it is a hash of.
+    /// Hash of the archive, with the kind of hash.
     pub(crate) name: String,
     /// Prefix of the keys of its pieces.
     pub(crate) objects: String,
     /// Number of its pieces.
     pub(crate) pieces: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) bytes: u64,
-    /// When it was uploaded or used last.
+    /// Time of the upload or of the last use.
     pub(crate) used_ms: u64,
 }
 
-/// Template that a session started from, as the session keeps it.
+/// Template that a session started from, as stored with the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SessionTemplate {
-    /// Reference that it was asked for by.
+    /// Reference in the request.
     pub(crate) name: String,
     /// Id of the build.
     pub(crate) build: String,
@@ -499,6 +499,6 @@ pub(crate) struct SessionTemplate {
     pub(crate) workdir: Option<String>,
     /// Command that runs in the background.
     pub(crate) start: Option<String>,
-    /// Command that succeeds when that is ready.
+    /// Command that succeeds once the start command is ready.
     pub(crate) ready: Option<String>,
 }

@@ -1,8 +1,7 @@
-//! Templates, their builds and tags, the layers of steps, and archives that steps copy from.
+//! Templates, their builds and tags, layers of steps, and archives that steps copy from.
 //!
-//! A build uses its layers from the moment that they are known, whether it ends well or not. The
-//! layer of a step is found again by the step's key for as long as it is there: it goes with the
-//! last build, session or snapshot that stands on it.
+//! A build uses its layers from the moment they are recorded, whether it succeeds or not. A layer
+//! is found by the key of its step until the last build, session or snapshot that uses it is gone.
 
 use api::TemplateBuildStatus;
 use node::store::{SqlRow, SqlStoreError, StoreTransaction};
@@ -17,25 +16,25 @@ use crate::error::SessionError;
 
 const TEMPLATE: &str = "id, tenant, name, created_ms, updated_ms";
 
-/// All columns of a build but its log, which is large.
+/// All columns of a build except its log, which is large.
 const BUILD: &str = "id, template, tenant, status, detail, chain, env, owner, created_ms, \
     updated_ms, finished_ms";
 
 const ARCHIVE: &str = "tenant, name, objects, pieces, bytes, used_ms";
 
-/// Builds of a template that are looked through when it is deleted.
+/// Maximum number of builds removed with a deleted template.
 const BUILDS_MAX: usize = super::access::PAGE_MAX;
 
-/// Bounds of a new build.
+/// Limits for a new build.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuildBounds {
-    /// Templates that the tenant may have.
+    /// Maximum number of templates of the tenant.
     pub(crate) templates_max: u64,
-    /// Builds that are kept of a template, beside those that have a tag.
+    /// Number of untagged builds kept of a template.
     pub(crate) kept_max: usize,
 }
 
-/// Layers that nobody stands on any more, and builds that are gone.
+/// Layers that have become unused, and builds that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReleasedTemplates {
     /// Builds.
@@ -54,11 +53,11 @@ impl TemplateTable {
         self.0.store.now_ms()
     }
 
-    /// Announces a build of the template with the name of `template`, which is made when there is
-    /// none. Builds beyond those that are kept go.
+    /// Announces a build of the template named in `template`, which is created if it does not
+    /// exist. Removes builds beyond the kept ones.
     ///
     /// # Errors
-    /// `TooMany` when the tenant has as many templates as it may.
+    /// `TooMany` if the tenant has reached its limit on templates.
     pub(crate) async fn announce(
         &self,
         template: TemplateRow,
@@ -68,7 +67,7 @@ impl TemplateTable {
         self.0.write("templates.announce", move |it| announce(it, &template, &build, bounds)).await
     }
 
-    /// A template of a tenant, by its name or its id.
+    /// Returns a template of a tenant, by its name or id.
     pub(crate) async fn find(
         &self,
         tenant: &str,
@@ -78,7 +77,7 @@ impl TemplateTable {
         self.0.read("templates.get", move |it| find(it, &parameters)).await
     }
 
-    /// The templates of a tenant, by name.
+    /// Returns the templates of a tenant, by name.
     pub(crate) async fn list(&self, tenant: &str) -> Result<Vec<TemplateRow>, SessionError> {
         let sql = format!(
             "SELECT {TEMPLATE} FROM session_templates WHERE tenant = $1 ORDER BY name LIMIT $2"
@@ -91,7 +90,7 @@ impl TemplateTable {
             .await
     }
 
-    /// A build of a tenant.
+    /// Returns a build of a tenant.
     pub(crate) async fn build(
         &self,
         tenant: &str,
@@ -107,7 +106,7 @@ impl TemplateTable {
             .await
     }
 
-    /// The builds of a template, newest first.
+    /// Returns the builds of a template, newest first.
     pub(crate) async fn builds(
         &self,
         template: &str,
@@ -117,13 +116,13 @@ impl TemplateTable {
         self.0.read("templates.builds", move |it| builds(it, &template, count_max)).await
     }
 
-    /// The tags of a template.
+    /// Returns the tags of a template.
     pub(crate) async fn tags(&self, template: &str) -> Result<Vec<TemplateTagRow>, SessionError> {
         let template = template.to_owned();
         self.0.read("templates.tags", move |it| tags(it, &template)).await
     }
 
-    /// Names a build of a template by tags, in place of those that had them.
+    /// Points tags at a build of a template, replacing their earlier builds.
     pub(crate) async fn tag(
         &self,
         build: &TemplateBuildRow,
@@ -134,7 +133,7 @@ impl TemplateTable {
         self.0.write_again("templates.tag", move |it| put_tags(it, &build, &names, now_ms)).await
     }
 
-    /// Takes tags away. Answers how many there were.
+    /// Removes tags. Returns how many existed.
     pub(crate) async fn untag(
         &self,
         template: &str,
@@ -153,10 +152,11 @@ impl TemplateTable {
             .await
     }
 
-    /// Takes a build that waits, to be built over a chain. False when it does not wait any more.
+    /// Moves a waiting build to the building state over a chain. Returns false if it does not wait
+    /// any more.
     ///
     /// # Errors
-    /// `TooMany` when the tenant has as many under way as it may; `NotFound` for a layer.
+    /// `TooMany` if the tenant has reached its limit on running builds; `NotFound` for a layer.
     pub(crate) async fn begin_build(
         &self,
         row: TemplateBuildRow,
@@ -166,8 +166,8 @@ impl TemplateTable {
         self.0.write("templates.begin", move |it| begin(it, &row, running_max, alive_ms)).await
     }
 
-    /// The layers of the first of these steps, as far as they are there without a gap. The build
-    /// stands on them from now on.
+    /// Returns the layers of the leading steps that exist without a gap. The build uses them from
+    /// now on.
     pub(crate) async fn find_steps(
         &self,
         tenant: &str,
@@ -191,7 +191,7 @@ impl TemplateTable {
             .await
     }
 
-    /// Makes the layer of a step known, which a build stands on and others find by the step's key.
+    /// Records the layer of a step, which the build uses and others find by the step's key.
     pub(crate) async fn insert_step(
         &self,
         build: &str,
@@ -220,8 +220,8 @@ impl TemplateTable {
             .await
     }
 
-    /// Writes how a build goes on. False when it was deleted, has ended in another way, or is
-    /// another server's.
+    /// Records a build's progress. Returns false if the build was deleted, has ended otherwise, or
+    /// belongs to another server.
     pub(crate) async fn write_build(
         &self,
         row: TemplateBuildRow,
@@ -254,7 +254,7 @@ impl TemplateTable {
         .await
     }
 
-    /// The log of a build, as it was written last.
+    /// Returns the log of a build, as it was last written.
     pub(crate) async fn build_log(&self, id: &str) -> Result<Option<Vec<u8>>, SessionError> {
         let id = text(id);
         self.0
@@ -266,7 +266,8 @@ impl TemplateTable {
             .await
     }
 
-    /// Builds that are under way at a server, or at any that has not written for long.
+    /// Returns builds that are running at a server, or at any server that has not written since
+    /// `before_ms`.
     pub(crate) async fn builds_left(
         &self,
         server: &str,
@@ -304,14 +305,14 @@ impl TemplateTable {
             .await
     }
 
-    /// Gives up what a build stands on whose template was deleted meanwhile.
+    /// Releases the layers of a build whose template was deleted meanwhile.
     pub(crate) async fn release_build(&self, id: &str) -> Result<ReleasedTemplates, SessionError> {
         let id = id.to_owned();
         self.0
             .write("templates.release", move |it| {
                 let sql = "SELECT id FROM session_template_builds WHERE id = $1";
                 match it.query_one(sql, &[text(&id)])? {
-                    // It has ended in another way.
+                    // The build has ended otherwise.
                     Some(_) => Ok(ReleasedTemplates::default()),
                     None => release(it, vec![id.clone()]),
                 }
@@ -319,7 +320,7 @@ impl TemplateTable {
             .await
     }
 
-    /// Gives up what builds stand on that are gone: a server that died may have left that behind.
+    /// Removes layer uses of builds that no longer exist, which a crashed server may have left.
     pub(crate) async fn forget_uses(&self) -> Result<u64, SessionError> {
         self.0.write_again("templates.forget_uses", |it| {
             let sql = "DELETE FROM session_layer_uses WHERE used_by LIKE 'template:%' AND NOT EXISTS \
@@ -341,7 +342,7 @@ impl TemplateArchiveTable {
         self.0.store.now_ms()
     }
 
-    /// Keeps an archive. Answers where the one was that it replaces.
+    /// Stores an archive. Returns the row that it replaces.
     pub(crate) async fn put(
         &self,
         row: TemplateArchiveRow,
@@ -371,7 +372,7 @@ impl TemplateArchiveTable {
         .await
     }
 
-    /// An archive, which is used now.
+    /// Returns an archive and marks it as used now.
     pub(crate) async fn touch(
         &self,
         tenant: &str,
@@ -390,7 +391,7 @@ impl TemplateArchiveTable {
             .await
     }
 
-    /// Forgets archives that nobody has used since a time, and answers which.
+    /// Removes archives that were unused since `before_ms`, and returns them.
     pub(crate) async fn take_unused(
         &self,
         before_ms: u64,
@@ -416,7 +417,7 @@ impl TemplateArchiveTable {
     }
 }
 
-/// Returns how a build is called among those that use layers.
+/// Returns the name of a build among the users of layers.
 fn user(build: &str) -> String {
     format!("template:{build}")
 }
@@ -579,7 +580,7 @@ fn put_tags(
     Ok(())
 }
 
-/// Removes builds, and layers that nobody stands on without them.
+/// Removes builds, and layers that become unused.
 fn release(
     it: &mut dyn StoreTransaction,
     builds: Vec<String>,
@@ -609,7 +610,7 @@ fn release(
     Ok(released)
 }
 
-/// Forgets which steps made a layer that is gone.
+/// Removes the step keys of a removed layer.
 pub(super) fn forget_steps(
     it: &mut dyn StoreTransaction,
     layer: &str,

@@ -1,9 +1,9 @@
-//! E2B's rules on what a sandbox may reach, as a grant of Cove's. Pure.
+//! E2B's network rules of a sandbox, translated into a grant. Pure.
 //!
-//! E2B decides by addresses: what is allowed comes before what is denied, and all else is allowed.
-//! Here nothing is reached but what a grant leads to, through the proxy of the gateway. So what is
-//! allowed becomes rules of an `http` grant. All else is only among them where the server's
-//! settings say that sandboxes begin with the internet.
+//! E2B decides by addresses: allow rules precede deny rules, and everything else is allowed. In
+//! Cove, a sandbox reaches only destinations of its grants, through the gateway's proxy. Therefore
+//! allow rules become rules of an `http` grant; a rule for everything else is added only if the
+//! server's settings give sandboxes internet access by default.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,22 +15,22 @@ use serde_json::{Map, Value};
 
 use super::errors::{RestError, shown};
 
-/// Destinations of one list, hosts with rules, and headers of one host.
+/// Maximum number of destinations in one list, of hosts with rules, and of headers of one host.
 const ENTRIES_MAX: usize = 100;
-/// All addresses.
+/// Networks that contain all addresses.
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
-/// Leading bits from which on a network that begins with an internal address is an internal one.
+/// Minimum prefix length for which a network that starts at an internal address counts as internal.
 const INTERNAL_BITS_MIN: u8 = 8;
-/// Fields of `network` when a sandbox is made.
+/// Fields of `network` when a sandbox is created.
 pub(super) const FIELDS_OF_NEW: [&str; 6] =
     ["allowOut", "allowPublicTraffic", "denyOut", "egressProxy", "maskRequestHost", "rules"];
 /// Fields of an update.
 const FIELDS_OF_UPDATE: [&str; 5] =
     ["allowOut", "allow_internet_access", "denyOut", "egressProxy", "rules"];
-/// Longest mask of a host.
+/// Longest host mask, in bytes.
 const MASK_BYTES_MAX: usize = 255;
 
-/// Network that a sandbox may reach, as it was asked for.
+/// Requested outbound network access of a sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct NetworkRules {
@@ -38,15 +38,15 @@ pub(super) struct NetworkRules {
     allow_out: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     deny_out: Vec<String>,
-    /// Headers that requests to a host get.
+    /// Headers added to requests to a host.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, BTreeMap<String, String>>,
-    /// True if nothing is reached but what is named.
+    /// True if only listed destinations are allowed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_closed: bool,
 }
 
-/// Rules of `network` for what reaches the sandbox.
+/// Inbound rules of `network`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InboundRules {
     pub(super) private_ports: bool,
@@ -57,10 +57,10 @@ fn wrong(field: &str, message: &str) -> RestError {
     RestError::invalid(format!("network.{}: {message}", shown(field)))
 }
 
-/// The fields that are given, of those that there are.
+/// Returns an accessor of an object's known fields.
 ///
 /// # Errors
-/// Names a field that there is not.
+/// Names an unknown field.
 fn fields<'a>(
     value: &'a Value,
     path: &str,
@@ -90,10 +90,10 @@ fn texts(value: Option<&Value>, field: &str) -> Result<Vec<String>, RestError> {
     texts.ok_or_else(|| wrong(field, &format!("must be a list of at most {ENTRIES_MAX} strings")))
 }
 
-/// Reads `network` of a new sandbox; `internet` is what is said beside it.
+/// Parses `network` of a new sandbox; `internet` is the separate field of the request.
 ///
 /// # Errors
-/// Names the field that is wrong, unknown, or means something that there is not.
+/// Names the field that is invalid, unknown or unsupported.
 pub(super) fn of_new(
     network: Option<&Value>,
     internet: Option<bool>,
@@ -109,10 +109,10 @@ pub(super) fn of_new(
     Ok((outbound(field, internet)?, inbound))
 }
 
-/// Reads an update, which stands in place of all that was said before.
+/// Parses an update, which replaces all earlier rules.
 ///
 /// # Errors
-/// As [`of_new`].
+/// See [`of_new`].
 pub(super) fn of_update(network: &Value) -> Result<NetworkRules, RestError> {
     let field = fields(network, "network", &FIELDS_OF_UPDATE)?;
     let internet = flag(field("allow_internet_access"), "allow_internet_access")?;
@@ -157,7 +157,7 @@ fn outbound<'a>(
     Ok(NetworkRules { allow_out, deny_out, headers, is_closed: internet == Some(false) })
 }
 
-/// Reads `rules`: `{ HOST: [{ "transform": { "headers": { NAME: VALUE } } }] }`.
+/// Parses `rules`: `{ HOST: [{ "transform": { "headers": { NAME: VALUE } } }] }`.
 fn headers(rules: &Value) -> Result<BTreeMap<String, BTreeMap<String, String>>, RestError> {
     let hosts = rules.as_object().filter(|hosts| hosts.len() <= ENTRIES_MAX);
     let hosts = hosts.ok_or_else(|| {
@@ -193,12 +193,12 @@ fn headers(rules: &Value) -> Result<BTreeMap<String, BTreeMap<String, String>>, 
     Ok(all)
 }
 
-/// An entry of a list.
+/// Destination in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum EgressDestination {
-    /// A name, or `*.` before one.
+    /// A host name, or `*.` and a host name.
     Name(String),
-    /// Addresses. Whether they are internal ones, and all that there are.
+    /// A network, with whether it is internal, and whether it contains all addresses.
     Subnet { text: String, is_internal: bool, is_everything: bool },
 }
 
@@ -214,7 +214,7 @@ impl EgressDestination {
         };
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let bits: u8 = bits.map_or(Some(bits_max), |bits| bits.parse().ok())?;
-        // `10.1.2.3/8` is more likely a mistake than a way to say `10.0.0.0/8`.
+        // Rejects `10.1.2.3/8`, which is more likely a mistake than another form of `10.0.0.0/8`.
         let text = format!("{address}/{bits}");
         text.parse::<node::client::AllowedNetwork>().ok()?;
         let is_internal = !is_public(address) && bits >= INTERNAL_BITS_MIN;
@@ -222,7 +222,8 @@ impl EgressDestination {
     }
 }
 
-/// Networks of a list, and whether they are all that there are.
+/// Returns the networks of a list, the internal ones among them, and whether one contains all
+/// addresses.
 fn networks(list: &[String]) -> (Vec<String>, Vec<String>, bool) {
     let (mut networks, mut internal, mut has_everything) = (Vec::new(), Vec::new(), false);
     for destination in list.iter().filter_map(|text| EgressDestination::parse(text)) {
@@ -238,22 +239,22 @@ fn networks(list: &[String]) -> (Vec<String>, Vec<String>, bool) {
 }
 
 impl NetworkRules {
-    /// Returns whether something is named that is to be reached.
+    /// Returns whether an allow rule exists.
     pub(super) fn names_something(&self) -> bool {
         !self.allow_out.is_empty()
     }
 
-    /// Returns whether something is not to be reached, by whatever right.
+    /// Returns whether anything is denied.
     pub(super) fn denies_something(&self) -> bool {
         self.is_closed || !self.deny_out.is_empty()
     }
 
-    /// Returns whether a sandbox with it reaches whatever it does not name.
+    /// Returns whether the sandbox may reach destinations that no rule mentions.
     pub(super) fn is_open(&self, begins_with_internet: bool) -> bool {
         begins_with_internet && !self.is_closed && !networks(&self.deny_out).2
     }
 
-    /// The grant that lets a sandbox reach what it may; none where that is nothing.
+    /// Returns the grant for the allowed destinations; none if nothing is allowed.
     pub(super) fn grant(&self, begins_with_internet: bool) -> Option<Grant> {
         let is_open = self.is_open(begins_with_internet);
         let names: Vec<String> = self
@@ -269,7 +270,7 @@ impl NetworkRules {
             true => networks(&self.deny_out).0,
             false => EVERYTHING.map(str::to_owned).to_vec(),
         };
-        // Addresses are looked at when a name has been resolved, also those of names.
+        // Addresses are checked after name resolution, for names as well.
         let by_address = HttpRule {
             hosts: vec!["*".to_owned()],
             deny_networks: denied,
@@ -291,11 +292,12 @@ impl NetworkRules {
             rules.push(HttpRule {
                 hosts: vec![host.clone()],
                 headers: headers.iter().map(text).collect(),
-                // Such headers are keys more often than not, and go out encrypted.
+                // Such headers are usually keys, so they are sent only over TLS.
                 tls: true,
                 ..base
             });
-            // In a tunnel no header can be put. Without the header is not what was asked for.
+            // Denied, because the proxy cannot add the header inside a tunnel, and a request
+            // without the header would violate the rule.
             rules.push(HttpRule {
                 effect: HttpEffect::Deny,
                 hosts: vec![host.clone()],
@@ -314,7 +316,7 @@ impl NetworkRules {
     }
 }
 
-/// Returns whether an entry that is a name means this host.
+/// Returns whether a name entry matches this host.
 fn covers(name: &str, host: &str) -> bool {
     let (name, host) = (name.to_ascii_lowercase(), host.to_ascii_lowercase());
     match name.strip_prefix('*') {
@@ -325,7 +327,7 @@ fn covers(name: &str, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Fields become rules, or are refused by their names.
+    //! Translation of fields into rules, and rejections that name the field.
 
     use serde_json::json;
 

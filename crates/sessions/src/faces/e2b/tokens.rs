@@ -1,9 +1,8 @@
-//! The credentials of a sandbox: its token, signatures of that, and its id.
+//! Credentials of a sandbox: its tokens, their signatures, and its id.
 //!
-//! Tokens are not stored: each is a keyed hash of the sandbox's id and the id of the API token that
-//! it was handed out to, which stands behind it. So every server with the same key knows them, a
-//! request with a wrong one is refused before anything is looked up, and an API token that is
-//! revoked takes with it what was handed out to it.
+//! Tokens are not stored: each is a keyed hash of the sandbox's id and the id of the API token for
+//! which it was issued. So every server with the same key can verify them, a request with a wrong
+//! token is rejected without a lookup, and revoking an API token revokes the tokens issued for it.
 
 use std::fmt;
 
@@ -16,20 +15,20 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::SessionError;
 
-/// First letter of every id. Ids of other faces do not.
+/// First letter of every id; ids of other faces do not begin with it.
 const ID_PREFIX: char = 'i';
-/// Digits of an id that are its time, and those that nobody can guess: ports of a sandbox are open
-/// to whoever knows its id. Together a part of a host name, which has room for 63.
+/// Number of time digits and of random digits of an id: ports of a sandbox are open to anyone who
+/// knows its id. Both fit into a host name label, which has at most 63 characters.
 const TIME_DIGITS: u32 = 10;
 const RANDOM_DIGITS: usize = 16;
-/// Digits of ids, in the order of their characters. Host names know no upper case.
+/// Digits of ids, in ascending order. Lower case only, because host names are case-insensitive.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Divides the keyed hash of a token from the id of the API token that it belongs to.
+/// Separates a token's keyed hash from the id of its API token.
 const HOLDER_MARK: char = '.';
-/// Prefix of a signature: the version of its form.
+/// Prefix of a signature: its format version.
 const SIGNATURE_PREFIX: &str = "v1_";
 
-/// Key that tokens are made with.
+/// Key for issuing and verifying tokens.
 #[derive(Clone)]
 pub(super) struct TokenKeys(Hmac<Sha256>);
 
@@ -40,28 +39,29 @@ impl fmt::Debug for TokenKeys {
 }
 
 impl TokenKeys {
-    /// With a key of one's own, which all servers that share the store have.
+    /// Creates the key from key material that all servers of the store share.
     pub(super) fn new(key: &[u8; 32]) -> TokenKeys {
         // HMAC takes keys of any length; it has no other reason to refuse one.
         TokenKeys(Hmac::new_from_slice(key).expect("HMAC takes every key"))
     }
 
-    /// Opens files and processes of a sandbox, for whoever has the API token with the id `holder`.
+    /// Issues a token for files and processes of a sandbox, for the API token `holder`.
     pub(super) fn access(&self, id: &str, holder: &str) -> String {
         self.of(TokenPurpose::Access, id, holder)
     }
 
-    /// Lets an archive be uploaded, for whoever has the API token with the id `holder`.
+    /// Issues a token for the upload of an archive, for the API token `holder`.
     pub(super) fn upload(&self, archive: &str, holder: &str) -> String {
         self.of(TokenPurpose::Upload, archive, holder)
     }
 
-    /// Opens ports of a sandbox that are not everybody's.
+    /// Issues a token for the non-public ports of a sandbox, for the API token `holder`.
     pub(super) fn traffic(&self, id: &str, holder: &str) -> String {
         self.of(TokenPurpose::Traffic, id, holder)
     }
 
-    /// The id of the API token that a token was handed out to; none when it does not open this.
+    /// Returns the id of the API token for which a token was issued; none if the token is invalid
+    /// here.
     pub(super) fn holder<'a>(
         &self,
         purpose: TokenPurpose,
@@ -72,13 +72,13 @@ impl TokenKeys {
         same(given, &self.of(purpose, id, holder)).then_some(holder)
     }
 
-    /// A number for one life of a sandbox, in the form of Linux's `boot_id`.
+    /// Returns a number for one life of a sandbox, in the form of Linux's `boot_id`.
     pub(super) fn boot(&self, id: &str, began_ms: u64) -> String {
         let mut mac = self.0.clone();
         mac.update(format!("boot:{id}:{began_ms}").as_bytes());
         let mut digits = node::hex::encode(&mac.finalize().into_bytes());
         digits.truncate(32);
-        // The digits of the groups of a UUID (RFC 9562 §4), from the last one on.
+        // Group boundaries of a UUID (RFC 9562 §4), from the last one on.
         for at in [20, 16, 12, 8] {
             digits.insert(at, '-');
         }
@@ -92,7 +92,7 @@ impl TokenKeys {
             TokenPurpose::Traffic => "traffic",
             TokenPurpose::Upload => "upload",
         };
-        // Neither ids nor purposes contain the mark between them.
+        // Neither ids nor purposes contain the separator.
         for part in [purpose, ":", id, ":", holder] {
             mac.update(part.as_bytes());
         }
@@ -112,13 +112,14 @@ pub(super) enum TokenPurpose {
     Upload,
 }
 
-/// Compares secrets in a time that says nothing of where they differ.
+/// Compares secrets without leaking through timing where they differ.
 pub(super) fn same(given: &str, expected: &str) -> bool {
-    // Hashes have one length, and where they differ tells nothing of what was hashed.
+    // Hashes have equal length, and the position of a difference between them reveals nothing about
+    // the inputs.
     Sha256::digest(given.as_bytes()) == Sha256::digest(expected.as_bytes())
 }
 
-/// Operation that a signed address is for.
+/// Operation that a signed URL permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignedOperation {
     Read,
@@ -126,7 +127,7 @@ pub(super) enum SignedOperation {
 }
 
 impl SignedOperation {
-    /// Returns what a request to `/files` does, if its method means anything there.
+    /// Returns the operation of a request to `/files`; none for other methods.
     pub(super) fn of(method: &Method) -> Option<SignedOperation> {
         match *method {
             Method::GET => Some(SignedOperation::Read),
@@ -135,7 +136,7 @@ impl SignedOperation {
         }
     }
 
-    /// Returns its name in what is signed.
+    /// Returns its name in the signed text.
     pub(super) fn name(self) -> &'static str {
         match self {
             SignedOperation::Read => "read",
@@ -144,18 +145,18 @@ impl SignedOperation {
     }
 }
 
-/// Claims of a signed address.
+/// Claims of a signed URL.
 #[derive(Clone, Debug)]
 pub(super) struct SignedClaims<'a> {
     pub(super) path: &'a str,
     pub(super) user: &'a str,
-    /// Seconds since 1970 after which it is no good.
+    /// Expiry in seconds since 1970.
     pub(super) expires_s: Option<u64>,
     pub(super) signature: &'a str,
 }
 
 impl SignedClaims<'_> {
-    /// Returns whether whoever has this token has signed it.
+    /// Returns whether the signature was made with this token.
     pub(super) fn is_of(&self, operation: SignedOperation, token: &str) -> bool {
         let operation = operation.name();
         let mut text = format!("{}:{operation}:{}:{token}", self.path, self.user);
@@ -167,16 +168,16 @@ impl SignedClaims<'_> {
         same(self.signature, &expected)
     }
 
-    /// Returns whether its time is over.
+    /// Returns whether the signature has expired.
     pub(super) fn is_stale(&self, now_ms: u64) -> bool {
         self.expires_s.is_some_and(|at| at <= now_ms / 1000)
     }
 }
 
-/// An id for a new sandbox; later ones are greater.
+/// Creates a sandbox id; later ids sort after earlier ones.
 ///
 /// # Errors
-/// If the kernel gives no random bytes.
+/// If the kernel provides no random bytes.
 pub(super) fn new_id() -> Result<String, SessionError> {
     let random = auth::random_key().map_err(SessionError::internal)?;
     let now_ms = clock::wall_ms();
@@ -191,7 +192,7 @@ pub(super) fn new_id() -> Result<String, SessionError> {
     Ok(id)
 }
 
-/// Returns whether a text can be the id of a sandbox of this face.
+/// Returns whether a text has the form of this face's sandbox ids.
 pub(super) fn is_id(text: &str) -> bool {
     let length = 1 + usize::try_from(TIME_DIGITS).unwrap_or(0) + RANDOM_DIGITS;
     text.len() == length
@@ -202,7 +203,7 @@ pub(super) fn is_id(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! A token opens only what it is for.
+    //! A token is valid only for its purpose.
 
     use super::*;
 
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_for_one_path_one_operation_and_one_time() {
-        // As the Python client 2.63.0 makes it.
+        // Created by the Python client 2.63.0.
         let signature = "v1_dDNoBxe3rZ1nrOBZr/EsqnxVvmZ1lm1vvfrnyeDBxEA";
         let token = "token";
         let claim = |path, user, expires_s| SignedClaims { path, user, expires_s, signature };
