@@ -1,88 +1,87 @@
-//! The `[sessions]` table: what there may be, and for how long.
+//! The `[sessions]` table: limits and durations.
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of sessions. Every limit has its name here.
+/// Settings of sessions, including every limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionsConfig {
-    /// Sandboxes of sessions that may be resident at one time, in all.
+    /// Maximum number of resident sandboxes of sessions.
     pub resident_max: usize,
-    /// Part of them that one tenant may have, at work or not; 0 is for half of them where others
-    /// have tokens, and all where nobody has.
+    /// Maximum number of resident sandboxes of one tenant, at work or not; 0 is half of
+    /// `resident_max` if tokens are configured, and all of it otherwise.
     pub resident_max_per_tenant: usize,
-    /// Sandboxes of sessions and cold sessions on this server's disk; beyond it the least recently
-    /// used cold one is moved to the object store, then what waits is stopped.
+    /// Maximum number of sandboxes and cold sessions on this server's disk; beyond it, the least
+    /// recently used cold session is moved to the object store, then idle ones are stopped.
     pub capacity: usize,
-    /// Sessions of one tenant that are not ended.
+    /// Maximum number of sessions of one tenant that are not ended.
     pub sessions_max_per_tenant: usize,
-    /// Agents of one tenant.
+    /// Maximum number of agents of one tenant.
     pub agents_max_per_tenant: usize,
-    /// Snapshots of one tenant.
+    /// Maximum number of snapshots of one tenant.
     pub snapshots_max_per_tenant: usize,
-    /// Sizes of the disks of one tenant's sessions that are not ended, added up, in bytes: what
-    /// they could grow to.
+    /// Maximum sum of the disk sizes of one tenant's sessions that are not ended, in bytes.
     pub disk_bytes_max_per_tenant: u64,
-    /// Bytes that one tenant's disks on this server, agents, snapshots and attachments take.
+    /// Maximum bytes that one tenant's disks on this server, agents, snapshots and attachments
+    /// take.
     pub stored_bytes_max_per_tenant: u64,
-    /// Bytes that stay free on the file system of the data directory: with fewer nothing new is
-    /// made there. 0 is for no such bound.
+    /// Bytes to keep free on the file system of the data directory: below it, nothing new is
+    /// created there. 0 disables the check.
     pub disk_free_bytes_min: u64,
-    /// Seconds without work after which a session gives up its sandbox.
+    /// Seconds of idleness after which a session's sandbox ends.
     pub idle_s: u32,
     /// Seconds after which the disk of a cold session is moved to the object store.
     pub cold_s: u32,
-    /// Seconds for which a session that has ended is kept with its events and messages; what it
-    /// used stays on record.
+    /// Seconds for which an ended session is kept with its events and messages; its usage stays on
+    /// record.
     pub keep_ended_s: u32,
-    /// Sandboxes with a disk that are kept ready for any session.
+    /// Number of disks prepared for any session, with their sandboxes' default size.
     pub ready: usize,
-    /// Memory of one session, and most that one may ask for, in bytes.
+    /// Default memory of a session, in bytes.
     pub memory_bytes: u64,
-    /// Most memory that a session may ask for.
+    /// Maximum memory that a session may request.
     pub memory_bytes_max: u64,
-    /// Processes and threads of one session.
+    /// Default number of processes and threads of a session.
     pub processes: u64,
-    /// Most processes that a session may ask for.
+    /// Maximum number of processes that a session may request.
     pub processes_max: u64,
-    /// Size of a session's disk, in bytes.
+    /// Default size of a session's disk, in bytes.
     pub disk_bytes: u64,
-    /// Largest disk that a session may ask for.
+    /// Maximum disk size that a session may request.
     pub disk_bytes_max: u64,
-    /// Files and directories on a disk.
+    /// Default number of files and directories on a disk.
     pub disk_inodes: u64,
     /// Size of `/tmp` and `/dev/shm` together.
     pub tmp_bytes: u64,
     /// Open file descriptors of one process.
     pub open_files: u64,
-    /// Messages that wait for their turn in one session.
+    /// Maximum number of queued messages in one session.
     pub messages_waiting_max: usize,
-    /// Bytes of one message.
+    /// Maximum bytes of one message.
     pub message_bytes_max: usize,
-    /// Bytes of the events and messages that are kept of one session. A turn that goes beyond it is
-    /// ended, and the session takes no more messages; a fork begins with none.
+    /// Maximum stored bytes of a session's events and messages. A turn that exceeds it is ended,
+    /// and the session accepts no more messages; a fork begins with none.
     pub history_bytes_max: u64,
-    /// Bytes of one line of an agent.
+    /// Maximum bytes of one line of an agent.
     pub line_bytes_max: usize,
-    /// Seconds that an agent may take to start.
+    /// Maximum seconds for the start of an agent.
     pub agent_start_s: u32,
-    /// Seconds that one turn may take.
+    /// Maximum seconds of one turn.
     pub turn_s: u32,
-    /// Seconds that `install.sh` may take.
+    /// Maximum seconds for `install.sh`.
     pub install_s: u32,
-    /// When files go to the object store, so that another server can go on with them when this one
-    /// is lost.
+    /// When files are uploaded to the object store, so that another server can continue sessions if
+    /// this one is lost.
     pub snapshots: SnapshotPolicy,
     /// Seconds between two snapshots of a session, with [`SnapshotPolicy::Every`].
     pub snapshot_every_s: u32,
-    /// Bytes of files of other nodes' sessions that this server keeps at hand, so that it goes on
-    /// with a session sooner when its node is lost; 0: none.
+    /// Bytes of other nodes' session files that this server prefetches, to take sessions over
+    /// faster if their node is lost; 0 disables it.
     pub prefetch_bytes_max: u64,
-    /// Older name: true is for [`SnapshotPolicy::Turn`], where `snapshots` says nothing else than
-    /// its default.
+    /// Deprecated: true selects [`SnapshotPolicy::Turn`] if `snapshots` has its default value.
     pub snapshot_after_turn: bool,
-    /// True if sessions without an agent begin to park an interpreter when they are created, rather
-    /// than with their first context; those of agents by `settings.park_interpreter`.
+    /// True to park an interpreter when a session without an agent is created, rather than with its
+    /// first context; agents use `settings.park_interpreter`.
     pub park_interpreter: bool,
     /// Endpoint of the model: see [`ModelEndpointConfig`].
     pub model: ModelEndpointConfig,
@@ -92,7 +91,7 @@ pub struct SessionsConfig {
     pub templates: TemplatesConfig,
 }
 
-/// When files of sessions go to the object store, beside when a session stops or rests.
+/// When files of sessions are uploaded, in addition to when a session stops or rests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotPolicy {
@@ -101,15 +100,15 @@ pub enum SnapshotPolicy {
     Stop,
     /// After each turn.
     Turn,
-    /// After each turn, whose end is told when they are there.
+    /// After each turn; the end of the turn is sent once they are stored.
     TurnSync,
-    /// At intervals, while a sandbox is there.
+    /// At intervals, while a sandbox lives.
     Every,
 }
 
 impl SnapshotPolicy {
-    /// Returns whether what is in the object store is as new as anybody may expect, so that nobody
-    /// waits for a lost server to come back with something newer.
+    /// Returns whether the object store is sufficiently up to date that a takeover need not wait
+    /// for a lost server to return with newer files.
     pub(crate) fn moves_at_once(self) -> bool {
         match self {
             SnapshotPolicy::Stop => false,
@@ -119,7 +118,7 @@ impl SnapshotPolicy {
 }
 
 impl SessionsConfig {
-    /// Returns when files go to the object store, whichever setting says so.
+    /// Returns the effective policy of both settings.
     pub(crate) fn snapshot_policy(&self) -> SnapshotPolicy {
         match (self.snapshots, self.snapshot_after_turn) {
             (SnapshotPolicy::Stop, true) => SnapshotPolicy::Turn,
@@ -132,23 +131,24 @@ impl SessionsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TemplatesConfig {
-    /// Templates of one tenant.
+    /// Maximum number of templates of one tenant.
     pub count_max_per_tenant: u64,
-    /// Builds of one tenant that are under way.
+    /// Maximum number of running builds of one tenant.
     pub builds_max_per_tenant: u64,
-    /// Seconds that a build may take.
+    /// Maximum seconds of a build.
     pub build_s: u32,
-    /// Seconds that the start command of a template may take until its ready command succeeds.
+    /// Maximum seconds for a template's start command until its ready command succeeds.
     pub ready_s: u32,
     /// Size of the disk that a step writes to, in bytes.
     pub disk_bytes: u64,
-    /// Bytes of one archive that steps copy from, as it is uploaded.
+    /// Maximum bytes of one uploaded archive.
     pub archive_bytes_max: u64,
-    /// Address of a package index for `pip`, such as `https://pypi.example.com/simple`, which builds reach.
+    /// URL of a package index for `pip`, such as `https://pypi.example.com/simple`, which builds
+    /// may reach.
     pub pip_index: Option<String>,
-    /// Address of a registry for `npm`, such as `https://npm.example.com`, which builds reach.
+    /// URL of a registry for `npm`, such as `https://npm.example.com`, which builds may reach.
     pub npm_registry: Option<String>,
-    /// Other hosts that builds reach, such as `files.pythonhosted.org` or `*.example.com:8443`.
+    /// Other hosts that builds may reach, such as `files.pythonhosted.org` or `*.example.com:8443`.
     pub hosts: Vec<String>,
     /// Networks of internal addresses that those hosts may have.
     pub internal: Vec<String>,
@@ -171,12 +171,13 @@ impl Default for TemplatesConfig {
     }
 }
 
-/// The model endpoint that agents reach, at a port of their own loopback. The key is added outside.
+/// Model endpoint that agents reach through a port on their loopback interface. The server adds the
+/// key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelEndpointConfig {
-    /// `https://api.anthropic.com`, or any other endpoint of the Messages API. None: agents reach
-    /// no model.
+    /// `https://api.anthropic.com`, or another endpoint of the Messages API. Without it, agents
+    /// reach no model.
     pub url: Option<String>,
     /// Key that is added to requests of sessions without a credential: a reference (`env:NAME`,
     /// `file:PATH`).

@@ -7,24 +7,24 @@
 /// State of an agent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentState {
-    /// Works on nothing.
+    /// Idle.
     Idle,
-    /// Works on a turn.
+    /// A turn is running.
     Running,
-    /// Was told to give up its turn, and has not yet.
+    /// The turn was told to stop and has not ended yet.
     Stopping(StopReason, SignalForce),
-    /// Input closed, so that the process ends by itself. It may finish its turn before that.
+    /// Input closed, so that the process ends by itself. It may finish its turn first.
     Closing {
-        /// A turn was running.
+        /// True if a turn was running.
         in_turn: bool,
-        /// True if it was killed, because it did not end by itself.
+        /// True if the process was killed because it did not end by itself.
         killed: bool,
     },
-    /// The process is over, or treated as if it were.
+    /// The process has ended, or is treated as if it had.
     Ended,
 }
 
-/// Why a turn is to stop.
+/// Why a turn should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
     /// Interrupted by a caller.
@@ -38,35 +38,35 @@ pub(crate) enum StopReason {
 /// Force with which a process was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalForce {
-    /// By a request that it can read.
+    /// By a request that the agent can read.
     Asked,
-    /// By a signal that it can handle.
+    /// By a signal that the process can handle.
     Signalled,
-    /// By one that it cannot.
+    /// By a signal that it cannot handle.
     Killed,
 }
 
 /// Input of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentInput {
-    /// A message is there for it.
+    /// A message is ready to send.
     Begin,
     /// The agent wrote the result of the running turn.
     Result {
-        /// True if it answered, rather than giving up.
+        /// True if the agent answered, rather than failed.
         is_ok: bool,
     },
-    /// The turn is to stop.
+    /// The turn should stop.
     Stop(StopReason),
-    /// The time that it had to obey is over.
+    /// The grace period is over.
     GraceOver,
     /// The agent did not become ready in time.
     StartOver,
-    /// The agent broke the protocol: nothing that it writes can be trusted from here on.
+    /// The agent violated the protocol: its later output cannot be trusted.
     Fault,
-    /// To end when it has finished what it does.
+    /// The process should end after its current turn.
     Close,
-    /// To end now.
+    /// The process should end now.
     Kill,
     /// The process has ended.
     Gone,
@@ -77,13 +77,13 @@ pub(crate) enum AgentInput {
 pub(crate) enum AgentAction {
     /// Write the message to it.
     WriteTurn,
-    /// Ask it to give up its turn, and wait for a grace.
+    /// Request that it stop its turn, and start a grace period.
     Ask,
-    /// Send it the signal that interrupts, and wait for a grace.
+    /// Send the interrupt signal, and start a grace period.
     Signal,
-    /// Send it the signal that kills, and wait for a grace.
+    /// Send the kill signal, and start a grace period.
     Kill,
-    /// Close its input, and wait for a grace.
+    /// Close its input, and start a grace period.
     CloseInput,
 }
 
@@ -102,16 +102,16 @@ pub(crate) enum TurnEnd {
     NeverReady,
 }
 
-/// Result of an input.
+/// Result of a transition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentStep {
-    /// To the process.
+    /// Action on the process.
     pub(crate) act: Option<AgentAction>,
-    /// End of the turn that was running. Comes once for each turn that began.
+    /// End of the running turn. Occurs once for each turn that began.
     pub(crate) finish: Option<TurnEnd>,
 }
 
-/// A message came while the agent works, or after its end.
+/// Error of a message that arrives while the agent is busy or after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotIdle;
 
@@ -125,10 +125,10 @@ impl AgentState {
         }
     }
 
-    /// Goes on to the next state and says what is to be done.
+    /// Applies an input and returns the resulting action.
     ///
     /// # Errors
-    /// A message that comes when the agent is not idle changes nothing.
+    /// If a message arrives while the agent is not idle; the state does not change.
     pub(crate) fn next(&mut self, input: AgentInput) -> Result<AgentStep, NotIdle> {
         let (state, step) = match input {
             AgentInput::Begin if *self == AgentState::Idle => {
@@ -155,7 +155,7 @@ impl AgentState {
         Ok(step)
     }
 
-    /// Returns how the running turn ends if the process does; none when there is none.
+    /// Returns how the running turn ends if the process ends now; none if no turn runs.
     fn end(self, otherwise: TurnEnd) -> Option<TurnEnd> {
         match self {
             AgentState::Stopping(reason, _) => Some(TurnEnd::Stopped(reason)),
@@ -167,7 +167,7 @@ impl AgentState {
         let finish = |end| AgentStep { act: None, finish: Some(end) };
         match self {
             AgentState::Running => (AgentState::Idle, finish(TurnEnd::Completed)),
-            // A process that was killed may have said this before; it will not take another turn.
+            // A killed process may have written this earlier; it takes no further turn.
             AgentState::Stopping(reason, SignalForce::Killed) => (
                 AgentState::Closing { in_turn: false, killed: true },
                 finish(stopped(reason, is_ok)),
@@ -175,8 +175,9 @@ impl AgentState {
             AgentState::Stopping(reason, SignalForce::Asked) => {
                 (AgentState::Idle, finish(stopped(reason, is_ok)))
             }
-            // Many programs end after the signal that interrupts, result or not. Waiting for that
-            // costs a start; believing in one that is about to end would cost the next turn.
+            // Many programs exit after the interrupt signal even if they write a result. Replacing
+            // the process costs a start; reusing one that is about to exit would fail the next
+            // turn.
             AgentState::Stopping(reason, SignalForce::Signalled) => (
                 AgentState::Closing { in_turn: false, killed: false },
                 AgentStep {
@@ -187,7 +188,7 @@ impl AgentState {
             AgentState::Closing { in_turn: true, killed } => {
                 (AgentState::Closing { in_turn: false, killed }, finish(TurnEnd::Completed))
             }
-            // Of no turn: it changes nothing.
+            // The result belongs to no turn and changes nothing.
             AgentState::Idle | AgentState::Closing { in_turn: false, .. } | AgentState::Ended => {
                 (self, AgentStep::default())
             }
@@ -202,7 +203,7 @@ impl AgentState {
             AgentState::Stopping(reason, SignalForce::Signalled) => {
                 (AgentState::Stopping(reason, SignalForce::Killed), act(AgentAction::Kill))
             }
-            // The kernel has not let go of it yet. The turn does not wait for that.
+            // The kernel has not released the process yet; the turn does not wait for that.
             AgentState::Stopping(reason, SignalForce::Killed) => {
                 let finish = Some(TurnEnd::Stopped(reason));
                 (AgentState::Ended, AgentStep { act: None, finish })
@@ -219,7 +220,7 @@ impl AgentState {
         }
     }
 
-    /// The process is killed and its turn is over, without waiting for the one to have worked.
+    /// Kills the process and ends its turn at once, without waiting for the process to exit.
     fn abort(self, end: TurnEnd) -> (AgentState, AgentStep) {
         match self {
             AgentState::Ended => (self, AgentStep::default()),
@@ -241,7 +242,7 @@ impl AgentState {
                 let in_turn = self.is_in_turn();
                 (AgentState::Closing { in_turn, killed: false }, act(AgentAction::CloseInput))
             }
-            // Its turn ends soon, and with it the process.
+            // Its turn ends soon, and the process with it.
             AgentState::Stopping(..) => self.abort(TurnEnd::Died),
             AgentState::Closing { .. } | AgentState::Ended => (self, AgentStep::default()),
         }
@@ -252,7 +253,7 @@ fn act(act: AgentAction) -> AgentStep {
     AgentStep { act: Some(act), finish: None }
 }
 
-/// An agent that was told to stop may have answered already.
+/// Returns the end of a turn that was told to stop, but may have answered first.
 fn stopped(reason: StopReason, is_ok: bool) -> TurnEnd {
     if is_ok { TurnEnd::Completed } else { TurnEnd::Stopped(reason) }
 }
@@ -279,7 +280,7 @@ mod tests {
 
     type Row = (AgentState, AgentInput, AgentState, Option<AgentAction>, Option<TurnEnd>);
 
-    /// `state` and `input` lead to `next`, `act` and `finish`.
+    /// Checks that `state` and `input` lead to `next`, `act` and `finish`.
     fn check(rows: &[Row]) {
         for (state, input, next, act, finish) in rows {
             let mut now = *state;
@@ -384,7 +385,7 @@ mod tests {
                     Ok(step) => {
                         begun += u32::from(step.act == Some(A::WriteTurn));
                         finished += u32::from(step.finish.is_some());
-                        // What has ended stays so, and is not touched.
+                        // An ended process stays ended and receives no action.
                         if was == S::Ended {
                             prop_assert_eq!((state, step), (S::Ended, AgentStep::default()));
                         }
@@ -393,7 +394,7 @@ mod tests {
                 }
                 prop_assert_eq!(begun - finished, u32::from(state.is_in_turn()));
             }
-            // Whatever it was doing, waiting alone brings it to an end once it was told to stop.
+            // In any state, a stopped process ends after a bounded number of grace periods.
             state.next(I::Stop(TimedOut)).unwrap();
             for _ in 0..3 {
                 let step = state.next(I::GraceOver).unwrap();

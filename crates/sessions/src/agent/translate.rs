@@ -1,16 +1,16 @@
-//! The meaning of an agent's lines: events, results, answers. No I/O.
+//! Translation of an agent's lines into events, results and answers. No I/O.
 //!
-//! Each line is parsed once. What it says beyond the events that are made of it is kept: the line
-//! itself is told as `message`.
+//! Each line is parsed once. Content that has no event of its own is preserved: the line itself is
+//! sent as a `message` event.
 
 use api::SessionEventKind as Kind;
 use serde_json::{Map, Value, json};
 
 use super::driver::AgentDriver;
 
-/// Longest name of a conversation.
+/// Longest conversation id.
 const CONVERSATION_BYTES_MAX: usize = 128;
-/// Text of Claude about a conversation that it is to continue and does not have.
+/// Claude's error text for a conversation that it should continue and does not have.
 const NO_CONVERSATION: &str = "No conversation found";
 
 /// Cost of a turn, as the agent reports it.
@@ -20,77 +20,77 @@ pub(crate) struct TurnCost {
     pub(crate) input_tokens: u64,
     /// Tokens that it wrote.
     pub(crate) output_tokens: u64,
-    /// Tokens that were put into its cache.
+    /// Tokens written to its cache.
     pub(crate) cache_creation_tokens: u64,
-    /// Tokens that came from there.
+    /// Tokens read from its cache.
     pub(crate) cache_read_tokens: u64,
-    /// Price, in US dollars.
+    /// Cost in US dollars.
     pub(crate) cost_usd: f64,
 }
 
-/// Meaning of a line, beside the events that it makes.
+/// Meaning of a line, in addition to its events.
 #[derive(Debug, PartialEq)]
 pub(super) enum LineMeaning {
-    /// No meaning for a turn.
+    /// No effect on a turn.
     Nothing,
-    /// The agent is ready to take messages.
+    /// The agent is ready for messages.
     Ready,
-    /// The result of the turn that is running.
+    /// Result of the running turn.
     Result(AgentTurnResult),
-    /// The answer to a request: its number, and why it was refused.
+    /// Answer to a request: its id, and the reason if the agent refused.
     Answer(String, Result<(), String>),
-    /// A request of the agent's: its number, and what it wants.
+    /// Request of the agent: its id and its type.
     Request(String, String),
     /// A violation of the protocol.
     Malformed(&'static str),
 }
 
-/// The result of a turn.
+/// Result of a turn.
 #[derive(Debug, PartialEq)]
 pub(super) struct AgentTurnResult {
-    /// Why the turn failed, where it did.
+    /// Why the turn failed, if it did.
     pub(super) error: Option<String>,
     /// Cost of the turn.
     pub(super) usage: TurnCost,
 }
 
-/// Receiver of events: `true` for those of the turn that is running, `false` for those of none.
+/// Receiver of events: `true` for events of the running turn, `false` for events outside turns.
 pub(super) type Emit<'a> = dyn FnMut(bool, Kind, Value) + 'a;
 
 /// State of the conversation so far.
 #[derive(Debug)]
 pub(super) struct LineTranslator {
     driver: AgentDriver,
-    /// The turn that is running.
+    /// The running turn.
     turn: Option<CurrentMessage>,
-    /// The agent says of each message when it begins with it.
+    /// True if the agent reports when it starts each message.
     says_lifecycle: bool,
-    /// Takes requests.
+    /// True if the agent accepts requests.
     pub(super) has_control: bool,
-    /// The agent's name for the conversation, to be taken when it is new.
+    /// The agent's id for the conversation.
     conversation: Option<String>,
     is_conversation_new: bool,
-    /// True if it was to continue a conversation that it does not have.
+    /// True if the agent does not have the conversation that it should continue.
     pub(super) conversation_lost: bool,
-    /// Cost of all turns of this process, as it reports it.
+    /// Cost of all turns of this process so far, as it reports it.
     cost_usd: f64,
 }
 
 #[derive(Debug)]
 struct CurrentMessage {
-    /// UUID of the line that began it.
+    /// UUID of the line that started the turn.
     uuid: String,
     partial: bool,
-    /// The agent has begun with it.
+    /// True once the agent has started it.
     is_taken: bool,
-    /// The latest message of the model's, of which there is a line for each block.
+    /// Id of the model's latest message, which has one line for each block.
     message: Option<String>,
-    /// Messages of the model's so far.
+    /// Number of the model's messages so far.
     rounds: u64,
 }
 
 impl LineTranslator {
-    /// For a process that has said nothing.
+    /// Creates a translator for a new process.
     pub(super) fn new(driver: AgentDriver) -> LineTranslator {
         LineTranslator {
             driver,
@@ -104,31 +104,32 @@ impl LineTranslator {
         }
     }
 
-    /// A message was written to the agent.
+    /// Begins a turn whose message was written to the agent.
     pub(super) fn begin(&mut self, uuid: String, partial: bool) {
-        // An agent that says when it begins may be at something else, of its own, until then.
+        // Until an agent that reports starts has started the message, it may be busy with work of
+        // its own.
         let is_taken = !self.says_lifecycle;
         self.turn = Some(CurrentMessage { uuid, partial, is_taken, message: None, rounds: 0 });
     }
 
-    /// Messages of the model's in the turn that is running.
+    /// Returns the number of the model's messages in the running turn.
     pub(super) fn rounds(&self) -> u64 {
         self.turn.as_ref().map_or(0, |turn| turn.rounds)
     }
 
-    /// The turn is over.
+    /// Ends the turn.
     pub(super) fn end(&mut self) {
         self.turn = None;
     }
 
-    /// The agent's name for its conversation, when it has said one that is new.
+    /// Returns the agent's conversation id once after each change.
     pub(super) fn new_conversation(&mut self) -> Option<&str> {
         std::mem::take(&mut self.is_conversation_new).then_some(self.conversation.as_deref())?
     }
 
-    /// Takes one line.
+    /// Translates one line.
     pub(super) fn line(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineMeaning {
-        // What is not UTF-8 is replaced, as everywhere. Nesting is bounded by the parser.
+        // Invalid UTF-8 is replaced. The parser bounds nesting.
         let parsed = match std::str::from_utf8(line) {
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_str(&String::from_utf8_lossy(line)),
@@ -148,7 +149,7 @@ impl LineTranslator {
             "command_lifecycle" => self.lifecycle(&line),
             "control_response" => answer(&mut line),
             "control_request" => asked(&line),
-            // Signs of life, and of an agent that takes its request back: it was answered at once.
+            // Keep-alives, and the withdrawal of a request that was answered at once.
             "keep_alive" | "control_cancel_request" => LineMeaning::Nothing,
             _ => {
                 emit(self.is_in_turn(), Kind::Message, Value::Object(line));
@@ -157,14 +158,14 @@ impl LineTranslator {
         }
     }
 
-    /// Returns whether what is said belongs to the turn that is running.
+    /// Returns whether output belongs to the running turn.
     fn is_in_turn(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.is_taken)
     }
 
     fn partial(&self, line: &mut Map<String, Value>, emit: &mut Emit<'_>) -> LineMeaning {
         let wanted = self.turn.as_ref().is_some_and(|turn| turn.is_taken && turn.partial);
-        // What an agent's own agents write is told when it is whole: two texts must not mix.
+        // Partial text of subagents is skipped, because two texts must not interleave.
         if !wanted || !line.get("parent_tool_use_id").is_none_or(Value::is_null) {
             return LineMeaning::Nothing;
         }
@@ -186,9 +187,9 @@ impl LineTranslator {
         LineMeaning::Nothing
     }
 
-    /// A whole message, of the agent or of its tools.
+    /// Translates a whole message of the agent or its tools.
     fn blocks(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> LineMeaning {
-        // The message that began the turn, said back.
+        // Echo of the message that started the turn.
         if line.get("isReplay") == Some(&Value::Bool(true)) {
             return LineMeaning::Nothing;
         }
@@ -240,7 +241,7 @@ impl LineTranslator {
         if self.driver == AgentDriver::Claude
             && outcome.error.as_deref().is_some_and(|error| error.starts_with(NO_CONVERSATION))
         {
-            // The process ends now; its owner starts another one.
+            // The process ends now, and its owner starts another one.
             self.conversation_lost = true;
             return LineMeaning::Nothing;
         }
@@ -251,8 +252,8 @@ impl LineTranslator {
         if is_ours { LineMeaning::Result(outcome) } else { LineMeaning::Nothing }
     }
 
-    /// Returns whether a result is that of the turn that is running, and not one of something that
-    /// the agent did on its own, as Claude does when a task in the background has ended.
+    /// Returns whether a result belongs to the running turn, rather than to the agent's own work,
+    /// such as Claude's result when a background task has ended.
     fn is_of_turn(&self, line: &Map<String, Value>) -> bool {
         let Some(turn) = &self.turn else { return false };
         let one = line.get("user_message_uuid").into_iter();
@@ -264,7 +265,7 @@ impl LineTranslator {
         turn.is_taken && line.get("origin").is_none_or(Value::is_null)
     }
 
-    /// Returns what a result says, and the event of it.
+    /// Returns the content of a result, and its event.
     fn outcome(&mut self, line: &Map<String, Value>) -> (AgentTurnResult, Value) {
         let text = |name: &str| line.get(name).and_then(Value::as_str);
         let is_error = line.get("is_error").and_then(Value::as_bool).unwrap_or(false);
@@ -276,7 +277,7 @@ impl LineTranslator {
         let counts = line.get("usage");
         let count =
             |name: &str| counts.and_then(|counts| counts.get(name)?.as_u64()).unwrap_or_default();
-        // It counts from the beginning of the process, or of the conversation.
+        // The total counts from the start of the process or of the conversation.
         let total = line.get("total_cost_usd").and_then(Value::as_f64).unwrap_or(self.cost_usd);
         let cost_usd = since_last(line).unwrap_or(total - self.cost_usd).max(0.0);
         let usage = TurnCost {
@@ -314,7 +315,7 @@ impl LineTranslator {
             self.has_control |= capabilities.any(|one| one.as_str() == Some("control"));
         }
         emit(self.is_in_turn(), Kind::Message, Value::Object(line));
-        // Claude says this with its first turn only, long after it was ready.
+        // Claude sends this only with its first turn, long after it is ready.
         if is_init && self.driver == AgentDriver::Command {
             LineMeaning::Ready
         } else {
@@ -332,13 +333,13 @@ impl LineTranslator {
     }
 }
 
-/// Returns what a turn cost, where a result says it by model.
+/// Returns the cost of a turn, if the result lists it by model.
 fn since_last(line: &Map<String, Value>) -> Option<f64> {
     let models = line.get("model_usage_since_last_result")?.as_object()?;
     Some(models.values().filter_map(|model| model.get("costUSD")?.as_f64()).sum())
 }
 
-/// The answer to one of our requests.
+/// Parses the answer to a request of the server.
 fn answer(line: &mut Map<String, Value>) -> LineMeaning {
     let Some(Value::Object(response)) = line.get_mut("response") else {
         return LineMeaning::Malformed("a `control_response` without `response`");
@@ -351,7 +352,7 @@ fn answer(line: &mut Map<String, Value>) -> LineMeaning {
     LineMeaning::Answer(id, if is_error { Err(reason.to_owned()) } else { Ok(()) })
 }
 
-/// A request of the agent's.
+/// Parses a request of the agent.
 fn asked(line: &Map<String, Value>) -> LineMeaning {
     let Some(id) = line.get("request_id").and_then(Value::as_str) else {
         return LineMeaning::Malformed("a `control_request` without `request_id`");
@@ -360,7 +361,7 @@ fn asked(line: &Map<String, Value>) -> LineMeaning {
     LineMeaning::Request(id.to_owned(), subtype.unwrap_or_default().to_owned())
 }
 
-/// Returns whether a name is one that may stand on a command line.
+/// Returns whether a conversation id is safe on a command line.
 fn is_conversation(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=CONVERSATION_BYTES_MAX).contains(&id.len())

@@ -1,15 +1,15 @@
-//! Ash's interface: `/api/*` and `/health`, as its published clients speak it.
+//! Ash's interface: `/api/*` and `/health`, as its published clients use it.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `call` | who asks, bodies, and errors in Ash's words |
-//! | `ids`, `time`, `media` | UUIDs of our ids, times and media types as they are written there |
+//! | `call` | authentication of callers, bodies, and errors in Ash's format |
+//! | `ids`, `time`, `media` | UUIDs for our ids, times and media types in Ash's format |
 //! | `agents`, `versions`, `folder` | agents, versions of their prompts, folders of the server |
-//! | `sessions` | the life of sessions, and commands in them |
-//! | `messages`, `sse`, `history` | a turn as it is told, and what is told of it later |
+//! | `sessions` | the life cycle of sessions, and commands in them |
+//! | `messages`, `sse`, `history` | the events of a turn, live and later |
 //! | `files` | the workspace |
 //! | `records` | credentials, attachments, usage |
-//! | `queue`, `evals`, `turn` | prompts for later, agents put to the test; a turn that only we hear |
+//! | `queue`, `evals`, `turn` | queued prompts, tests of agents; turns without a client |
 
 mod agents;
 mod call;
@@ -54,20 +54,20 @@ use crate::service::{FaceDocument, Sessions};
 
 /// Name of this face in its sessions.
 const FACE: &str = "ash";
-/// Documents that are read at a time.
+/// Documents read per page.
 const PAGE: usize = 500;
-/// Locks of what is changed in several steps.
+/// Number of locks for changes in several steps.
 const LOCKS: usize = 64;
 
-/// Routes whose bodies are larger than others.
+/// Routes with larger bodies than others.
 pub const STREAMING: [&str; 2] = ["/api/sessions/{id}/workspace", "/api/sessions/{id}/files"];
 
 /// The `[compat.ash]` table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AshConfig {
-    /// The directory below which there are agents that callers may deploy by naming their folder;
-    /// none: they send the files.
+    /// Directory of the agents that callers may deploy by naming their folder; without it, callers
+    /// send the files.
     pub agents: Option<PathBuf>,
 }
 
@@ -93,7 +93,7 @@ struct AshShared {
     runs: evals::EvalRuns,
 }
 
-/// Lets one request at a time change what is changed in several steps.
+/// Serializes changes that consist of several steps.
 struct AshLocks {
     locks: [Mutex<()>; LOCKS],
     hasher: RandomState,
@@ -104,7 +104,7 @@ impl AshLocks {
         AshLocks { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
     }
 
-    /// Locks a thing by its hash; some others may wait, too.
+    /// Locks a key by its hash; other keys with the same shard wait, too.
     async fn lock(&self, what: &impl Hash) -> MutexGuard<'_, ()> {
         let hash = self.hasher.hash_one(what);
         let place = usize::try_from(hash % LOCKS as u64).unwrap_or(0);
@@ -112,11 +112,12 @@ impl AshLocks {
     }
 }
 
-/// All of Ash's paths, for [`node::http::HttpShell`] to wrap: `/api` is for who has a token,
-/// `/health` for everybody. To be called inside the runtime: its queue is worked off from then on.
+/// Returns all of Ash's routes, for [`node::http::HttpShell`] to wrap: `/api` requires a token,
+/// `/health` is public. Must be called inside the runtime, because it starts the workers of the
+/// queue.
 ///
 /// # Errors
-/// If the kernel gives no random bytes.
+/// If the kernel provides no random bytes.
 pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io::Result<Router> {
     let queue = queue::QueueTenants::new(drain.clone());
     let runs = evals::EvalRuns::new(drain.clone());
@@ -138,12 +139,12 @@ pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io:
     Ok(routes.with_state(face))
 }
 
-/// Returns the id of the session that a UUID in a path stands for.
+/// Returns the session id for a UUID in a path.
 pub(crate) fn session_id(uuid: &str) -> Option<String> {
     ids::ours(ids::SESSION, uuid)
 }
 
-/// Returns what the shell says by itself (no token, too large, shutting down), in Ash's shape: for
+/// Renders the shell's own errors (no token, too large, shutting down) in Ash's format, for
 /// [`node::http::CompatFace::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     call::render(error)
@@ -212,7 +213,7 @@ fn of_records() -> Router<AshContext> {
         .at("/api/analytics", get(records::analytics))
 }
 
-/// `GET /health`: for everybody, and with nothing that is a secret.
+/// Handles `GET /health`, which is public and contains no secrets.
 async fn health(State(face): State<AshContext>) -> Json<Value> {
     let counts = recent_counts(&face.sessions).await;
     let resident = counts.total.saturating_sub(counts.cold);
@@ -241,7 +242,7 @@ async fn health(State(face): State<AshContext>) -> Json<Value> {
             "resumeColdHits": counts.resumed_local + counts.resumed_remote,
             "resumeColdLocalHits": counts.resumed_local,
             "resumeColdCloudHits": counts.resumed_remote,
-            // Nothing is ever resumed without its files.
+            // A session is never resumed without its files.
             "resumeColdFreshHits": 0,
             "preWarmHits": counts.prewarm_hits,
         },
@@ -249,12 +250,12 @@ async fn health(State(face): State<AshContext>) -> Json<Value> {
 }
 
 impl AshCaller {
-    /// A name for something new, which comes after those of before.
+    /// Creates an id that sorts after earlier ones.
     fn new_id(&self) -> String {
         ids::uuid(&self.face.shared.ids.next(""))
     }
 
-    /// Returns all documents of a kind: of one parent, or of all.
+    /// Returns all documents of a kind, of one parent or of all.
     async fn documents(
         &self,
         kind: &str,
@@ -276,7 +277,7 @@ impl AshCaller {
         }
     }
 
-    /// Removes everything of a kind that belongs to one parent.
+    /// Removes all documents of a kind that belong to one parent.
     async fn forget(&self, kind: &str, parent: &str) -> Result<(), AshFailure> {
         for kept in self.documents(kind, Some(parent)).await? {
             self.face.sessions.documents()?.delete(&self.tenant, kind, &kept.id).await?;

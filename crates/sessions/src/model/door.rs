@@ -1,13 +1,13 @@
-//! A way to the model for sandboxes that were granted it: to some models, and so much of them.
+//! Access to the model for sandboxes with a model grant: to certain models, within a budget.
 //!
-//! What passes and what does not is as with the relay of agents. Beside that a request is read
-//! before it is sent, because its body says which model it is for, and what answers use is taken
-//! from the budget of the grant and of its tenant. An answer whose end nobody waited for does not
-//! say what it used; then it is estimated, rather too high, so that nobody gets one for nothing by
-//! leaving early.
+//! The same requests and headers pass as in the relay of agents. In addition, a request is read
+//! before it is sent, because its body names the model, and the usage of its answer is charged to
+//! the budgets of the grant and of its tenant. If the client disconnects before the end of an
+//! answer, the answer's usage is unknown and is estimated, rather too high, so that leaving early
+//! does not save tokens.
 //!
-//! A budget is looked at before a request is sent, and charged when its answer is gone: what is on
-//! its way at the same time may go beyond it.
+//! A budget is checked before a request is sent, and charged when its answer ends: concurrent
+//! requests may exceed it.
 //!
 //! # References
 //! - <https://docs.anthropic.com/en/api/messages>
@@ -16,14 +16,14 @@ mod budget;
 mod exchange;
 mod question;
 
-/// Entries of the fuzz targets for what passes between a sandbox and a model.
+/// Entries of the fuzz targets for messages between a sandbox and a model.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
     use super::question::ModelQuery;
     pub use crate::model::usage::fuzzing::usage;
 
-    /// Reads a request; answers the model that it names.
+    /// Parses a request and returns the model that it names.
     pub fn model(body: &[u8]) -> Option<String> {
         ModelQuery::read(body).ok().map(|question| question.model)
     }
@@ -60,15 +60,15 @@ use super::{Body, BoxError, ModelKey, ModelKeyOwner, ModelRefusal, UsageTotals};
 use crate::metrics::ModelUse;
 use crate::traces::ModelTracer;
 
-/// Bytes of the requests of one grant that are held at one time.
+/// Maximum bytes of request bodies held for one grant.
 const HELD_BYTES_MAX_PER_GRANT: usize = 2 * BODY_BYTES_MAX;
-/// Bytes of the requests of one tenant's grants that are held at one time.
+/// Maximum bytes of request bodies held for one tenant's grants.
 const HELD_BYTES_MAX_PER_TENANT: usize = 4 * BODY_BYTES_MAX;
-/// Bytes of all requests that are held at one time.
+/// Maximum bytes of all request bodies held.
 const HELD_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
-/// Time for the body of a request.
+/// Longest wait for the body of a request.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
-/// Bytes of a body that are read where it is served; a longer one is read beside that.
+/// Largest body that is parsed on the serving thread; a longer one is parsed on a blocking thread.
 const READ_AT_ONCE_MAX: usize = 256 << 10;
 
 /// Tokens of a request and its answer.
@@ -78,14 +78,14 @@ pub struct ModelTokens {
     pub input: u64,
     /// Tokens that it wrote.
     pub output: u64,
-    /// Tokens that were put into its cache.
+    /// Tokens written to its cache.
     pub cache_write: u64,
-    /// Tokens that came from its cache.
+    /// Tokens read from its cache.
     pub cache_read: u64,
 }
 
 impl ModelTokens {
-    /// All of them.
+    /// Returns the total number of tokens.
     #[must_use]
     pub fn total(&self) -> u64 {
         let questions = self.input.saturating_add(self.cache_write).saturating_add(self.cache_read);
@@ -93,16 +93,16 @@ impl ModelTokens {
     }
 }
 
-/// Price of a model, in dollars for a million tokens.
+/// Price of a model, in US dollars per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelPrice {
     /// Price of input.
     pub input: f64,
     /// Price of output.
     pub output: f64,
-    /// Price of input that is put into the cache.
+    /// Price of input that is written to the cache.
     pub cache_write: f64,
-    /// Price of input that comes from the cache.
+    /// Price of input that is read from the cache.
     pub cache_read: f64,
 }
 
@@ -111,20 +111,20 @@ pub struct ModelPrice {
 pub enum ModelEnd {
     /// Answered.
     Answered,
-    /// The model could not be reached or answered with an error, or who asked went away.
+    /// The model could not be reached or answered with an error, or the client disconnected.
     Failed,
     /// Not sent.
     Refused,
 }
 
-/// A request that is over.
+/// A finished request.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRequest<'a> {
     /// Method.
     pub method: &'a str,
-    /// Path, without a query, and not more of it than is worth being written down.
+    /// Path without the query, truncated for logs.
     pub path: &'a str,
-    /// The model that was asked for, as far as it is known; not more of its name than that.
+    /// Requested model, if known; its name is truncated.
     pub model: Option<&'a str>,
     /// Outcome.
     pub end: ModelEnd,
@@ -132,13 +132,13 @@ pub struct ModelRequest<'a> {
     pub status: Option<u16>,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,
-    /// Time that it took.
+    /// Duration of the request.
     pub took: Duration,
     /// Tokens of the request and its answer.
     pub tokens: ModelTokens,
-    /// True if that is an estimate.
+    /// True if `tokens` is an estimate.
     pub is_estimated: bool,
-    /// Bytes of its body.
+    /// Bytes of the request's body.
     pub bytes_out: u64,
     /// Bytes of the answer's body.
     pub bytes_in: u64,
@@ -146,41 +146,40 @@ pub struct ModelRequest<'a> {
 
 /// Receives reports of requests. Must not block.
 pub trait ModelWitness: Send + Sync + fmt::Debug {
-    /// A request is over.
+    /// Reports a finished request.
     fn saw(&self, request: &ModelRequest<'_>);
 }
 
 /// Specification of a door.
 #[derive(Clone, Debug)]
 pub struct ModelDoorSpec {
-    /// Owner of the door: a session or execution. Its use is remembered by this and `port`.
+    /// Owner of the door: a session or execution. Its usage is recorded under this and `port`.
     pub holder: Arc<str>,
-    /// True if the owner may move to another server, or outlast this one: its use is kept in the
-    /// store.
+    /// True if the owner may move to another server, or outlive this one: its usage is stored.
     pub is_lasting: bool,
-    /// Port inside.
+    /// Port in the sandbox.
     pub port: u16,
     /// Tenant of the holder.
     pub tenant: Arc<str>,
-    /// Models that may be asked for; every one when there is none.
+    /// Allowed models; all if empty.
     pub models: Vec<String>,
-    /// Tokens that may be used.
+    /// Budget in tokens.
     pub tokens_max: Option<u64>,
-    /// Dollars that may be spent.
+    /// Budget in US dollars.
     pub dollars_max: Option<f64>,
-    /// Prices of models. A model without a price is refused where there is `dollars_max`.
+    /// Prices of models. If `dollars_max` is set, a model without a price is rejected.
     pub prices: BTreeMap<String, ModelPrice>,
-    /// Receiver of requests that are over.
+    /// Receiver of reports of finished requests.
     pub told: Arc<dyn ModelWitness>,
 }
 
-/// Why there are no doors.
+/// Why doors could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelDoorsError {
-    /// The address of the endpoint is wrong.
+    /// The URL of the endpoint is invalid.
     #[error("sessions.model.url: {0}")]
     Url(&'static str),
-    /// The key is none.
+    /// The key is invalid.
     #[error("sessions.model.api_key: has invalid characters")]
     Key,
 }
@@ -196,7 +195,7 @@ struct ModelProxyShared {
     accounts: ModelAccounts,
     room: Arc<ByteBudget>,
     tally: Arc<UsageTotals>,
-    /// None where nothing is traced.
+    /// None if nothing is traced.
     tracer: Option<Tracer>,
 }
 
@@ -207,11 +206,11 @@ impl fmt::Debug for ModelDoors {
 }
 
 impl ModelDoors {
-    /// Doors to the endpoint at `url`, with the key that is added to their requests. The tokens
-    /// that each tenant may use: 0 is for no limit.
+    /// Creates doors to the endpoint at `url`, with the key that is added to their requests.
+    /// `tokens_max_per_tenant` is each tenant's budget in tokens; 0 means no limit.
     ///
     /// # Errors
-    /// If the address or the key cannot be used.
+    /// If the URL or the key is invalid.
     pub fn new(
         url: &str,
         key: Option<&str>,
@@ -233,8 +232,7 @@ impl ModelDoors {
         })))
     }
 
-    /// Lets requests go on with the traces that sandboxes are parts of. To be called before a door
-    /// is opened.
+    /// Connects requests to the traces of their sandboxes. Must be called before a door is opened.
     #[must_use]
     pub fn traced_by(mut self, tracer: Option<Tracer>) -> ModelDoors {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
@@ -243,7 +241,8 @@ impl ModelDoors {
         self
     }
 
-    /// Keeps in a ledger what sessions and tenants use. To be called before a door is opened.
+    /// Records the usage of sessions and tenants in a ledger. Must be called before a door is
+    /// opened.
     #[must_use]
     pub fn kept_in(mut self, ledger: Option<AmountLedger>) -> ModelDoors {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
@@ -252,7 +251,7 @@ impl ModelDoors {
         self
     }
 
-    /// Sends nothing after the lease of `fence`. To be called before a door is opened.
+    /// Stops sending when the lease of `fence` ends. Must be called before a door is opened.
     #[must_use]
     pub fn fenced_by(mut self, fence: EffectFence) -> ModelDoors {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
@@ -261,7 +260,7 @@ impl ModelDoors {
         self
     }
 
-    /// Adds the figures of all doors together.
+    /// Registers the metrics of all doors together.
     pub fn register(&self, registry: &mut Registry) {
         let of_grants = ModelUse::of_grants(Arc::clone(&self.0.tally));
         registry.register_collector(Box::new(of_grants));
@@ -286,10 +285,10 @@ impl ModelDoors {
     }
 }
 
-/// The way to the model of one grant of one sandbox.
+/// Model access of one grant of one sandbox.
 pub struct ModelDoor {
     shared: Arc<ModelProxyShared>,
-    /// Tenant of the holder, whose connections its requests take.
+    /// Tenant of the holder, whose upstream connections its requests use.
     caller: Arc<str>,
     models: Vec<String>,
     budget: GrantBudget,
@@ -312,8 +311,7 @@ impl ModelDoor {
         CONNECTIONS_MAX
     }
 
-    /// Serves one connection to its end. Dropping the future ends it, with the requests that are on
-    /// their way.
+    /// Serves one connection to its end. Dropping the future ends it, with its requests.
     #[must_use]
     pub fn serve(self: Arc<Self>, stream: TcpStream) -> Boxed<'static, ()> {
         let answer = move |request| -> Boxed<'static, Response<Body>> {
@@ -363,14 +361,14 @@ impl ModelDoor {
                 if !self.is_granted(&question) {
                     return Err(ModelRefusal::Model);
                 }
-                // Whatever was said of the bytes: what was read is sent.
+                // The body was parsed as JSON, regardless of the client's content type.
                 let json = HeaderValue::from_static("application/json");
                 head.headers.insert(CONTENT_TYPE, json);
                 body.boxed_unsync()
             }
             _ => Empty::new().map_err(|never| match never {}).boxed_unsync(),
         };
-        // The body may have come slowly.
+        // The budget may have been used up while the body arrived.
         self.budget.check().await?;
         exchange.sent();
         let trace = |headers: &mut HeaderMap| {
@@ -382,7 +380,7 @@ impl ModelDoor {
         super::send(upstream, &self.caller, &head, body, key, trace).await
     }
 
-    /// Reads what is asked for.
+    /// Reads and parses the body of a request.
     async fn question(
         &self,
         head: &Parts,
@@ -436,7 +434,7 @@ impl ModelDoor {
     }
 }
 
-/// A body that was read whole. Gives its room back when it is gone.
+/// A body that was read completely. Releases its room when dropped.
 #[derive(Debug)]
 struct HeldBody {
     body: Full<Bytes>,

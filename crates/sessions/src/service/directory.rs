@@ -24,26 +24,26 @@ use crate::store::SessionStore;
 use crate::store::rows::SessionRow;
 use crate::terminals::{SandboxTerminal, SandboxTerminals};
 
-/// Sessions that are loaded at the same time, at most; by the hash of their ids.
+/// Maximum number of sessions loaded concurrently, sharded by the hash of their ids.
 const LOADING_SHARDS: usize = 16;
 
-/// Longest that a list waits for rows to be written.
+/// Longest time that a list waits for rows to be written.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// Purpose for which a session is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionUse {
-    /// To work with its files, sooner or later.
+    /// Work with its files, now or later.
     Work,
-    /// To end it.
+    /// End it.
     End,
 }
 
-/// Sessions that this server works with.
+/// Sessions in use on this server.
 pub(crate) struct SessionDirectory {
-    /// Guards the map alone.
+    /// Guards only the map.
     entries: Mutex<HashMap<Arc<str>, Arc<SessionEntry>>>,
-    /// Locks by id for bringing a session into the map or taking it out.
+    /// Locks, by id, for adding a session to the map or removing it.
     loading: [tokio::sync::Mutex<()>; LOADING_SHARDS],
     hasher: RandomState,
     store: SessionStore,
@@ -73,47 +73,48 @@ impl SessionDirectory {
         })
     }
 
-    /// Lock for bringing a session into the directory or taking it out.
+    /// Returns the lock for adding a session to the directory or removing it.
     pub(super) fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
         let hash = self.hasher.hash_one(id);
         let shard = usize::try_from(hash % LOADING_SHARDS as u64).unwrap_or(0);
         &self.loading[shard]
     }
 
-    /// A session that this server works with, whosever it is.
+    /// Returns a session in use on this server, of any tenant.
     pub(super) fn known(&self, id: &str) -> Option<Arc<SessionEntry>> {
         self.entries.lock().get(id).cloned()
     }
 
-    /// A session of a tenant that this server works with.
+    /// Returns a tenant's session if it is in use on this server.
     pub(super) fn here(&self, tenant: &str, id: &str) -> Option<Arc<SessionEntry>> {
         self.known(id).filter(|entry| &*entry.tenant == tenant)
     }
 
-    /// All sessions that this server works with.
+    /// Returns all sessions in use on this server.
     pub(super) fn all(&self) -> Vec<Arc<SessionEntry>> {
         self.entries.lock().values().cloned().collect()
     }
 
-    /// Chooses some of them. The directory is locked meanwhile.
+    /// Selects sessions. The directory is locked during the call.
     pub(super) fn choose<T>(&self, choose: impl FnMut(&Arc<SessionEntry>) -> Option<T>) -> Vec<T> {
         self.entries.lock().values().filter_map(choose).collect()
     }
 
-    /// Adds a session. The caller holds its loading lock, or has just made it.
+    /// Adds a session. The caller holds its loading lock, or has just created it.
     pub(super) fn insert(&self, entry: &Arc<SessionEntry>) {
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(entry));
     }
 
-    /// Takes a session out.
+    /// Removes a session from the directory.
     pub(super) fn remove(&self, entry: &SessionEntry) {
         self.entries.lock().remove(&entry.id);
     }
 
-    /// Removes a session without other users: its row is complete.
+    /// Removes a session from memory if it has no other users; its row is complete.
     pub(super) fn forget(&self, entry: &Arc<SessionEntry>) {
         let mut entries = self.entries.lock();
-        // The map's reference and this one: another holder may be about to use it.
+        // One reference is the map's and one is the caller's; any other holder may be about to use
+        // it.
         if Arc::strong_count(entry) > 2 || entry.body().is_some() {
             return;
         }
@@ -122,7 +123,7 @@ impl SessionDirectory {
         entry.log.leave();
     }
 
-    /// Makes a session of a row that this server has just written.
+    /// Adds a session whose row this server has just written.
     pub(super) fn enlist(&self, row: SessionRow, launch: LaunchEnvironment) -> Arc<SessionEntry> {
         let log = self.writer.log(&row);
         let deadline = row.deadline_ms;
@@ -133,7 +134,7 @@ impl SessionDirectory {
         entry
     }
 
-    /// The row of a session that this server does not work with.
+    /// Returns the row of a session that is not in use on this server.
     pub(super) async fn row(&self, tenant: &str, id: &str) -> Result<SessionRow, SessionError> {
         self.store.session(tenant, id).await?.ok_or(SessionError::NotFound("session"))
     }
@@ -146,8 +147,7 @@ impl SessionDirectory {
         }
     }
 
-    /// Refuses to work with an entry that is not this server's any more: what was changed there is
-    /// nowhere.
+    /// Rejects an entry that this server does not own any more, because changes to it are lost.
     pub(super) fn check_left(&self, entry: &SessionEntry) -> Result<(), SessionError> {
         match entry.is_left() {
             true => Err(self.cluster.on_another_server()),
@@ -155,13 +155,13 @@ impl SessionDirectory {
         }
     }
 
-    /// The row of a session, to be written; none when it is another entry's by now.
+    /// Returns the row of a session for writing; none if this server does not own it any more.
     fn to_write(entry: &SessionEntry) -> Option<Arc<SessionRow>> {
         let state = entry.state.lock();
         (!state.left).then(|| Arc::new(state.row.clone()))
     }
 
-    /// Has a session's row written soon.
+    /// Schedules a write of the session's row.
     pub(super) fn mark(&self, entry: &SessionEntry) {
         if let Some(row) = Self::to_write(entry) {
             entry.log.mark(row);
@@ -169,16 +169,16 @@ impl SessionDirectory {
         }
     }
 
-    /// Has all of a session's row written, and waits for that.
+    /// Writes the whole row of a session, and waits until it is durable.
     pub(super) async fn save(&self, entry: &SessionEntry) -> Result<(), SessionError> {
         let Some(row) = Self::to_write(entry) else { return Err(self.cluster.on_another_server()) };
         self.books.changes().publish(&entry.id);
         let saved = entry.log.save(row).await;
-        // It may have gone to another server meanwhile, which is asked then.
+        // If the session moved to another server meanwhile, report that instead.
         saved.or_else(|error| self.check_left(entry).and(Err(error)))
     }
 
-    /// Has what changes while a session lives written, and waits for that.
+    /// Writes the columns that change while a session lives, and waits until they are durable.
     pub(super) async fn save_life(&self, entry: &SessionEntry) -> Result<(), SessionError> {
         let Some(row) = Self::to_write(entry) else { return Err(self.cluster.on_another_server()) };
         self.books.changes().publish(&entry.id);
@@ -186,8 +186,8 @@ impl SessionDirectory {
         saved.or_else(|error| self.check_left(entry).and(Err(error)))
     }
 
-    /// Waits until the rows of a tenant's sessions say what callers were told of them. A store that
-    /// takes nothing at present is not waited for: the list shows what it has.
+    /// Waits until the stored rows of a tenant's sessions reflect the states reported to callers.
+    /// The wait is bounded, so that a list works while the store accepts no writes.
     pub(super) async fn settle_rows(&self, tenant: &str) {
         let changed: Vec<Arc<SessionEntry>> = self.choose(|entry| {
             let is_changed = *entry.tenant == *tenant && entry.log.has_row_to_write();
@@ -195,7 +195,7 @@ impl SessionDirectory {
         });
         let settled = async {
             for entry in changed {
-                // One that was let go meanwhile is written.
+                // A session that was released meanwhile has been written.
                 let _written = entry.log.settle_row().await;
             }
         };
@@ -204,7 +204,7 @@ impl SessionDirectory {
         }
     }
 
-    /// Finds a session, with everything reported about it in the store.
+    /// Finds a session, and waits until everything reported about it is in the store.
     pub(super) async fn settled(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         match self.here(tenant, id) {
             Some(entry) if entry.session_state() != SessionState::Ended => entry.log.settle().await,
@@ -219,7 +219,7 @@ impl SessionDirectory {
         self.mark(entry);
     }
 
-    /// Leaves a session to another server, or to whoever wants it next. The caller holds its
+    /// Releases a session to another server, or for any server to claim. The caller holds its
     /// transition, and has stored its files.
     pub(super) async fn let_go(
         &self,
@@ -233,7 +233,7 @@ impl SessionDirectory {
             state.left = true;
             state.row.epoch
         };
-        // Who listens here is told what happens elsewhere from now on.
+        // Subscribers here now receive events from the store.
         entry.log.leave();
         self.remove(entry);
         match server {
@@ -243,9 +243,9 @@ impl SessionDirectory {
         Ok(())
     }
 
-    /// Gives up what was claimed before the lease of this server had ended: another one may have
-    /// claimed it since, and it was not there yet when what is here was compared with the store.
-    /// A lapse that comes after this look compares it.
+    /// Releases a session that was claimed before a lapse of this server's lease: another server
+    /// may have claimed it since, and the comparison with the store after the lapse did not include
+    /// it. A later lapse includes it.
     pub(super) fn check_claim_is_new(
         &self,
         entry: &Arc<SessionEntry>,
@@ -260,7 +260,7 @@ impl SessionDirectory {
         Err(self.cluster.lease_is_over())
     }
 
-    /// A session that this server works with, as callers see it.
+    /// Returns the public view of a session in use on this server.
     pub(super) fn view(&self, entry: &SessionEntry) -> SessionView {
         let row = entry.state.lock().row.clone();
         let sandbox = match self.books.state(&entry.key) {
@@ -273,7 +273,7 @@ impl SessionDirectory {
         SessionView { sandbox, last_seq: entry.log.last_seq(), ..shown(row) }
     }
 
-    /// Those of the sandbox that a session has here; none without one.
+    /// Returns the terminals of a session's sandbox on this server; none without a sandbox.
     pub(super) async fn terminals(
         &self,
         tenant: &str,
@@ -303,7 +303,7 @@ impl SessionDirectory {
         found.ok_or(SessionError::NotFound("terminal"))
     }
 
-    /// The sandbox that has a disk.
+    /// Returns the sandbox that has a disk attached.
     pub(super) fn body_with(&self, disk: &str) -> Option<Arc<SessionSandbox>> {
         let entries = self.all();
         let mut bodies = entries.iter().filter_map(|entry| entry.body());

@@ -1,7 +1,6 @@
-//! Copies of sessions: forks and snapshots. Both stand on a layer that is a copy of the parent's
-//! disk at one moment. The parent is not changed, and its chain does not grow: if its disk itself
-//! became the layer, a crash in between would leave a row that names a disk that no longer
-//! exists.
+//! Copies of sessions: forks and snapshots. Both use a layer that is a copy of the parent's disk at
+//! one moment. The parent does not change, and its chain does not grow: if its disk itself became
+//! the layer, a crash in between would leave a row that names a missing disk.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,21 +32,21 @@ use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
 use crate::workspace::{AttachedDisk, DiskSource, LayerId, WorkspaceStore};
 
-/// Copies that are made by one request.
+/// Maximum number of copies in one request.
 const FORKS_MAX: usize = 64;
-/// Layers below one disk: the kernel's own bound for overlays is 500.
+/// Maximum number of layers below one disk: the kernel's limit for overlays is 500.
 const CHAIN_MAX: usize = 100;
-/// Messages of a parent's conversation that its copies have.
+/// Maximum number of messages copied from a parent's conversation.
 const MESSAGES_MAX: usize = 10_000;
 /// Longest name of a snapshot.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Base that a copy of a session is made from.
+/// Base of a copy.
 struct ForkBase<'a> {
     parent: &'a Arc<SessionEntry>,
-    /// Layers that have the parent's files.
+    /// Layers with the parent's files.
     chain: &'a [LayerId],
-    /// Disk of the copy, if one was made ahead.
+    /// Disk of the copy, if one was created ahead.
     disk: Option<AttachedDisk>,
 }
 
@@ -121,14 +120,14 @@ impl SessionCopies {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
             let limits = copies.check_forks(&tenant, &id, extras.len()).await?;
-            // The parent's transition is over before any child asks for room: whoever gives way
-            // may be somebody who waits for this parent. A disk of the first child takes none.
+            // The parent's transition ends before any child requests room: the session to evict may
+            // be waiting for this parent. Creating the first child's disk needs no place.
             let disk = copies.sandboxes.blank_disk(&limits);
             let (frozen, disk) = tokio::join!(copies.freeze(&tenant, &id), disk);
             let ((parent, chain), disk) = match (frozen, disk) {
                 (Ok(frozen), Ok(disk)) => (frozen, disk),
                 (Ok(_), Err(error)) => {
-                    // The layer is nobody's now.
+                    // The layer is unused now.
                     copies.sweeps.layers();
                     return Err(error);
                 }
@@ -163,7 +162,7 @@ impl SessionCopies {
         .await
     }
 
-    /// Ends a copy that is not wanted because another one could not be made.
+    /// Ends a copy because another copy of the same request failed.
     async fn undo(&self, child: &SessionEntry) {
         let held = match self.cluster.check_lease() {
             Ok(()) => self.lifecycle.hold_for(&child.tenant, &child.id, SessionUse::End).await,
@@ -174,7 +173,7 @@ impl SessionCopies {
         }
     }
 
-    /// Keeps what a session's files are now, for new sessions to start from.
+    /// Preserves a session's current files, from which new sessions can start.
     ///
     /// # Errors
     /// If there is no such session, or it has ended.
@@ -192,7 +191,7 @@ impl SessionCopies {
         detached(async move {
             copies.storage.check(&tenant, StorageRequest::default()).await?;
             let (entry, chain) = copies.freeze(&tenant, &id).await?;
-            // Another server may want to start from it, when this one is gone.
+            // Another server may start a session from it after this one is lost.
             copies.workspaces.publish_all(&chain).await?;
             let bytes = match chain.last() {
                 Some(layer) => copies.workspaces.layer_bytes(layer).await,
@@ -212,7 +211,7 @@ impl SessionCopies {
             let max =
                 u64::try_from(copies.config.now().snapshots_max_per_tenant).unwrap_or(u64::MAX);
             if let Err(error) = copies.store.snapshots.insert(row, max).await {
-                // The layer is nobody's now.
+                // The layer is unused now.
                 copies.sweeps.layers();
                 return Err(error);
             }
@@ -221,7 +220,7 @@ impl SessionCopies {
         .await
     }
 
-    /// Snapshots of a tenant, newest first: of one session or of all, older than `before`.
+    /// Returns snapshots of a tenant, newest first: of one session or of all, older than `before`.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -237,7 +236,7 @@ impl SessionCopies {
         Ok(rows.into_iter().map(shown).collect())
     }
 
-    /// Removes a snapshot. Sessions that were made from it go on.
+    /// Removes a snapshot. Sessions created from it are not affected.
     ///
     /// # Errors
     /// If there is no such snapshot.
@@ -249,7 +248,7 @@ impl SessionCopies {
         Ok(())
     }
 
-    /// Refuses copies for which the tenant has no room; returns their limits.
+    /// Rejects copies that exceed the tenant's limits; returns the copies' limits.
     async fn check_forks(
         &self,
         tenant: &str,
@@ -266,7 +265,7 @@ impl SessionCopies {
         Ok(limits)
     }
 
-    /// A session, and the chain that has all of its files as they are now.
+    /// Returns a session, and a chain with its current files.
     async fn freeze(
         self: &Arc<Self>,
         tenant: &str,
@@ -285,7 +284,7 @@ impl SessionCopies {
             return Err(SessionError::Conflict(message));
         }
         let mut chain = row.chain.clone();
-        // While it is copied it stays; a sandbox that is on its way out is left to go.
+        // The sandbox is kept during the copy; an ending sandbox is not waited for.
         let at_work = body.and_then(|body| SandboxUse::of(&self.books, &entry, body, clock::now()));
         if let Some(at_work) = at_work
             && let Some(disk) = at_work.body.disk()
@@ -330,7 +329,7 @@ impl SessionCopies {
         self.store.layers.insert(row).await
     }
 
-    /// A copy of a session over a chain.
+    /// Creates a copy of a session over a chain.
     async fn child(
         self: &Arc<Self>,
         base: ForkBase<'_>,
@@ -365,7 +364,7 @@ impl SessionCopies {
             self.lifecycle.finish(&child, "its conversation could not be copied").await?;
             return Err(error);
         }
-        // Processes are not copied, and what the template starts is one.
+        // Processes are not copied, so the template's start command runs again.
         if let Err(error) = Box::pin(self.creation.run_start_command(&child)).await {
             drop(at_work);
             let _transition = child.transition.lock().await;
@@ -377,7 +376,7 @@ impl SessionCopies {
         Ok((child, at_work))
     }
 
-    /// The row of a copy, which has a place, and what its programs are started with.
+    /// Prepares the row of a copy that has a place, and its launch environment.
     async fn prepare_child(
         &self,
         parent: &Arc<SessionEntry>,
@@ -416,7 +415,7 @@ impl SessionCopies {
         Ok((row, launch))
     }
 
-    /// The row and the sandbox of a copy, or neither.
+    /// Creates the row and the sandbox of a copy, or neither.
     async fn make_child(
         &self,
         mut row: SessionRow,
@@ -445,7 +444,7 @@ impl SessionCopies {
         }
     }
 
-    /// The child's conversation begins with its parent's.
+    /// Copies the parent's conversation to the child.
     async fn copy_conversation(
         &self,
         parent: &SessionEntry,

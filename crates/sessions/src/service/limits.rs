@@ -8,47 +8,48 @@ use sandbox::{DISK_BYTES_PER_INODE, DiskSize};
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 
-/// Least memory of a session: the smallest agents need it.
+/// Minimum memory of a session, sufficient for the smallest agents.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
-/// Fewest processes.
+/// Minimum number of processes.
 const PROCESSES_MIN: u64 = 4;
-/// Smallest disk: the file system's own structures take a part of it.
+/// Minimum disk size: the file system's own structures need a part of it.
 const DISK_BYTES_MIN: u64 = 16 << 20;
-/// Fewest files of a disk.
+/// Minimum number of files on a disk.
 const DISK_INODES_MIN: u64 = 1024;
-/// Most files of a disk.
+/// Maximum number of files on a disk.
 const DISK_INODES_MAX: u64 = 1 << 24;
-/// Smallest `/tmp`.
+/// Minimum size of `/tmp`.
 const TMP_BYTES_MIN: u64 = 1 << 20;
-/// Fewest and most open files of a process.
+/// Minimum and maximum number of open files of a process.
 const OPEN_FILES_MIN: u64 = 32;
 const OPEN_FILES_MAX: u64 = 1 << 20;
-/// Files of `/tmp`: one for each page of it.
+/// Bytes of `/tmp` per file: one page.
 const TMP_BYTES_PER_INODE: u64 = 4096;
-/// Stack of a main thread, as the kernel's own default is.
+/// Stack size of a main thread, the kernel's default.
 const STACK_BYTES: u64 = 8 << 20;
 
-/// Variables of an environment, and bytes of all of them. They are sealed as one secret, which may
-/// have twice as many ([`node::sealed::SECRET_BYTES_MAX`]): quotes make it longer.
+/// Maximum number of variables of an environment, and of their bytes. They are sealed as one
+/// secret, which may have twice as many bytes ([`node::sealed::SECRET_BYTES_MAX`]), since quoting
+/// adds some.
 const ENV_COUNT_MAX: usize = 256;
 const ENV_BYTES_MAX: usize = 32 << 10;
-/// Metadata entries, and bytes of all of them.
+/// Maximum number of metadata entries, and of their bytes.
 const METADATA_COUNT_MAX: usize = 64;
 const METADATA_BYTES_MAX: usize = 64 << 10;
 /// Longest system prompt, in bytes.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 1 << 20;
 /// Longest name of a model or a permission mode.
 const WORD_BYTES_MAX: usize = 256;
-/// Tools of one list.
+/// Maximum number of tools in one list.
 const TOOLS_MAX: usize = 1000;
-/// Bytes of the configuration of all MCP servers.
+/// Maximum bytes of the configuration of all MCP servers.
 const MCP_BYTES_MAX: usize = 256 << 10;
 
-/// Returns what holds when all have said what they want: the session, its agent, the server.
+/// Returns the effective limits from those of the session, its agent and the server.
 ///
 /// # Errors
-/// If the session wants more than the server gives. What an agent wants was checked when it was
-/// deployed, and is bounded again here, because the server's limits may have changed.
+/// If the session requests more than the server allows. The agent's limits were checked when it was
+/// deployed, and are capped again here, because the server's limits may have changed.
 pub(crate) fn limits(
     config: &SessionsConfig,
     agent: &SessionLimits,
@@ -72,7 +73,7 @@ pub(crate) fn limits(
         memory_bytes,
         processes: pick(session.processes, agent.processes, config.processes, config.processes_max),
         disk_bytes,
-        // A number that the session did not ask for gives way to the size that it asked for.
+        // A default number of files is reduced to fit a requested disk size.
         disk_inodes: pick(
             session.disk_inodes,
             agent.disk_inodes,
@@ -93,7 +94,7 @@ pub(crate) fn limits(
 /// be created.
 ///
 /// # Errors
-/// If they do not: names both settings, and what each would have to be.
+/// If they do not; names both settings, and a valid value for each.
 pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), SessionError> {
     super::templates::network::network(&config.templates)?;
     if config.snapshot_every_s == 0 {
@@ -126,7 +127,7 @@ pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), SessionError> 
     Ok(())
 }
 
-/// Checks a number of files that was asked for against the room of its disk.
+/// Checks a requested number of files against the size of its disk.
 fn check_disk_inodes(inodes: Option<u64>, room: u64, field: &str) -> Result<(), SessionError> {
     match inodes {
         Some(inodes) if inodes > room => {
@@ -141,7 +142,7 @@ fn check_disk_inodes(inodes: Option<u64>, room: u64, field: &str) -> Result<(), 
     }
 }
 
-/// Checks limits that somebody asks for; `field` is where they stand in the request.
+/// Checks requested limits; `field` is their place in the request.
 pub(crate) fn check_limits(
     config: &SessionsConfig,
     limits: &SessionLimits,
@@ -166,7 +167,7 @@ pub(crate) fn check_limits(
     Ok(())
 }
 
-/// The size of the disk that complete limits ask for.
+/// Returns the disk size of complete limits.
 pub(crate) fn disk_size(config: &SessionsConfig, limits: &SessionLimits) -> DiskSize {
     DiskSize {
         bytes: limits.disk_bytes.unwrap_or(config.disk_bytes),
@@ -174,7 +175,7 @@ pub(crate) fn disk_size(config: &SessionsConfig, limits: &SessionLimits) -> Disk
     }
 }
 
-/// Returns what a sandbox is told of complete limits.
+/// Returns the sandbox's form of complete limits.
 pub(crate) fn sandbox_limits(
     config: &SessionsConfig,
     limits: &SessionLimits,
@@ -184,8 +185,8 @@ pub(crate) fn sandbox_limits(
         memory_bytes: limits.memory_bytes.unwrap_or(config.memory_bytes),
         processes: limits.processes.unwrap_or(config.processes),
         open_files: limits.open_files.unwrap_or(config.open_files),
-        // The disk itself is the bound, also for one file. A limit of the process would kill a
-        // program that is to be told that there is no room, and files with holes may be larger.
+        // The disk itself is the limit, even for one file. A process limit would kill a program
+        // that should receive a "no space" error, and sparse files may be larger.
         file_size_bytes: u64::MAX,
         tmp_bytes,
         tmp_inodes: tmp_bytes / TMP_BYTES_PER_INODE,
@@ -193,7 +194,7 @@ pub(crate) fn sandbox_limits(
     }
 }
 
-/// Returns whether an environment can be given to a program.
+/// Checks that an environment can be passed to a program.
 pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(), SessionError> {
     if env.len() > ENV_COUNT_MAX {
         return Err(SessionError::invalid(field, format!("more than {ENV_COUNT_MAX} variables")));
@@ -221,7 +222,7 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(
     Ok(())
 }
 
-/// Returns whether metadata can be kept.
+/// Checks that metadata can be stored.
 pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), SessionError> {
     if metadata.len() > METADATA_COUNT_MAX {
         return Err(SessionError::invalid(
@@ -237,7 +238,7 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), 
     Ok(())
 }
 
-/// Returns whether an agent can be told these.
+/// Checks an agent's options.
 pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), SessionError> {
     let words = [("model", &options.model), ("permission_mode", &options.permission_mode)];
     for (name, word) in words {
@@ -277,7 +278,7 @@ pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), S
     Ok(())
 }
 
-/// A word that becomes an argument of the agent: it must not be taken for an option.
+/// Checks a word that becomes an argument of the agent: it must not look like an option.
 fn check_word(word: &str, field: &str) -> Result<(), SessionError> {
     let fits = !word.is_empty() && word.len() <= WORD_BYTES_MAX;
     if !fits || word.starts_with('-') || word.contains(['\0', '\n']) {
@@ -288,7 +289,7 @@ fn check_word(word: &str, field: &str) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// Returns whether what a request for a session says makes sense by itself.
+/// Checks a session request by itself, without stored state.
 pub(crate) fn check_create(
     config: &SessionsConfig,
     request: &CreateSession,
@@ -308,7 +309,7 @@ pub(crate) fn check_create(
     Ok(())
 }
 
-/// The agent's options, with those of the session in place of its own.
+/// Returns the agent's options, overridden by those of the session.
 pub(crate) fn options(agent: &AgentOptions, session: &AgentOptions) -> AgentOptions {
     fn pick<T: Clone>(session: &Option<T>, agent: &Option<T>) -> Option<T> {
         session.as_ref().or(agent.as_ref()).cloned()
@@ -325,7 +326,7 @@ pub(crate) fn options(agent: &AgentOptions, session: &AgentOptions) -> AgentOpti
 
 #[cfg(test)]
 mod tests {
-    //! Refusals name their field, and what is left out comes from the next in line.
+    //! Rejections name their field, and missing values come from the next level.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The service as its callers have it, and the owners that it is composed of.
+//! The service for callers, and the components that it consists of.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,11 +68,11 @@ pub struct Sessions(ServerSupport);
 #[derive(Clone)]
 enum ServerSupport {
     Ready(Arc<SessionsInner>),
-    /// This machine has not what sessions need; what.
+    /// This machine does not meet the requirements of sessions; the reason.
     Unavailable(Arc<str>),
 }
 
-/// Owners of the service's state.
+/// Components with the service's state.
 pub(super) struct SessionsInner {
     pub(super) config: CurrentSettings<SessionsConfig>,
     pub(super) store: SessionStore,
@@ -112,11 +112,11 @@ pub(super) struct SessionsInner {
     pub(super) recovery: Arc<SessionRecovery>,
     pub(super) sweeper: Arc<SessionSweeper>,
     pub(super) is_shared: bool,
-    /// Places for long lines of contexts.
+    /// Memory places for long lines of contexts.
     pub(super) long_frames: Arc<Shares>,
     /// Places for terminals that outlive their clients.
     pub(super) terminal_places: Arc<Shares>,
-    /// Sessions whose rows another server has written meanwhile.
+    /// Sessions that this server has lost to another one.
     pub(super) lost: Mutex<Option<mpsc::UnboundedReceiver<LostSession>>>,
 }
 
@@ -133,11 +133,12 @@ impl fmt::Debug for SessionsInner {
 }
 
 impl Sessions {
-    /// Begins: brings the tables up to date, and looks for what this server left behind. When this
-    /// machine has not what sessions need, every operation says so; the server goes on without.
+    /// Starts the service: migrates the tables, and recovers the state of an earlier run. If this
+    /// machine does not meet the requirements of sessions, the server runs without them and every
+    /// operation returns the reason.
     ///
     /// # Errors
-    /// If the store cannot be used, or the settings of disks do not fit each other.
+    /// If the store cannot be used, or the disk settings are inconsistent.
     pub fn start<'a>(
         parts: SessionParts,
         registry: &'a mut Registry,
@@ -174,11 +175,11 @@ impl Sessions {
         })
     }
 
-    /// Puts other settings in force, for what begins from now on. Those that say how many
-    /// sandboxes there are, and what is kept ready, have to be the same as before.
+    /// Applies new settings to future operations. Settings that determine the number of sandboxes
+    /// and prepared resources must not change.
     ///
     /// # Errors
-    /// `Invalid` when they cannot be; what held before goes on to hold.
+    /// `Invalid` if they are inconsistent; the previous settings stay in force.
     pub fn replace_config(&self, config: SessionsConfig) -> Result<(), SessionError> {
         limits::check_config(&config)?;
         if let Some(inner) = self.supported() {
@@ -187,13 +188,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns what there is where sessions cannot be: every operation answers why.
+    /// Creates a service that answers every operation with the reason why sessions are unavailable.
     pub fn unavailable(why: &str) -> Sessions {
         tracing::warn!(why, "sessions are not available");
         Sessions(ServerSupport::Unavailable(why.into()))
     }
 
-    /// Why there are no sessions here, when there are none.
+    /// Returns why sessions are unavailable; none if they are available.
     pub fn why_unavailable(&self) -> Option<&str> {
         match &self.0 {
             ServerSupport::Ready(_) => None,
@@ -201,7 +202,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the sessions of this server, also while its lease is over; none where it has none.
+    /// Returns this server's sessions, even while its lease is over; none if sessions are
+    /// unavailable.
     pub(super) fn supported(&self) -> Option<&Arc<SessionsInner>> {
         match &self.0 {
             ServerSupport::Ready(inner) => Some(inner),
@@ -216,7 +218,7 @@ impl Sessions {
         }
     }
 
-    /// Templates of tenants.
+    /// Returns the templates of tenants.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -224,21 +226,21 @@ impl Sessions {
         self.ready().map(|inner| &inner.templates)
     }
 
-    /// Waits until a build of a template has more lines in its log than so many, or is over, or
-    /// some time has passed.
+    /// Waits until the log of a template's build has more than `lines` lines, the build has ended,
+    /// or some time has passed.
     pub(crate) async fn template_log_grows(&self, build: &str, lines: u64) {
         if let Some(inner) = self.supported() {
             inner.templates.log_grows(build, lines).await;
         }
     }
 
-    /// Memory and disk of a sandbox that asks for nothing else, in bytes.
+    /// Returns the default memory and disk of a sandbox, in bytes.
     pub(crate) fn usual_sizes(&self) -> (u64, u64) {
         let config = self.supported().map(|inner| inner.config.now());
         config.map_or((0, 0), |config| (config.memory_bytes, config.disk_bytes))
     }
 
-    /// Questions about sessions.
+    /// Returns queries about sessions.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -246,7 +248,7 @@ impl Sessions {
         self.ready().map(|inner| &inner.queries)
     }
 
-    /// Rights to give grants.
+    /// Returns the checks of who may give grants.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -254,13 +256,13 @@ impl Sessions {
         self.ready().map(|inner| &inner.grant_authority)
     }
 
-    /// Access of a backup, also while the lease of this server is over; none where it has no
-    /// sessions.
+    /// Returns access for backups, even while this server's lease is over; none if sessions are
+    /// unavailable.
     pub fn backup(&self) -> Option<&SessionBackup> {
         self.supported().map(|inner| &inner.backup)
     }
 
-    /// Agents of tenants.
+    /// Returns the agents of tenants.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -268,7 +270,7 @@ impl Sessions {
         self.ready().map(|inner| &inner.agents)
     }
 
-    /// Conversations of sessions.
+    /// Returns the conversations of sessions.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -276,7 +278,7 @@ impl Sessions {
         self.ready().map(|inner| &inner.conversations)
     }
 
-    /// Copies of sessions: forks and snapshots.
+    /// Returns copies of sessions: forks and snapshots.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -284,8 +286,8 @@ impl Sessions {
         self.ready().map(|inner| &inner.copies)
     }
 
-    /// Returns how far the drain of this server is; none while it takes work, and before it has
-    /// looked for its sessions.
+    /// Returns the progress of this server's drain; none while it accepts work, and before the
+    /// first round.
     #[must_use]
     pub fn drain_progress(&self) -> Option<DrainProgress> {
         match self.supported() {
@@ -294,15 +296,15 @@ impl Sessions {
         }
     }
 
-    /// Credentials of tenants.
+    /// Returns the credentials of tenants.
     ///
     /// # Errors
-    /// If there are no sessions here, or the lease of this server is over.
+    /// If sessions are unavailable, or this server's lease is over.
     pub fn credentials(&self) -> Result<&CredentialVault, SessionError> {
         self.ready().map(|inner| &*inner.credentials)
     }
 
-    /// Attachments of sessions.
+    /// Returns the attachments of sessions.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -310,7 +312,7 @@ impl Sessions {
         self.ready().map(|inner| &*inner.attachments)
     }
 
-    /// Documents of faces.
+    /// Returns the documents of faces.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -318,7 +320,7 @@ impl Sessions {
         self.ready().map(|inner| &inner.documents)
     }
 
-    /// Usage of turns.
+    /// Returns the usage of turns.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -326,7 +328,7 @@ impl Sessions {
         self.ready().map(|inner| &inner.usage)
     }
 
-    /// Commands that callers run in sessions.
+    /// Returns the commands that callers run in sessions.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -334,7 +336,7 @@ impl Sessions {
         self.ready().map(|inner| &*inner.commands)
     }
 
-    /// Terminals of sessions.
+    /// Returns the terminals of sessions.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -342,7 +344,7 @@ impl Sessions {
         self.ready().map(|inner| &inner.terminals)
     }
 
-    /// Readers of what is behind grants of sessions.
+    /// Returns the readers of resources behind grants of sessions.
     ///
     /// # Errors
     /// See [`Sessions::credentials`].
@@ -350,7 +352,7 @@ impl Sessions {
         self.ready().map(|inner| &inner.grants)
     }
 
-    /// Returns what was counted; none where there are no sessions here.
+    /// Returns the counters; none if sessions are unavailable.
     #[must_use]
     pub fn activity(&self) -> Option<SessionActivity> {
         let inner = self.supported()?;
@@ -366,10 +368,11 @@ impl Sessions {
         })
     }
 
-    /// Begins to answer for a session, or for none. None where nobody can take anything over.
+    /// Creates a fence for an answer about a session, or about none. Returns `None` if no other
+    /// server could take a session over.
     ///
     /// # Errors
-    /// If the lease of this server is over.
+    /// If this server's lease is over.
     pub(crate) fn fence(
         &self,
         session: Option<&str>,
@@ -379,8 +382,8 @@ impl Sessions {
         Ok(SessionFence::new(&inner.cluster, &inner.directory, session))
     }
 
-    /// The feed of sessions that this server creates, changes or ends; none where it has no
-    /// sessions.
+    /// Returns the feed of sessions that this server creates, changes or ends; none if sessions are
+    /// unavailable.
     pub fn changes(&self) -> Option<&RecordFeed> {
         match &self.0 {
             ServerSupport::Ready(inner) => Some(inner.books.changes()),
@@ -388,8 +391,8 @@ impl Sessions {
         }
     }
 
-    /// Figures of sandboxes for a caller: those of the whole server for an operator, else of the
-    /// own tenant, without what was counted for all tenants together.
+    /// Returns the sandbox counts for a caller: of the whole server for an operator, otherwise of
+    /// the caller's tenant, without counters that are shared by all tenants.
     pub fn counts_for(&self, who: &TokenPrincipal) -> SandboxCounts {
         match &self.0 {
             ServerSupport::Ready(inner) if who.operator => inner.counts(),
@@ -397,7 +400,7 @@ impl Sessions {
         }
     }
 
-    /// Returns how many sandboxes a tenant has here.
+    /// Returns the counts of a tenant's sandboxes on this server.
     pub(crate) fn counts_of(&self, tenant: &str) -> SandboxCounts {
         match &self.0 {
             ServerSupport::Ready(inner) => counted(inner.books.stats_of(tenant)),
@@ -405,14 +408,14 @@ impl Sessions {
         }
     }
 
-    /// Has figures of all nodes shown.
+    /// Enables figures of all nodes.
     pub fn join(&self, nodes: PeerForwarder) {
         if let ServerSupport::Ready(inner) = &self.0 {
             inner.cluster.join(nodes);
         }
     }
 
-    /// Other nodes, where they are reached.
+    /// Returns the other nodes, if they are reachable.
     pub(crate) fn other_nodes(&self) -> Option<&OtherNodes> {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.cluster.nodes(),
@@ -420,21 +423,21 @@ impl Sessions {
         }
     }
 
-    /// Takes note of files that another node has stored.
+    /// Schedules prefetching of files that another node has stored.
     pub(crate) fn note_stored(&self, manifest: String) {
         if let Ok(inner) = self.ready() {
             inner.prefetch.note_stored(manifest);
         }
     }
 
-    /// Takes note of layers that files of other nodes' sessions stand on.
+    /// Schedules prefetching of layers of other nodes' sessions.
     pub(crate) fn note_layers<'a>(&self, layers: impl Iterator<Item = &'a str>) {
         if let Ok(inner) = self.ready() {
             layers.for_each(|layer| inner.prefetch.note_layer(layer.to_owned()));
         }
     }
 
-    /// Returns how many sandboxes there are.
+    /// Returns the counts of sandboxes.
     pub fn counts(&self) -> SandboxCounts {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.counts(),
@@ -442,8 +445,8 @@ impl Sessions {
         }
     }
 
-    /// Time by the store's clock, in milliseconds since 1970; by this machine's when there are no
-    /// sessions here.
+    /// Returns the time by the store's clock, in milliseconds since 1970; by this machine's clock
+    /// if sessions are unavailable.
     pub(crate) fn now_ms(&self) -> u64 {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.store.now_ms(),
@@ -451,7 +454,7 @@ impl Sessions {
         }
     }
 
-    /// Most sandboxes that live at one time.
+    /// Returns the maximum number of live sandboxes.
     pub fn resident_max(&self) -> usize {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.config.now().resident_max,
@@ -459,7 +462,7 @@ impl Sessions {
         }
     }
 
-    /// Returns whether this server works with a session, whosever it is.
+    /// Returns whether a session, of any tenant, is in use on this server.
     pub(crate) fn has_here(&self, id: &str) -> bool {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.directory.known(id).is_some(),
@@ -467,7 +470,7 @@ impl Sessions {
         }
     }
 
-    /// Name of this server among those that share the store.
+    /// Returns the id of this server among those that share the store.
     pub fn server(&self) -> &str {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.cluster.server(),

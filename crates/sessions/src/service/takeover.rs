@@ -1,8 +1,8 @@
 //! Automatic takeover of sessions whose node is lost.
 //!
-//! Each node examines the others when it renews its lease. Sessions of lost ones are distributed:
-//! each session has one node that takes it first ([`takeover::is_own_turn`]). Requests in progress
-//! end with an error, so that no caller waits for them; files are those of the object store.
+//! Each node checks for lost nodes when it renews its lease. Their sessions are distributed: for
+//! each session, one node takes it first ([`takeover::is_own_turn`]). Requests in progress end with
+//! an error, so that no caller waits for them; files come from the object store.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,27 +25,27 @@ use crate::metrics::{SandboxEvent, SessionCounters};
 use crate::store::rows::SessionRow;
 use crate::store::{CLAIMED_MAX, LostSessions, SessionStore};
 
-/// Error of a turn that was under way, for whoever waits for it.
+/// Error of a turn that was running on a lost node.
 pub(super) const LOST: &str = "the node that worked on this was lost";
 
-/// What was done about a lost run of a node.
+/// Progress of taking over from a lost run of a node.
 #[derive(Debug)]
 struct LossProgress {
     since: Instant,
-    /// Kinds of sessions of which no more are left for this node.
+    /// Passes that have no more sessions for this node.
     done: HashSet<LossPass>,
 }
 
-/// A look at the sessions of a lost node.
+/// Kind of pass over the sessions of a lost node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct LossPass {
-    /// True for those whose files may be taken from the object store.
+    /// True to include sessions whose files may be taken from the object store.
     moves_files: bool,
-    /// True for all, also those that other nodes come first for.
+    /// True to include sessions for which other nodes take precedence.
     takes_all: bool,
 }
 
-/// Takes over the sessions of nodes that are lost.
+/// Takes over the sessions of lost nodes.
 pub(crate) struct SessionTakeover {
     store: SessionStore,
     writer: EventWriter,
@@ -70,7 +70,7 @@ impl SessionTakeover {
         })
     }
 
-    /// Takes over the sessions of nodes that are lost.
+    /// Takes over the sessions of lost nodes, for ever.
     pub(super) async fn take_over_lost(self: &Arc<Self>) {
         let mut renewals = self.cluster.membership().renewals();
         let mut losses: HashMap<String, LossProgress> = HashMap::new();
@@ -105,7 +105,7 @@ impl SessionTakeover {
             moves_files: terms.may_move_files(node.seen_ms),
             takes_all: lost_for >= takeover::FIRST_CHOICE_MAX,
         };
-        // One that drains takes nothing.
+        // A draining node takes no sessions.
         if loss.done.contains(&pass) || !nodes.contains(own) {
             return Ok(());
         }
@@ -132,8 +132,8 @@ impl SessionTakeover {
         Ok(())
     }
 
-    /// Ends what was under way in a session that was just claimed, and goes on with the messages
-    /// that waited in it, if any did.
+    /// Ends the running turns of a session that was just claimed, and resumes processing of its
+    /// queued messages, if any.
     async fn recover_taken(self: &Arc<Self>, row: SessionRow, goes_on: bool) {
         let (tenant, session) = (row.tenant.clone(), row.id.clone());
         match self.recover_lost(row).await {
@@ -141,13 +141,13 @@ impl SessionTakeover {
             Ok(_) => return,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                // Whoever asks for it next brings it to its end.
+                // The next request for the session completes the recovery.
                 tracing::warn!(session, error, "failed to end the requests of a lost node");
                 return;
             }
         }
         match self.lifecycle.acquire(&tenant, &session).await {
-            // Whoever has it by now goes on with them.
+            // Another owner processes the messages by now.
             Ok(_) | Err(SessionError::Ended | SessionError::OnAnotherServer { .. }) => {}
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -156,12 +156,13 @@ impl SessionTakeover {
         }
     }
 
-    /// Ends what was under way in a session that was just claimed. Nobody works with it here yet.
-    /// False when its files are on another server alone, which has it again.
+    /// Ends the running turns of a session that was just claimed and is not in use here yet.
+    /// Returns false if another server has the only copy of its files; the session is returned to
+    /// that server.
     async fn recover_lost(&self, mut row: SessionRow) -> Result<bool, SessionError> {
         let _loading = self.directory.loading(&row.id).lock().await;
         if self.directory.known(&row.id).is_some() {
-            // Somebody has asked for it, and claimed it once more.
+            // A request has claimed it again meanwhile.
             return Ok(true);
         }
         self.metrics.count(SandboxEvent::TakenOver);
@@ -170,7 +171,7 @@ impl SessionTakeover {
         let was_live = matches!(row.state, SessionState::Active | SessionState::Starting);
         let stays = self.cluster.has_files_elsewhere(&row).map(str::to_owned);
         if was_live || !ended.is_empty() {
-            // Who made it was never answered, or its files are not here.
+            // Its creation was never answered, or its files are not here.
             if row.state == SessionState::Starting || (was_live && stays.is_some()) {
                 row.state = SessionState::Paused;
             }
@@ -180,7 +181,7 @@ impl SessionTakeover {
         }
         log.leave();
         if let Some(server) = &stays {
-            // It is of no use here: that one goes on with it when it is back.
+            // Only that server can use it, once it has returned.
             self.store.give_back(&row.id, row.epoch, server).await?;
         }
         Ok(stays.is_none())

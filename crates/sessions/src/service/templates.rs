@@ -1,8 +1,8 @@
 //! Templates: the base of sandboxes, in addition to the host's programs.
 //!
 //! A template is a name for builds; a build is a chain of layers, one for each step that changes
-//! files, with an environment, a directory and a start command. Layers are found again by the hash
-//! of all that they come from, within one tenant: what another tenant's steps made is not trusted.
+//! files, with an environment, a directory and a start command. Layers are found by the hash of all
+//! their inputs, within one tenant: layers of another tenant's steps are not trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,21 +48,21 @@ mod plan;
 mod run;
 mod selected;
 
-/// The template with no files.
+/// Name of the empty template.
 pub(crate) const BASE: &str = "base";
-/// Tag of a build that is named by none.
+/// Tag that a reference without a tag means.
 pub(crate) const DEFAULT_TAG: &str = "default";
 /// Longest name of a template, and longest tag.
 const NAME_BYTES_MAX: usize = 64;
-/// Tags that a request names.
+/// Maximum number of tags in a request.
 const TAGS_MAX: usize = 32;
-/// Builds of a template that are kept without a tag.
+/// Number of untagged builds kept of a template.
 const BUILDS_KEPT: usize = 20;
-/// Builds of a template that are listed.
+/// Maximum number of listed builds of a template.
 const BUILDS_LISTED: usize = 200;
-/// Lines of a log on a page.
+/// Lines per page of a log.
 pub(crate) const LOG_PAGE: usize = 100;
-/// Random bytes of a UUID's variant and version (RFC 9562 §5.4).
+/// Version and variant bits of a random UUID (RFC 9562 §5.4).
 const UUID_VERSION: u8 = 0x40;
 const UUID_VARIANT: u8 = 0x80;
 
@@ -91,9 +91,9 @@ pub struct TemplateService {
     admission: Arc<SandboxAdmission>,
     sandboxes: Arc<SandboxFactory>,
     gates: Arc<GrantGates>,
-    /// True if other servers have the same store.
+    /// True if other servers share the store.
     is_shared: bool,
-    /// Builds that are under way here.
+    /// Builds running on this server.
     running: RunningBuilds,
 }
 
@@ -131,16 +131,15 @@ impl TemplateService {
         })
     }
 
-    /// Archives that steps copy from.
+    /// Returns the archives that steps copy from.
     pub(crate) fn archives(&self) -> &TemplateArchives {
         &self.archives
     }
 
-    /// Builds a template. Answers when the build has begun, or is done because every layer is
-    /// there.
+    /// Builds a template. Returns once the build has begun, or is done because every layer exists.
     ///
     /// # Errors
-    /// What is wrong with the request; `NotFound` for the template that it begins with; `TooMany`.
+    /// If the request is invalid; `NotFound` for its base template; `TooMany`.
     pub async fn build_template(
         self: &Arc<Self>,
         tenant: &str,
@@ -151,7 +150,7 @@ impl TemplateService {
         detached(async move {
             let (name, mut tags) = name_and_tags(&request.name, &request.tags)?;
             let spec = BuildSpec { request, ..BuildSpec::default() };
-            // Whatever is wrong with it is found before there is a row.
+            // Rejects an invalid request before a row exists.
             service.plan_build(&tenant, &spec).await?;
             tags.dedup();
             let announced = service.announce_build(&tenant, &name, tags, None).await?;
@@ -161,7 +160,7 @@ impl TemplateService {
         .await
     }
 
-    /// Announces a build whose steps come later.
+    /// Announces a build whose steps follow later.
     pub(crate) async fn announce(
         &self,
         tenant: &str,
@@ -175,7 +174,7 @@ impl TemplateService {
         self.announce_build(tenant, &name, tags, memory_bytes).await
     }
 
-    /// Gives a build that was announced its steps.
+    /// Starts an announced build with its steps.
     pub(crate) async fn start(
         self: &Arc<Self>,
         tenant: &str,
@@ -192,7 +191,7 @@ impl TemplateService {
         .await
     }
 
-    /// Waits until a build is over.
+    /// Waits until a build has ended.
     ///
     /// # Errors
     /// If there is no such template or build.
@@ -210,15 +209,15 @@ impl TemplateService {
         self.build(tenant, name, build).await
     }
 
-    /// A template.
+    /// Returns a template.
     ///
     /// # Errors
-    /// If there is none of this name or id.
+    /// If there is no template with this name or id.
     pub async fn get(&self, tenant: &str, name: &str) -> Result<TemplateView, SessionError> {
         Ok(shown(self.named_build(tenant, name).await?))
     }
 
-    /// A template with its newest build.
+    /// Returns a template with its newest build.
     pub(crate) async fn named_build(
         &self,
         tenant: &str,
@@ -228,7 +227,7 @@ impl TemplateService {
         self.named(row).await
     }
 
-    /// The templates of a tenant, by name.
+    /// Returns the templates of a tenant, by name.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -236,7 +235,7 @@ impl TemplateService {
         Ok(self.named_builds(tenant).await?.into_iter().map(shown).collect())
     }
 
-    /// The templates of a tenant, each with its newest build.
+    /// Returns the templates of a tenant, each with its newest build.
     pub(crate) async fn named_builds(&self, tenant: &str) -> Result<Vec<NamedBuild>, SessionError> {
         let mut all = Vec::new();
         for row in self.table.list(tenant).await? {
@@ -245,7 +244,7 @@ impl TemplateService {
         Ok(all)
     }
 
-    /// The builds of a template, newest first.
+    /// Returns the builds of a template, newest first.
     ///
     /// # Errors
     /// If there is no such template.
@@ -259,7 +258,7 @@ impl TemplateService {
         Ok(rows.into_iter().map(|row| view(&self.current(row))).collect())
     }
 
-    /// A build of a template, by its id or a tag.
+    /// Returns a build of a template, by its id or a tag.
     ///
     /// # Errors
     /// If there is no such template or build.
@@ -272,8 +271,8 @@ impl TemplateService {
         Ok(view(&self.build_of(tenant, name, build).await?))
     }
 
-    /// Lines of the log of a build from an index on, with its state before they were read: when it
-    /// is over then, there are no more lines than those.
+    /// Returns lines of a build's log from an index on, with the build's state before they were
+    /// read: if that is final, no further lines follow.
     ///
     /// # Errors
     /// If there is no such template or build.
@@ -296,9 +295,9 @@ impl TemplateService {
         Ok(TemplateLogList { lines, status: row.status })
     }
 
-    /// Waits until a build has more lines than so many, or is over, or some time has passed.
+    /// Waits until a build has more than `lines` lines, has ended, or some time has passed.
     pub(crate) async fn log_grows(&self, build: &str, lines: u64) {
-        /// Interval at which the log of a build at another server is looked at.
+        /// Polling interval for the log of a build at another server.
         const ELSEWHERE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
         let running = self.running.lock().get(build).cloned();
         let Some(running) = running else {
@@ -312,11 +311,11 @@ impl TemplateService {
         }
     }
 
-    /// Deletes a template with its builds; one that is under way is cancelled. Sessions that
-    /// started from it keep their files.
+    /// Deletes a template with its builds and cancels a running one. Sessions that started from it
+    /// keep their files.
     ///
     /// # Errors
-    /// If there is none of this name or id.
+    /// If there is no template with this name or id.
     pub async fn delete(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
         let released = self.table.delete(tenant, name).await?;
         let released = released.ok_or(SessionError::NotFound("template"))?;
@@ -324,10 +323,10 @@ impl TemplateService {
         Ok(())
     }
 
-    /// Names a build by more tags.
+    /// Adds tags to a build.
     ///
     /// # Errors
-    /// If there is no such template or build, or it is not ready; a tag that cannot be one.
+    /// If there is no such template or build, the build is not ready, or a tag is invalid.
     pub async fn tag(
         &self,
         tenant: &str,
@@ -345,7 +344,7 @@ impl TemplateService {
         Ok(view(&row))
     }
 
-    /// Takes tags away.
+    /// Removes tags.
     ///
     /// # Errors
     /// If there is no such template, or it has none of the tags.
@@ -405,7 +404,7 @@ impl TemplateService {
         Ok((template, build))
     }
 
-    /// Cancels builds that are gone, and removes layers that nobody stands on any more.
+    /// Cancels deleted builds, and removes layers that have become unused.
     async fn let_go_of(&self, released: ReleasedTemplates) {
         for build in &released.builds {
             let running = self.running.lock().get(build).cloned();
@@ -416,7 +415,7 @@ impl TemplateService {
         for layer in &released.layers {
             self.workspaces.remove_layer(layer).await;
         }
-        // Those that sessions still stand on go later.
+        // Layers that sessions still use are removed later.
         self.sweeps.layers();
     }
 
@@ -511,7 +510,7 @@ impl TemplateService {
         Ok(NamedBuild { template, tags, build, builds })
     }
 
-    /// A build of a template, by its id or a tag.
+    /// Returns a build of a template, by its id or a tag.
     async fn build_of(
         &self,
         tenant: &str,
@@ -527,8 +526,8 @@ impl TemplateService {
         Ok(self.current(row.ok_or(SessionError::NotFound("build"))?))
     }
 
-    /// A build as it is now: what is under way here is newer in memory than in its row, and what is
-    /// under way nowhere has failed.
+    /// Returns the current state of a build: a build running here is newer in memory than in its
+    /// row, and a build that runs on no server has failed.
     fn current(&self, row: TemplateBuildRow) -> TemplateBuildRow {
         if let Some(running) = self.running.lock().get(&row.id) {
             return running.row.lock().clone();
@@ -538,7 +537,7 @@ impl TemplateService {
         if is_lost { build::lost(row) } else { row }
     }
 
-    /// The build that a reference (`name`, `name:tag`, an id) names, which is ready.
+    /// Returns the ready build for a reference (`name`, `name:tag` or an id).
     async fn to_use(
         &self,
         tenant: &str,
@@ -559,7 +558,8 @@ impl TemplateService {
         }
     }
 
-    /// What a session starts from: layers, environment, and what it keeps.
+    /// Returns the base of a new session: layers, environment, and the data that the session
+    /// stores.
     pub(super) async fn for_session(
         &self,
         tenant: &str,
@@ -578,7 +578,7 @@ impl TemplateService {
     }
 }
 
-/// What a session starts from.
+/// Base of a new session.
 pub(super) struct TemplateStart {
     pub(super) chain: Vec<String>,
     pub(super) env: std::collections::BTreeMap<String, String>,
@@ -586,12 +586,12 @@ pub(super) struct TemplateStart {
     pub(super) kept: SessionTemplate,
 }
 
-/// Time before which a build was written last that is lost with its server.
+/// Returns the time before which a build's last write means that its server is lost.
 fn lost_before(now_ms: u64) -> u64 {
     now_ms.saturating_sub(LOST_AFTER.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-/// Names the programs of the host: layers are not used over those of another system.
+/// Identifies the host's programs: layers are not used over those of another system.
 async fn host() -> String {
     /// Describes the system (os-release(5)).
     const OS_RELEASE: &str = "/etc/os-release";
@@ -609,7 +609,7 @@ async fn host() -> String {
     read.await.unwrap_or_default()
 }
 
-/// A random UUID.
+/// Creates a random UUID.
 fn new_uuid() -> Result<String, SessionError> {
     let key = auth::random_key().map_err(SessionError::internal)?;
     let mut bytes = [0; 16];
@@ -625,7 +625,7 @@ fn new_uuid() -> Result<String, SessionError> {
     Ok(digits)
 }
 
-/// The name in `name:tag`, and all tags of a build.
+/// Splits `name:tag`, and returns the name and all tags of a build.
 fn name_and_tags(name: &str, tags: &[String]) -> Result<(String, Vec<String>), SessionError> {
     let (name, tag) = match name.split_once(':') {
         Some((name, tag)) => (name, Some(tag.to_owned())),

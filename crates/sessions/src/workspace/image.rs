@@ -1,13 +1,13 @@
-//! Images in the object store: a manifest, and pieces that are named by their content.
+//! Images in the object store: a manifest, and pieces named by their content.
 //!
-//! A piece is [`PIECE_BYTES`] of the image, as [`piece`] packs it; a piece without data is not
-//! stored. Pieces are found by the SHA-256 of their content, and checked when they come back. The
-//! manifest is written last: whoever finds it finds everything.
+//! A piece is [`PIECE_BYTES`] of the image, packed by [`piece`]; a piece without data is not
+//! stored. Pieces are named by the SHA-256 of their content, which is verified on restore. The
+//! manifest is written last, so a manifest never refers to missing pieces.
 //!
-//! Each manifest of a disk has a key of its own and is written once, and [`store_disk`] removes
-//! nothing: which manifest counts is decided by the session's row, whose writes are fenced by its
-//! epoch. So a server that has lost a session without knowing it changes nothing that the next
-//! owner reads. Who has written the row removes what only the manifest before needed.
+//! Each manifest of a disk has its own key and is written once, and [`store_disk`] removes nothing:
+//! the session's row, whose writes are fenced by its epoch, determines which manifest is current.
+//! So a server that has unknowingly lost a session changes nothing that the next owner reads. The
+//! server that has written the row removes the objects that only the previous manifest needed.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -27,15 +27,15 @@ use super::{blocking, unavailable};
 use crate::error::SessionError;
 use crate::metrics::RestoreMetrics;
 
-/// Most pieces of an image: 1 TiB.
+/// Maximum number of pieces of an image: 1 TiB.
 const PIECES_MAX: u64 = 1 << 20;
-/// Pieces of one image that are brought to the object store at a time.
+/// Pieces of one image uploaded concurrently.
 const STORED_AT_ONCE: usize = 4;
-/// Replaced objects that are removed at a time.
+/// Replaced objects removed concurrently.
 const REMOVED_AT_ONCE: usize = 8;
-/// Keys that are listed at a time.
+/// Keys per listing.
 const LIST_MAX: usize = 1000;
-/// The one version of the format there is.
+/// The only version of the format.
 const VERSION: u32 = 1;
 
 /// Contents of an image.
@@ -46,7 +46,7 @@ pub(super) struct ImageManifest {
     /// Bytes of the image.
     bytes: u64,
     piece_bytes: u32,
-    /// SHA-256 of each piece in order, in hexadecimal; none where there is no data.
+    /// SHA-256 of each piece in order, in hexadecimal; none for pieces without data.
     pieces: Vec<Option<String>>,
 }
 
@@ -74,7 +74,7 @@ impl ImageManifest {
     }
 }
 
-/// Returns where the manifest of a layer is, of which there is one.
+/// Returns the key of a layer's manifest; each layer has one.
 pub(super) fn layer_manifest_key(id: &str) -> String {
     format!("{LAYERS}/{id}/manifest.json")
 }
@@ -83,9 +83,8 @@ pub(super) fn layer_manifest_key(id: &str) -> String {
 pub(super) const DISKS: &str = "disks";
 pub(super) const LAYERS: &str = "layers";
 
-/// Pieces that uploads of a session's disk have brought to the object store without coming to
-/// their end. The next upload uses them, or has them removed; when the server ends before, they
-/// stay until the disk is removed.
+/// Pieces of a session's disk that interrupted uploads have stored. The next upload reuses them or
+/// has them removed; if the server ends before, they stay until the disk is removed.
 #[derive(Debug, Default)]
 pub(crate) struct UploadedPieces(Mutex<HashSet<String>>);
 
@@ -94,14 +93,15 @@ impl UploadedPieces {
         self.0.lock().insert(key);
     }
 
-    /// Returns the names of those with this prefix.
+    /// Returns the names of the pieces below `prefix`.
     fn names(&self, prefix: &str) -> HashSet<String> {
         let begins = piece_key(prefix, "");
         let keys = self.0.lock();
         keys.iter().filter_map(|key| key.strip_prefix(&begins)).map(str::to_owned).collect()
     }
 
-    /// Forgets all: a manifest that the session's row names has them, or they are to be removed.
+    /// Clears the set, because the manifest in the session's row refers to the pieces, or they are
+    /// being removed.
     pub(crate) fn clear(&self) {
         self.0.lock().clear();
     }
@@ -112,24 +112,23 @@ impl UploadedPieces {
 pub(crate) struct StoredDisk {
     /// Key of its manifest.
     pub(crate) manifest: String,
-    /// Keys of the objects that only the manifest before needs, and of that manifest.
+    /// Keys of the previous manifest and of the objects that only it needed.
     pub(crate) replaced: Vec<String>,
 }
 
-/// Returns where a manifest of a disk is.
+/// Returns the key of a disk's manifest.
 pub(super) fn disk_manifest_key(disk: &str, name: &str) -> String {
     format!("{DISKS}/{disk}/{name}.json")
 }
 
-/// Returns where a piece is, of an image with this prefix.
+/// Returns the key of a piece in an image with this prefix.
 pub(super) fn piece_key(prefix: &str, name: &str) -> String {
     format!("{prefix}/pieces/{name}")
 }
 
-/// Brings a disk that nobody writes to to the object store, under a manifest that is called `name`.
-/// Pieces of `before`, the manifest that the session's row names, are there already when that is of
-/// the same disk, and so are those `uploaded`, which this adds to. Dropping this gives it up: there
-/// is no manifest then.
+/// Uploads a disk without writers under a manifest `name`. Pieces of `before`, the manifest in the
+/// session's row, are reused if it belongs to the same disk, and so are pieces in `uploaded`, to
+/// which new pieces are added. Dropping the future abandons the upload without a manifest.
 pub(super) async fn store_disk(
     objects: &ObjectStore,
     disk: &str,
@@ -157,7 +156,7 @@ pub(super) async fn store_disk(
     Ok(StoredDisk { manifest, replaced })
 }
 
-/// Brings a layer to the object store. Whoever does it twice does the same.
+/// Uploads a layer. Repeating the upload has no further effect.
 pub(super) async fn store_layer(
     objects: &ObjectStore,
     id: &str,
@@ -175,23 +174,22 @@ async fn put_manifest(
     manifest: &ImageManifest,
 ) -> Result<(), SessionError> {
     let text = serde_json::to_vec(manifest).map_err(SessionError::internal)?;
-    // Present is as good: a name is used once, so it is what a broken connection has written.
+    // An existing object is fine: names are used once, so a broken connection has written it.
     objects.put_if_absent(key, Bytes::from(text)).await.map_err(unavailable)?;
     Ok(())
 }
 
-/// Returns the disk that a manifest is of; none for what is no manifest of a disk.
+/// Returns the disk of a manifest; none if the key is not a disk's manifest.
 pub(crate) fn disk_of(manifest: &str) -> Option<&str> {
     manifest.strip_prefix(DISKS)?.strip_prefix('/')?.split('/').next()
 }
 
-/// Folder of a manifest, which has its pieces too.
-/// Returns what the keys of an image's pieces begin with.
+/// Returns the folder of a manifest, which is also the prefix of the keys of its pieces.
 pub(super) fn prefix_of(manifest: &str) -> &str {
     manifest.rsplit_once('/').map_or(manifest, |(prefix, _)| prefix)
 }
 
-/// Writes the pieces that are not `known` to be there, and notes them in `uploaded`.
+/// Uploads the pieces that are not `known`, and adds them to `uploaded`.
 async fn store_pieces(
     objects: &ObjectStore,
     prefix: &str,
@@ -237,7 +235,8 @@ async fn store_pieces(
     Ok(ImageManifest { version: VERSION, bytes, piece_bytes: PIECE_BYTES, pieces })
 }
 
-/// A piece's name and, where it is not known, its content as it is stored; none where it is zeros.
+/// Returns a piece's name and, if it is not known, its packed content; none if the piece is all
+/// zeros.
 fn read_piece(
     image: &ImageExtents,
     index: u64,
@@ -256,7 +255,7 @@ fn read_piece(
     Ok(Some((name, Some(Bytes::from(packed)))))
 }
 
-/// Reads a manifest; none where there is none.
+/// Reads a manifest; none if it does not exist.
 pub(super) async fn read_manifest(
     objects: &ObjectStore,
     key: &str,
@@ -268,16 +267,16 @@ pub(super) async fn read_manifest(
     Ok(Some(manifest))
 }
 
-/// Origin of the pieces of an image that is made again.
+/// Source of pieces for a restored image.
 #[derive(Clone, Copy)]
 pub(super) struct PieceSource<'a> {
     pub(super) objects: &'a ObjectStore,
-    /// Pieces that are on this machine.
+    /// Pieces that were fetched ahead to this machine.
     pub(super) prefetched: Option<&'a PrefetchedImage>,
     pub(super) metrics: &'a RestoreMetrics,
 }
 
-/// Makes an image again, when it is its turn.
+/// Restores an image after waiting for its turn.
 pub(super) async fn restore(
     source: PieceSource<'_>,
     limits: &RestoreLimits,
@@ -295,7 +294,7 @@ pub(super) async fn restore(
         let create = move || ImageWriter::create(&path, bytes, PIECE_BYTES);
         Arc::new(blocking(move || create().map_err(SessionError::internal)).await?)
     };
-    // Owned: a stream over references is not known to be `Send` where this is spawned.
+    // Owned, because the compiler cannot prove that a stream over references is `Send`.
     let pieces: Vec<(u64, String)> =
         (0..).zip(manifest.pieces).filter_map(|(i, name)| Some((i, name?))).collect();
     stream::iter(pieces)
@@ -326,8 +325,8 @@ pub(super) async fn restore(
     .await
 }
 
-/// Places a piece that is on this machine. False where it is not, or is damaged: then the object
-/// store has it.
+/// Writes a prefetched piece. Returns false if it is missing or damaged; the caller then fetches it
+/// from the object store.
 async fn place_prefetched(
     source: PieceSource<'_>,
     limits: &RestoreLimits,
@@ -346,7 +345,8 @@ async fn place_prefetched(
     placed.is_ok()
 }
 
-/// Removes an image from the object store. What cannot be removed is logged: nothing refers to it.
+/// Removes an image from the object store. Failures are only logged, because nothing refers to the
+/// image.
 pub(super) async fn remove(objects: &ObjectStore, kind: &str, id: &str) {
     let removed = async {
         let prefix = format!("{kind}/{id}/");
@@ -356,7 +356,7 @@ pub(super) async fn remove(objects: &ObjectStore, kind: &str, id: &str) {
             if keys.is_empty() {
                 return Ok::<_, node::objects::ObjectsError>(());
             }
-            // Manifests first: what is left of a removal that failed is never taken for an image.
+            // Manifests first, so that a failed removal leaves no manifest with missing pieces.
             keys.sort_by_key(|key| key.starts_with(&pieces));
             for key in keys {
                 objects.delete(&key).await?;
@@ -369,7 +369,7 @@ pub(super) async fn remove(objects: &ObjectStore, kind: &str, id: &str) {
     }
 }
 
-/// Removes objects that no manifest needs any more. What cannot be removed is logged.
+/// Removes objects that no manifest needs any more. Failures are only logged.
 pub(super) async fn remove_replaced(objects: &ObjectStore, keys: &[String]) {
     let removals = stream::iter(keys.iter().map(Ok));
     let removed = removals.try_for_each_concurrent(REMOVED_AT_ONCE, |key| async move {

@@ -1,23 +1,23 @@
-//! Pieces of images as objects: a compressed stream, and an index of where in it the data is.
+//! Pieces of images as objects: a compressed stream, and an index of the data in it.
 //!
-//! A piece is named by the SHA-256 of its content. Most of a piece is zeros, so that to inflate and
-//! to hash all of it costs much more than the data in it: where hundreds of disks are restored at
-//! once, that is most of the work. Therefore an object says itself which parts of its content are
-//! not zero, and has a checksum of what is stored instead of what comes out:
+//! A piece is named by the SHA-256 of its content. Most of a piece is zeros, so inflating and
+//! hashing all of it costs much more than processing its data, which dominates when hundreds of
+//! disks are restored at once. Therefore an object lists the non-zero parts of its content, and has
+//! a checksum of its stored form instead of the inflated content:
 //!
 //! ```text
 //! stream      zlib's format (RFC 1950); each run of data begins and ends with a full flush, so
-//!             that it is inflated without what is before it
+//!             that it can be inflated without the preceding data
 //! runs        for each run: offset in the content, its length, offset in the stream, its length
 //! footer      length of the content, number of runs, length of the stream, MAGIC
 //! checksum    SHA-256 of DOMAIN, the piece's name and everything above
 //! ```
 //!
-//! Numbers have four bytes, the least significant first. The checksum has the name in it, so that
-//! the object of another piece is refused. Whoever does not know the index inflates the stream up
-//! to its end, and finds the name to be that of the content: versions before this one read what is
-//! written here. Objects without an index, as those versions wrote them, are read in that way, and
-//! so are objects whose index or checksum is wrong.
+//! Numbers have four bytes in little-endian order. The checksum includes the name, so the object of
+//! another piece is rejected. A reader that does not know the index inflates the whole stream and
+//! verifies that the name matches the content: earlier versions read these objects in this way.
+//! Objects of those versions, which have no index, are read in the same way, and so are objects
+//! whose index or checksum is wrong.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc1950>
@@ -35,31 +35,31 @@ use crate::error::SessionError;
 
 /// Bytes of an image in one object.
 pub(super) const PIECE_BYTES: u32 = 1 << 20;
-/// Bytes before the compressed data of zlib's format (RFC 1950, section 2.2).
+/// Bytes of zlib's header, before the compressed data (RFC 1950, section 2.2).
 const ZLIB_HEADER_BYTES: usize = 2;
-/// Unit in which data and zeros are told apart: a block of the file system in the image.
+/// Granularity of data and zeros: a block of the file system in the image.
 const BLOCK_BYTES: usize = 4096;
-/// Zeros between two runs, at least: fewer are part of one run, which is cheaper than another one.
+/// Minimum zeros between two runs: shorter gaps are part of one run, which is cheaper.
 const GAP_BLOCKS_MIN: usize = 8;
-/// Bytes of a run that are inflated at a time; a multiple of [`BLOCK_BYTES`].
+/// Bytes of a run inflated at a time; a multiple of [`BLOCK_BYTES`].
 const INFLATED_AT_ONCE: usize = 64 << 10;
-/// Room for the compressed form of a section beyond its own length, in which flushing fits as well.
+/// Extra room for the compressed form of a section, including its flush.
 const FLUSH_BYTES: usize = 256;
-/// Ends the footer of an object with an index.
+/// Last bytes of the footer of an object with an index.
 const MAGIC: [u8; 4] = *b"cvp1";
-/// Begins what the checksum is of, so that it is one of nothing else.
+/// Domain separator at the start of the checksum's input.
 const DOMAIN: &[u8] = b"cove piece 1\0";
 const CHECKSUM_BYTES: usize = 32;
 const NUMBER_BYTES: usize = 4;
 const RUN_BYTES: usize = 4 * NUMBER_BYTES;
 const FOOTER_BYTES: usize = 3 * NUMBER_BYTES + MAGIC.len();
 
-/// Returns the name of a piece with this content.
+/// Returns the name of a piece with `content`.
 pub(super) fn name_of(content: &[u8]) -> String {
     node::hex::encode(&Sha256::digest(content))
 }
 
-/// Index of an object whose checksum was right.
+/// Index of an object with a valid checksum.
 #[derive(Debug, PartialEq, Eq)]
 struct PieceIndex {
     /// Bytes of the piece.
@@ -67,14 +67,14 @@ struct PieceIndex {
     runs: Vec<PieceRun>,
 }
 
-/// Stretch of a piece that is not zero; all between two of them is.
+/// Non-zero range of a piece; everything between two runs is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PieceRun {
     content: Range<usize>,
     stream: Range<usize>,
 }
 
-/// Makes the object of a piece with this content, which has this name.
+/// Creates the object of a piece with this name and content.
 pub(super) fn pack(name: &str, content: &[u8]) -> io::Result<Vec<u8>> {
     let mut object = Vec::new();
     let mut compress = Compress::new(Compression::fast(), true);
@@ -112,7 +112,7 @@ pub(super) fn pack(name: &str, content: &[u8]) -> io::Result<Vec<u8>> {
     Ok(object)
 }
 
-/// Compresses a section of the content and ends it with a flush.
+/// Compresses a section of the content and flushes the stream.
 fn append(
     compress: &mut Compress,
     section: &[u8],
@@ -129,7 +129,7 @@ fn append(
         object.reserve(left.len() + FLUSH_BYTES);
         let status = compress.compress_vec(left, object, flush)?;
         let taken = usize::try_from(compress.total_in() - begun).map_err(io::Error::other)?;
-        // A flush is complete when it has left room behind it.
+        // A flush is complete only if it leaves room in the output.
         let is_flushed = taken == section.len() && object.len() < object.capacity();
         match status {
             Status::StreamEnd => return Ok(()),
@@ -141,7 +141,7 @@ fn append(
     }
 }
 
-/// Stretches of a content that are not zero, in whole blocks.
+/// Returns the non-zero ranges of a content, in whole blocks.
 fn data_runs(content: &[u8]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (number, block) in content.chunks(BLOCK_BYTES).enumerate() {
@@ -166,7 +166,7 @@ fn checksum(name: &str, object: &[u8]) -> [u8; CHECKSUM_BYTES] {
     hash.finalize().into()
 }
 
-/// Writes a piece into an image, having checked that it is the one that was stored.
+/// Verifies a piece and writes it into an image.
 pub(super) fn place(
     image: &ImageWriter,
     number: u64,
@@ -179,7 +179,7 @@ pub(super) fn place(
     }
 }
 
-/// Writes a piece of which all has to be inflated to check it.
+/// Writes a piece that must be inflated completely to verify it.
 fn place_whole(
     image: &ImageWriter,
     number: u64,
@@ -187,14 +187,14 @@ fn place_whole(
     object: &[u8],
 ) -> Result<(), SessionError> {
     let mut content = Vec::with_capacity(PIECE_BYTES as usize + 1);
-    // Without zlib's own checksum, a tenth of the work: the name is a better one.
+    // Skips zlib's own checksum, which costs a tenth of the time: the name is a stronger one.
     let deflated = object.get(ZLIB_HEADER_BYTES..).unwrap_or_default();
     let mut decoder = DeflateDecoder::new(deflated).take(u64::from(PIECE_BYTES) + 1);
     decoder.read_to_end(&mut content).map_err(SessionError::internal)?;
     if name_of(&content) != name {
         return Err(damaged(name));
     }
-    // One of a wrong length is refused here.
+    // Rejects a wrong length.
     image.write(number, &content).map_err(SessionError::internal)
 }
 
@@ -203,8 +203,8 @@ fn damaged(name: &str) -> SessionError {
 }
 
 impl PieceIndex {
-    /// Reads the index of an object; none where there is none, or where it or anything else of the
-    /// object is not what was stored under this name.
+    /// Reads the index of an object; none if it has no index, or any part of the object is not what
+    /// was stored under this name.
     fn of(name: &str, object: &[u8]) -> Option<PieceIndex> {
         let (all, expected) = object.split_last_chunk::<CHECKSUM_BYTES>()?;
         let (indexed, footer) = all.split_last_chunk::<FOOTER_BYTES>()?;
@@ -271,7 +271,7 @@ impl PieceIndex {
     }
 }
 
-/// Inflates until `buf` is full; false when there is too little in the stream.
+/// Inflates until `buf` is full; returns false if the stream is too short.
 fn fill(
     inflate: &mut Decompress,
     stream: &mut &[u8],

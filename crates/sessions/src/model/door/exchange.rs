@@ -1,5 +1,5 @@
-//! Request at a door: what it asked for, what it used, how it ended. It is charged and reported
-//! when the last part of it is gone, however that comes.
+//! Request at a door: its parameters, usage and outcome. It is charged and reported when its answer
+//! is dropped, regardless of the reason.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,25 +13,25 @@ use super::{ModelDoor, ModelEnd, ModelRequest, ModelTokens};
 use crate::model::ModelRefusal;
 use crate::model::usage::{ModelUsage, UsageObserver};
 
-/// The one path whose answers cost something.
+/// The only path whose answers are charged.
 const CHARGED_PATH: &str = "/v1/messages";
-/// Characters of a path or a model's name that are recorded.
+/// Maximum recorded characters of a path or a model's name.
 const TOLD_CHARS_MAX: usize = 200;
-/// Bytes that make a token where nobody says how many there were. In answers that come in events
-/// most bytes are no text, so that it is rather too much.
+/// Bytes per token for estimates. In event streams most bytes are not text, so the estimate is
+/// rather too high.
 const BYTES_PER_TOKEN: u64 = 4;
-/// Tokens of one answer that are estimated, whatever was asked for: none has more, and nobody
-/// shall use up what others share by asking for more and leaving.
+/// Maximum estimated tokens of one answer. No model writes more, and a sandbox must not exhaust a
+/// shared budget by requesting a huge maximum and disconnecting.
 const ESTIMATE_MAX: u64 = 128_000;
 /// Error of a request whose client disconnected before the response.
 const LEFT: &str = "the client left";
 
-/// A request.
+/// A request at a door.
 pub(super) struct ModelExchange {
     door: Arc<ModelDoor>,
     method: String,
     path: String,
-    /// With its whole name, by which it has a price.
+    /// Full name of the model, which determines its price.
     model: Option<String>,
     max_tokens: u64,
     is_streamed: bool,
@@ -47,7 +47,7 @@ pub(super) struct ModelExchange {
 enum ExchangeStage {
     /// Not sent yet.
     Unsent,
-    /// Sent; nothing came back yet.
+    /// Sent, without an answer yet.
     Sent,
     /// Answered.
     Answered(StatusCode),
@@ -55,7 +55,7 @@ enum ExchangeStage {
     Refused { why: ModelRefusal, was_sent: bool },
 }
 
-/// Recorded part of a text from inside, without line breaks and the like.
+/// Returns the recorded part of a text from inside the sandbox, without control characters.
 fn told(text: &str) -> String {
     let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().take(TOLD_CHARS_MAX).map(plain).collect()
@@ -78,7 +78,7 @@ impl ModelExchange {
         }
     }
 
-    /// Records what the request asks for, and the bytes of its body.
+    /// Records the parameters of the request, and the bytes of its body.
     pub(super) fn asked(&mut self, question: &ModelQuery, bytes: u64) {
         self.model = Some(question.model.clone());
         self.max_tokens = question.max_tokens.min(ESTIMATE_MAX);
@@ -91,7 +91,7 @@ impl ModelExchange {
         self.stage = ExchangeStage::Sent;
     }
 
-    /// The head of its answer is there.
+    /// Records that the head of the answer has arrived.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.stage = ExchangeStage::Answered(status);
     }
@@ -102,13 +102,13 @@ impl ModelExchange {
         self.stage = ExchangeStage::Refused { why, was_sent };
     }
 
-    /// Returns what it used, and whether that is an estimate.
+    /// Returns the tokens used, and whether they are an estimate.
     fn used(&self) -> (ModelTokens, bool) {
         let is_free = match self.stage {
             ExchangeStage::Unsent => true,
             ExchangeStage::Sent => false,
             ExchangeStage::Answered(status) => !status.is_success(),
-            // The model may go on with what it did not answer in time.
+            // After a timeout, the model may still finish the answer.
             ExchangeStage::Refused { why, was_sent } => !was_sent || why != ModelRefusal::Slow,
         };
         if is_free || self.path != CHARGED_PATH {
@@ -121,7 +121,7 @@ impl ModelExchange {
         if tokens.total() == tokens.output {
             tokens.input = self.bytes_out / BYTES_PER_TOKEN;
         }
-        // An answer in one piece is there only when all of it was written.
+        // An answer that is not streamed was generated completely before its first byte.
         let written = match self.is_streamed {
             true => self.max_tokens.min(self.bytes_in / BYTES_PER_TOKEN),
             false => self.max_tokens,

@@ -1,8 +1,8 @@
 //! Steps of a template as commands with the keys of their layers. Pure.
 //!
-//! A step that changes files makes a layer. Its key is a hash of all that the layer comes from: the
-//! key before it, what the step does, and the environment and directory that it does it in. Steps
-//! that only say something (`ENV`, `WORKDIR`, `USER`) change what those behind them come from.
+//! A step that changes files makes a layer. Its key is a hash of all inputs of the layer: the
+//! previous key, the step's action, and its environment and directory. Steps that only set
+//! properties (`ENV`, `WORKDIR`, `USER`) change the inputs of later steps.
 
 use std::collections::BTreeMap;
 
@@ -13,36 +13,36 @@ use sha2::{Digest as _, Sha256};
 use crate::error::SessionError;
 use crate::service::limits;
 
-/// Steps of one template.
+/// Maximum number of steps of one template.
 const STEPS_MAX: usize = 256;
-/// Layers of one template, with those of the template that it begins with: a sandbox has room for
-/// 64, and a session wants some of its own for snapshots.
+/// Maximum number of layers of one template, including those of its base: a sandbox has room for
+/// 64, and a session needs some for snapshots.
 const LAYERS_MAX: usize = 48;
-/// Bytes of a command. The kernel's bound for one argument is 128 KiB (`MAX_ARG_STRLEN`).
+/// Maximum bytes of a command. The kernel's limit for one argument is 128 KiB (`MAX_ARG_STRLEN`).
 const COMMAND_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a path.
+/// Maximum bytes of a path.
 const PATH_BYTES_MAX: usize = 1024;
-/// Characters of a step that are shown.
+/// Maximum characters of a step in its public description.
 const SHOWN_MAX: usize = 200;
-/// Packages that one step names.
+/// Maximum number of packages in one step.
 const PACKAGES_MAX: usize = 1000;
-/// Beginning of the command that a step with packages of Python is.
+/// Prefix of the command for a step that installs Python packages.
 pub(super) const PIP_INSTALL: &str = "pip install ";
-/// Directories whose files are kept.
+/// Directories whose files are preserved.
 const KEPT: [&str; 2] = ["/workspace", "/home/user"];
-/// Directory where commands run unless a template says otherwise.
+/// Default directory of commands.
 const WORKSPACE: &str = "/workspace";
 /// The user of a sandbox.
 const USER: &str = "user";
-/// Programs that want to be root, or to be the host's package manager.
+/// Programs that require root, or that manage the host's packages.
 const OF_ROOT: [&str; 8] = ["apt", "apt-get", "apk", "dnf", "dpkg", "su", "sudo", "yum"];
-/// Variable with the directories of programs.
+/// Variable with the search path of programs.
 const PATH: &str = "PATH";
-/// Directories of programs in a sandbox, with those that are installed for its user.
+/// Search path in a sandbox, including programs installed for its user.
 const PATH_WITH_LOCAL: &str = "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:\
     /usr/bin:/sbin:/bin";
 
-/// Build that a template begins with.
+/// Build on which a template is based.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TemplateBase {
     /// Key of its last step.
@@ -53,7 +53,7 @@ pub(crate) struct TemplateBase {
     pub(crate) env: BTreeMap<String, String>,
     /// Its working directory.
     pub(crate) workdir: Option<String>,
-    /// Its start and ready commands, unless the new one has others.
+    /// Its start and ready commands, which the new template may override.
     pub(crate) commands: (Option<String>, Option<String>),
 }
 
@@ -62,40 +62,40 @@ pub(crate) struct TemplateBase {
 pub(crate) struct LayerStep {
     /// Number of the step in the request, from 1.
     pub(crate) number: u32,
-    /// The step as it is shown.
+    /// Public description of the step.
     pub(crate) shown: String,
-    /// What it does.
+    /// Action of the step.
     pub(crate) action: StepAction,
-    /// Environment that templates add to it.
+    /// Environment that the template adds.
     pub(crate) env: BTreeMap<String, String>,
-    /// Directory in which it runs; made when it is missing.
+    /// Directory in which it runs; created if it is missing.
     pub(crate) workdir: String,
-    /// Hash of all that its layer comes from.
+    /// Hash of all inputs of its layer.
     pub(crate) key: String,
-    /// True if it is to run although its layer is there.
+    /// True to run it even if its layer exists.
     pub(crate) is_forced: bool,
 }
 
-/// Work of a step.
+/// Action of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StepAction {
     /// Runs a command with `bash`.
     Run(String),
-    /// Runs `pip install` with these words behind it, or `uv` with the same where it is there.
+    /// Runs `pip install` with these arguments, or `uv` with the same if it is installed.
     PipInstall(String),
     /// Unpacks files of an archive.
     Copy {
         /// Name of the archive in the store.
         archive: String,
-        /// What is taken from it.
+        /// Path in the archive.
         source: String,
-        /// Where that goes, absolute.
+        /// Absolute destination path.
         to: String,
         /// Mode in octal digits.
         mode: Option<String>,
     },
-    /// Makes the working directory.
+    /// Creates the working directory.
     MakeWorkdir,
 }
 
@@ -110,42 +110,42 @@ pub(crate) struct TemplatePlan {
     pub(crate) workdir: Option<String>,
     /// Command that each new session runs in the background.
     pub(crate) start: Option<String>,
-    /// Command that succeeds when that is ready.
+    /// Command that succeeds once the start command is ready.
     pub(crate) ready: Option<String>,
     /// Key of the last step.
     pub(crate) key: String,
 }
 
-/// What a request says, with what only faces say.
+/// A build request, with parameters that only faces set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BuildSpec {
     /// The request.
     pub(crate) request: BuildTemplate,
     /// Namespace of the names of its archives.
     pub(crate) archives: ArchiveHash,
-    /// Numbers of steps, from 1, that are to run although their layers are there.
+    /// Numbers of steps, from 1, that run even if their layers exist.
     pub(crate) forced: Vec<u32>,
-    /// True if values of variables may name variables that are set before.
+    /// True if values of variables may refer to earlier variables.
     pub(crate) expands: bool,
-    /// Working directory that commands begin in.
+    /// Initial working directory of commands.
     pub(crate) workdir: Option<String>,
 }
 
-/// What the name of an archive is a hash of.
+/// Meaning of an archive's hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ArchiveHash {
-    /// Its bytes, which is checked.
+    /// Hash of its bytes, which is verified.
     #[default]
     Content,
-    /// The files in it, as E2B's clients compute it.
+    /// Hash of its files, as E2B's clients compute it.
     Files,
 }
 
 impl ArchiveHash {
-    /// Name of an archive in the store.
+    /// Returns the name of an archive in the store.
     ///
     /// # Errors
-    /// If it is no SHA-256 in lower case hexadecimal digits.
+    /// If `hash` is not a SHA-256 in lower-case hexadecimal digits.
     pub(crate) fn name(self, hash: &str) -> Result<String, SessionError> {
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if hash.len() != 64 || !hash.bytes().all(is_digit) {
@@ -159,10 +159,10 @@ impl ArchiveHash {
     }
 }
 
-/// Makes a plan of a request over a base. `host` names what the host's programs are.
+/// Plans a request over a base. `host` identifies the host's programs.
 ///
 /// # Errors
-/// The step that is wrong, or that there is not here, with the reason.
+/// The invalid or unsupported step, with the reason.
 pub(crate) fn plan(
     spec: &BuildSpec,
     base: TemplateBase,
@@ -218,7 +218,7 @@ struct Planner<'a> {
     spec: &'a BuildSpec,
     env: BTreeMap<String, String>,
     workdir: Option<String>,
-    /// Working directory that a step has made.
+    /// Working directory that a step has created.
     made: Option<String>,
     is_forced: bool,
     key: String,
@@ -247,7 +247,7 @@ impl Planner<'_> {
             }
             TemplateStep::PipInstall { packages } => {
                 let command = install(&["pip", "install"], packages, Some("."), &field)?;
-                // Not every option of pip is one of uv.
+                // Options of pip may not exist in uv.
                 let has_options = packages.iter().any(|word| word.starts_with('-'));
                 let action = match command.strip_prefix(PIP_INSTALL) {
                     Some(words) if !has_options => StepAction::PipInstall(words.to_owned()),
@@ -291,7 +291,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Makes the last working directory, where no step runs in it.
+    /// Creates the last working directory if no step runs in it.
     fn make_workdir(&mut self, steps: usize) {
         let Some(workdir) = self.workdir.clone() else { return };
         if self.made.as_ref() == Some(&workdir) || KEPT.contains(&workdir.as_str()) {
@@ -353,7 +353,7 @@ impl Planner<'_> {
         })
     }
 
-    /// An absolute path below the directories whose files are kept.
+    /// Returns an absolute path below the preserved directories.
     fn kept(&self, path: &str, field: &str) -> Result<String, SessionError> {
         let workdir = self.workdir.as_deref().unwrap_or(WORKSPACE);
         let whole = match path.starts_with('/') {
@@ -390,10 +390,10 @@ fn is_path(path: &str) -> bool {
     path.len() <= PATH_BYTES_MAX && !path.contains('\0') && path.split('/').all(|part| part != "..")
 }
 
-/// Refuses every user but the one that there is.
+/// Rejects every user except the sandbox's only one.
 ///
 /// # Errors
-/// Says why there is no other one.
+/// Explains why no other user exists.
 pub(crate) fn check_user(name: &str, field: &str) -> Result<(), SessionError> {
     if name.is_empty() || name == USER || name == "user:user" {
         return Ok(());
@@ -406,11 +406,11 @@ pub(crate) fn check_user(name: &str, field: &str) -> Result<(), SessionError> {
     Err(SessionError::invalid(field, message))
 }
 
-/// Refuses a command that is to run as a user whom there is not. What only installs packages is run
-/// as the one that there is.
+/// Rejects a command that would run as another user. A command that only installs packages runs as
+/// the sandbox's user.
 ///
 /// # Errors
-/// Says why.
+/// Explains the rejection.
 pub(crate) fn check_run(command: &str, user: &str, field: &str) -> Result<(), SessionError> {
     refuse_root_command(command, field)?;
     match is_install(command) {
@@ -419,8 +419,8 @@ pub(crate) fn check_run(command: &str, user: &str, field: &str) -> Result<(), Se
     }
 }
 
-/// Returns whether a command installs packages in a way that needs no root here, because they go to
-/// the user's own directories.
+/// Returns whether a command installs packages into the user's own directories, which needs no
+/// root.
 pub(crate) fn is_install(command: &str) -> bool {
     let is_plain = !command.contains(['&', ';', '|', '\n', '`', '$']);
     is_plain
@@ -439,7 +439,7 @@ fn check_command(command: &str, field: &str) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// Refuses commands that begin with a program that could only fail, so that the reason is said.
+/// Rejects commands that begin with a program that could only fail, to give a clear reason.
 fn refuse_root_command(command: &str, field: &str) -> Result<(), SessionError> {
     for part in command.split(['&', ';', '|', '\n', '(']) {
         let is_assignment = |word: &&str| {
@@ -494,7 +494,7 @@ fn clone(url: &str, path: Option<&str>, branch: Option<&str>, depth: Option<u32>
     command
 }
 
-/// A word as a shell takes it for itself.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"@%+=:,./-_[]".contains(&byte);
     match !word.is_empty() && word.bytes().all(is_plain) {
@@ -503,7 +503,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A value with `$NAME` and `${NAME}` replaced by variables; those that there are not are empty.
+/// Expands `$NAME` and `${NAME}` in a value; undefined variables are empty.
 fn expanded(value: &str, env: &BTreeMap<String, String>) -> String {
     let mut text = String::with_capacity(value.len());
     let mut rest = value;
@@ -528,7 +528,7 @@ fn expanded(value: &str, env: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 fn first_of(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN_MAX).collect();
     if shown.len() < text.len() {
@@ -538,14 +538,14 @@ fn first_of(text: &str) -> String {
 }
 
 fn hash(parts: &impl Serialize) -> String {
-    // Maps with texts as keys have a JSON form.
+    // Cannot fail: the maps have string keys.
     let json = serde_json::to_vec(parts).unwrap_or_default();
     node::hex::encode(&Sha256::digest(&json))
 }
 
 #[cfg(test)]
 mod tests {
-    //! What is planned, and what is refused.
+    //! Plans of valid requests, and rejected ones.
 
     use super::*;
 

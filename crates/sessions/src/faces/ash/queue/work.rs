@@ -1,4 +1,4 @@
-//! The workers of the queue: for each tenant with items one task, one item at a time.
+//! Workers of the queue: one task for each tenant with items, which processes one item at a time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,22 +16,23 @@ use super::{KIND, QueueItem, QueueItemStatus};
 use crate::error::SessionError;
 use crate::service::{CreateExtras, FaceDocument, Sessions};
 
-/// Items that a server works on at one time.
+/// Items that a server processes concurrently.
 const AT_ONCE: usize = 8;
-/// Pause after the first failure of an item; twice as long after each further one, up to a bound.
+/// Pause after the first failure of an item, in milliseconds; doubled after each further one, up to
+/// a limit.
 const RETRY_MS: u64 = 5_000;
 const RETRY_MS_MAX: u64 = 5 * 60 * 1000;
-/// Time that a claim holds, and how often it is said again.
+/// Duration of a claim, and interval of its renewal.
 const LEASE_MS: u64 = 2 * 60 * 1000;
 const RENEW_EVERY: Duration = Duration::from_secs(30);
-/// Interval at which items are looked for that others have left.
+/// Interval of the search for items that other servers have abandoned.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// Pause before a store that cannot be reached is asked again.
+/// Pause before the store is tried again after a failure.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
-/// Items that are read at a time.
+/// Items read per page.
 const PAGE: usize = 50;
 
-/// The tenants whose items are worked on.
+/// Tenants whose items are being processed.
 #[derive(Clone)]
 pub(in super::super) struct QueueTenants {
     working: Arc<Mutex<HashMap<Arc<str>, Arc<Notify>>>>,
@@ -50,7 +51,8 @@ impl QueueTenants {
         QueueTenants { working: Arc::default(), places: Arc::new(Semaphore::new(AT_ONCE)), drain }
     }
 
-    /// Looks for what is there from before, and from time to time for what others have left.
+    /// Finds items of earlier runs at startup, and periodically those that other servers have
+    /// abandoned.
     pub(in super::super) async fn keep(self, sessions: Sessions) {
         let mut is_first = true;
         while !self.drain.is_draining() {
@@ -78,7 +80,7 @@ impl QueueTenants {
         Ok(())
     }
 
-    /// Lets items wait again that nobody works on any more.
+    /// Returns abandoned items to the pending state.
     async fn free(
         &self,
         sessions: &Sessions,
@@ -88,7 +90,7 @@ impl QueueTenants {
         let processing = Some(QueueItemStatus::Processing.as_str());
         for document in sessions.documents()?.list(tenant, KIND, processing, None, PAGE).await? {
             let item = item_of(&document);
-            // What this server had before it was started, nobody has.
+            // At startup, no task of this server processes items that it claimed before.
             let is_ours = item.server.as_deref() == Some(sessions.server());
             let is_left = item.lease_ms < sessions.now_ms() || (is_ours && is_first);
             if is_left {
@@ -98,7 +100,7 @@ impl QueueTenants {
         Ok(())
     }
 
-    /// Sees to it that somebody works on the items of a tenant.
+    /// Ensures that a task processes a tenant's items.
     pub(in super::super) fn wake(&self, sessions: &Sessions, tenant: &Arc<str>) {
         if self.drain.is_draining() {
             return;
@@ -116,7 +118,7 @@ impl QueueTenants {
         node::task::spawn(self.clone().run(sessions.clone(), Arc::clone(tenant), woken));
     }
 
-    /// Works on the items of a tenant until there are none.
+    /// Processes the items of a tenant until there are none.
     async fn run(self, sessions: Sessions, tenant: Arc<str>, woken: Arc<Notify>) {
         while !self.drain.is_draining() {
             let pause = match next(&sessions, &tenant).await {
@@ -132,7 +134,7 @@ impl QueueTenants {
                 }
                 Ok(NextQueueStep::None) => {
                     self.working.lock().remove(&tenant);
-                    // Something may have come just now, and found this task at work.
+                    // An item may have arrived just now, while this task still counted as running.
                     if !matches!(next(&sessions, &tenant).await, Ok(NextQueueStep::None)) {
                         self.wake(&sessions, &tenant);
                     }
@@ -149,7 +151,7 @@ impl QueueTenants {
         self.working.lock().remove(&tenant);
     }
 
-    /// Claims an item, works on it, and says what came of it.
+    /// Claims an item, processes it, and records the result.
     async fn process(
         &self,
         sessions: &Sessions,
@@ -164,7 +166,7 @@ impl QueueTenants {
             ..item_of(&document)
         };
         let claimed = put(sessions, tenant, &document, QueueItemStatus::Processing, &item).await?;
-        // Cancelled, or somebody else's.
+        // The item was cancelled or claimed by another server.
         let Some(mut document) = claimed else { return Ok(()) };
         let result = match session(sessions, tenant, &mut item).await {
             Err(error) => Err(error),
@@ -179,7 +181,7 @@ impl QueueTenants {
                     match put(sessions, tenant, &document, QueueItemStatus::Processing, &item).await
                     {
                         Ok(Some(renewed)) => document = renewed,
-                        // Somebody else has it by now.
+                        // Another server has claimed it meanwhile.
                         Ok(None) => return Ok(()),
                         Err(error) => drop(failed(&error)),
                     }
@@ -200,7 +202,7 @@ impl QueueTenants {
         }
     }
 
-    /// Returns what becomes of an item.
+    /// Returns the next status of an item.
     fn settle(&self, item: &mut QueueItem, error: Option<String>, now_ms: u64) -> QueueItemStatus {
         item.server = None;
         item.error = error;
@@ -208,7 +210,7 @@ impl QueueTenants {
             item.completed_ms = Some(now_ms);
             return QueueItemStatus::Completed;
         }
-        // It is not its fault that the server shuts down.
+        // A shutdown of the server does not count as a failure.
         if self.drain.is_draining() {
             return QueueItemStatus::Pending;
         }
@@ -229,7 +231,7 @@ enum NextQueueStep {
     None,
 }
 
-/// The item whose turn it is: of those that are due the most urgent one, then the oldest.
+/// Returns the next due item: the most urgent one, then the oldest.
 async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, SessionError> {
     let now_ms = sessions.now_ms();
     let mut best: Option<(u32, FaceDocument)> = None;
@@ -260,7 +262,7 @@ async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, Sessio
     })
 }
 
-/// The session that an item is for; made when it is for none.
+/// Returns the session of an item; created if it has none.
 async fn session(
     sessions: &Sessions,
     tenant: &str,
