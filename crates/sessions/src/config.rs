@@ -78,7 +78,7 @@ pub struct SessionsConfig {
     /// Bytes of other nodes' session files that this server prefetches, to take sessions over
     /// faster if their node is lost; 0 disables it.
     pub prefetch_bytes_max: u64,
-    /// Deprecated: true selects [`SnapshotPolicy::Turn`] if `snapshots` has its default value.
+    /// Older setting: true selects [`SnapshotPolicy::Turn`] if `snapshots` has its default value.
     pub snapshot_after_turn: bool,
     /// True to park an interpreter when a session without an agent is created, rather than with its
     /// first context; agents use `settings.park_interpreter`.

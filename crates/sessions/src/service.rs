@@ -1,35 +1,34 @@
-//! Every operation on agents and sessions, without a word of HTTP.
+//! Every operation on agents and sessions, independent of HTTP.
 //!
-//! [`Sessions`] is what callers have. It is composed (`compose.rs`) of owners, each with its own
-//! state and what it needs of others; handlers take an owner from it and call that:
-//! `sessions.templates()?.list(tenant)`. What an owner needs is given to it when it is made, so
-//! that none of them knows the whole.
+//! [`Sessions`] is the service's interface for callers. It consists (`compose.rs`) of components,
+//! each with its own state and its dependencies; a handler takes a component from it and calls
+//! that: `sessions.templates()?.list(tenant)`. Each component receives its dependencies when it is
+//! created, so none of them knows the whole service.
 //!
-//! | owner | state, and what it is asked for |
+//! | component | state and purpose |
 //! |---|---|
-//! | `directory.rs` | sessions that this server works with; their rows, written behind |
-//! | `cluster.rs` | the lease, the other nodes, and who goes on with what |
-//! | `books.rs`, `admission.rs` | places of sandboxes, and who gives way for them |
+//! | `directory.rs` | sessions in use on this server; their rows, written behind |
+//! | `cluster.rs` | the lease, the other nodes, and the successors of sessions |
+//! | `books.rs`, `admission.rs` | places of sandboxes, and evictions for them |
 //! | `factory.rs`, `starts.rs` | sandboxes: made over a disk, and ended |
-//! | `gates.rs`, `grant_authority.rs` | grants of sandboxes, and who may give them |
+//! | `gates.rs`, `grant_authority.rs` | grants of sandboxes, and the right to give them |
 //! | `credentials.rs` | secrets of tenants |
-//! | `launch.rs`, `start_command.rs` | the agent of a session, and what its template starts |
-//! | `prewarm.rs` | sandboxes that are made before anybody asks |
-//! | `disk_archive.rs`, `prefetch.rs` | files in the object store, and those fetched ahead |
-//! | `storage.rs`, `objects.rs` | bounds of what tenants keep; folders and archives |
+//! | `launch.rs`, `start_command.rs` | the agent of a session, and its template's start command |
+//! | `prewarm.rs` | sandboxes prepared in advance |
+//! | `disk_archive.rs`, `prefetch.rs` | files in the object store, and prefetched ones |
+//! | `storage.rs`, `objects.rs` | limits on tenants' storage; folders and archives |
 //! | `lifecycle.rs` | transitions of one session, its sandbox and its turns |
 //! | `create.rs`, `fork.rs` | new sessions, copies and snapshots |
-//! | `queries.rs` | answers about sessions, which claim and change nothing |
-//! | `conversations.rs`, `exec.rs`, `terminals.rs`, `grants.rs` | what callers do in a session |
+//! | `queries.rs` | read-only queries about sessions, which claim nothing |
+//! | `conversations.rs`, `exec.rs`, `terminals.rs`, `grants.rs` | callers' work in a session |
 //! | `agents.rs`, `templates.rs` | agents with their versions; templates with their builds |
-//! | `attachments.rs`, `documents.rs`, `usage.rs` | records beside sessions |
+//! | `attachments.rs`, `documents.rs`, `usage.rs` | records related to sessions |
 //! | `backup.rs` | files of sessions in a backup of the server |
-//! | `background.rs` | work that goes on by itself: `lease_keeper.rs`, `takeover.rs`, `drain.rs`, |
+//! | `background.rs` | background work: `lease_keeper.rs`, `takeover.rs`, `drain.rs`, |
 //! | | `sweeps.rs`, and `recover.rs` at the start |
 //!
-//! A session that this server works with is a `SessionEntry` in the directory, which is the truth
-//! of it. Sessions that nobody works with are rows, and whoever wants to work with one claims it
-//! first.
+//! A session in use on this server is a `SessionEntry` in the directory, which is authoritative.
+//! Other sessions exist only as rows; a server claims a session before it uses it.
 
 mod activity;
 mod admission;

@@ -1,4 +1,4 @@
-//! The two kinds of agents: what starts them, and what can be changed while they run.
+//! The two kinds of agents: their launch, and changes while they run.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::TurnInput;
 
-/// Port of the sandbox's loopback where agents find the model.
+/// Port on the sandbox's loopback interface where agents reach the model.
 pub(crate) const MODEL_PORT: u16 = 8100;
 
-/// In place of a key, since programs do not ask for anything without one. The relay drops it.
+/// Dummy key, because clients send no requests without one. The relay drops it.
 const PLACEHOLDER_KEY: &str = "provided-by-cove";
 
-/// Variables that Claude reads once.
+/// Variables that Claude reads only at its start.
 const READ_AT_START: &[&str] = &[
     "ANTHROPIC_BASE_URL",
     "HOME",
@@ -25,7 +25,7 @@ const READ_AT_START: &[&str] = &[
     "SHELL",
 ];
 
-/// Default permission mode of an agent: its sandbox confines it.
+/// Default permission mode of an agent: the sandbox confines it.
 const PERMISSION_MODE: &str = "bypassPermissions";
 
 /// Parameters of an agent's start.
@@ -37,14 +37,14 @@ pub(crate) struct LaunchSpec<'a> {
     pub(crate) claude: &'a str,
     /// Options at its start.
     pub(crate) options: &'a AgentOptions,
-    /// The session that it is for.
+    /// Session that it is started for.
     pub(crate) session: &'a str,
-    /// The agent's own name for the conversation that it continues.
+    /// Agent's own id for the conversation to continue.
     pub(crate) conversation: Option<&'a str>,
-    /// True if the model is at [`MODEL_PORT`].
+    /// True if the model is reachable at [`MODEL_PORT`].
     pub(crate) has_model: bool,
-    /// True if it is started ahead of a session: what is told once, at the beginning, waits until
-    /// it is claimed.
+    /// True if it is started ahead of a session: settings that can be sent only once, at the
+    /// beginning, are held back until it is claimed.
     pub(crate) is_ahead: bool,
 }
 
@@ -55,25 +55,25 @@ pub(crate) struct LaunchPlan {
     pub(crate) driver: AgentDriver,
     /// Program and arguments.
     pub(crate) argv: Vec<String>,
-    /// Environment, unless the agent's or the session's own says otherwise.
+    /// Environment with lower precedence than the agent's and the session's own.
     pub(crate) env: BTreeMap<String, String>,
     /// Environment variables that only the driver sets.
     pub(crate) env_fixed: BTreeMap<String, String>,
-    /// A line that is written to it before anything else.
+    /// Line written to it first.
     pub(crate) start_line: Option<Value>,
-    /// Requests that are written to it after that.
+    /// Requests written to it after that.
     pub(crate) requests: Vec<Map<String, Value>>,
-    /// The conversation that it continues.
+    /// Conversation to continue.
     pub(crate) conversation: Option<String>,
     /// Options at its start.
     pub(crate) options: AgentOptions,
-    /// The session that it is for.
+    /// Session that it is started for.
     pub(crate) session: String,
     /// See [`LaunchSpec::is_ahead`].
     pub(crate) is_ahead: bool,
 }
 
-/// The kinds of agents that are started.
+/// Kinds of agents that are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentDriver {
     /// Claude's command line.
@@ -82,19 +82,19 @@ pub(crate) enum AgentDriver {
     Command,
 }
 
-/// Steps to change the options of a running agent.
+/// Actions that change the options of a running agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OptionChange {
-    /// No step.
+    /// None needed.
     None,
     /// Requests, for [`super::AgentHandle::apply`].
     Requests(Vec<Map<String, Value>>),
-    /// Another process. Says which option needs it.
+    /// A new process is needed, because of this option.
     NewProcess(&'static str),
 }
 
 impl LaunchPlan {
-    /// Returns how to start an agent; none where there is none.
+    /// Plans the launch of an agent; none for the runtime `none`.
     pub(crate) fn new(spec: &LaunchSpec<'_>) -> Option<LaunchPlan> {
         let mut plan = match spec.runtime {
             AgentRuntime::Claude => claude(spec),
@@ -128,7 +128,7 @@ impl LaunchPlan {
         }
     }
 
-    /// The whole environment, around the agent's and the session's own.
+    /// Returns the complete environment, including the agent's and the session's own.
     pub(crate) fn environment(&self, own: BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut env = self.env.clone();
         env.extend(own);
@@ -136,9 +136,9 @@ impl LaunchPlan {
         env
     }
 
-    /// Returns what it takes until an agent that was started by this plan does what `options` say.
-    /// For one that was started ahead this is asked once, when it is claimed, and before its first
-    /// turn. `has_control` is what the agent says of itself.
+    /// Returns the actions that change an agent started by this plan to `options`. For an agent
+    /// that was started ahead, called once, when it is claimed and before its first turn.
+    /// `has_control` is what the agent reports.
     pub(crate) fn change(&self, options: &AgentOptions, has_control: bool) -> OptionChange {
         match self.driver {
             AgentDriver::Claude => self.change_claude(options),
@@ -151,8 +151,8 @@ impl LaunchPlan {
         }
     }
 
-    /// Returns what it takes until an agent that was started by this plan has these variables as
-    /// well. What has been read at its start already, such as `PATH`, needs another process.
+    /// Returns the actions that add variables to an agent started by this plan. Variables that are
+    /// read only at its start, such as `PATH`, need a new process.
     pub(crate) fn add_env(&self, env: &BTreeMap<String, String>) -> OptionChange {
         match self.driver {
             _ if env.is_empty() => OptionChange::None,
@@ -169,7 +169,7 @@ impl LaunchPlan {
         }
     }
 
-    /// The plan of an agent for which [`Self::change`] was carried out.
+    /// Returns the plan after [`Self::change`] was applied.
     pub(crate) fn changed(mut self, options: &AgentOptions) -> LaunchPlan {
         self.options = options.clone();
         self.is_ahead = false;
@@ -206,12 +206,12 @@ impl LaunchPlan {
 }
 
 impl AgentDriver {
-    /// Returns whether it takes requests, as far as is known before it has said anything.
+    /// Returns whether it accepts control requests, before it has reported that itself.
     pub(super) fn has_control(self) -> bool {
         self == AgentDriver::Claude
     }
 
-    /// The input line of a message.
+    /// Returns the input line of a message.
     pub(super) fn user_line(self, input: &TurnInput, session: &str, uuid: &str) -> Vec<u8> {
         let mut line = input.extra.clone();
         line.insert("type".to_owned(), json!("user"));
@@ -234,15 +234,15 @@ impl AgentDriver {
     }
 }
 
-/// A value as a line.
+/// Encodes a value as a line.
 pub(super) fn line_of(value: &Value) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     line
 }
 
-/// A turn's name in the form that Claude's protocol wants of a message's: that of a UUID, version
-/// 8 (RFC 9562 §5.8: the bits mean what who makes it likes).
+/// Converts a turn's id to the form of Claude's message ids: a UUID of version 8 (RFC 9562 §5.8,
+/// whose bits are free to choose).
 pub(super) fn uuid_of(turn: &str) -> String {
     let hash = Sha256::digest(turn.as_bytes());
     let mut text = String::with_capacity(36);
@@ -260,13 +260,13 @@ pub(super) fn uuid_of(turn: &str) -> String {
     text
 }
 
-/// The request that changes the model.
+/// Returns the request that changes the model.
 pub(super) fn set_model(model: &str) -> Map<String, Value> {
     request("set_model", &[("model", json!(model))])
 }
 
-/// The request that Claude takes once, before its first turn. Its prompt is not an argument of the
-/// command line, because the kernel bounds those and everybody in the sandbox can read them.
+/// Returns the request that Claude accepts once, before its first turn. The prompt is not a command
+/// line argument, because the kernel limits those and every process in the sandbox can read them.
 fn initialize(options: &AgentOptions) -> Option<Map<String, Value>> {
     let prompt = options.system_prompt.as_ref()?;
     Some(request("initialize", &[("systemPrompt", json!([prompt]))]))
@@ -276,7 +276,7 @@ fn set_mcp_servers(servers: Map<String, Value>) -> Map<String, Value> {
     request("mcp_set_servers", &[("servers", Value::Object(servers))])
 }
 
-/// A request of the control protocol, without its envelope.
+/// Returns a request of the control protocol, without its envelope.
 fn request(subtype: &str, fields: &[(&str, Value)]) -> Map<String, Value> {
     let mut request = Map::new();
     request.insert("subtype".to_owned(), json!(subtype));
@@ -286,7 +286,7 @@ fn request(subtype: &str, fields: &[(&str, Value)]) -> Map<String, Value> {
     request
 }
 
-/// Claude's command line, as `claude --help` of version 2.1 has it.
+/// Plans the launch of Claude's command line, per `claude --help` of version 2.1.
 fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
     let options = spec.options;
     let mode = options.permission_mode.as_deref().unwrap_or(PERMISSION_MODE);
@@ -297,12 +297,12 @@ fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
         "--output-format=stream-json",
         "--verbose",
         "--include-partial-messages",
-        // So that a session can choose it later; without it `bypassPermissions` is refused.
+        // Allows a session to select `bypassPermissions` later; otherwise it is rejected.
         "--allow-dangerously-skip-permissions",
     ]
     .map(str::to_owned)
     .into();
-    // One argument each, so that no value is ever taken for another option.
+    // A single argument each, so that no value is parsed as another option.
     argv.push(format!("--permission-mode={mode}"));
     if let Some(model) = &options.model {
         argv.push(format!("--model={model}"));
@@ -323,7 +323,7 @@ fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
     if let Some(servers) = options.mcp_servers.clone().filter(|servers| !servers.is_empty()) {
         requests.push(set_mcp_servers(servers));
     }
-    // There is no other sign of its start: it writes nothing before the first request.
+    // Its answer shows that Claude has started: it writes nothing before the first request.
     requests.push(request("mcp_status", &[]));
     let quiet = ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER"];
     let mut plan = LaunchPlan::bare(AgentDriver::Claude, argv, spec);
@@ -332,7 +332,7 @@ fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
     plan
 }
 
-/// A program that speaks the agent protocol (`docs/agents.md`).
+/// Plans the launch of a program that speaks the agent protocol (`docs/agents.md`).
 fn command(spec: &LaunchSpec<'_>, argv: &[String]) -> LaunchPlan {
     let mut plan = LaunchPlan::bare(AgentDriver::Command, argv.to_vec(), spec);
     plan.start_line = Some(json!({
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(env["A"], "1");
     }
 
-    /// Checks the steps from no options to `options` of a plan.
+    /// Checks the actions of a plan for `options`.
     fn check(plan: &LaunchPlan, has_control: bool, options: &AgentOptions, expected: &[&str]) {
         let found = match plan.change(options, has_control) {
             OptionChange::None => vec![],

@@ -1,8 +1,8 @@
-//! Messages, and what is heard of them.
+//! Messages, and the streams of their events.
 //!
-//! The answer to a message is the stream of its turn, which always ends with `done`: also when the
-//! server goes away before the turn is over, with an `error` before it that says so. Whoever comes
-//! back finds the rest at `…/events`.
+//! The answer to a message is the stream of its turn, which always ends with `done`. If the server
+//! shuts down before the turn ends, an `error` precedes the `done`, and a client that reconnects
+//! finds the rest at `…/events`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,17 +31,17 @@ use crate::service::{AgentLogLine, ConversationMessage, EventStream, MessageStre
 
 /// Interval at which a comment shows that the connection is alive.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Events or messages on a page, unless the caller says otherwise, and at most.
+/// Default and maximum number of events or messages on a page.
 const PAGE_DEFAULT: usize = 200;
 const PAGE_MAX: usize = 1000;
-/// Message about a turn that goes on elsewhere, or was ended, without this listener.
+/// Error of a turn that continues elsewhere or was ended without this subscriber.
 const SERVER_GONE: &str = "the server shuts down; `events` has the rest once it is back";
 const TURN_LOST: &str = "the session is not on this server any more; `events` has the rest";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TurnWaitQuery {
-    /// True to answer when the turn is over.
+    /// True to answer once the turn has ended.
     wait: bool,
 }
 
@@ -84,12 +84,12 @@ async fn answer(mut stream: MessageStream) -> MessageAnswer {
     answer
 }
 
-/// Takes what an event says of how the turn went.
+/// Records an event's contribution to the answer.
 fn note(answer: &mut MessageAnswer, event: &SessionEvent) {
     let data = &event.data;
     match event.kind {
         SessionEventKind::Text => {
-            // What the agent says in the end, for agents whose result has no text.
+            // The last text is the result, for agents whose result has no text.
             if let Some(text) = data.get("text").and_then(Value::as_str) {
                 answer.result = Some(text.to_owned());
             }
@@ -122,7 +122,7 @@ fn note(answer: &mut MessageAnswer, event: &SessionEvent) {
     }
 }
 
-/// The events of one turn, up to its `done`.
+/// Returns the events of one turn, up to its `done`.
 fn turn_events(
     stream: MessageStream,
     drain: DrainHandle,
@@ -134,7 +134,7 @@ fn turn_events(
         let events = tokio::select! {
             biased;
             events = stream.next() => events.ok_or(TURN_LOST),
-            // The turn had its time, and there is none left to wait for it.
+            // The drain time for turns is over.
             () = drain.cancelled() => Err(SERVER_GONE),
         };
         match events {
@@ -154,8 +154,8 @@ fn turn_events(
     futures_util::StreamExt::flat_map(batches, stream::iter)
 }
 
-/// Returns what ends the stream of a turn whose end is not heard here. These events are not in the
-/// log, so that they have the number of the last one that is, and no id.
+/// Returns the events that end the stream of an unfinished turn. They are not in the log, so they
+/// carry the number of its last event, and no id.
 fn farewell(stream: &MessageStream, seq: u64, why: &str) -> [SessionEvent; 2] {
     let event = |kind, data| SessionEvent {
         seq,
@@ -179,12 +179,12 @@ fn without_id(event: &SessionEvent) -> sse::Event {
     sse::Event::default().event(event.kind.as_str()).data(text)
 }
 
-/// An answer of events, with a sign of life now and then.
+/// Returns a response of server-sent events, with periodic keep-alive comments.
 pub(super) fn server_sent<E: Into<BoxError> + 'static>(
     events: impl Stream<Item = Result<sse::Event, E>> + Send + 'static,
 ) -> Response {
     let answer = Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT));
-    // Proxies must hand events on as they come.
+    // Prevents proxies from buffering events.
     ([("x-accel-buffering", "no")], answer).into_response()
 }
 
@@ -201,11 +201,11 @@ pub(super) async fn interrupt(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EventFollowQuery {
-    /// Number of the last event that was seen.
+    /// Number of the last event seen.
     after: Option<u64>,
-    /// Names of the events that are wanted, separated by commas.
+    /// Names of the requested events, separated by commas.
     types: Option<String>,
-    /// Number of entries on a page.
+    /// Maximum number of entries on a page.
     limit: Option<usize>,
 }
 
@@ -225,7 +225,7 @@ const KINDS: [SessionEventKind; 13] = [
     SessionEventKind::Lifecycle,
 ];
 
-/// The kinds of a filter; all when there is none.
+/// Parses the kinds of a filter; empty means all.
 pub(super) fn kinds(names: Option<&str>) -> Result<Vec<SessionEventKind>, http::HttpError> {
     let kind = |name: &str| {
         KINDS.into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
@@ -270,8 +270,8 @@ pub(super) async fn events(
     Ok(server_sent(session_events(stream, drain, kinds)))
 }
 
-/// All events of a session, until it ends for ever or the server shuts down. They break off when
-/// another server goes on with it.
+/// Returns all events of a session, until it ends or the server shuts down. The stream breaks off
+/// when another server takes the session over.
 fn session_events(
     stream: EventStream,
     drain: DrainHandle,
@@ -329,7 +329,7 @@ pub(super) async fn messages(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct LogLinesQuery {
-    /// Number of the first one.
+    /// Number of the first line.
     from: u64,
 }
 

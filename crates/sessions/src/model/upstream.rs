@@ -26,48 +26,48 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{Body, BoxError};
 
-/// Bytes of an answer's head, and of what is read ahead.
+/// Maximum bytes of an answer's head, and of data read ahead.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Idle connections that are kept; one more takes the place of one of the tenant that has most.
+/// Maximum number of idle connections; beyond it, one of the tenant with the most is closed.
 const IDLE_MAX: usize = 32;
-/// Time that an unused connection is kept.
+/// Maximum idle time of a connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(50);
-/// Time until one that was kept takes the next request.
+/// Longest wait until a reused connection accepts the next request.
 const READY_TIME_MAX: Duration = Duration::from_millis(20);
-/// Time to connect, TLS included.
+/// Longest time to connect, including TLS.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UpstreamError {
-    /// The endpoint cannot be connected to.
+    /// The connection to the endpoint failed.
     #[error("connect to the model")]
     Connect(#[source] io::Error),
-    /// TLS cannot be spoken.
+    /// The TLS handshake failed.
     #[error("agree on TLS with the model")]
     Tls(#[source] BoxError),
-    /// The endpoint does not speak HTTP, or went away.
+    /// The endpoint violated HTTP or closed the connection.
     #[error("exchange HTTP with the model")]
     Http(#[source] hyper::Error),
-    /// The request's body was longer than it may be.
+    /// The request's body exceeds the limit.
     #[error("the request is too large")]
     TooLarge,
 }
 
-/// The endpoint.
+/// The model's endpoint.
 pub(super) struct ModelUpstream {
     host: String,
     port: u16,
     is_https: bool,
     authority: HeaderValue,
-    /// Without a `/` at its end.
+    /// Without a trailing `/`.
     base_path: String,
     roots: TlsRoots,
-    /// Made when it is first needed: reading the machine's authorities takes milliseconds.
+    /// Created on first use: loading the machine's root certificates takes milliseconds.
     tls: OnceCell<TlsConnector>,
-    /// Connections that nobody uses, the latest last.
+    /// Idle connections, most recently used last.
     idle: Arc<Mutex<VecDeque<IdleUpstream>>>,
-    /// Lets nothing go outside after the server's lease.
+    /// Blocks outgoing traffic after the server's lease has ended.
     fence: EffectFence,
 }
 
@@ -78,7 +78,7 @@ struct IdleUpstream {
     since: Instant,
 }
 
-/// A connection; its task ends with it.
+/// A connection; dropping it ends its task.
 struct UpstreamConnection {
     sender: SendRequest<Body>,
     task: AbortHandle,
@@ -119,27 +119,27 @@ impl ModelUpstream {
         })
     }
 
-    /// Sets what lets nothing go outside after the server's lease.
+    /// Sets the fence that blocks outgoing traffic after the server's lease has ended.
     pub(super) fn fence_by(&mut self, fence: EffectFence) {
         self.fence = fence;
     }
 
-    /// Refuses what begins after the server's lease.
+    /// Rejects requests after the server's lease has ended.
     pub(super) fn check_lease(&self) -> Result<(), LeaseLost> {
         self.fence.check(EffectWay::Model)
     }
 
-    /// Returns what comes before the path of a request.
+    /// Returns the prefix of request paths.
     pub(super) fn base_path(&self) -> &str {
         &self.base_path
     }
 
-    /// Whom it leads to, for logs.
+    /// Returns the endpoint's authority, for logs.
     pub(super) fn authority(&self) -> &HeaderValue {
         &self.authority
     }
 
-    /// Sends a request of a tenant and returns when the head of the answer is there. Dropping the
+    /// Sends a request of a tenant and returns the answer once its head has arrived. Dropping the
     /// future, or the answer's body, closes the connection.
     pub(super) async fn send(
         &self,
@@ -154,8 +154,9 @@ impl ModelUpstream {
                 Some(connection) => connection,
                 None => self.open().await?,
             };
-            // Its task may not have seen the end of the last answer yet. One that stays busy, since
-            // its last request was answered before it was sent, is dropped.
+            // The connection's task may not have noticed the end of the last answer yet. A
+            // connection that stays busy, because its last answer ended before its request was
+            // sent, is dropped.
             if is_kept
                 && !matches!(timeout(READY_TIME_MAX, connection.sender.ready()).await, Ok(Ok(())))
             {
@@ -167,8 +168,8 @@ impl ModelUpstream {
                         UpstreamKeeper { tenant: Arc::clone(tenant), idle: Arc::clone(&self.idle) };
                     return Ok(answer.map(|body| UpstreamAnswer::new(body, connection, keeper)));
                 }
-                // A connection that was kept may have been closed by the other side meanwhile.
-                // Nothing of the request was sent then, and it comes back.
+                // The endpoint may have closed an idle connection meanwhile. Then nothing of the
+                // request was sent, and it is returned for another attempt.
                 Err(mut refused) => match refused.take_message() {
                     Some(unsent) if is_kept => request = unsent,
                     _ => return Err(error_of(refused.into_error())),
@@ -177,7 +178,7 @@ impl ModelUpstream {
         }
     }
 
-    /// Takes the latest of the tenant's connections that were kept.
+    /// Takes the tenant's most recently used idle connection.
     fn kept(&self, tenant: &str) -> Option<UpstreamConnection> {
         let mut idle = self.idle.lock();
         let now = Instant::now();
@@ -194,7 +195,7 @@ impl ModelUpstream {
     async fn connect(&self) -> Result<UpstreamConnection, UpstreamError> {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await;
         let tcp = tcp.map_err(UpstreamError::Connect)?;
-        // Without it requests are a little later, and no less right.
+        // If this fails, requests are only slower.
         tcp.set_nodelay(true).ok();
         let tcp = self.fence.guard(EffectWay::Model, tcp);
         if !self.is_https {
@@ -221,12 +222,12 @@ where
     let mut http = http1::Builder::new();
     let made = http.max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
     let (sender, connection) = made.map_err(UpstreamError::Http)?;
-    // Its errors are those of the request and of the body.
+    // Errors are reported through the request and the body.
     let task = node::task::spawn(async move { drop(connection.await) });
     Ok(UpstreamConnection { sender, task: task.abort_handle() })
 }
 
-/// A body that breaks off because it is too long looks like any other failure, but for its cause.
+/// Maps an error: a body over the limit is distinguishable only by its cause.
 fn error_of(error: hyper::Error) -> UpstreamError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(one) = cause {
@@ -238,7 +239,7 @@ fn error_of(error: hyper::Error) -> UpstreamError {
     UpstreamError::Http(error)
 }
 
-/// Keeper of a connection whose request was answered.
+/// Returns a connection to the idle ones once its request was answered.
 struct UpstreamKeeper {
     tenant: Arc<str>,
     idle: Arc<Mutex<VecDeque<IdleUpstream>>>,
@@ -255,8 +256,8 @@ impl UpstreamKeeper {
     }
 }
 
-/// Removes the oldest connection of the tenant that has most, so that no tenant takes the places of
-/// the others.
+/// Closes the oldest connection of the tenant with the most, so that no tenant crowds out the
+/// others.
 fn remove_one(idle: &mut VecDeque<IdleUpstream>) {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for one in idle.iter() {
@@ -269,8 +270,8 @@ fn remove_one(idle: &mut VecDeque<IdleUpstream>) {
     }
 }
 
-/// An answer's body. At its end its connection is kept for the tenant's next request; dropped
-/// before that, the connection is closed, and the endpoint knows that nobody listens.
+/// An answer's body. At its end, the connection is kept for the tenant's next request; if it is
+/// dropped earlier, the connection is closed, which tells the endpoint to stop.
 pub(super) struct UpstreamAnswer {
     body: Incoming,
     connection: Option<UpstreamConnection>,

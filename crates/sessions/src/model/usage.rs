@@ -1,7 +1,7 @@
-//! Counts what passes: requests, and the tokens that answers speak of.
+//! Counters of relayed requests, and of the tokens that answers report.
 //!
-//! The answer goes by unchanged and at once. What looks like a usage in it is read beside that; an
-//! answer that hides it is not counted, and not held up either.
+//! The answer passes unchanged and without delay. The counter also parses the reported usage; an
+//! answer without a readable usage is neither counted nor delayed.
 //!
 //! # References
 //! - <https://docs.anthropic.com/en/api/messages-streaming>
@@ -18,12 +18,12 @@ use serde::Deserialize;
 use super::BoxError;
 use super::door::ModelTokens;
 
-/// Bytes of an answer, or of one of its lines, that are kept to be read for a usage.
+/// Maximum bytes buffered of an answer, or of one of its lines, to parse its usage.
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// Parts of the lines of a streamed answer that have a usage.
+/// Names of the stream events that report usage.
 const WITH_USAGE: [&[u8]; 2] = [b"message_start", b"message_delta"];
 
-/// Counters of requests and tokens. They only grow.
+/// Monotonic counters of requests and tokens.
 #[derive(Debug, Default)]
 pub(crate) struct UsageTotals {
     requests: AtomicU64,
@@ -34,10 +34,10 @@ pub(crate) struct UsageTotals {
     cache_read: AtomicU64,
 }
 
-/// Tokens and requests, counted.
+/// Counts of tokens and requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TokenCounts {
-    /// Requests, those included that were refused.
+    /// Requests, including rejected ones.
     pub(crate) requests: u64,
     /// Requests that were not answered by the model.
     pub(crate) failed: u64,
@@ -45,14 +45,14 @@ pub(crate) struct TokenCounts {
     pub(crate) input: u64,
     /// Tokens that it wrote.
     pub(crate) output: u64,
-    /// Tokens that were put into its cache.
+    /// Tokens written to its cache.
     pub(crate) cache_creation: u64,
-    /// Tokens that came from there.
+    /// Tokens read from its cache.
     pub(crate) cache_read: u64,
 }
 
 impl UsageTotals {
-    /// Returns what has been used so far. Answers count when they have ended.
+    /// Returns the usage so far. An answer counts once it has ended.
     pub(crate) fn so_far(&self) -> TokenCounts {
         TokenCounts {
             requests: self.requests.load(Relaxed),
@@ -80,21 +80,21 @@ impl UsageTotals {
     }
 }
 
-/// Usage in an answer, or in an event of one.
+/// Usage in an answer or a stream event.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct ModelUsage {
     pub(super) input_tokens: Option<u64>,
     pub(super) output_tokens: Option<u64>,
     pub(super) cache_creation_input_tokens: Option<u64>,
     pub(super) cache_read_input_tokens: Option<u64>,
-    /// True if the usage is of the answer's end, and not what a stream says at its beginning.
+    /// True for the usage at the answer's end, as opposed to that at the beginning of a stream.
     #[serde(skip)]
     pub(super) is_final: bool,
 }
 
 /// Receiver of a response's usage when the response is dropped, even if it was not read to its end.
 pub(super) trait UsageObserver {
-    /// Takes what the answer said, and how many bytes of it passed.
+    /// Records the reported usage, and the number of bytes passed.
     fn enter(&mut self, usage: &ModelUsage, bytes: u64);
 }
 
@@ -105,7 +105,7 @@ impl UsageObserver for Arc<UsageTotals> {
 }
 
 impl ModelUsage {
-    /// Returns what is said; nothing where nothing is.
+    /// Returns the reported tokens; 0 for missing numbers.
     pub(super) fn tokens(&self) -> ModelTokens {
         ModelTokens {
             input: self.input_tokens.unwrap_or(0),
@@ -115,7 +115,7 @@ impl ModelUsage {
         }
     }
 
-    /// Numbers in later events are totals that replace those before.
+    /// Merges a later event, whose numbers are totals that replace earlier ones.
     fn replace(&mut self, later: ModelUsage) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);
@@ -127,7 +127,7 @@ impl ModelUsage {
     }
 }
 
-/// Fields of an answer or an event that may have a usage.
+/// Fields of an answer or an event that may contain a usage.
 #[derive(Deserialize)]
 struct WithUsage {
     usage: Option<ModelUsage>,
@@ -139,18 +139,18 @@ struct UsageMessage {
     usage: Option<ModelUsage>,
 }
 
-/// Reads usages from an answer's pieces.
+/// Parses usages from the pieces of an answer.
 #[derive(Debug)]
 enum UsageReader {
-    /// Events, a line each.
+    /// Server-sent events, one line at a time.
     Stream {
         line: Vec<u8>,
-        /// The line is longer than anything that has a usage.
+        /// True if the line is too long to contain a usage.
         is_skipped: bool,
     },
-    /// A document.
+    /// A JSON document.
     Whole(Vec<u8>),
-    /// Answer without a usage that can be read.
+    /// An answer without a readable usage.
     None,
 }
 
@@ -202,7 +202,7 @@ impl UsageReader {
 
 fn read_line(line: &[u8], usage: &mut ModelUsage) {
     let Some(data) = line.strip_prefix(b"data:") else { return };
-    // Most lines are pieces of text. Looking costs less than parsing.
+    // Most lines are pieces of text, and a search costs less than parsing.
     let has = |part: &[u8]| data.windows(part.len()).take(64).any(|window| window == part);
     if WITH_USAGE.iter().any(|part| has(part)) {
         read(data, usage);
@@ -223,7 +223,7 @@ fn read(json: &[u8], usage: &mut ModelUsage) {
 pub(super) mod fuzzing {
     use super::{ModelUsage, UsageReader};
 
-    /// Reads the usage from an answer that arrives in parts of `cut` bytes.
+    /// Parses the usage from an answer that arrives in parts of `cut` bytes.
     pub fn usage(content_type: &str, bytes: &[u8], cut: usize) -> String {
         let (mut reader, mut usage) = (UsageReader::new(content_type), ModelUsage::default());
         bytes.chunks(cut).for_each(|part| reader.take(part, &mut usage));
@@ -232,7 +232,7 @@ pub(super) mod fuzzing {
     }
 }
 
-/// A body that is counted while it passes.
+/// A body whose usage is counted while it passes.
 pub(super) struct CountedAnswer<B, L: UsageObserver> {
     body: B,
     reader: UsageReader,
@@ -292,7 +292,7 @@ where
 mod tests {
     use super::*;
 
-    /// The usage in an answer, whole and in pieces of every size up to nine.
+    /// Checks the usage of an answer, whole and in pieces of up to nine bytes.
     fn check(content_type: &str, answer: &str, expected: [u64; 4]) {
         for size in (1..10).chain([answer.len()]) {
             let tally = Arc::new(UsageTotals::default());
@@ -314,7 +314,7 @@ mod tests {
         let text = r#"data: {"type":"content_block_delta","delta":{"text":"message_start"}}"#;
         let stream = format!("event: x\n{start}\n\n{text}\n\n{delta}\n\n");
         check("text/event-stream; charset=utf-8", &stream, [5, 9, 0, 7]);
-        // Cut off: what was said until then.
+        // A truncated stream: the usage reported so far.
         check("text/event-stream", &format!("{start}\n"), [5, 1, 0, 7]);
         let document = r#"{"type":"message","usage":{"input_tokens":3,"output_tokens":4,"cache_creation_input_tokens":2}}"#;
         check("application/json", document, [3, 4, 2, 0]);

@@ -1,4 +1,4 @@
-//! Small documents that faces keep.
+//! Small documents that faces store.
 
 use node::clock;
 use serde_json::Value;
@@ -7,23 +7,23 @@ use crate::error::SessionError;
 use crate::store::rows::{DocumentFilter, DocumentRow};
 use crate::store::{DocumentTable, PAGE_MAX};
 
-/// Bytes of one document of a face.
+/// Maximum bytes of one document of a face.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Small document that a face keeps.
+/// Small document that a face stores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaceDocument {
-    /// Kind: `ash.eval_case`.
+    /// Kind, such as `ash.eval_case`.
     pub kind: String,
-    /// Names it among its kind.
+    /// Id, unique for its tenant and kind.
     pub id: String,
     /// Parent that it belongs to.
     pub parent: Option<String>,
     /// Content.
     pub body: Value,
-    /// When it was made (milliseconds since 1970).
+    /// Time of creation, in milliseconds since 1970.
     pub created_ms: u64,
-    /// When it was changed last.
+    /// Time of the last change, likewise.
     pub updated_ms: u64,
 }
 
@@ -38,7 +38,7 @@ impl FaceDocuments {
         FaceDocuments { table }
     }
 
-    /// Keeps something for a face, in place of what it had under this kind and id.
+    /// Stores a document, replacing the one with this kind and id.
     ///
     /// # Errors
     /// If it is too large.
@@ -70,8 +70,7 @@ impl FaceDocuments {
         self.table.put(row).await
     }
 
-    /// Changes something that a face keeps, unless somebody else has changed it meanwhile: then
-    /// there is none to go on with.
+    /// Changes a document unless it has changed since `known` was read; returns `None` then.
     ///
     /// # Errors
     /// If the store cannot be written.
@@ -98,7 +97,7 @@ impl FaceDocuments {
         Ok(is_done.then_some(changed))
     }
 
-    /// Returns how many things a face keeps of one kind: of one parent or of all.
+    /// Returns the number of documents of one kind, of one parent or of all.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -111,7 +110,7 @@ impl FaceDocuments {
         self.table.count(tenant, kind, parent).await
     }
 
-    /// Returns whose things of one kind belong to one parent.
+    /// Returns the tenants with documents of one kind that belong to one parent.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -123,7 +122,7 @@ impl FaceDocuments {
         self.table.tenants(kind, parent).await
     }
 
-    /// Returns what a face keeps.
+    /// Returns a document.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -136,7 +135,7 @@ impl FaceDocuments {
         Ok(self.table.find(tenant, kind, id).await?.map(document))
     }
 
-    /// Returns what a face keeps of one kind, by id: of one parent or of all, after one id.
+    /// Returns documents of one kind by id, of one parent or of all, after one id.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -158,7 +157,7 @@ impl FaceDocuments {
         Ok(rows.into_iter().map(document).collect())
     }
 
-    /// Removes what a face keeps. Whether there was something.
+    /// Removes a document. Returns whether it existed.
     ///
     /// # Errors
     /// If the store cannot be written.

@@ -1,4 +1,4 @@
-//! Programs that callers run in a session, beside its agent.
+//! Programs that callers run in a session, besides its agent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,50 +26,49 @@ use crate::metrics::{SessionCounters, TimedOperation};
 use crate::program_end::exec_result;
 use crate::traces::CommandTrace;
 
-/// Bytes that are kept of each stream of a command whose caller waits for its end.
+/// Bytes kept of each stream of a command whose caller waits for its end.
 const OUTPUT_BYTES_MAX: usize = 10 << 20;
-/// Longest a command may take whose caller does not say how long.
+/// Default time limit of a command.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// Longest that it may say.
+/// Maximum time limit that a caller may set.
 const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-/// Arguments of a command, and bytes of one.
+/// Maximum number of arguments of a command, and bytes of one.
 const ARGV_MAX: usize = 4096;
 const ARGUMENT_BYTES_MAX: usize = 128 << 10;
-/// Bytes of standard input that come with the request.
+/// Maximum bytes of standard input in the request.
 const STDIN_BYTES_MAX: usize = 16 << 20;
-/// Bytes that are read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Pieces of output that wait for a slow caller; then the program waits.
+/// Pieces of output queued for a slow caller before the program is blocked.
 const CHUNKS_MAX: usize = 8;
-/// Time that the output of a program that has ended is read when something that it left behind
-/// keeps its streams open.
+/// Time for which the output of an ended program is read if its descendants keep the streams open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);
-/// Time that a program that was killed may take to go.
+/// Longest wait for a killed program to end.
 const KILL_MAX: Duration = Duration::from_secs(5);
-/// The signal that nobody ignores.
+/// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
 
-/// Event of a command that runs.
+/// Event of a running command.
 #[derive(Clone, Debug)]
 pub enum ExecEvent {
-    /// Started; its number inside the sandbox.
+    /// Started, with its pid in the sandbox.
     Started(u32),
     /// Bytes of its standard output.
     Stdout(Bytes),
     /// Bytes of its standard error.
     Stderr(Bytes),
-    /// End of the command; nothing comes after this. The output is not in here.
+    /// End of the command, and the last event. The result does not include the output.
     Ended(SessionExecResult),
 }
 
-/// A command that runs. Dropping this kills it.
+/// A running command. Dropping this kills it.
 #[derive(Debug)]
 pub struct ExecStream {
     events: mpsc::Receiver<ExecEvent>,
 }
 
 impl ExecStream {
-    /// Returns what happens next; none after [`ExecEvent::Ended`].
+    /// Returns the next event; none after [`ExecEvent::Ended`].
     pub async fn next(&mut self) -> Option<ExecEvent> {
         self.events.recv().await
     }
@@ -136,8 +135,7 @@ impl SessionCommands {
         })
     }
 
-    /// Runs a command and tells what it writes as it comes. A caller that does not read makes the
-    /// program wait.
+    /// Runs a command and streams its output. A slow caller blocks the program.
     ///
     /// # Errors
     /// If the session is not active.
@@ -174,7 +172,7 @@ impl SessionCommands {
     }
 }
 
-/// Output that is kept of a stream.
+/// Kept output of a stream.
 #[derive(Default)]
 struct CollectedOutput {
     bytes: Vec<u8>,
@@ -256,9 +254,9 @@ fn program(request: &SessionExec, env: &BTreeMap<String, String>) -> SessionProg
     }
 }
 
-/// A command under way.
+/// A running command.
 struct RunningCommand {
-    /// Keeps the sandbox.
+    /// Keeps the sandbox at work.
     at_work: SandboxUse,
     handle: ProcessHandle,
     told: mpsc::Sender<ExecEvent>,
@@ -266,7 +264,7 @@ struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Tells everything, up to the end. When nobody listens any more, the program is killed.
+    /// Sends all events up to the end. Kills the program if the caller disconnects.
     async fn follow(self, pipes: ProcessPipes, stdin: String, timeout: Duration) {
         let RunningCommand { at_work, mut handle, told, trace } = self;
         let ProcessPipes { stdin: input, stdout, stderr } = pipes;
@@ -286,8 +284,8 @@ impl RunningCommand {
                 () = told.closed() => None,
             }
         };
-        // Output is read for as long as somebody may write it; when the program itself has ended,
-        // only for a grace more, because what it left behind may never close its streams.
+        // Output is read while the program runs, and for a grace period after its end, because its
+        // descendants may never close the streams.
         let streams = async { tokio::join!(out, err) };
         let mut streams = Box::pin(streams);
         let mut feed = Box::pin(feed);
@@ -324,12 +322,12 @@ impl RunningCommand {
 /// Writes the input, and closes it.
 async fn feed(input: Option<pipe::Sender>, text: String) {
     if let Some(mut input) = input {
-        // A program that does not read all of its input has its reasons.
+        // A program need not read all of its input.
         let _unread = input.write_all(text.as_bytes()).await;
     }
 }
 
-/// Tells what comes out of a stream.
+/// Sends the output of a stream as events.
 async fn pump(
     mut stream: impl AsyncRead + Unpin,
     told: mpsc::Sender<ExecEvent>,
@@ -351,7 +349,7 @@ async fn pump(
 
 #[cfg(test)]
 mod tests {
-    //! Tests of commands that need no sandbox.
+    //! Tests of commands without a sandbox.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Sandboxes: how they are made over a disk, and how they are ended.
+//! Starting sandboxes over a disk, and ending them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::error::SessionError;
 use crate::metrics::SessionCounters;
 use crate::workspace::{AttachedDisk, DiskSource, SettledDisk, WorkspaceStore};
 
-/// Time that a sandbox that is being ended waits for an agent that is just being started. The agent
-/// has done nothing yet that could be lost.
+/// Time that an ending sandbox waits for the start of its agent, which has done no work yet that
+/// could be lost.
 const AGENT_START_GRACE: Duration = Duration::from_millis(200);
-/// Time that the kernel may take to end all processes of a sandbox before its disk is taken for
-/// stuck. Attaching it again waits longer than that.
+/// Longest time for the kernel to end all processes of a sandbox before its disk counts as stuck.
+/// Attaching the disk again waits longer than that.
 const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
 
-/// Makes and ends sandboxes, with their disks.
+/// Starts and ends sandboxes with their disks.
 pub(crate) struct SandboxFactory {
     engine: Engine,
     config: CurrentSettings<SessionsConfig>,
@@ -54,8 +54,7 @@ impl SandboxFactory {
         }
     }
 
-    /// Makes a sandbox over a disk. When that fails, a disk that is a new one is removed again: no
-    /// row names it.
+    /// Starts a sandbox over a disk. If that fails, a new disk is removed, because no row names it.
     pub(super) async fn make(
         &self,
         tenant: &str,
@@ -84,27 +83,28 @@ impl SandboxFactory {
         let sandbox = async { self.engine.session_sandbox().await.map_err(SessionError::internal) };
         let (layers, sandbox) = tokio::try_join!(self.workspaces.layers(chain), sandbox)?;
         let limits = limits::sandbox_limits(&self.config.now(), complete);
-        // A chain has the oldest first, as it grew; the kernel looks into the newest first.
+        // A chain lists the oldest layer first; the kernel expects the newest first.
         let newest_first: Vec<_> = layers.into_iter().rev().collect();
         let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
-        // One that dies while it is made is this server's fault, and no session's end.
+        // If the sandbox dies during its setup, that is a server error and does not end the
+        // session.
         let session = sandbox.into_session(setup).await.map_err(SessionError::internal)?;
         let metrics = Arc::clone(&self.metrics.interpreter);
         Ok(SessionSandbox::new(session, disk, newest_first, metrics))
     }
 
-    /// A fresh disk for complete limits.
+    /// Returns a fresh disk for complete limits.
     pub(super) async fn blank_disk(
         &self,
         complete: &SessionLimits,
     ) -> Result<AttachedDisk, SessionError> {
         let disk = self.workspaces.blank(limits::disk_size(&self.config.now(), complete)).await;
-        // One that was ready may have been taken.
+        // A prepared disk may have been taken.
         self.sweeps.disks.notify_one();
         disk
     }
 
-    /// Ends what runs in a sandbox without waiting for anything it might want to say.
+    /// Kills a sandbox's agent without a grace period.
     pub(super) async fn kill(&self, body: &Arc<SessionSandbox>) {
         let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
         if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {
@@ -112,11 +112,11 @@ impl SandboxFactory {
         }
     }
 
-    /// Ends a sandbox and detaches its disk, which is complete on this machine then.
+    /// Ends a sandbox and detaches its disk, which is then complete on this machine.
     pub(super) async fn end(&self, body: &Arc<SessionSandbox>) -> Option<String> {
         let disk = self.end_programs(body).await?;
         let id = disk.id.clone();
-        // Detaching writes what is left, so that it may take a moment.
+        // Detaching writes remaining data, so it may block.
         let detached = node::task::blocking(move || drop(disk)).await;
         if detached.is_err() {
             tracing::error!(disk = id, "detaching a disk failed");
@@ -124,14 +124,14 @@ impl SandboxFactory {
         Some(id)
     }
 
-    /// Ends a sandbox whose disk is stored next. Returns the disk if it can be stored as it is.
+    /// Ends a sandbox whose disk is stored next. Returns the disk if it is settled.
     pub(super) async fn end_settled(&self, body: &Arc<SessionSandbox>) -> Option<SettledDisk> {
         let disk = self.end_programs(body).await?;
         let id = disk.id.clone();
         match self.workspaces.detach_settled(disk).await {
             Ok(settled) => settled,
             Err(error) => {
-                // Whoever stores it tries once more, and is told.
+                // Storing the disk tries again and reports the error.
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(error, disk = id, "a disk was not settled with its sandbox");
                 None
@@ -139,12 +139,12 @@ impl SandboxFactory {
         }
     }
 
-    /// Ends a sandbox and returns its disk.
+    /// Ends the programs of a sandbox and returns its disk.
     async fn end_programs(&self, body: &Arc<SessionSandbox>) -> Option<AttachedDisk> {
-        // What stands still cannot end by itself; what is gone already needs no help.
+        // Frozen programs cannot exit; an error means that they have ended already.
         let _gone = body.thaw().await;
         if !self.cluster.membership().serving().holds() {
-            // It stands still, and may do nothing any more.
+            // The lease is over, so the programs must do nothing more.
             self.kill(body).await;
         }
         let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
@@ -152,7 +152,8 @@ impl SandboxFactory {
             agent.handle.close().await;
         }
         drop(body.relay.lock().take());
-        // First of all: what a transaction holds is given back while its client is still there.
+        // The gate closes first, so that transactions are rolled back while their client still
+        // runs.
         drop(body.gate.lock().await.take());
         let ended = body.ended();
         drop(body.take_sandbox());
@@ -162,7 +163,7 @@ impl SandboxFactory {
         body.take_disk()
     }
 
-    /// Ends a sandbox that nobody has, and removes its disk.
+    /// Ends a sandbox that no session has, and removes its disk.
     pub(super) async fn discard(&self, body: &Arc<SessionSandbox>) {
         if let Some(disk) = self.end(body).await {
             self.workspaces.remove_local(&disk).await;

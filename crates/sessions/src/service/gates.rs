@@ -1,7 +1,7 @@
 //! Access of a session's sandbox: grants, and the gate that serves their sockets.
 //!
-//! The gate of a sandbox is opened before the first program of its session starts there, and is
-//! closed with the sandbox. Grants can change meanwhile; a revoked one ends at once.
+//! The gate of a sandbox opens before the session's first program starts there, and closes with the
+//! sandbox. Grants can change meanwhile; a revoked grant ends at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::error::SessionError;
 
 /// Gates of sandboxes.
 pub(crate) struct GrantGates {
-    /// Serves the sockets; without it nothing can be granted.
+    /// Serves the sockets; none if the server has no gateway.
     gateway: Option<Arc<dyn GrantGateway>>,
 }
 
@@ -32,7 +32,7 @@ impl GrantGates {
         self.gateway.as_ref().ok_or_else(none)
     }
 
-    /// Returns what these grants mean for a sandbox; nothing where there are none.
+    /// Resolves grants for a sandbox; none if there are no grants.
     pub(super) fn opening(
         &self,
         id: &str,
@@ -42,7 +42,7 @@ impl GrantGates {
         self.opening_of(GrantHolder::new(id, tenant), grants)
     }
 
-    /// The same for the sandbox of a session, with the epoch by which others tell its owners apart.
+    /// Like `opening`, with the session's epoch, by which servers distinguish its owners.
     fn opening_at_epoch(
         &self,
         entry: &SessionEntry,
@@ -64,8 +64,8 @@ impl GrantGates {
         Ok(Some(self.gateway()?.resolve(&holder, grants)?))
     }
 
-    /// Puts what clients of the grants look for into an environment, below all else but what every
-    /// program has.
+    /// Adds the variables for clients of the grants to an environment. Only the variables of every
+    /// program have lower precedence.
     pub(super) fn add_grants(
         &self,
         id: &str,
@@ -80,8 +80,8 @@ impl GrantGates {
         Ok(())
     }
 
-    /// Opens the sockets of grants in a sandbox that no session has. Answers what its programs look
-    /// for in their environment.
+    /// Opens the sockets of grants in a sandbox without a session. Returns the variables for its
+    /// programs.
     pub(super) async fn open_grants(
         &self,
         holder: &str,
@@ -98,7 +98,7 @@ impl GrantGates {
         Ok(environment)
     }
 
-    /// Sees to it that the sockets of a session's grants are there, before a program of it starts.
+    /// Opens the sockets of a session's grants, if they are not open yet, before a program starts.
     pub(super) async fn open(
         &self,
         entry: &SessionEntry,
@@ -109,7 +109,7 @@ impl GrantGates {
         }
         let mut slot = body.gate.lock().await;
         if slot.is_none() {
-            // Not before: who has changed them meanwhile had the slot.
+            // Read under the lock, because a concurrent change of grants holds it.
             let grants = entry.state.lock().row.grants.clone();
             if let Some(opening) = self.opening_at_epoch(entry, &grants)? {
                 let listeners = listeners(body, opening.ports()).await?;
@@ -119,8 +119,8 @@ impl GrantGates {
         Ok(())
     }
 
-    /// Makes everything ready for other grants to hold in a sandbox that is there: only what
-    /// cannot fail is left. Nobody else changes them until that is done.
+    /// Prepares a change of grants in a live sandbox, so that only infallible steps remain. No
+    /// other change is made until the result is applied or dropped.
     pub(super) async fn prepare<'a>(
         &self,
         entry: &SessionEntry,
@@ -130,7 +130,7 @@ impl GrantGates {
         let slot = body.gate.lock().await;
         let opening = match body.sandbox() {
             Ok(_) => self.opening_at_epoch(entry, grants)?,
-            // It has just ended: there is nothing to give, and all to take back.
+            // The sandbox has just ended: nothing is granted, and everything is revoked.
             Err(_) => None,
         };
         let ports = match (slot.as_ref(), &opening) {
@@ -138,12 +138,13 @@ impl GrantGates {
             (None, Some(opening)) => opening.ports().to_vec(),
             (_, None) => Vec::new(),
         };
-        // The relay's port comes last, after all that may fail while the relay is still needed.
+        // The relay's port comes last, after every step that may fail while the relay is still
+        // needed.
         let (others, of_relay): (Vec<u16>, Vec<u16>) =
             ports.iter().partition(|port| **port != MODEL_PORT);
         let mut made = listeners(body, &others).await?;
         if has_model(grants) {
-            // The grant is the way to the model from now on, and the only one.
+            // From now on the grant provides the only access to the model.
             let relay = body.relay.lock().take();
             if let Some(relay) = relay {
                 relay.end().await;
@@ -156,7 +157,8 @@ impl GrantGates {
         Ok(GateChange { slot, opening, listeners: made })
     }
 
-    /// Lets a sandbox that came while its session's grants were changed have those that hold now.
+    /// Applies the session's current grants to a sandbox that was created during a change of
+    /// grants.
     pub(super) async fn follow(
         &self,
         entry: &SessionEntry,
@@ -166,7 +168,7 @@ impl GrantGates {
         match self.prepare(entry, body, &grants).await {
             Ok(change) => change.make(&grants),
             Err(error) => {
-                // Nothing is better than what was taken back; the next program tries again.
+                // No sockets are better than revoked ones; the next program start tries again.
                 drop(body.gate.lock().await.take());
                 return Err(error);
             }
@@ -175,7 +177,7 @@ impl GrantGates {
     }
 }
 
-/// Other grants for a sandbox, whose sockets are there already.
+/// A prepared change of grants, with its sockets.
 pub(super) struct GateChange<'a> {
     slot: MutexGuard<'a, Option<Box<dyn GrantGate>>>,
     opening: Option<Box<dyn GrantOpening>>,
@@ -183,7 +185,7 @@ pub(super) struct GateChange<'a> {
 }
 
 impl GateChange<'_> {
-    /// Takes back what is not among the grants any more, and gives what is new.
+    /// Revokes grants that are no longer listed, and adds new ones.
     pub(super) fn make(mut self, grants: &[Grant]) {
         match (self.slot.as_ref(), self.opening) {
             (Some(gate), Some(opening)) => {
@@ -191,7 +193,7 @@ impl GateChange<'_> {
                 gate.add(opening, self.listeners);
             }
             (Some(gate), None) => {
-                // Written down as taken back, which the end of a sandbox is not.
+                // Recorded as a revocation, unlike the end of a sandbox.
                 gate.retain(&[]);
                 *self.slot = None;
             }
@@ -201,13 +203,13 @@ impl GateChange<'_> {
     }
 }
 
-/// Returns whether the model is among what is granted. Then the agent has no way of its own to it,
-/// which would know nothing of what the grant allows.
+/// Returns whether a model grant is present. If so, the agent gets no relay, which would ignore the
+/// grant's limits.
 pub(super) fn has_model(grants: &[Grant]) -> bool {
     grants.iter().any(|grant| matches!(grant, Grant::Model(_)))
 }
 
-/// Listens in a sandbox.
+/// Opens listeners in a sandbox.
 async fn listeners(body: &SessionSandbox, ports: &[u16]) -> Result<Vec<TcpListener>, SessionError> {
     let sandbox = body.sandbox()?;
     let mut listeners = Vec::with_capacity(ports.len());

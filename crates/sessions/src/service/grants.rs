@@ -1,5 +1,4 @@
-//! Grants of sessions for callers: those that an agent is deployed with, and reads of their
-//! targets.
+//! Grants of sessions for callers: grants of a deployed agent, and reads of a grant's target.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use super::lifecycle::SessionLifecycle;
 use super::programs::SessionPrograms;
 use crate::error::SessionError;
 
-/// File of an agent's folder with the grants of its sessions.
+/// File in an agent's folder that lists the grants of its sessions.
 const GRANTS_FILE: &str = "grants.json";
 
-/// Returns what an agent is deployed with: what the request says, else what its folder does.
+/// Returns the grants to deploy an agent with: those of the request, otherwise those of its folder.
 ///
 /// # Errors
 /// If the folder's file is not a list of grants.
@@ -42,7 +41,7 @@ pub(crate) fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, Ses
     })
 }
 
-/// Readers of what is behind grants of sessions.
+/// Readers of the resources behind grants of sessions.
 pub struct GrantReaders {
     lifecycle: Arc<SessionLifecycle>,
     gates: Arc<GrantGates>,
@@ -64,10 +63,10 @@ impl GrantReaders {
         GrantReaders { lifecycle, gates, commands }
     }
 
-    /// Runs one statement over a grant of a session, to read.
+    /// Runs one read-only statement over a grant of a session.
     ///
     /// # Errors
-    /// If the session is not active or has no such grant, and what the reader says.
+    /// If the session is not active or has no such grant, or the reader fails.
     pub async fn query(
         &self,
         tenant: &str,
@@ -76,16 +75,16 @@ impl GrantReaders {
         query: GrantQuery,
     ) -> Result<GrantQueryResult, SessionError> {
         let (reader, at_work) = self.reader(tenant, id, name).await?;
-        // What the grant's door sees is a part of this request.
+        // Connects spans of the grant's door to this request.
         let _bound = node::traces::current().and_then(|scope| scope.bind(&at_work.entry.id));
         let inside = SessionPrograms::new(&self.commands, &at_work);
         Ok(reader.query(query, Box::new(inside)).await?)
     }
 
-    /// Returns what is behind a grant of a session, or one object there.
+    /// Describes the resource behind a grant of a session, or one object in it.
     ///
     /// # Errors
-    /// As above.
+    /// See [`GrantReaders::query`].
     pub async fn describe(
         &self,
         tenant: &str,
@@ -98,7 +97,7 @@ impl GrantReaders {
         Ok(reader.describe(object).await?)
     }
 
-    /// A reader of a grant, and what keeps the sandbox meanwhile.
+    /// Returns a reader of a grant, and a guard that keeps the sandbox at work.
     async fn reader(
         &self,
         tenant: &str,
@@ -121,7 +120,7 @@ impl GrantReaders {
     }
 }
 
-/// Finds a grant by its label (`postgres:shop`) or its port inside.
+/// Finds a grant by its label (`postgres:shop`) or its port in the sandbox.
 fn named(grants: &[Grant], name: &str) -> Result<Grant, HttpError> {
     let port = name.parse::<u16>().ok();
     let fits = |grant: &&Grant| match port {

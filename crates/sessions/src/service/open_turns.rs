@@ -1,4 +1,4 @@
-//! Turns of a session that are not over, and the messages that wait for theirs.
+//! Unfinished turns of a session, and its queued messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,76 +16,76 @@ use crate::events::SessionLog;
 use crate::store::WaitingMessage;
 use crate::traces::TurnTrace;
 
-/// The turns of a session that are not over.
+/// Unfinished turns of a session.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTurns {
     pub(super) waiting: VecDeque<QueuedMessage>,
     pub(super) current: Option<Arc<OpenTurn>>,
-    /// A task takes them one after the other.
+    /// True while a task processes them one after the other.
     pub(super) is_worked: bool,
 }
 
-/// A turn that is not over.
+/// An unfinished turn.
 #[derive(Debug)]
 pub(crate) struct OpenTurn {
     pub(super) id: TurnId,
     pub(super) policy: OnDisconnect,
-    /// Number of its listeners.
+    /// Number of its subscribers.
     pub(super) listeners: AtomicUsize,
     pub(super) arrived: Instant,
     pub(super) is_stopped: AtomicBool,
     pub(super) stop: Notify,
-    /// True if the agent has said something.
+    /// True once the agent has produced an event.
     pub(super) has_begun: AtomicBool,
     pub(super) tool_calls: AtomicU64,
     pub(super) trace: TurnTrace,
-    /// Agent to interrupt.
+    /// Agent to interrupt on a stop.
     pub(super) agent: Mutex<Option<AgentHandle>>,
     pub(super) over: watch::Sender<bool>,
     pub(super) keeping: watch::Sender<MessageKeeping>,
 }
 
-/// A message that waits for its turn.
+/// A queued message.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(super) turn: Arc<OpenTurn>,
     pub(super) request: MessageRequest,
 }
 
-/// State of a message in the store while it waits.
+/// State of the stored copy of a queued message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessageKeeping {
-    /// It did not have to wait.
+    /// Not needed, because the message does not wait.
     NotNeeded,
     /// It is being written.
     Writing,
-    /// It is there.
+    /// Stored.
     Kept,
-    /// It could not be written, and its sender was told so.
+    /// Storing failed, and the sender received the error.
     Failed,
 }
 
 impl OpenTurns {
-    /// Takes away what waits.
+    /// Removes and returns the queued messages.
     pub(super) fn take_waiting(&mut self) -> Vec<QueuedMessage> {
         self.waiting.drain(..).collect()
     }
 
-    /// Stops the turn that runs, and says which that is.
+    /// Stops the running turn, and returns it.
     pub(super) fn stop_current(&self) -> Option<Arc<OpenTurn>> {
         let turn = self.current.clone()?;
         turn.stop();
         Some(turn)
     }
 
-    /// The turn that runs.
+    /// Returns the running turn.
     pub(super) fn current(&self) -> Option<&Arc<OpenTurn>> {
         self.current.as_ref()
     }
 }
 
 impl QueuedMessage {
-    /// Ends a turn that never began.
+    /// Ends a turn that never began, with an error.
     pub(super) fn refuse(&self, log: &SessionLog, why: &str) {
         let turn = Some(&*self.turn.id);
         log.push(SessionEventKind::TurnStart, turn, json!({ "content": self.request.content }));
@@ -94,7 +94,7 @@ impl QueuedMessage {
         self.turn.over.send_replace(true);
     }
 
-    /// A message that was kept by whoever had the session before.
+    /// Restores a message that the session's previous owner has stored.
     pub(super) fn restored(message: WaitingMessage) -> QueuedMessage {
         let policy = message.request.on_disconnect.unwrap_or_default();
         let turn = OpenTurn::new(message.turn.into(), policy, 0, MessageKeeping::Kept);
@@ -125,7 +125,7 @@ impl OpenTurn {
         }
     }
 
-    /// Tells it to give way, whatever it is doing.
+    /// Stops the turn in any state.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         self.stop.notify_one();
@@ -134,10 +134,10 @@ impl OpenTurn {
         }
     }
 
-    /// Resolves when it is over.
+    /// Resolves once the turn has ended.
     pub(super) async fn over(&self) {
         let mut over = self.over.subscribe();
-        // Its sender is here.
+        // Cannot fail: `self` owns the sender.
         drop(over.wait_for(|over| *over).await);
     }
 
@@ -147,16 +147,16 @@ impl OpenTurn {
         }
     }
 
-    /// Gives it the agent that works on it. From here on the agent is who is stopped.
+    /// Sets the agent that processes the turn, which a stop interrupts from now on.
     pub(super) fn begin(&self, agent: &AgentHandle) {
         *self.agent.lock() = Some(agent.clone());
     }
 
-    /// Returns what became of the message in the store, once that is known.
+    /// Returns the final state of the stored message once it is known.
     pub(super) async fn kept(&self) -> MessageKeeping {
         let mut keeping = self.keeping.subscribe();
         let known = keeping.wait_for(|keeping| *keeping != MessageKeeping::Writing).await;
-        // The sender is here.
+        // Cannot fail: `self` owns the sender.
         known.map_or(MessageKeeping::Failed, |keeping| *keeping)
     }
 }

@@ -1,9 +1,9 @@
-//! Files of sessions that other nodes have, fetched ahead by the node that goes on with a session
-//! if its own is lost: the one that rendezvous hashing names, as in a takeover and in a drain.
+//! Files of other nodes' sessions, fetched ahead by the node that takes a session over if its own
+//! node is lost: the one that rendezvous hashing selects, as in a takeover and in a drain.
 //!
-//! A node that has stored files of a session tells that node where they are, and on what layers
-//! they stand. It fetches them when it has nothing better to do; who is told too much forgets the
-//! rest, and asks the object store for it when the time comes.
+//! A node that has stored files of a session notifies that node of their location and layers. The
+//! notified node fetches them when it is otherwise idle; if its queue is full, it drops
+//! notifications and reads those files from the object store when they are needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::workspace::WorkspaceStore;
 
-/// Disks and layers that are to be fetched. Beyond that they are forgotten.
+/// Maximum number of queued disks and layers; further ones are dropped.
 const QUEUE_MAX: usize = 4096;
-/// Pause before the next look whether disks are being restored, which go before.
+/// Interval of checks whether restores, which take precedence, are running.
 const YIELD_PAUSE: Duration = Duration::from_millis(100);
-/// Pause after something could not be fetched.
+/// Pause after a failed fetch.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
-/// Interval at which it is looked what is too old.
+/// Interval of the removal of old files.
 const FORGET_EVERY: Duration = Duration::from_mins(1);
 
-/// What another node has stored.
+/// Image that another node has stored.
 #[derive(Debug)]
 enum StoredImage {
     /// A disk, by the key of its manifest.
@@ -38,7 +38,7 @@ enum StoredImage {
     Layer(String),
 }
 
-/// Images that are to be fetched, in order of arrival.
+/// Images to fetch, in order of arrival.
 pub(crate) struct PrefetchQueue {
     config: CurrentSettings<SessionsConfig>,
     workspaces: WorkspaceStore,
@@ -59,12 +59,12 @@ impl PrefetchQueue {
         }
     }
 
-    /// Takes note of files that another node has stored.
+    /// Queues the files that another node has stored.
     pub(super) fn note_stored(&self, manifest: String) {
         self.note(StoredImage::Disk(manifest));
     }
 
-    /// Takes note of a layer that such files stand on.
+    /// Queues a layer below such files.
     pub(super) fn note_layer(&self, layer: String) {
         self.note(StoredImage::Layer(layer));
     }
@@ -76,7 +76,7 @@ impl PrefetchQueue {
         }
     }
 
-    /// Fetches what other nodes have stored.
+    /// Fetches queued images, for ever.
     pub(super) async fn fetch_all(&self) {
         let Some(mut receiver) = self.receiver.lock().take() else { return };
         let mut forgot = clock::now();
@@ -88,7 +88,7 @@ impl PrefetchQueue {
                 forgot = now;
             }
             let Ok(told) = told else { continue };
-            // The queue outlives whoever fills it.
+            // Does not happen: the sender lives as long as the queue.
             let Some(image) = told else { return };
             while self.workspaces.is_restoring() {
                 time::sleep(YIELD_PAUSE).await;
@@ -104,7 +104,7 @@ impl PrefetchQueue {
         }
     }
 
-    /// Removes what was fetched for sessions that have been at rest since.
+    /// Removes files fetched for sessions that have been at rest since.
     async fn forget_prefetched(&self) {
         let age = Duration::from_secs(self.config.now().cold_s.into());
         let Some(before) = clock::now().checked_sub(age) else { return };
@@ -116,7 +116,7 @@ impl PrefetchQueue {
 
     async fn fetch(&self, image: &StoredImage) -> Result<(), SessionError> {
         let bytes_max = self.config.now().prefetch_bytes_max;
-        // Room is for this node's own sessions first.
+        // This node's own sessions take precedence for disk space.
         self.storage.check_free().await?;
         match image {
             StoredImage::Disk(manifest) => self.workspaces.prefetch(manifest, bytes_max).await,

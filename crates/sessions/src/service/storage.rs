@@ -19,26 +19,26 @@ use crate::error::SessionError;
 use crate::store::SessionStore;
 use crate::workspace::WorkspaceStore;
 
-/// Age up to which a count is good.
+/// Maximum age of a cached count.
 const COUNT_AGE: Duration = Duration::from_secs(10);
-/// Age where a count would be the reason to refuse something: what was removed since is seen.
+/// Maximum age of a count that would cause a rejection, so that recent removals are considered.
 const RECOUNT_AGE: Duration = Duration::from_millis(500);
-/// Age up to which the figure of free space is good.
+/// Maximum age of the cached free space.
 const FREE_AGE: Duration = Duration::from_secs(1);
-/// Tenants whose counts are remembered; beyond it they are counted again.
+/// Maximum number of tenants with a cached count.
 const COUNTED_TENANTS_MAX: usize = 10_000;
 
-/// Storage of a tenant, as it was counted last.
+/// Storage of a tenant at the last count.
 #[derive(Clone, Copy, Debug)]
 struct StorageCount {
-    /// Bytes that it takes.
+    /// Bytes that it uses.
     stored: u64,
-    /// Sizes of its disks.
+    /// Sum of the sizes of its disks.
     declared: u64,
     at: Instant,
 }
 
-/// Free space of the disk when somebody looked last.
+/// Free space of the disk at the last measurement.
 #[derive(Clone, Copy, Debug)]
 struct FreeSpace {
     bytes: u64,
@@ -48,21 +48,21 @@ struct FreeSpace {
 /// Storage that a request is about to take.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StorageRequest {
-    /// Bytes, as far as they are known.
+    /// Bytes, if known.
     pub(super) stored: u64,
-    /// Sizes of new disks.
+    /// Sum of the sizes of new disks.
     pub(super) declared: u64,
 }
 
-/// Bounds of what tenants keep, and of this server's disk.
+/// Limits on tenants' storage and on this server's disk.
 pub(crate) struct StorageQuota {
     config: CurrentSettings<SessionsConfig>,
     cluster: Arc<ClusterPlace>,
     store: SessionStore,
     workspaces: WorkspaceStore,
-    /// Storage of tenants, as it was counted last.
+    /// Storage of tenants at the last count.
     counts: Mutex<HashMap<String, StorageCount>>,
-    /// Free space of this server's disk when somebody looked last.
+    /// Free space of this server's disk at the last measurement.
     free: Mutex<Option<FreeSpace>>,
 }
 
@@ -77,11 +77,11 @@ impl StorageQuota {
         Arc::new(StorageQuota { config, cluster, store, workspaces, counts, free })
     }
 
-    /// Refuses to keep more for a tenant that has as much as it may, and anything new on a disk
-    /// that is almost full.
+    /// Rejects new storage for a tenant that has reached its limit, and anything new on a disk that
+    /// is almost full.
     ///
     /// # Errors
-    /// `TooMany` and `DiskFull`, each with the setting that says so.
+    /// `TooMany` and `DiskFull`, each naming the setting.
     pub(super) async fn check(
         &self,
         tenant: &str,
@@ -100,10 +100,10 @@ impl StorageQuota {
         Ok(())
     }
 
-    /// Refuses what would be written to a disk that is almost full: the store's rows as well.
+    /// Rejects writes to a disk that is almost full, including the store's rows.
     ///
     /// # Errors
-    /// `DiskFull`, with the setting that says so.
+    /// `DiskFull`, naming the setting.
     pub(super) async fn check_free(&self) -> Result<(), SessionError> {
         let (least, now) = (self.config.now().disk_free_bytes_min, clock::now());
         let known = *self.free.lock();
@@ -127,7 +127,8 @@ impl StorageQuota {
 
     fn refuse(&self, count: &StorageCount, more: StorageRequest) -> Result<(), SessionError> {
         let most = self.config.now().stored_bytes_max_per_tenant;
-        // Also without a byte more: what is asked for will have some.
+        // At the limit, even a request of unknown size is rejected, because it will need some
+        // bytes.
         if count.stored >= most || count.stored.saturating_add(more.stored) > most {
             return Err(SessionError::TooMany(format!(
                 "the tenant keeps {} bytes, and may keep {most} \

@@ -17,13 +17,13 @@ const VERSION: &str = "agent_id, version, runtime, chain, folder, listing, files
 /// Outcome of the deployment of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DeployOutcome {
-    /// Agent as it is now: with the id and the time of its first version.
+    /// Agent after the deployment, with its id and the time of its first version.
     pub(crate) agent: AgentRow,
     /// True if this was its first version.
     pub(crate) is_new: bool,
 }
 
-/// Versions of one agent: each has a layer and a copy of its folder.
+/// Maximum number of versions of one agent: each has a layer and a copy of its folder.
 const VERSIONS_MAX: u64 = 1000;
 
 /// Agents and their versions.
@@ -31,14 +31,14 @@ const VERSIONS_MAX: u64 = 1000;
 pub(crate) struct AgentTable(pub(super) TableAccess);
 
 impl AgentTable {
-    /// A new agent, or a new version of the one with this name, which becomes the active one:
-    /// `agent.last_version` of the answer. The id, the versions and `created_ms` of `agent` count
-    /// for a new one only, `agent_id` and `version` of `version` not at all.
+    /// Creates an agent, or a new version of the one with this name, and activates it: it is
+    /// `agent.last_version` of the result. The id, the versions and `created_ms` of `agent` apply
+    /// only to a new agent; `agent_id` and `version` of `version` are ignored.
     ///
     /// # Errors
-    /// `TooMany` when the tenant has `agents_max`; `NotFound` for a layer of the version's chain;
-    /// `Conflict` when there is an agent of this name whose id is not the one that the environment
-    /// is sealed for.
+    /// `TooMany` if the tenant has `agents_max` agents; `NotFound` for a layer of the version's
+    /// chain; `Conflict` if the existing agent's id differs from the one for which the environment
+    /// is sealed.
     pub(crate) async fn deploy(
         &self,
         agent: AgentRow,
@@ -48,7 +48,7 @@ impl AgentTable {
         self.0.write("agents.deploy", move |it| deploy(it, &agent, &version, agents_max)).await
     }
 
-    /// An agent of a tenant by its name.
+    /// Returns an agent of a tenant by its name.
     pub(crate) async fn find(
         &self,
         tenant: &str,
@@ -58,23 +58,24 @@ impl AgentTable {
         self.0.read("agents.get", move |it| get(it, &tenant, &name)).await
     }
 
-    /// An agent by its id, whosever it is: for what is not asked on behalf of a tenant.
+    /// Returns an agent of any tenant by its id, for requests that are not made on behalf of a
+    /// tenant.
     pub(crate) async fn by_id(&self, id: &str) -> Result<Option<AgentRow>, SessionError> {
         let sql = format!("SELECT {AGENT} FROM agents WHERE id = $1");
         let first = |rows: &[SqlRow]| rows.first().map(agent).transpose();
         self.0.select("agents.by_id", sql, vec![text(id)], first).await
     }
 
-    /// All agents of a tenant, by name.
+    /// Returns all agents of a tenant, by name.
     pub(crate) async fn list(&self, tenant: &str) -> Result<Vec<AgentRow>, SessionError> {
         let sql = format!("SELECT {AGENT} FROM agents WHERE tenant = $1");
         let mut agents = self.select_all("agents.list", sql, vec![text(tenant)]).await?;
-        // Here, because the databases' ideas of an order differ.
+        // Sorted here, because collations differ between databases.
         agents.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(agents)
     }
 
-    /// All agents of all tenants: for what is kept ready when a server starts.
+    /// Returns all agents of all tenants, for preparing sandboxes at startup.
     pub(crate) async fn all(&self) -> Result<Vec<AgentRow>, SessionError> {
         self.select_all("agents.all", format!("SELECT {AGENT} FROM agents"), Vec::new()).await
     }
@@ -88,11 +89,11 @@ impl AgentTable {
         self.0.read(name, move |it| it.query(&sql, &parameters)?.iter().map(agent).collect()).await
     }
 
-    /// Changes an agent: its description, settings, limits, options, environment and active
-    /// version; the rest stays as it was. `change` may run again, on the row as it was.
+    /// Changes an agent's description, settings, limits, options, environment or active version;
+    /// other columns stay. `change` may run again, on the unchanged row.
     ///
     /// # Errors
-    /// `NotFound` when there is none of this name or no such version, and those of `change`.
+    /// `NotFound` if there is no such agent or version, and the errors of `change`.
     pub(crate) async fn update(
         &self,
         tenant: &str,
@@ -118,8 +119,8 @@ impl AgentTable {
             .await
     }
 
-    /// Removes an agent with its versions and answers what it was, with the objects that its
-    /// folders are in. Its sessions go on: they keep the layers that they stand on.
+    /// Deletes an agent with its versions, and returns its row with the object keys of its folders.
+    /// Its sessions keep their layers.
     pub(crate) async fn delete(
         &self,
         tenant: &str,
@@ -142,7 +143,7 @@ impl AgentTable {
             .await
     }
 
-    /// All versions of an agent, newest first.
+    /// Returns all versions of an agent, newest first.
     pub(crate) async fn versions(&self, agent_id: &str) -> Result<Vec<VersionRow>, SessionError> {
         let id = agent_id.to_owned();
         self.0.read("agents.versions", move |it| versions(it, &id)).await
@@ -159,7 +160,7 @@ impl AgentTable {
         self.0.select("agents.version", version_by_number(), parameters, first).await
     }
 
-    /// Removes a version that is not the active one. None when there is none.
+    /// Deletes a version that is not the active one. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// `Conflict` for the active one.
@@ -255,7 +256,7 @@ fn versions(
     transaction.query(&sql, &[text(agent_id)])?.iter().map(version_row).collect()
 }
 
-/// Refuses one more version of an agent that has as many as it may.
+/// Rejects another version of an agent that has reached the limit.
 fn check_versions(
     transaction: &mut dyn StoreTransaction,
     agent: &AgentRow,
@@ -272,7 +273,7 @@ fn check_versions(
     Err(SqlStoreError::refuse(SessionError::TooMany(message)))
 }
 
-/// Returns how a version is called among those that use layers.
+/// Returns the name of a version among the users of layers.
 fn user(agent_id: &str, version: u32) -> String {
     format!("agent:{agent_id}:{version}")
 }
@@ -291,7 +292,7 @@ fn deploy(
     agent.last_version = number;
     if let Some(before) = before {
         if before.id != new.id && new.env.is_some() {
-            // What is sealed for one id cannot be opened for another one.
+            // An environment sealed for one id cannot be opened for another.
             let message = "the agent was deployed concurrently".to_owned();
             return Err(SqlStoreError::refuse(SessionError::Conflict(message)));
         }
@@ -312,7 +313,8 @@ fn deploy(
     Ok(DeployOutcome { agent, is_new })
 }
 
-/// All but what [`insert`] alone writes: id, tenant, name and the time it was made.
+/// Updates all columns except those that only [`insert`] writes: id, tenant, name and creation
+/// time.
 fn update(transaction: &mut dyn StoreTransaction, agent: &AgentRow) -> Result<(), SqlStoreError> {
     let sql = "UPDATE agents SET description = $2, active_version = $3, last_version = $4, \
         settings = $5, limits = $6, options = $7, env = $8, env_names = $9, updated_ms = $10, \
@@ -323,8 +325,8 @@ fn update(transaction: &mut dyn StoreTransaction, agent: &AgentRow) -> Result<()
 }
 
 fn insert(transaction: &mut dyn StoreTransaction, agent: &AgentRow) -> Result<(), SqlStoreError> {
-    // Without `ON CONFLICT`, who deploys the same name at the same time would be told of a broken
-    // constraint; with it the transaction conflicts, and finds the name when it runs again.
+    // Without `ON CONFLICT`, a concurrent deployment of the same name would fail with a constraint
+    // error; with it the transaction conflicts, and finds the name when it runs again.
     let sql = "INSERT INTO agents (id, tenant, name, created_ms, description, active_version, \
         last_version, settings, limits, options, env, env_names, updated_ms, grants) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING";

@@ -12,15 +12,15 @@ const DOCUMENT: &str = "tenant, kind, id, parent, body, created_ms, updated_ms";
 const USAGE: &str = "session, turn, tenant, agent, at_ms, model, input_tokens, output_tokens, \
     cache_read_tokens, cache_write_tokens, cost_usd, tool_calls, duration_ms";
 
-/// Files that were given along with sessions.
+/// Files attached to sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct AttachmentTable(pub(super) TableAccess);
 
 impl AttachmentTable {
-    /// Keeps an attachment, whose content is stored by now.
+    /// Stores an attachment whose content has been stored.
     ///
     /// # Errors
-    /// `TooMany` when its session has `count_max`.
+    /// `TooMany` if its session has `count_max`.
     pub(crate) async fn insert(
         &self,
         row: AttachmentRow,
@@ -53,7 +53,7 @@ impl AttachmentTable {
             .await
     }
 
-    /// An attachment of a tenant.
+    /// Returns an attachment of a tenant.
     pub(crate) async fn find(
         &self,
         tenant: &str,
@@ -69,7 +69,7 @@ impl AttachmentTable {
             .await
     }
 
-    /// The attachments of a tenant's session, oldest first.
+    /// Returns the attachments of a tenant's session, oldest first.
     pub(crate) async fn of_session(
         &self,
         tenant: &str,
@@ -87,7 +87,7 @@ impl AttachmentTable {
             .await
     }
 
-    /// Removes an attachment and answers what it was.
+    /// Removes an attachment and returns it.
     pub(crate) async fn delete(
         &self,
         tenant: &str,
@@ -110,7 +110,7 @@ impl AttachmentTable {
 pub(crate) struct UsageTable(pub(super) TableAccess);
 
 impl UsageTable {
-    /// Returns what a tenant's turns used, summed up.
+    /// Returns the total usage of a tenant's turns.
     pub(crate) async fn sum(
         &self,
         tenant: &str,
@@ -147,7 +147,7 @@ impl UsageTable {
             .await
     }
 
-    /// Returns what each of a tenant's turns used, the latest first.
+    /// Returns the usage of each of a tenant's turns, latest first.
     pub(crate) async fn list(
         &self,
         tenant: &str,
@@ -169,12 +169,12 @@ impl UsageTable {
     }
 }
 
-/// Small documents that faces keep.
+/// Small documents that faces store.
 #[derive(Clone, Debug)]
 pub(crate) struct DocumentTable(pub(super) TableAccess);
 
 impl DocumentTable {
-    /// Keeps a document, in place of the one with its kind and id; that one's `created_ms` stays.
+    /// Stores a document, replacing the one with its kind and id except for `created_ms`.
     pub(crate) async fn put(&self, row: DocumentRow) -> Result<(), SessionError> {
         self.0.write_again("documents.put", move |it| {
             let sql = format!(
@@ -196,7 +196,7 @@ impl DocumentTable {
         .await
     }
 
-    /// Changes a document, if it is what it was at `known_ms`, its `updated_ms`. Whether it was.
+    /// Changes a document if its `updated_ms` is still `known_ms`. Returns whether it was.
     pub(crate) async fn replace(
         &self,
         row: DocumentRow,
@@ -220,7 +220,7 @@ impl DocumentTable {
             .await
     }
 
-    /// Returns how many documents of a kind a tenant has: of one parent, or of all.
+    /// Returns the number of a tenant's documents of a kind, of one parent or of all.
     pub(crate) async fn count(
         &self,
         tenant: &str,
@@ -239,8 +239,8 @@ impl DocumentTable {
             .await
     }
 
-    /// Returns whose documents of a kind belong to a parent. Reads all documents, so not for every
-    /// request.
+    /// Returns the tenants whose documents of a kind belong to a parent. Scans all documents, so it
+    /// is too slow for every request.
     pub(crate) async fn tenants(
         &self,
         kind: &str,
@@ -258,7 +258,7 @@ impl DocumentTable {
             .await
     }
 
-    /// A document of a tenant.
+    /// Returns a document of a tenant.
     pub(crate) async fn find(
         &self,
         tenant: &str,
@@ -276,7 +276,7 @@ impl DocumentTable {
             .await
     }
 
-    /// Documents of a tenant, by id.
+    /// Returns documents of a tenant, by id.
     pub(crate) async fn list(
         &self,
         tenant: &str,
@@ -298,7 +298,7 @@ impl DocumentTable {
             .await
     }
 
-    /// Removes a document. Whether there was one.
+    /// Removes a document. Returns whether it existed.
     pub(crate) async fn delete(
         &self,
         tenant: &str,
@@ -325,7 +325,7 @@ fn usage_conditions(tenant: &str, filter: &UsageFilter) -> QueryConditions {
     conditions
 }
 
-/// Keeps what a turn used, once.
+/// Stores the usage of a turn, once.
 pub(super) fn put_usage(
     transaction: &mut dyn StoreTransaction,
     row: &UsageRow,
@@ -335,7 +335,7 @@ pub(super) fn put_usage(
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
         ON CONFLICT (session, turn) DO NOTHING"
     );
-    // An agent says what it likes; no sum may become something that is no number.
+    // Agents report arbitrary numbers; sums must stay finite.
     let cost = if row.cost_usd.is_finite() { row.cost_usd } else { 0.0 };
     let parameters = [
         text(&row.session),
@@ -355,9 +355,9 @@ pub(super) fn put_usage(
     transaction.execute(&sql, &parameters).map(drop)
 }
 
-/// Largest count of one turn that is believed: a sum over a billion of them does not overflow.
+/// Largest accepted count of one turn: the sum of a billion of them does not overflow.
 const COUNT_MAX: u64 = 1 << 32;
-/// Largest cost of one turn that is believed.
+/// Largest accepted cost of one turn.
 const COST_MAX: f64 = 1e9;
 
 fn count(value: u64) -> node::store::SqlValue {

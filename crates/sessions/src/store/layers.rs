@@ -7,15 +7,15 @@ use super::rows::{LayerRow, SnapshotRow};
 use super::schema::{SessionColumns, json, limit, number, text, text_or_null};
 use crate::error::SessionError;
 
-// What a session is made from beside files is in `extra`.
+// `extra` holds the data of a new session other than files.
 const SNAPSHOT: &str = "id, tenant, session, name, chain, bytes, extra, created_ms";
 
-/// Layers that disks stand on.
+/// Layers below disks.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerTable(pub(super) TableAccess);
 
 impl LayerTable {
-    /// Bytes of these layers together.
+    /// Returns the total bytes of these layers.
     pub(crate) async fn bytes(&self, chain: Vec<String>) -> Result<u64, SessionError> {
         self.0
             .read("layers.bytes", move |it| {
@@ -30,7 +30,7 @@ impl LayerTable {
             .await
     }
 
-    /// Makes a layer known, so that sessions, versions and snapshots may stand on it.
+    /// Records a layer, so that sessions, versions and snapshots can use it.
     pub(crate) async fn insert(&self, row: LayerRow) -> Result<(), SessionError> {
         let parameters =
             [text(&row.id), text(&row.tenant), number(row.bytes), number(row.created_ms)];
@@ -43,7 +43,7 @@ impl LayerTable {
             .await
     }
 
-    /// A page of all layers, by id: to find files that belong to none.
+    /// Returns a page of all layers, by id, to find unreferenced files.
     pub(crate) async fn list(
         &self,
         after: &str,
@@ -61,8 +61,8 @@ impl LayerTable {
             .await
     }
 
-    /// Forgets layers on which nobody stands and that were made before a time, and answers which:
-    /// their files and objects can be removed. Nobody can stand on them any more after that.
+    /// Deletes unused layers that were created before `before_ms`, and returns them: their files
+    /// and objects can be removed. They cannot be used any more.
     pub(crate) async fn take_unused(
         &self,
         before_ms: u64,
@@ -92,10 +92,10 @@ impl LayerTable {
 pub(crate) struct SnapshotTable(pub(super) TableAccess);
 
 impl SnapshotTable {
-    /// Keeps a snapshot.
+    /// Stores a snapshot.
     ///
     /// # Errors
-    /// `NotFound` for a layer of its chain; `TooMany` when the tenant has `count_max` snapshots.
+    /// `NotFound` for a layer of its chain; `TooMany` if the tenant has `count_max` snapshots.
     pub(crate) async fn insert(
         &self,
         row: SnapshotRow,
@@ -130,7 +130,7 @@ impl SnapshotTable {
         .await
     }
 
-    /// A snapshot of a tenant by its id.
+    /// Returns a snapshot of a tenant by its id.
     pub(crate) async fn find(
         &self,
         tenant: &str,
@@ -145,7 +145,7 @@ impl SnapshotTable {
             .await
     }
 
-    /// Snapshots of a tenant, newest first: of a session or of all, older than `before`.
+    /// Returns snapshots of a tenant, newest first: of a session or of all, older than `before`.
     pub(crate) async fn list(
         &self,
         tenant: &str,
@@ -168,7 +168,7 @@ impl SnapshotTable {
             .await
     }
 
-    /// Removes a snapshot. Its layers stay until nobody stands on them.
+    /// Deletes a snapshot. Its layers stay until they are unused.
     pub(crate) async fn delete(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
         let (parameters, user) = ([text(tenant), text(id)], user(id));
         self.0
@@ -184,7 +184,7 @@ impl SnapshotTable {
     }
 }
 
-/// Returns how a snapshot is called among those that use layers.
+/// Returns the name of a snapshot among the users of layers.
 fn user(id: &str) -> String {
     format!("snapshot:{id}")
 }
@@ -203,9 +203,9 @@ fn snapshot(row: &SqlRow) -> Result<SnapshotRow, SqlStoreError> {
     })
 }
 
-/// Notes that `user` stands on these layers and no others. In the transaction that writes the
-/// chain: a layer that was taken away meanwhile is missed here, and whoever takes one away
-/// conflicts with whoever begins to stand on it.
+/// Records that `user` uses these layers and no others. Runs in the transaction that writes the
+/// chain: a layer that was deleted meanwhile causes an error, and a concurrent deletion conflicts
+/// with the transaction.
 pub(super) fn use_chain(
     transaction: &mut dyn StoreTransaction,
     user: &str,
@@ -216,7 +216,7 @@ pub(super) fn use_chain(
     begin_chain(transaction, user, chain)
 }
 
-/// Notes that a new `user` stands on these layers.
+/// Records that a new `user` uses these layers.
 pub(super) fn begin_chain(
     transaction: &mut dyn StoreTransaction,
     user: &str,

@@ -1,15 +1,15 @@
 //! Limits on concurrent restores from the object store, and their order.
 //!
 //! When a node is lost, the remaining nodes need the disks of hundreds of sessions. If all were
-//! restored concurrently, each would be complete only when the last one is. So there are few at a
-//! time, most recently used sessions first; and so that none waits for ever, every
-//! [`LONGEST_EVERY`]th restore is that of the one that has waited longest.
+//! restored concurrently, each would be complete only with the last one. Therefore only a few are
+//! restored at a time, most recently used sessions first. To prevent starvation, every
+//! [`LONGEST_EVERY`]th restore is the one that has waited longest.
 //!
-//! | what | at a time |
+//! | resource | concurrently |
 //! |---|---|
 //! | images | [`IMAGES_PER_PROCESSOR`] for each processor, and no fewer than [`IMAGES_MIN`] |
-//! | pieces of all images, on their way or in memory | [`PIECES_MAX`], of one image [`PIECES_PER_IMAGE`] |
-//! | pieces that are unpacked and checked | one for each processor: the rest is left to requests |
+//! | pieces in transfer or in memory | [`PIECES_MAX`], of one image [`PIECES_PER_IMAGE`] |
+//! | pieces being unpacked and verified | one for each processor: the rest is left to requests |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
-/// Images that are brought at a time, for each processor. Most of the time one waits for the store,
-/// and for this machine's disk.
+/// Images restored concurrently per processor. A restore mostly waits for the store and for this
+/// machine's disk.
 const IMAGES_PER_PROCESSOR: usize = 2;
-/// Images that are brought at a time, at least: a store that is far away is waited for longer.
+/// Minimum images restored concurrently: a distant store has a higher latency.
 const IMAGES_MIN: usize = 8;
-/// Pieces of all images that are on their way or in memory; each takes up to 2 MiB.
+/// Pieces of all images in transfer or in memory; each takes up to 2 MiB.
 const PIECES_MAX: usize = 32;
-/// Pieces of one image that are on their way at a time.
+/// Pieces of one image in transfer.
 pub(super) const PIECES_PER_IMAGE: usize = 16;
-/// Of so many places that become free, one goes to whoever has waited longest.
+/// Of this many freed places, one goes to the longest waiting image.
 const LONGEST_EVERY: u64 = 4;
 
-/// Bounds on what is brought from the object store.
+/// Limits on restores from the object store.
 #[derive(Debug)]
 pub(super) struct RestoreLimits {
     images: Arc<Mutex<ImageQueue>>,
@@ -38,37 +38,37 @@ pub(super) struct RestoreLimits {
     unpacked: Semaphore,
 }
 
-/// Importance of an image: of those that wait, the greatest is brought first.
+/// Priority of an image: the greatest waiting one is restored first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RestoreRank {
-    /// Disk of a session that was last used then, in milliseconds since 1970.
+    /// Disk of a session, with the time of its last use in milliseconds since 1970.
     Disk(u64),
-    /// Layer, on which many sessions stand.
+    /// Layer, which many sessions may use.
     Layer,
 }
 
-/// Place of an image that is being brought. Dropping it gives the place to the next one.
+/// Place of an image that is being restored. Dropping it passes the place on.
 #[derive(Debug)]
 pub(super) struct RestorePlace {
-    /// None once somebody else has the place.
+    /// None once the place was passed on.
     queue: Option<Arc<Mutex<ImageQueue>>>,
 }
 
-/// Images that wait, in both orders.
+/// Waiting images, in both orders.
 #[derive(Debug)]
 struct ImageQueue {
     free: usize,
-    /// Number of the next one that comes.
+    /// Number of the next arrival.
     next: u64,
-    /// Places that were given to somebody who waited.
+    /// Number of places that were passed to waiting images.
     given: u64,
-    /// By rank, and those of one rank by arrival, the first one last.
+    /// By rank, then by arrival, with the earliest arrival last.
     by_rank: BTreeMap<(RestoreRank, std::cmp::Reverse<u64>), oneshot::Sender<RestorePlace>>,
     by_arrival: BTreeMap<u64, RestoreRank>,
 }
 
 impl ImageQueue {
-    /// Takes out the one that comes next.
+    /// Removes the next waiting image.
     fn pop(&mut self) -> Option<oneshot::Sender<RestorePlace>> {
         if self.by_arrival.is_empty() {
             return None;
@@ -105,7 +105,7 @@ impl RestoreLimits {
         }
     }
 
-    /// Waits for a place to bring an image, those of a higher rank first.
+    /// Waits for a place to restore an image; higher ranks take precedence.
     pub(super) async fn image(&self, rank: RestoreRank) -> RestorePlace {
         let waiting = {
             let mut queue = self.images.lock();
@@ -122,17 +122,17 @@ impl RestoreLimits {
         };
         match waiting.await {
             Ok(place) => place,
-            // The queue outlives whoever waits in it, so that this does not happen.
+            // Does not happen: the queue outlives its waiters.
             Err(_) => RestorePlace { queue: None },
         }
     }
 
-    /// Returns whether images are being brought, or wait for that.
+    /// Returns whether images are being restored or wait for a place.
     pub(super) fn is_busy(&self) -> bool {
         self.images.lock().free < self.images_max
     }
 
-    /// Waits until so many images wait for a place.
+    /// Waits until `count` images wait for a place.
     #[cfg(test)]
     pub(super) async fn until_waiting(&self, count: usize) {
         while self.images.lock().by_arrival.len() < count {
@@ -140,13 +140,13 @@ impl RestoreLimits {
         }
     }
 
-    /// Waits for a place to read a piece, and to keep it until it is written.
+    /// Waits for a place to read a piece and hold it until it is written.
     pub(super) async fn piece(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.pieces.acquire().await.ok()
     }
 
-    /// Waits for a place to unpack a piece that was read.
+    /// Waits for a place to unpack a piece.
     pub(super) async fn unpack(&self) -> Option<SemaphorePermit<'_>> {
         self.unpacked.acquire().await.ok()
     }
@@ -171,7 +171,7 @@ impl Drop for RestorePlace {
                 next
             };
             let Some(next) = next else { return };
-            // Who has gone away meanwhile gives it back, and the one behind has it.
+            // A cancelled waiter returns the place, which passes to the next one.
             match next.send(RestorePlace::of(&queue)) {
                 Ok(()) => return,
                 Err(mut unwanted) => drop(unwanted.queue.take()),
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives all places to those who wait, one at a time, and answers their ranks in this order.
+    /// Passes places to all waiting images, one at a time, and returns their ranks in that order.
     async fn order(limits: &RestoreLimits, ranks: &[RestoreRank]) -> Vec<RestoreRank> {
         let mut held = vec![limits.image(RestoreRank::Layer).await];
         let mut waiting: Vec<_> =
@@ -216,7 +216,7 @@ mod tests {
         let ranks = [Disk(1), Disk(5), Disk(3), Disk(2), Layer, Disk(4), Disk(6)];
         let expected = [Layer, Disk(6), Disk(5), Disk(1), Disk(4), Disk(3), Disk(2)];
         assert_eq!(order(&limits, &ranks).await, expected);
-        // Nothing is left, and the place is free again.
+        // No image waits, and the place is free again.
         let place = limits.image(Disk(0)).now_or_never();
         assert!(place.is_some());
         assert!(limits.image(Layer).now_or_never().is_none());
@@ -236,7 +236,7 @@ mod tests {
         drop(waiting);
         drop(first);
         let third = last.now_or_never().expect("the only one that is left");
-        // Given, and not taken.
+        // Passed to a waiter that does not take it.
         let mut gone = Box::pin(limits.image(RestoreRank::Disk(7)));
         assert!((&mut gone).now_or_never().is_none());
         drop(second);

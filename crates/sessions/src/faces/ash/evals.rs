@@ -1,7 +1,7 @@
-//! Agents put to the test: questions, runs of them, and what came of each.
+//! Evaluations of agents: questions, runs, and their results.
 //!
-//! A run is worked off by the server that took it, a question after the other, each in a session of
-//! its own that ends with it. What a server leaves undone it goes on with when it is started again.
+//! The server that accepted a run processes it, one question after the other, each in a session of
+//! its own that ends with it. A server resumes its unfinished runs when it starts.
 
 mod cases;
 mod run;
@@ -25,20 +25,20 @@ use super::{time, versions};
 use crate::error::SessionError;
 use crate::service::FaceDocument;
 
-/// Kind of the documents of questions; the parent is the agent.
+/// Kind of question documents; the parent is the agent.
 pub(super) const CASE: &str = "ash.eval_case";
-/// Kind of those of runs; the parent is the agent, too.
+/// Kind of run documents; the parent is the agent.
 const RUN: &str = "ash.eval_run";
-/// Kind of those of results; the parent is the run.
+/// Kind of result documents; the parent is the run.
 const RESULT: &str = "ash.eval_result";
-/// Kind of what says that a run is not over; the parent is [`OPEN_RUNS`].
+/// Kind of documents that mark unfinished runs; the parent is [`OPEN_RUNS`].
 const OPEN: &str = "ash.eval_open";
 const OPEN_RUNS: &str = "runs";
-/// Runs of one agent.
+/// Maximum number of runs of one agent.
 const RUNS_MAX: u64 = 1000;
-/// Scores that people give.
+/// Range of scores given by people.
 const SCORES: std::ops::RangeInclusive<f64> = 1.0..=5.0;
-/// Bytes of their notes.
+/// Maximum bytes of their notes.
 const NOTES_BYTES_MAX: usize = 10_000;
 
 /// Stored form of a run.
@@ -204,7 +204,7 @@ pub(super) async fn compare(
     let agent = caller.agent(&name).await?;
     let run_a = find(&caller, RUN, &agent.id, &compare.run_a, "Eval run A").await?;
     let run_b = find(&caller, RUN, &agent.id, &compare.run_b, "Eval run B").await?;
-    // By question: what came of it in each.
+    // By question: the results in both runs.
     let mut pairs: BTreeMap<String, [Value; 2]> = BTreeMap::new();
     for (place, run) in [&run_a, &run_b].into_iter().enumerate() {
         for result in caller.documents(RESULT, Some(&run.id)).await? {
@@ -268,7 +268,7 @@ pub(super) async fn score_result(
     Ok(Json(json!({ "result": result_shape(&changed) })))
 }
 
-/// Adds what a person says to a result, whatever else happens to it meanwhile.
+/// Adds a person's score to a result, retrying after concurrent changes.
 async fn judge(
     caller: &AshCaller,
     id: &str,
@@ -289,7 +289,7 @@ async fn judge(
     }
 }
 
-/// A document of this parent.
+/// Returns a document of this parent.
 async fn find(
     caller: &AshCaller,
     kind: &str,
@@ -302,7 +302,7 @@ async fn find(
     found.ok_or_else(|| AshFailure::not_found(format!("{what} not found")))
 }
 
-/// Removes all that belongs to an agent.
+/// Removes all evaluation documents of an agent.
 pub(super) async fn forget(caller: &AshCaller, agent: &str) -> Result<(), AshFailure> {
     for run in caller.documents(RUN, Some(agent)).await? {
         caller.forget(RESULT, &run.id).await?;
@@ -311,7 +311,7 @@ pub(super) async fn forget(caller: &AshCaller, agent: &str) -> Result<(), AshFai
     caller.forget(CASE, agent).await
 }
 
-/// Returns how many runs there are, by their status.
+/// Returns the number of runs by status.
 pub(super) async fn count(caller: &AshCaller) -> Result<BTreeMap<String, u64>, AshFailure> {
     let mut counts = BTreeMap::new();
     for run in caller.documents(RUN, None).await? {
@@ -353,7 +353,7 @@ fn result_shape(document: &FaceDocument) -> Value {
         "agentResponse": outcome.response,
         "topicScore": outcome.topic_score,
         "safetyScore": outcome.safety_score,
-        // No model judges here, as in Ash.
+        // As in Ash, no model judges answers here.
         "llmJudgeScore": null,
         "latencyMs": outcome.latency_ms,
         "status": outcome.status,
@@ -365,7 +365,7 @@ fn result_shape(document: &FaceDocument) -> Value {
     })
 }
 
-/// Returns what an error is when nobody is there to be told.
+/// Returns an error's text for the record.
 fn told(error: &SessionError) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! Files of a session's workspace, one by one and as a bundle.
+//! Files of a session's workspace, individually and as a bundle.
 
 use std::io::{self, Read as _, Write as _};
 use std::pin::Pin;
@@ -32,22 +32,22 @@ use crate::service::SessionFiles;
 
 /// Directory of the files.
 const WORKSPACE: &str = "/workspace";
-/// Depth of a listing: as deep as there is.
+/// Maximum depth of a listing, the sandbox's own limit.
 const DEPTH_MAX: u32 = 64;
-/// Bytes of a file that is answered as JSON.
+/// Maximum bytes of a file in a JSON answer.
 const JSON_BYTES_MAX: u64 = 1 << 20;
-/// Files of one request, bytes of each, and of all.
+/// Maximum number of files in one request, bytes of each, and of all.
 const WRITE_MAX: usize = 500;
 const WRITE_BYTES_MAX: usize = 50 << 20;
 const WRITE_ALL_BYTES_MAX: usize = 100 << 20;
-/// Bytes of a bundle, packed.
+/// Maximum bytes of a compressed bundle.
 const BUNDLE_BYTES_MAX: usize = 100 << 20;
-/// Bytes that are read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Directories that are left out where hidden files are not wanted.
+/// Directories that are skipped without hidden files.
 const HIDDEN: [&str; 8] =
     [".cache", ".npm", ".pnpm-store", ".yarn", ".venv", "venv", ".tmp", "tmp"];
-/// Says where the content comes from.
+/// Header that names the source of the content.
 const SOURCE: HeaderName = HeaderName::from_static("x-ash-source");
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,7 +69,7 @@ pub(super) struct AshWriteFile {
     target_path: Option<String>,
 }
 
-/// A file that somebody sends.
+/// An uploaded file.
 #[derive(Debug, Deserialize)]
 pub(super) struct NewFile {
     pub(super) path: String,
@@ -82,13 +82,13 @@ pub(super) struct AshBundle {
 }
 
 impl AshCaller {
-    /// The files of a session, and where they are found.
+    /// Returns the files of a session, and their source.
     async fn files(
         &self,
         uuid: &str,
     ) -> Result<(SessionView, SessionFiles, &'static str), AshFailure> {
         let session = self.session(uuid).await?;
-        // Before it is looked at: afterwards there is one.
+        // Determined first, because opening the files starts a sandbox.
         let source = match session.sandbox {
             SandboxState::Cold => "snapshot",
             SandboxState::Warming
@@ -142,13 +142,13 @@ pub(super) async fn read(
     let (_, files, source) = caller.files(&uuid).await?;
     let mut open = match files.read(&full).await {
         Ok(open) => open,
-        // A pipe or a device is there, and is none.
+        // Exists, but is a pipe or a device.
         Err(FilesError::Invalid(_)) => return Err(AshFailure::bad("Path is not a file")),
         Err(error) => return Err(error.into()),
     };
     if format.as_deref() == Some("json") {
         let mut content = Vec::new();
-        // It may grow while it is read.
+        // The file may grow while it is read.
         (&mut open.file).take(JSON_BYTES_MAX + 1).read_to_end(&mut content).await.map_err(lost)?;
         let size = u64::try_from(content.len()).unwrap_or(u64::MAX).max(open.len);
         if size > JSON_BYTES_MAX {
@@ -161,7 +161,7 @@ pub(super) async fn read(
     let mut headers = download(media::type_of(&path), &path);
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(open.len));
     headers.insert(SOURCE, HeaderValue::from_static(source));
-    // Not a byte more than was said, though it may grow.
+    // Limited to the announced length, though the file may grow.
     let content = open.file.take(open.len);
     Ok((headers, body_of(content, files)).into_response())
 }
@@ -193,7 +193,7 @@ pub(super) async fn write(
     Ok(Json(json!({ "files": written })))
 }
 
-/// Writes one file, and answers its size or what is wrong.
+/// Writes one file, and returns its size or an error message.
 async fn write_one(
     files: &SessionFiles,
     path: &str,
@@ -214,7 +214,7 @@ async fn write_one(
     put(files, path, &content).await.map_err(|error| error.to_string())
 }
 
-/// Writes a file of the workspace, and answers its size.
+/// Writes a file of the workspace, and returns its size.
 pub(super) async fn put(
     files: &SessionFiles,
     path: &str,
@@ -233,7 +233,7 @@ pub(super) async fn remove(
 ) -> Answer {
     let full = inside(&path)?;
     let (_, files, _) = caller.files(&uuid).await?;
-    // What a link leads to is not what is removed.
+    // Does not follow a link, which is itself removed.
     let entry = files.stat(&full, LinkMode::Nothing).await?;
     if entry.kind == EntryKind::Dir {
         return Err(AshFailure::bad("Path is not a file"));
@@ -260,12 +260,12 @@ pub(super) async fn download_bundle(
     Ok((headers, body::Body::from_stream(pieces)).into_response())
 }
 
-/// An archive that is packed as it is read.
+/// An archive that is compressed while it is read.
 struct ArchiveStream {
     archive: TarReader,
-    /// None when all is packed.
+    /// None once everything is compressed.
     packer: Option<GzEncoder<Vec<u8>>>,
-    /// Keeps the sandbox.
+    /// Keeps the sandbox at work.
     _files: SessionFiles,
 }
 
@@ -323,7 +323,7 @@ fn is_broken(error: &io::Error) -> bool {
     matches!(error.kind(), K::InvalidInput | K::InvalidData | K::UnexpectedEof)
 }
 
-/// Compressed data in memory, unpacked as it is read. The disk bounds what comes out.
+/// Compressed data in memory, decompressed while it is read. The disk limits the output.
 struct UnpackStream(MultiGzDecoder<io::Cursor<Vec<u8>>>);
 
 impl AsyncRead for UnpackStream {
@@ -338,7 +338,7 @@ impl AsyncRead for UnpackStream {
     }
 }
 
-/// A body of what is read; `keep` lasts as long as it does.
+/// Returns a body from a reader; `keep` is dropped with it.
 fn body_of<K: Send + 'static>(
     reader: impl AsyncRead + Send + Unpin + 'static,
     keep: K,
@@ -352,7 +352,7 @@ fn body_of<K: Send + 'static>(
     body::Body::from_stream(pieces)
 }
 
-/// Headers of something that is saved as a file.
+/// Returns the headers of a download.
 pub(super) fn download(media_type: &str, path: &str) -> HeaderMap {
     let name = path.rsplit('/').next().unwrap_or_default();
     let mut headers = HeaderMap::new();

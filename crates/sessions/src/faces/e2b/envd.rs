@@ -1,4 +1,4 @@
-//! The inside of a sandbox, for E2B's clients: its processes and files over Connect, its health.
+//! Services inside a sandbox for E2B's clients: processes and files over Connect, and health.
 //!
 //! # References
 //! - <https://github.com/e2b-dev/infra/tree/main/packages/envd/spec>
@@ -34,21 +34,21 @@ use super::tokens::TokenPurpose;
 use super::{E2bContext, discard, transfer};
 use crate::service::SandboxGuard;
 
-/// Bytes of one message.
+/// Maximum bytes of one message.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// The content type of streams.
 const STREAM_TYPE: &str = "application/connect+json";
-/// Seconds between two signs of life where the client does not say, and the bounds of what it may.
+/// Default interval of keep-alive messages in seconds, and its allowed range.
 const KEEPALIVE_S: u64 = 90;
 const KEEPALIVE_S_MIN: u64 = 1;
 const KEEPALIVE_S_MAX: u64 = 3600;
 /// The only user of a sandbox.
 pub(super) const USER: &str = "user";
-/// Signals by Connect's names.
+/// Numbers of the signals in Connect's protocol.
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
-/// Answers a request for what is in a sandbox.
+/// Answers a request to services in a sandbox.
 pub(super) async fn answer(face: &E2bContext, id: &str, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     match (request.method(), path.as_str()) {
@@ -69,7 +69,8 @@ pub(super) async fn answer(face: &E2bContext, id: &str, request: Request) -> Res
     }
 }
 
-/// Returns whether a request has a token of a sandbox; then it ends with that.
+/// Returns whether a request has a token of a sandbox. If so, the request ends when the token is
+/// revoked.
 pub(super) fn has_token(
     face: &E2bContext,
     id: &str,
@@ -83,7 +84,7 @@ pub(super) fn has_token(
 }
 
 async fn health(face: &E2bContext, id: &str) -> Response {
-    // To ask is not to come for it: it stays paused.
+    // A health check does not resume a paused sandbox.
     match face.sandboxes.check(&face.sessions, id).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(closed) => closed.answer(id),
@@ -91,7 +92,7 @@ async fn health(face: &E2bContext, id: &str) -> Response {
 }
 
 impl SandboxClosed {
-    /// Returns what is said of it outside of streams.
+    /// Returns the response outside of streams.
     pub(super) fn answer(self, id: &str) -> Response {
         match self {
             SandboxClosed::NotRunning => not_running(id),
@@ -100,7 +101,7 @@ impl SandboxClosed {
     }
 }
 
-/// Figures and environment of a sandbox.
+/// Returns metrics or environment of a sandbox.
 async fn about(face: &E2bContext, id: &str, path: &str) -> Response {
     let (live, guard) = match face.sandboxes.open(&face.sessions, &face.keys, id).await {
         Ok(open) => open,
@@ -133,17 +134,17 @@ async fn about(face: &E2bContext, id: &str, path: &str) -> Response {
     }
 }
 
-/// Returns what processes of a sandbox know of it.
+/// Returns the variables that describe the sandbox to its processes.
 fn own(id: &str, live: &LiveE2bSandbox) -> BTreeMap<String, String> {
     [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", id), ("E2B_TEMPLATE_ID", &live.kept.template)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
 }
 
-/// Refuses users that sandboxes do not have.
+/// Rejects users that sandboxes do not have.
 ///
 /// # Errors
-/// If one is named.
+/// If another user is named.
 fn check_user(headers: &HeaderMap) -> Result<(), RpcError> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(()) };
     let named = value.to_str().ok().and_then(|text| text.strip_prefix("Basic "));
@@ -158,7 +159,7 @@ fn check_user(headers: &HeaderMap) -> Result<(), RpcError> {
     }
 }
 
-/// A procedure, once somebody may call it.
+/// An authorized procedure call.
 struct EnvdCall<'a> {
     live: Arc<LiveE2bSandbox>,
     guard: SandboxGuard,
@@ -233,12 +234,12 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     text.split(';').next().map(str::trim)
 }
 
-/// A number that a header has.
+/// Returns a header's value as a number.
 fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// A stream that says nothing but why it failed.
+/// Returns a stream that contains only an error.
 fn failed(error: &RpcError) -> Response {
     streamed(Body::from(frames::end(Some(error))))
 }
@@ -246,7 +247,7 @@ fn failed(error: &RpcError) -> Response {
 fn streamed(body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(STREAM_TYPE)),
-        // Proxies that wait for more would hold events back.
+        // Prevents proxies from buffering events.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
     (headers, body).into_response()
@@ -256,13 +257,13 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, RpcError> {
     serde_json::from_value(value).map_err(|error| RpcError::invalid(error.to_string()))
 }
 
-/// The message of a call that has one.
+/// Reads the message of a unary call.
 async fn unary<T: DeserializeOwned>(body: UploadBody) -> Result<T, RpcError> {
     let bytes = body.all(MESSAGE_BYTES_MAX as u64).await?;
     typed(frames::parse(&bytes)?)
 }
 
-/// The one message of a call that is answered by a stream.
+/// Reads the single message of a call with a streamed response.
 async fn first<T: DeserializeOwned>(body: UploadBody) -> Result<T, RpcError> {
     let bytes = body.all(MESSAGE_BYTES_MAX as u64).await?;
     let mut incoming = EnvelopeReader::new(MESSAGE_BYTES_MAX);
@@ -271,7 +272,7 @@ async fn first<T: DeserializeOwned>(body: UploadBody) -> Result<T, RpcError> {
     typed(message)
 }
 
-/// Process that a message is about.
+/// Process that a message refers to.
 #[derive(serde::Deserialize)]
 struct ProcessMessage {
     #[serde(default)]
@@ -281,7 +282,7 @@ struct ProcessMessage {
     signal: Option<Value>,
 }
 
-/// Watch that a message is about.
+/// Watch that a message refers to.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WatchMessage {
@@ -352,7 +353,7 @@ impl EnvdCall<'_> {
         Ok(self.guard.files().await?)
     }
 
-    /// Returns how long the client gives this call; none for ever.
+    /// Returns the client's timeout for this call; none without a limit.
     fn time(&self) -> Option<Duration> {
         let ms = number(&self.headers, "connect-timeout-ms").filter(|ms| *ms > 0);
         ms.map(Duration::from_millis)
@@ -371,7 +372,7 @@ impl EnvdCall<'_> {
         let own = own(self.id, &self.live);
         let processes = &self.live.processes;
         let told = processes.start(&self.guard, request, &own, self.time()).await?;
-        // The process has a time of its own, the same one.
+        // The process itself has the same time limit.
         Ok(self.follow(told, None))
     }
 
@@ -382,14 +383,14 @@ impl EnvdCall<'_> {
         Ok(self.follow(told, until))
     }
 
-    /// Streams what is told of a process.
+    /// Streams the events of a process.
     fn follow(self, told: mpsc::Receiver<ProcessEvent>, until: Option<Instant>) -> Response {
         let following =
             ProcessFollower { told, keepalive: self.keepalive(), until, is_over: false };
         streamed(Body::from_stream(stream::unfold(following, ProcessFollower::next)))
     }
 
-    /// Takes input for a process for as long as the client sends it.
+    /// Writes streamed input to a process until the client ends the stream.
     async fn stream_input(self, mut body: UploadBody) -> Result<Response, RpcError> {
         let mut incoming = EnvelopeReader::new(MESSAGE_BYTES_MAX);
         let mut process = None;
@@ -417,7 +418,7 @@ impl EnvdCall<'_> {
         Ok(streamed(Body::from(answer)))
     }
 
-    /// Streams what happens in a directory.
+    /// Streams the events of a directory.
     async fn watch(self, body: UploadBody) -> Result<Response, RpcError> {
         let request: WatchRequest = first(body).await?;
         let files = self.files().await?;
@@ -440,7 +441,7 @@ fn signal(value: Option<&Value>) -> Result<i32, RpcError> {
     }
 }
 
-/// A step of a stream, and what makes the next one.
+/// Item of a stream, and the state for the next one.
 type Step<T> = Option<(Result<Bytes, Infallible>, T)>;
 
 async fn timer(until: Option<Instant>) {
@@ -454,7 +455,7 @@ fn took_too_long() -> RpcError {
     RpcError::new("deadline_exceeded", "the time that the client gave is over")
 }
 
-/// A client that hears of a process.
+/// Stream of a process's events to a client.
 struct ProcessFollower {
     told: mpsc::Receiver<ProcessEvent>,
     keepalive: Interval,
@@ -494,7 +495,7 @@ impl ProcessFollower {
     }
 }
 
-/// A client that hears of a directory.
+/// Stream of a directory's events to a client.
 struct DirectoryFollower {
     watching: DirectoryWatch,
     keepalive: Interval,
@@ -523,7 +524,7 @@ impl DirectoryFollower {
                     self.keepalive.reset();
                     frames::message(&json!({ "filesystem": told }))
                 }
-                // What was watched is gone, or the sandbox.
+                // The directory or the sandbox is gone.
                 None => {
                     self.is_over = true;
                     frames::end(None)

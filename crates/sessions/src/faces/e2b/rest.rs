@@ -1,4 +1,4 @@
-//! Life of sandboxes: E2B's REST interface.
+//! Life cycle of sandboxes: E2B's REST interface.
 
 mod list;
 mod shapes;
@@ -27,25 +27,25 @@ use super::{E2bContext, discard, interpreter};
 use crate::error::SessionError;
 use crate::service::{CreateExtras, KeptExtras, SandboxGuard, SessionUpdate};
 
-/// Bytes of a request.
+/// Maximum bytes of a request.
 const BODY_BYTES_MAX: u64 = 1 << 20;
-/// Seconds that a sandbox lives when older clients do not say how long.
+/// Default lifetime of a sandbox for older clients, in seconds.
 const TIMEOUT_S_BEFORE: u64 = 15;
-/// The template of sandboxes with nothing in them.
+/// Name of the empty template.
 const BASE: &str = "base";
 /// Prefix of snapshot ids.
 const SNAPSHOT_PREFIX: &str = "snap_";
-/// Copies that one request may ask for.
+/// Maximum number of copies in one request.
 const FORKS_MAX: usize = 64;
 
 pub(super) type Answer = Result<Response, RestError>;
 
-/// A request that somebody may make.
+/// An authorized request.
 pub(super) struct AuthorizedRequest<'a> {
     pub(super) face: &'a E2bContext,
     who: &'a TokenPrincipal,
     pub(super) tenant: &'a str,
-    /// The id of the API token.
+    /// Id of the API token.
     pub(super) holder: &'a str,
     pub(super) uri: &'a Uri,
     pub(super) headers: &'a HeaderMap,
@@ -88,7 +88,7 @@ fn refused(error: &http::HttpError) -> Response {
     response
 }
 
-/// The body as JSON; nothing at all is an object without content.
+/// Parses the body as JSON; an empty body is an empty object.
 async fn read<T: DeserializeOwned>(body: UploadBody) -> Result<T, RestError> {
     let bytes = body.all(BODY_BYTES_MAX).await?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
@@ -103,7 +103,7 @@ async fn read<T: DeserializeOwned>(body: UploadBody) -> Result<T, RestError> {
     })
 }
 
-/// Says that an error about grants is one about the network.
+/// Rewords an error about grants as one about the network.
 fn of_network(error: SessionError) -> RestError {
     match http::HttpError::from(error) {
         error if error.status() == StatusCode::FORBIDDEN => {
@@ -114,14 +114,14 @@ fn of_network(error: SessionError) -> RestError {
     }
 }
 
-/// Grants with another way outside, in place of the one that there was.
+/// Replaces the `http` grant.
 fn with_egress(mut grants: Vec<Grant>, egress: Option<Grant>) -> Vec<Grant> {
     grants.retain(|grant| !matches!(grant, Grant::Http(_)));
     grants.extend(egress);
     grants
 }
 
-/// The time that `start` and `end` say, in seconds since 1970; all of it without them.
+/// Parses the period from `start` and `end`, in seconds since 1970; all time without them.
 fn period(query: &str) -> Result<SamplePeriod, RestError> {
     let mut period = SamplePeriod::ALWAYS;
     for (name, value) in parameters(query) {
@@ -131,7 +131,7 @@ fn period(query: &str) -> Result<SamplePeriod, RestError> {
         };
         match name.as_str() {
             "start" => period.from_ms = seconds()?.saturating_mul(1000),
-            // All of its last second.
+            // Includes all of its last second.
             "end" => period.to_ms = seconds()?.saturating_mul(1000).saturating_add(999),
             _ => {}
         }
@@ -174,7 +174,7 @@ impl AuthorizedRequest<'_> {
         }
     }
 
-    /// Requests about templates.
+    /// Routes requests about templates.
     async fn route_template(&self, method: &Method, segments: &[&str], body: UploadBody) -> Answer {
         let (get, post) = (method == Method::GET, method == Method::POST);
         let (patch, delete) = (method == Method::PATCH, method == Method::DELETE);
@@ -206,7 +206,7 @@ impl AuthorizedRequest<'_> {
         }
     }
 
-    /// A sandbox of this caller that has not ended.
+    /// Returns a sandbox of this caller that has not ended.
     async fn find(
         &self,
         id: &str,
@@ -228,7 +228,7 @@ impl AuthorizedRequest<'_> {
         Ok((session, extras, kept))
     }
 
-    /// Returns how a sandbox is reached.
+    /// Returns the addresses and tokens of a sandbox.
     fn reached(&self, id: &str, kept: &StoredE2bSandbox) -> Value {
         let keys = &self.face.keys;
         json!({
@@ -266,7 +266,7 @@ impl AuthorizedRequest<'_> {
             BASE => {}
             id if id.starts_with(SNAPSHOT_PREFIX) => request.snapshot = Some(id.to_owned()),
             name => match self.face.sessions.agents()?.get(self.tenant, name).await {
-                // A template never stands in for an agent, whose owner may need another scope.
+                // A template never replaces an agent, whose owner may require another scope.
                 Ok(_) => request.agent = Some(name.to_owned()),
                 Err(SessionError::NotFound(_)) if self.is_interpreter(name).await? => {}
                 Err(SessionError::NotFound(_)) => request.template = Some(name.to_owned()),
@@ -296,8 +296,8 @@ impl AuthorizedRequest<'_> {
         Ok((StatusCode::CREATED, Json(self.reached(&id, &kept))).into_response())
     }
 
-    /// Returns whether a template is the code interpreter's own, which is an empty one: a template
-    /// of the tenant with that name comes first.
+    /// Returns whether a template name means the code interpreter's, which is empty: a tenant's
+    /// template with that name takes precedence.
     async fn is_interpreter(&self, template: &str) -> Result<bool, RestError> {
         if template != interpreter::TEMPLATE {
             return Ok(false);
@@ -308,7 +308,7 @@ impl AuthorizedRequest<'_> {
         }
     }
 
-    /// Keeps a sandbox from giving up its place.
+    /// Keeps a sandbox at work.
     fn keep(&self, id: &str, kept: &StoredE2bSandbox, guard: SandboxGuard) {
         let of = TenantSandbox { tenant: self.tenant, id };
         let E2bContext { sessions, keys, sandboxes, .. } = self.face;
@@ -316,11 +316,11 @@ impl AuthorizedRequest<'_> {
         live.note_holder(self.holder);
     }
 
-    /// The grant that lets a sandbox reach what it may. What is reached without being named is left
-    /// out where it is not offered to this caller.
+    /// Returns the grant for a sandbox's outbound network. Default internet access is left out if
+    /// it is not offered to this caller.
     ///
     /// # Errors
-    /// 403 for what is named and not offered.
+    /// 403 if an explicitly named destination is not offered.
     fn egress(&self, network: &NetworkRules) -> Result<Option<Grant>, RestError> {
         let E2bContext { sessions, config, .. } = self.face;
         let Some(grant) = network.grant(config.internet) else { return Ok(None) };
@@ -333,7 +333,7 @@ impl AuthorizedRequest<'_> {
         }
     }
 
-    /// Returns the grants of a new sandbox; none where its template decides.
+    /// Returns the grants of a new sandbox; none if its template decides.
     async fn grants_of_new(
         &self,
         kept: &StoredE2bSandbox,
@@ -346,7 +346,7 @@ impl AuthorizedRequest<'_> {
             BASE => Vec::new(),
             id if id.starts_with(SNAPSHOT_PREFIX) => Vec::new(),
             name => match self.face.sessions.agents()?.get(self.tenant, name).await {
-                // Creating it says so.
+                // Creating the sandbox reports this error.
                 Err(SessionError::NotFound(_)) => Vec::new(),
                 other => other?.grants,
             },
@@ -391,7 +391,7 @@ impl AuthorizedRequest<'_> {
         Ok((status, Json(self.reached(id, &kept))).into_response())
     }
 
-    /// Gives a sandbox at least so many seconds from now.
+    /// Extends a sandbox's lifetime to at least `seconds` from now.
     async fn extend(
         &self,
         id: &str,
@@ -405,7 +405,7 @@ impl AuthorizedRequest<'_> {
         Ok(())
     }
 
-    /// Returns what older clients have in place of `connect`.
+    /// Implements the predecessor of `connect` for older clients.
     async fn resume(&self, id: &str, body: ConnectBody) -> Answer {
         let (session, _, _) = self.find(id).await?;
         if session.state == SessionState::Active {
@@ -423,8 +423,8 @@ impl AuthorizedRequest<'_> {
         }
         let sessions = &self.face.sessions;
         if body.memory == Some(false) {
-            // Before the stop: a resume that overtakes it sets its own, and where that resume finds
-            // no room the sandbox stays paused, which has no end.
+            // Cleared before the stop: a resume that overtakes the stop sets its own deadline, and
+            // if that resume finds no room the sandbox stays paused, without a deadline.
             sessions.set_deadline(self.tenant, id, None, kept.on_deadline()).await?;
             if let Err(error) = sessions.stop(self.tenant, id).await {
                 self.restore_deadline(id, extras.deadline_ms).await;
@@ -436,7 +436,7 @@ impl AuthorizedRequest<'_> {
             if let Some(live) = self.face.sandboxes.known(id) {
                 live.processes.hang_up();
             }
-            // A sandbox that ends meanwhile is as still.
+            // If the sandbox ends meanwhile, its processes do not run either.
             if let Err(error) = guard.freeze().await {
                 tracing::debug!(sandbox = id, %error, "a paused sandbox was not frozen");
             }
@@ -446,8 +446,8 @@ impl AuthorizedRequest<'_> {
         done()
     }
 
-    /// Sets the deadline again that a stop was to clear, if that left the sandbox running and
-    /// nobody has set another one.
+    /// Restores the deadline that was cleared for a stop, if the sandbox still runs and no other
+    /// deadline was set.
     async fn restore_deadline(&self, id: &str, deadline_ms: Option<u64>) {
         let Ok((session, extras, kept)) = self.find(id).await else { return };
         if session.state != SessionState::Active || extras.deadline_ms.is_some() {
@@ -518,8 +518,8 @@ impl AuthorizedRequest<'_> {
         Ok((StatusCode::CREATED, Json(shapes::snapshot(&snapshot))).into_response())
     }
 
-    /// Changes what a sandbox may reach. It holds when this is answered, also for connections that
-    /// are there.
+    /// Changes a sandbox's network rules. They are in force when this returns, for existing
+    /// connections as well.
     async fn network(&self, id: &str, body: Value) -> Answer {
         let (session, _, mut kept) = self.find(id).await?;
         kept.network = network::of_update(&body)?;
@@ -533,8 +533,7 @@ impl AuthorizedRequest<'_> {
         done()
     }
 
-    /// Samples of the last hour, and one that is taken now, as far as they are of the time that is
-    /// asked for.
+    /// Returns the samples of the last hour and a current one, limited to the requested period.
     async fn metrics(&self, id: &str) -> Answer {
         self.find(id).await?;
         let period = period(self.uri.query().unwrap_or_default())?;
@@ -583,7 +582,7 @@ impl AuthorizedRequest<'_> {
             let message = format!("template '{}' not found", shown(id));
             RestError::new(StatusCode::NOT_FOUND, message)
         };
-        // Agents are the owner's to delete, not a client's of sandboxes.
+        // Agents may be deleted only through the native interface, not by sandbox clients.
         let sessions = &self.face.sessions;
         let deleted = match id.starts_with(SNAPSHOT_PREFIX) {
             true => sessions.copies()?.delete_snapshot(self.tenant, id).await,

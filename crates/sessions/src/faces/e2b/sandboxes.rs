@@ -1,4 +1,4 @@
-//! Sandboxes that are in use: what is known of each between two requests.
+//! State of live sandboxes that is kept between requests.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -17,29 +17,30 @@ use super::tokens::{SignedClaims, SignedOperation, TokenKeys, is_id};
 use crate::error::SessionError;
 use crate::service::{DeadlineAction, SandboxGuard, Sessions};
 
-/// The name of this face.
+/// Name of this face.
 pub(super) const FACE: &str = "e2b";
-/// Sandboxes whose tokens are tried on a signature that does not say which sandbox it is for.
+/// Maximum number of sandboxes whose tokens are tried on a signature that does not name its
+/// sandbox.
 const TRIED_MAX: usize = 4096;
-/// Seconds that a sandbox lives on when nobody says how long.
+/// Default lifetime of a sandbox, in seconds.
 pub(super) const TIMEOUT_S: u64 = 300;
 
 /// Data that is stored with a session of this face.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredE2bSandbox {
-    /// Template that it was made from.
+    /// Template that it was created from.
     pub(super) template: String,
-    /// True if a request resumes it when it is paused.
+    /// True if requests resume it when it is paused.
     #[serde(default)]
     pub(super) auto_resume: bool,
-    /// True if it is paused when its time is over, rather than killed. Also when that is none at
-    /// present, as in a pause.
+    /// True if it is paused at its deadline, rather than killed. Also applies while it has no
+    /// deadline, as in a pause.
     #[serde(default)]
     pub(super) pauses: bool,
-    /// True if a pause at the end of its time keeps its files only.
+    /// True if a pause at its deadline preserves only its files.
     #[serde(default)]
     pub(super) drops_memory: bool,
-    /// True if its ports are only for those who have its traffic token.
+    /// True if its ports require its traffic token.
     #[serde(default)]
     pub(super) private_ports: bool,
     /// `Host` header of requests to its ports, with `${PORT}` for the port.
@@ -60,41 +61,40 @@ impl StoredE2bSandbox {
     }
 }
 
-/// A sandbox that lives.
+/// A live sandbox.
 #[derive(Debug)]
 pub(super) struct LiveE2bSandbox {
     pub(super) tenant: String,
     pub(super) kept: StoredE2bSandbox,
     keys: TokenKeys,
-    /// Ids of the API tokens that were given tokens of it.
+    /// Ids of the API tokens for which its tokens were issued.
     holders: Mutex<BTreeSet<String>>,
     pub(super) processes: Arc<SandboxProcesses>,
     pub(super) watchers: PolledWatches,
     pub(super) samples: UsageSamples,
-    /// Another one each time that its processes begin anew.
+    /// Changes whenever its processes start anew.
     pub(super) boot_id: String,
-    /// State of its freezer: true while its processes stand still. One for each sandbox that there
-    /// has been.
+    /// True while its processes are frozen. Each sandbox of the session has its own channel.
     frozen: watch::Receiver<bool>,
-    /// Keeps it until its time is over, however long nobody uses it.
+    /// Keeps it at work until its deadline, even if it is idle.
     held: Mutex<Option<SandboxGuard>>,
 }
 
-/// A sandbox by its id, and its tenant.
+/// Id of a sandbox, and its tenant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TenantSandbox<'a> {
     pub(super) tenant: &'a str,
     pub(super) id: &'a str,
 }
 
-/// All of them, by id.
+/// All live sandboxes, by id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct E2bSandboxes(Arc<Mutex<HashMap<String, Arc<LiveE2bSandbox>>>>);
 
 /// Why a sandbox cannot be used.
 #[derive(Debug)]
 pub(super) enum SandboxClosed {
-    /// Not there, not of this face, or not running.
+    /// Missing, not of this face, or not running.
     NotRunning,
     /// Any other failure.
     Failed(SessionError),
@@ -124,8 +124,7 @@ impl From<SessionError> for SandboxClosed {
 }
 
 impl E2bSandboxes {
-    /// A sandbox that lives, or is brought back when it wants that. Whoever calls has seen that the
-    /// caller may.
+    /// Returns a live sandbox, resumed if it allows that. The caller has authorized the request.
     pub(super) async fn open(
         &self,
         sessions: &Sessions,
@@ -159,7 +158,7 @@ impl E2bSandboxes {
         Ok((live, guard))
     }
 
-    /// Looks whether a sandbox runs, and does nothing to it.
+    /// Checks whether a sandbox runs, without side effects.
     pub(super) async fn check(&self, sessions: &Sessions, id: &str) -> Result<(), SandboxClosed> {
         if !is_id(id) {
             return Err(SandboxClosed::NotRunning);
@@ -178,7 +177,7 @@ impl E2bSandboxes {
         }
     }
 
-    /// Knows a sandbox for as long as it lives, and keeps it that long.
+    /// Registers a sandbox for as long as it lives, and keeps it at work.
     pub(super) fn keep(
         &self,
         sessions: &Sessions,
@@ -190,7 +189,7 @@ impl E2bSandboxes {
         let TenantSandbox { tenant, id } = of;
         let (ended, frozen) = (guard.ended(), guard.frozen());
         let mut all = self.0.lock();
-        // One whose sandbox has just ended is about to be forgotten.
+        // An entry whose sandbox has just ended is about to be removed.
         let is_same = |live: &&Arc<LiveE2bSandbox>| live.frozen.same_channel(&frozen);
         if let Some(live) = all.get(id).filter(is_same) {
             live.held.lock().get_or_insert(guard);
@@ -211,7 +210,7 @@ impl E2bSandboxes {
         all.insert(id.to_owned(), Arc::clone(&live));
         let (all, this, id) = (Arc::downgrade(&self.0), Arc::downgrade(&live), id.to_owned());
         let sessions = sessions.clone();
-        // Ends with the sandbox.
+        // The task ends with the sandbox.
         node::task::spawn(async move {
             tokio::select! {
                 _reason = ended => {}
@@ -222,7 +221,7 @@ impl E2bSandboxes {
         live
     }
 
-    /// Lets a sandbox go that is paused: it may give up its place.
+    /// Releases a paused sandbox, which may then be evicted.
     pub(super) fn release(&self, id: &str) {
         let live = self.0.lock().get(id).cloned();
         if let Some(live) = live {
@@ -230,13 +229,13 @@ impl E2bSandboxes {
         }
     }
 
-    /// Returns what is known of a sandbox, if it lives.
+    /// Returns the state of a sandbox, if it lives.
     pub(super) fn known(&self, id: &str) -> Option<Arc<LiveE2bSandbox>> {
         self.0.lock().get(id).cloned()
     }
 
-    /// The sandbox that an address was signed for, and the id of the API token behind it: no part
-    /// of the address says which one that is.
+    /// Returns the sandbox for which a URL was signed, and the id of the API token behind it. The
+    /// URL names neither.
     pub(super) fn signer(
         &self,
         signed: &SignedClaims<'_>,
@@ -257,14 +256,14 @@ impl E2bSandboxes {
 }
 
 impl LiveE2bSandbox {
-    /// Remembers to whom tokens of it were given.
+    /// Records an API token for which its tokens were issued.
     pub(super) fn note_holder(&self, token_id: &str) {
         self.holders.lock().insert(token_id.to_owned());
     }
 }
 
-/// Sees to a sandbox for as long as it lives: lets it go when it is paused, by whomever, and takes
-/// samples of it while it runs.
+/// Watches a sandbox while it lives: releases it when any request pauses it, and takes samples
+/// while it runs.
 async fn watch_over(
     sessions: &Sessions,
     this: &Weak<LiveE2bSandbox>,
@@ -298,7 +297,7 @@ async fn watch_over(
     }
 }
 
-/// A sandbox has ended: nothing of it is known any more.
+/// Removes the state of an ended sandbox.
 fn forget(
     all: &Weak<Mutex<HashMap<String, Arc<LiveE2bSandbox>>>>,
     this: &Weak<LiveE2bSandbox>,
@@ -312,7 +311,7 @@ fn forget(
     }
 }
 
-/// Brings a sandbox back that is paused, for so many seconds.
+/// Resumes a paused sandbox for `timeout_s` seconds.
 pub(super) async fn resume(
     sessions: &Sessions,
     tenant: &str,
@@ -326,7 +325,7 @@ pub(super) async fn resume(
     Ok(guard)
 }
 
-/// So many seconds from now, in milliseconds since 1970 by the store's clock.
+/// Returns the time `timeout_s` seconds from now, in milliseconds since 1970 by the store's clock.
 pub(super) fn deadline(sessions: &Sessions, timeout_s: u64) -> u64 {
     sessions.now_ms().saturating_add(timeout_s.saturating_mul(1000))
 }

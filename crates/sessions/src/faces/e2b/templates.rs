@@ -1,7 +1,7 @@
-//! Builds of templates, for E2B's `Template()` in its clients.
+//! Builds of templates, for `Template()` of E2B's clients.
 //!
-//! A client announces a build, uploads an archive for each `COPY` to an address that is signed for
-//! it, gives the steps, and asks for the status until it is over.
+//! A client announces a build, uploads an archive for each `COPY` to a signed URL, sends the steps,
+//! and polls the status until the build ends.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ use crate::service::templates::{
     ArchiveHash, ArchiveUpload, BASE, BuildSpec, DEFAULT_TAG, NamedBuild, check_run, check_user,
 };
 
-/// Path of uploads, which need no key but a signature.
+/// Path of uploads, which require a signature instead of a key.
 pub(super) const UPLOADS: &str = "/template-uploads/";
-/// Image that means the host's programs: what the clients begin with unless told otherwise.
+/// Image that stands for the host's programs; the clients' default base.
 const BASE_IMAGE: &str = "e2bdev/base";
-/// Directory in which steps run unless a template says otherwise.
+/// Default directory of steps.
 const HOME: &str = "/home/user";
-/// Seconds for which an address for an upload is good.
+/// Validity of an upload URL, in seconds.
 const UPLOAD_S: u64 = 60 * 60;
-/// Steps of one request; the plan has the same bound.
+/// Maximum number of steps in one request; the plan has the same limit.
 const STEPS_MAX: usize = 256;
 
 /// Body of an announcement.
@@ -72,18 +72,18 @@ struct StepBody {
     force: Option<bool>,
 }
 
-/// Body of a request for tags.
+/// Body of a request that changes tags.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TagsBody {
-    /// `name:tag` of the build that is named.
+    /// `name:tag` of the build to tag.
     target: Option<String>,
-    /// Name of the template whose tags are taken away.
+    /// Name of the template from which tags are removed.
     name: Option<String>,
     tags: Vec<String>,
 }
 
-/// Body of a change.
+/// Body of an update.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct UpdateBody {
@@ -113,7 +113,7 @@ impl AuthorizedRequest<'_> {
         Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
     }
 
-    /// Answers whether an archive is there, and where it is uploaded to.
+    /// Returns whether an archive exists, and its upload URL.
     pub(super) async fn template_files(&self, template: &str, hash: &str) -> Answer {
         self.face
             .sessions
@@ -134,7 +134,7 @@ impl AuthorizedRequest<'_> {
         let sessions = &self.face.sessions;
         sessions.templates()?.build(self.tenant, id, build).await.map_err(|it| missing(it, id))?;
         let spec = spec(body)?;
-        // Boxed: it holds a whole plan.
+        // Boxed, because it holds a whole plan.
         Box::pin(sessions.templates()?.start(self.tenant, build, spec)).await?;
         Ok(StatusCode::ACCEPTED.into_response())
     }
@@ -150,7 +150,8 @@ impl AuthorizedRequest<'_> {
         let log = sessions.templates()?.log(self.tenant, id, build, from).await;
         let log = log.map_err(|it| missing(it, id))?;
         let view = sessions.templates()?.build(self.tenant, id, build).await?;
-        // What is said of its end comes after the lines, so the state is that from before them.
+        // The state from before the lines were read: a final state then implies that all lines were
+        // read.
         Ok(Json(status(&view, log.status, &log.lines)).into_response())
     }
 
@@ -238,7 +239,7 @@ impl AuthorizedRequest<'_> {
 }
 
 impl E2bContext {
-    /// Address of the server as this caller reached it, for an address that it is given.
+    /// Returns the server's base URL as this caller reached it, for URLs in answers.
     fn origin(&self, headers: &HeaderMap) -> String {
         if let Some(origin) = &self.config.url {
             return origin.trim_end_matches('/').to_owned();
@@ -250,7 +251,7 @@ impl E2bContext {
     }
 }
 
-/// Takes an archive at an address that was signed for it.
+/// Receives an archive at a signed URL.
 pub(super) async fn upload(face: &Arc<E2bContext>, request: Request) -> Response {
     let hash = request.uri().path().strip_prefix(UPLOADS).unwrap_or_default().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
@@ -276,7 +277,7 @@ pub(super) async fn upload(face: &Arc<E2bContext>, request: Request) -> Response
     }
 }
 
-/// The tenant for whom an address was signed, if it is still good.
+/// Returns the tenant for which a URL was signed, if the URL is still valid.
 fn tenant_of(
     face: &E2bContext,
     hash: &str,
@@ -299,12 +300,12 @@ fn tenant_of(
     Some(principal.tenant)
 }
 
-/// What the token of an upload is made for.
+/// Returns the text for which an upload's token is made.
 fn signed_for(hash: &str, expires_s: u64) -> String {
     format!("{hash}@{expires_s}")
 }
 
-/// An error about a template in E2B's words.
+/// Returns an error about a template in E2B's wording.
 fn missing(error: SessionError, name: &str) -> RestError {
     match error {
         SessionError::NotFound(_) => {
@@ -315,10 +316,10 @@ fn missing(error: SessionError, name: &str) -> RestError {
     }
 }
 
-/// A build as it is asked for.
+/// Translates a build request.
 ///
 /// # Errors
-/// What there is not here, with the reason.
+/// The unsupported part, with the reason.
 fn spec(body: StartBody) -> Result<BuildSpec, RestError> {
     if body.from_image_registry.is_some() {
         let message = "fromImageRegistry: images are not pulled here; begin with the base image or \
@@ -349,7 +350,7 @@ fn spec(body: StartBody) -> Result<BuildSpec, RestError> {
     for (index, step) in given.into_iter().enumerate() {
         let skipped = is_dockerfile && index < 2;
         steps.push(match skipped {
-            // A step without effect keeps the numbers of those behind it.
+            // A step without effect preserves the numbers of later steps.
             true => TemplateStep::User { name: "user".to_owned() },
             false => step_of(step, index)?,
         });
@@ -371,8 +372,8 @@ fn spec(body: StartBody) -> Result<BuildSpec, RestError> {
     })
 }
 
-/// A ready command that works in a sandbox: what the clients make of `wait_for_port` asks the
-/// kernel by netlink, which there is not in a sandbox, so it is asked by connecting.
+/// Returns a ready command that works in a sandbox: the clients' `wait_for_port` queries sockets
+/// over netlink, which sandboxes lack, so it is replaced by a connection attempt.
 fn ready_command(command: String) -> String {
     let port = command.strip_prefix("[ -n \"$(ss -Htuln sport = :");
     let port = port.and_then(|rest| rest.strip_suffix(")\" ]")).map(str::parse::<u16>);
@@ -382,8 +383,8 @@ fn ready_command(command: String) -> String {
     }
 }
 
-/// Returns whether steps begin as the clients begin those of a Dockerfile, which says neither: as
-/// root, at the root. Here they run as the user, in its home.
+/// Returns whether steps begin with the clients' default prologue for a Dockerfile, which sets root
+/// and `/`. In Cove these steps run as the user, in its home.
 fn begins_as_dockerfile(steps: &[StepBody]) -> bool {
     let is = |step: Option<&StepBody>, kind: &str, arg: &str| {
         let args = |step: &StepBody| step.args.as_deref().is_some_and(|args| args == [arg]);
@@ -428,7 +429,7 @@ fn step_of(step: StepBody, index: usize) -> Result<TemplateStep, RestError> {
     }
 }
 
-/// State of a build with lines of its log.
+/// Returns the state of a build, with lines of its log.
 fn status(
     view: &TemplateBuildView,
     status: TemplateBuildStatus,
@@ -459,7 +460,7 @@ fn log_entry(line: &TemplateLogLine) -> Value {
     entry
 }
 
-/// A template in a list; `usual` are memory and disk of its sandboxes.
+/// Returns a template's list entry; `usual` is the default memory and disk of its sandboxes.
 fn listed(named: &NamedBuild, usual: (u64, u64)) -> Value {
     let NamedBuild { template, build, builds, .. } = named;
     let status = build.as_ref().map_or(TemplateBuildStatus::Waiting, |build| build.status);
@@ -486,7 +487,7 @@ fn listed(named: &NamedBuild, usual: (u64, u64)) -> Value {
 
 #[cfg(test)]
 mod tests {
-    //! What the clients' builders say, and what is made of it.
+    //! Requests of the clients' builders, and their translation.
 
     use super::*;
 

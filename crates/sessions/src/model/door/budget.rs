@@ -1,5 +1,5 @@
-//! Usage of grants of the model, and whether there is something left of them. That of sessions and
-//! of tenants is kept in the store ([`AmountLedger`]); that of executions ends with the server.
+//! Usage of model grants and its limits. Usage of sessions and tenants is stored
+//! ([`AmountLedger`]); usage of executions is forgotten when the server ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use super::{ModelDoorSpec, ModelPrice, ModelTokens};
 use crate::model::ModelRefusal;
 
-/// Error of a request when its grant is used up.
+/// Error of a request whose grant's budget is used up.
 pub(super) const OF_GRANT: &str = "the budget of the grant is used up";
-/// Error of a request when all grants of its tenant together are used up.
+/// Error of a request whose tenant's budget is used up.
 pub(super) const OF_TENANT: &str = "the budget of the tenant is used up";
 
-/// Accounts that are kept in memory. Beyond it those are given up that were opened first and whose
-/// sandboxes are gone.
+/// Maximum number of accounts in memory. Beyond it, the oldest accounts without sandboxes are
+/// dropped.
 const ACCOUNTS_MAX: usize = 20_000;
 
-/// Units of money that accounts count, in a dollar: fractions of the price of one token.
+/// Units of money per US dollar: fractions of the price of one token.
 const UNITS_PER_DOLLAR: f64 = 1e9;
 
-/// What a grant has used so far.
+/// Usage of a grant so far.
 #[derive(Debug)]
 pub(super) struct ModelAccount {
     tokens: Arc<AmountAccount>,
@@ -40,7 +40,7 @@ impl ModelAccount {
 #[derive(Debug)]
 pub(super) struct TenantBudget {
     tokens: Arc<AmountAccount>,
-    /// Bytes of their requests that are held.
+    /// Bytes of request bodies held.
     pub(super) room: Arc<ByteBudget>,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct GrantBudget {
 }
 
 impl GrantBudget {
-    /// Returns when something is left; whose it is that is used up when not.
+    /// Checks that every budget has something left; the error names the owner of the exhausted one.
     pub(super) async fn check(&self) -> Result<(), ModelRefusal> {
-        // Together, because each of them may have to wait for the store.
+        // Concurrently, because each check may wait for the store.
         let (tokens, money, of_tenant) = tokio::join!(
             self.own.tokens.check_left(self.tokens_max),
             self.own.money.check_left(self.money_max),
@@ -68,12 +68,12 @@ impl GrantBudget {
         of_tenant.map_err(|refusal| refuse(refusal, OF_TENANT))
     }
 
-    /// Returns whether it can be said what a model costs, or need not be.
+    /// Returns whether the model has a price, or needs none.
     pub(super) fn has_price(&self, model: &str) -> bool {
         self.money_max.is_none() || self.prices.contains_key(model)
     }
 
-    /// Takes what was used of a model.
+    /// Charges the usage of a model.
     pub(super) fn add(&self, model: &str, tokens: &ModelTokens) {
         let total = tokens.total();
         let dollars = self.prices.get(model).map_or(0.0, |price| price.of(tokens));
@@ -91,14 +91,14 @@ fn refuse(refusal: AmountRefusal, used_up: &'static str) -> ModelRefusal {
     }
 }
 
-/// Returns a whole number of units; the largest there is for what is beyond that.
+/// Converts an amount to whole units; saturates at the maximum.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 fn units(amount: f64) -> u64 {
     amount as u64
 }
 
 impl ModelPrice {
-    /// Returns what so many tokens cost, in dollars.
+    /// Returns the price of these tokens in US dollars.
     fn of(&self, tokens: &ModelTokens) -> f64 {
         let parts = [
             (self.input, tokens.input),
@@ -111,29 +111,29 @@ impl ModelPrice {
     }
 }
 
-/// The accounts of a server.
+/// Accounts of a server.
 #[derive(Debug)]
 pub(super) struct ModelAccounts {
     tokens_max_per_tenant: Option<u64>,
     room_per_tenant: usize,
-    /// None where nothing is kept.
+    /// Ledger in the store; none if usage is not stored.
     kept: Option<AmountLedger>,
     books: Mutex<ModelLedger>,
 }
 
 #[derive(Debug, Default)]
 struct ModelLedger {
-    /// By the holder of a grant and its port inside, so that a sandbox that comes back, or whose
-    /// grant is changed, does not begin anew.
+    /// By the grant's holder and its port in the sandbox, so that a restarted sandbox, or a changed
+    /// grant, keeps its usage.
     grants: HashMap<(Arc<str>, u16), (u64, Arc<ModelAccount>)>,
-    /// Grows with each account, so that it is known which one was opened first.
+    /// Counter of opened accounts, which orders them by age.
     opened: u64,
     tenants: HashMap<Arc<str>, Arc<TenantBudget>>,
 }
 
 impl ModelAccounts {
-    /// `tokens_max_per_tenant`: 0 is for no limit. `room_per_tenant`: bytes of the requests of one
-    /// tenant that may be held.
+    /// Creates the accounts. `tokens_max_per_tenant` is 0 for no limit. `room_per_tenant` limits
+    /// the bytes of request bodies held for one tenant.
     pub(super) fn new(tokens_max_per_tenant: u64, room_per_tenant: usize) -> ModelAccounts {
         let tokens_max_per_tenant = Some(tokens_max_per_tenant).filter(|most| *most != 0);
         ModelAccounts {
@@ -144,12 +144,12 @@ impl ModelAccounts {
         }
     }
 
-    /// Keeps accounts in a ledger, from those on that are opened next.
+    /// Stores the accounts that are opened from now on in a ledger.
     pub(super) fn keep_in(&mut self, ledger: Option<AmountLedger>) {
         self.kept = ledger;
     }
 
-    /// The budget of a grant, and the tenant whose it is.
+    /// Returns the budget of a grant, and that of its tenant.
     pub(super) fn open(&self, spec: &ModelDoorSpec) -> (GrantBudget, Arc<TenantBudget>) {
         let mut books = self.books.lock();
         let own = match self.kept.as_ref().filter(|_| spec.is_lasting) {
@@ -162,7 +162,7 @@ impl ModelAccounts {
         };
         let tenant = books.tenants.entry(Arc::clone(&spec.tenant)).or_insert_with(|| {
             let room = Arc::new(ByteBudget::new(self.room_per_tenant));
-            // Without a limit nothing is counted that would count against a later one.
+            // Without a limit, usage is not recorded that would count against a later limit.
             let ledger = self.kept.as_ref().filter(|_| self.tokens_max_per_tenant.is_some());
             let tokens = match ledger {
                 Some(ledger) => ledger.of_tenant(&spec.tenant, "model/tokens"),
@@ -208,7 +208,7 @@ impl ModelLedger {
     }
 }
 
-/// Bytes that may be held at one time.
+/// Limit on bytes held.
 #[derive(Debug)]
 pub(super) struct ByteBudget {
     most: usize,
@@ -220,7 +220,7 @@ impl ByteBudget {
         ByteBudget { most, held: AtomicUsize::new(0) }
     }
 
-    /// Returns how many are held.
+    /// Returns the bytes held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
@@ -236,7 +236,7 @@ impl ByteBudget {
     }
 }
 
-/// Bytes that one request holds, in each of some rooms. Given back when dropped.
+/// Bytes that one request holds in each of its budgets. Released when dropped.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     rooms: [Arc<ByteBudget>; 3],
@@ -248,7 +248,7 @@ impl HeldBytes {
         HeldBytes { rooms, bytes: 0 }
     }
 
-    /// Takes more. False when there is no room for it.
+    /// Holds more bytes. Returns false if there is no room.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         for (index, room) in self.rooms.iter().enumerate() {
             if !room.take(bytes) {

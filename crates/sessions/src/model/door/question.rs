@@ -1,43 +1,43 @@
-//! Demands of a request's body: read without making anything of the rest of it.
+//! Relevant fields of a request's body, parsed without building the rest of it.
 //!
-//! Readers of JSON differ in what they make of a name that is there twice, or in other letters
-//! (Go's takes `Model` for `model`). Such a body is refused rather than guessed at: what was
-//! compared with the grant has to be what the endpoint reads.
+//! JSON parsers differ in their treatment of duplicate names, and of names in other letter cases
+//! (Go's accepts `Model` for `model`). Such a body is rejected rather than interpreted: the
+//! endpoint must read exactly what was compared with the grant.
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A body that is no object, or has one of the names that matter twice or in a wrong form.
+/// Error of a body that is not an object, or has a relevant name twice or in a wrong form.
 pub(super) const UNCLEAR: &str =
     "the body must be one object of JSON in which no relevant field occurs twice";
-/// A body that names no model.
+/// Error of a body without a model.
 pub(super) const NO_MODEL: &str = "model: is missing";
 
-/// Names that say what is asked for, or how much of it.
+/// Relevant field names.
 const NAMES: [&str; 4] = ["model", "max_tokens", "stream", "tools"];
 
-/// Fields of a request's body that matter here.
+/// Relevant fields of a request's body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModelQuery {
-    /// The model that is asked for.
+    /// Requested model.
     pub(super) model: String,
-    /// Models that its tools ask for, such as one that gives advice.
+    /// Models that its tools request, such as an advisor's.
     pub(super) of_tools: Vec<String>,
-    /// Tokens that the answer may have.
+    /// Maximum tokens of the answer.
     pub(super) max_tokens: u64,
-    /// True if the answer comes in events.
+    /// True if the answer is streamed.
     pub(super) is_streamed: bool,
-    /// True if there is a name beside `model` that looks as if it could say which model it is.
+    /// True if another field could also select a model.
     pub(super) has_others: bool,
 }
 
 impl ModelQuery {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// A description of the problem.
     pub(super) fn read(body: &[u8]) -> Result<ModelQuery, &'static str> {
         let found: RequestFields = serde_json::from_slice(body).map_err(|_| UNCLEAR)?;
         Ok(ModelQuery {
@@ -59,11 +59,11 @@ struct RequestFields {
     has_others: bool,
 }
 
-/// A name in an object.
+/// Field name of an object.
 struct FieldName {
-    /// Entry of [`NAMES`] that the name is.
+    /// Matching entry of [`NAMES`], if any.
     known: Option<&'static str>,
-    /// True if the name is not in [`NAMES`], and may be read as `model`.
+    /// True if the name is not in [`NAMES`], but could select a model.
     is_other: bool,
 }
 
@@ -81,8 +81,8 @@ impl<'de> Deserialize<'de> for FieldName {
                 if let Some(known) = NAMES.into_iter().find(|name| *name == text) {
                     return Ok(FieldName { known: Some(known), is_other: false });
                 }
-                // In both directions, because there are letters that become one of ours in only
-                // one of them, as the sign of Kelvin does.
+                // Folded in both directions, because some characters map to an ASCII letter in only
+                // one of them, such as the Kelvin sign.
                 let folded = text.to_lowercase().to_uppercase();
                 if NAMES.iter().any(|name| name.eq_ignore_ascii_case(&folded)) {
                     return Err(E::custom("a name in other letters"));
@@ -133,7 +133,7 @@ impl<'de> Deserialize<'de> for RequestFields {
     }
 }
 
-/// The models that a list of tools names.
+/// Models in a list of tools.
 struct ToolModels(Vec<String>);
 
 impl<'de> Deserialize<'de> for ToolModels {
@@ -161,10 +161,10 @@ impl<'de> Deserialize<'de> for ToolModels {
     }
 }
 
-/// Tools of one request that name models.
+/// Maximum number of models in the tools of one request.
 const MODELS_OF_TOOLS_MAX: usize = 64;
 
-/// The model that one tool names.
+/// Model of one tool.
 struct ToolModel(Option<String>);
 
 impl<'de> Deserialize<'de> for ToolModel {
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(found, expected);
         assert!(read(r#"{"model":"a","fallback_models":["b"]}"#).unwrap().has_others);
         assert!(read(r#"{"model":"a","Fallbacks":[]}"#).unwrap().has_others);
-        // However deep it is.
+        // At any nesting depth.
         let deep = format!(r#"{{"x":{}{},"model":"a"}}"#, "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(read(&deep).unwrap().model, "a");
     }

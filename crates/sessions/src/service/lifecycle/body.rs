@@ -1,4 +1,4 @@
-//! Sandboxes of sessions: how they come to be, and how they go.
+//! Sandboxes of sessions: their start and end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,15 +17,15 @@ use crate::service::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use crate::workspace::{DiskSource, SettledDisk};
 
 impl SessionLifecycle {
-    /// Makes the sandbox of a session that has none, for its caller to work with: nobody takes it
-    /// away in between. What its template starts has been started then. The caller holds its
-    /// transition.
+    /// Starts the sandbox of a session that has none, for use by the caller: it cannot be evicted
+    /// in between. The template's start command has been started when this returns. The caller
+    /// holds the session's transition.
     pub(in crate::service) async fn bring_up(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
     ) -> Result<(DiskSource, SandboxUse), SessionError> {
         if let Some(old) = entry.body() {
-            // The books have struck it off, and whoever is to end it has not come to that yet.
+            // The ledger has evicted it, but the evicting task has not ended it yet.
             self.put_down(entry, &old).await;
         }
         self.admission.admit(&entry.key, &entry.tenant).await?;
@@ -50,8 +50,8 @@ impl SessionLifecycle {
             Some(disk) => {
                 let disk =
                     self.workspaces.attach(disk, row.manifest.as_deref(), row.last_active_ms);
-                // What has to come from the object store comes side by side. A layer that cannot be
-                // had is found out about when the sandbox is made, and the disk is removed then.
+                // Disk and layers are fetched concurrently. A missing layer causes an error when
+                // the sandbox is created, which then removes the disk.
                 let (disk, layers) = tokio::join!(disk, self.workspaces.layers(&row.chain));
                 (disk?, layers.unwrap_or_default())
             }
@@ -67,7 +67,8 @@ impl SessionLifecycle {
             state.row.disk_server = Some(self.cluster.run().id.clone());
         }
         if is_new {
-            // What is written to this disk must not be lost for another one that the row names.
+            // The row must name this disk before programs write to it, or the writes could be lost
+            // to the disk that the row names.
             self.directory.save_life(entry).await?;
         }
         let body = Arc::new(body);
@@ -75,7 +76,7 @@ impl SessionLifecycle {
         Ok((source, at_work))
     }
 
-    /// Gives a session the sandbox that was just made for it, for its caller to work with.
+    /// Installs a sandbox that was just created, for use by the caller.
     pub(in crate::service) fn install_at_work(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -88,7 +89,7 @@ impl SessionLifecycle {
         Ok(at_work)
     }
 
-    /// Gives a session its sandbox, and has it watched.
+    /// Installs a session's sandbox, and watches for its end.
     pub(in crate::service) fn install(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -102,7 +103,7 @@ impl SessionLifecycle {
         });
     }
 
-    /// A sandbox has ended; if nobody ended it, its session is told.
+    /// Handles the end of a sandbox; if it ended by itself, its session is paused.
     async fn died(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -124,8 +125,8 @@ impl SessionLifecycle {
         self.put_down(entry, body).await;
     }
 
-    /// Ends the sandbox of a session: first the agent by itself, then everything. The caller holds
-    /// its transition, and what is in its way of work is over or may be lost.
+    /// Ends the sandbox of a session: first the agent gracefully, then everything. The caller holds
+    /// the session's transition, and any work in progress has finished or may be lost.
     pub(in crate::service) async fn put_down(
         &self,
         entry: &Arc<SessionEntry>,
@@ -136,8 +137,8 @@ impl SessionLifecycle {
         entry.take_body(body);
     }
 
-    /// The same for a session whose files are stored next. Returns its disk if that can be stored
-    /// as it is.
+    /// Like `put_down`, for a session whose files are stored next. Returns its disk if the disk is
+    /// settled already.
     pub(in crate::service) async fn put_down_to_store(
         &self,
         entry: &Arc<SessionEntry>,
@@ -149,8 +150,8 @@ impl SessionLifecycle {
         settled
     }
 
-    /// Works with a session's sandbox, which is made when there is none. Does not change where the
-    /// session is.
+    /// Begins to use a session's sandbox, starting it if there is none. Does not change the
+    /// session's state.
     pub(in crate::service) async fn with_body(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -175,7 +176,7 @@ impl SessionLifecycle {
         .await
     }
 
-    /// Begins to work with a session that takes messages and commands.
+    /// Begins to use an active session.
     pub(in crate::service) async fn active(
         self: &Arc<Self>,
         tenant: &str,
@@ -184,7 +185,7 @@ impl SessionLifecycle {
         let entry = self.acquire(tenant, id).await?;
         entry.state.lock().active()?;
         let at_work = self.with_body(&entry).await?;
-        // It may have been paused while its sandbox was looked for.
+        // The session may have been paused while its sandbox was started.
         at_work.entry.state.lock().active()?;
         self.directory.touch(&at_work.entry);
         Ok(at_work)

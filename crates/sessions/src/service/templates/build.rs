@@ -23,20 +23,20 @@ use crate::service::environment::LaunchEnvironment;
 use crate::service::limits;
 use crate::store::rows::{LayerRow, TemplateArchiveRow, TemplateBuildRow};
 
-/// Interval at which a build that is under way is written to the store, with its log.
+/// Interval at which a running build is written to the store, with its log.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
-/// Time that the end of the server waits for builds that it has cancelled.
+/// Longest time that a shutdown waits for cancelled builds.
 const STOP_MAX: Duration = Duration::from_secs(20);
-/// Age of what was written last, from which on a build counts as lost with its server.
+/// Age of the last write after which a build counts as lost with its server.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(60);
 
-/// Builds that this server works on, by id.
+/// Builds running on this server, by id.
 pub(crate) type RunningBuilds = Mutex<HashMap<String, Arc<RunningBuild>>>;
 
-/// A build that this server works on.
+/// A build running on this server.
 #[derive(Debug)]
 pub(crate) struct RunningBuild {
-    /// Row, as it is now.
+    /// Current row.
     pub(super) row: Mutex<TemplateBuildRow>,
     /// Log.
     pub(super) log: BuildLog,
@@ -54,12 +54,12 @@ impl RunningBuild {
         })
     }
 
-    /// Has the build end without a result.
+    /// Ends the build without a result.
     pub(super) fn cancel(&self) {
         self.cancel.send_replace(true);
     }
 
-    /// Waits until the build is over and written.
+    /// Waits until the build has ended and is written.
     pub(super) async fn over(&self) {
         let mut is_over = self.is_over.subscribe();
         let _same = is_over.wait_for(|it| *it).await;
@@ -80,11 +80,11 @@ impl RunningBuild {
     }
 }
 
-/// A failure, and the step that failed.
+/// A failure and the number of the failed step.
 type BuildFailure = (Option<u32>, TemplateStepFailure);
 
 impl TemplateService {
-    /// Takes the layers that are there. Answers how many steps are done by that.
+    /// Reuses the existing layers of leading steps. Returns how many steps they complete.
     pub(super) async fn take_cached(
         &self,
         build: &RunningBuild,
@@ -107,7 +107,7 @@ impl TemplateService {
         Ok(count)
     }
 
-    /// Builds what is missing, and writes how that ended.
+    /// Builds the missing layers, and records the result.
     pub(super) async fn run_build(
         self: Arc<Self>,
         build: Arc<RunningBuild>,
@@ -139,7 +139,7 @@ impl TemplateService {
         };
         match self.table.write_build(row, build.log.stored(), Vec::new()).await {
             Ok(true) => {}
-            // Its template was deleted, by whichever server.
+            // Its template was deleted, possibly by another server.
             Ok(false) => build.cancel(),
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -172,7 +172,7 @@ impl TemplateService {
         Ok(())
     }
 
-    /// Makes the layer of a step.
+    /// Builds the layer of a step.
     async fn build_step(
         self: &Arc<Self>,
         build: &RunningBuild,
@@ -210,7 +210,7 @@ impl TemplateService {
         let disk = self.sandboxes.blank_disk(&complete).await?;
         let body = Arc::new(self.sandboxes.make(&row.tenant, disk, &row.chain, &complete).await?);
         let ran = self.run_in_body(row, &body, &run).await;
-        // Whatever it left running ends here.
+        // Processes that the step left running end here.
         let disk = self.sandboxes.end(&body).await;
         let disk = disk.ok_or_else(|| SessionError::internal("a build has a disk"))?;
         if let Err(failure) = ran {
@@ -225,8 +225,8 @@ impl TemplateService {
             created_ms: clock::wall_ms(),
         };
         if self.is_shared {
-            // Another server may be asked for its sessions. Where there is none, a layer goes to
-            // the object store with the first session that does.
+            // Another server may start sessions with it. With a single server, a layer is uploaded
+            // with the first session that is.
             self.workspaces.publish_all(std::slice::from_ref(&layer)).await?;
         }
         self.table.insert_step(&row.id, run.step.key.clone(), known).await?;
@@ -257,7 +257,7 @@ impl TemplateService {
         run_step(run.step, context).await
     }
 
-    /// Writes the end of a build, and lets it go.
+    /// Records the end of a build, and removes it from the running ones.
     pub(super) async fn finish_build(
         &self,
         build: &RunningBuild,
@@ -289,7 +289,7 @@ impl TemplateService {
         let id = row.id.clone();
         match self.table.write_build(row, build.log.stored(), tags).await {
             Ok(true) => {}
-            // Its template was deleted: what it has made since then is for nobody.
+            // Its template was deleted, so its later layers are unused.
             Ok(false) => self.forget_build(&id).await,
             Err(error) => tracing::error!(
                 build = id,
@@ -308,7 +308,7 @@ impl TemplateService {
                     self.workspaces.remove_layer(layer).await;
                 }
             }
-            // They are looked for when the server starts again.
+            // The next startup of the server finds them.
             Err(error) => tracing::warn!(
                 build = id,
                 error = &error as &dyn std::error::Error,
@@ -317,7 +317,7 @@ impl TemplateService {
         }
     }
 
-    /// Cancels the builds of this server, and waits until they are over.
+    /// Cancels the builds of this server, and waits until they have ended.
     pub(crate) async fn stop(&self) {
         let running: Vec<Arc<RunningBuild>> = self.running.lock().values().cloned().collect();
         running.iter().for_each(|build| build.cancel());
@@ -375,8 +375,8 @@ impl TemplateService {
         TemplateFailure { message, step: number }
     }
 
-    /// Ends builds that their servers did not: this one's when it starts, and those of servers that
-    /// are gone.
+    /// Ends abandoned builds: those of this server's earlier run at startup, and those of lost
+    /// servers.
     pub(crate) async fn end_lost_builds(&self, of_this_server: bool) -> Result<(), SessionError> {
         if of_this_server {
             self.table.forget_uses().await?;
@@ -397,7 +397,7 @@ impl TemplateService {
     }
 }
 
-/// A build whose server is gone.
+/// Marks a build of a lost server as failed.
 pub(super) fn lost(mut row: TemplateBuildRow) -> TemplateBuildRow {
     row.status = TemplateBuildStatus::Error;
     row.detail.failure = Some(TemplateFailure {
@@ -407,7 +407,7 @@ pub(super) fn lost(mut row: TemplateBuildRow) -> TemplateBuildRow {
     row
 }
 
-/// A step that is to run.
+/// A step to run.
 struct StepRun<'a> {
     build: &'a RunningBuild,
     step: &'a LayerStep,

@@ -1,4 +1,4 @@
-//! Workers of runs, and the scoring of answers.
+//! Workers of evaluation runs, and the scoring of answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use super::{CASE, EvalOutcome, EvalRun, OPEN, OPEN_RUNS, RESULT, RUN, outcome_of
 use crate::error::SessionError;
 use crate::service::{CreateExtras, FaceDocument, Sessions};
 
-/// Runs that a server works on at one time.
+/// Maximum concurrent runs of a server.
 const AT_ONCE: usize = 4;
-/// Score from which on a case has passed.
+/// Minimum score of a passed case.
 const PASS: f64 = 0.5;
-/// Pause before a store that cannot be reached is asked again.
+/// Pause before the store is tried again after a failure.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
-/// Documents that are read at a time.
+/// Documents read per page.
 const PAGE: usize = 500;
 
-/// The runs that are worked on.
+/// Runs being processed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct EvalRuns {
     places: Arc<Semaphore>,
     drain: DrainHandle,
 }
 
-/// Goes on with what this server left undone when it was stopped.
+/// Resumes runs that this server left unfinished when it stopped.
 pub(in super::super) async fn keep(runs: EvalRuns, sessions: Sessions) {
     while !runs.drain.is_draining() {
         match runs.find(&sessions).await {
@@ -68,7 +68,7 @@ impl EvalRuns {
         Ok(())
     }
 
-    /// Works on a run, when there is a place.
+    /// Processes a run once there is a place.
     pub(in super::super) fn work(
         &self,
         sessions: &Sessions,
@@ -90,14 +90,14 @@ impl EvalRuns {
                 return;
             }
             if let Err(error) = work.run().await {
-                // It stays open, and is gone on with at the next start.
+                // The run stays open, and is resumed at the next start.
                 tracing::warn!(error = &error as &dyn std::error::Error, "a run has to wait");
             }
         });
     }
 }
 
-/// A run under way.
+/// A run being processed.
 struct RunningEval {
     sessions: Sessions,
     tenant: Arc<str>,
@@ -136,7 +136,7 @@ impl RunningEval {
         Ok(())
     }
 
-    /// Asks all questions that have not been answered.
+    /// Asks all questions without an answer.
     async fn all(&self) -> Result<(), SessionError> {
         let agent = self.sessions.agents()?.get(&self.tenant, &self.agent).await?;
         let run = self.sessions.documents()?.find(&self.tenant, RUN, &self.run).await?;
@@ -211,7 +211,7 @@ impl RunningEval {
         Ok(())
     }
 
-    /// Returns what the agent says, in a session that ends with it.
+    /// Returns the agent's answer, from a session that ends with it.
     async fn answer(&self, question: &str, prompt: Option<String>) -> Result<String, String> {
         let request = CreateSession {
             agent: Some(self.agent.clone()),
@@ -278,7 +278,7 @@ impl RunningEval {
         Ok(outcome_of(&self.modify(RESULT, id, apply).await?))
     }
 
-    /// Changes a document, whoever else does meanwhile.
+    /// Changes a document, retrying after concurrent changes.
     async fn modify(
         &self,
         kind: &str,
@@ -299,14 +299,14 @@ impl RunningEval {
     }
 }
 
-/// Returns which part of these is in a text, whatever the case of letters; all of none.
+/// Returns the fraction of the topics that a text contains, ignoring case; 1 without topics.
 fn found(text: &str, topics: Option<&[String]>) -> f64 {
     let topics = topics.unwrap_or_default();
     let text = text.to_lowercase();
     part(topics.iter().filter(|topic| text.contains(&topic.to_lowercase())).count(), topics.len())
 }
 
-/// Returns which part of these is not.
+/// Returns the fraction of the topics that a text does not contain.
 fn missing(text: &str, topics: Option<&[String]>) -> f64 {
     let topics = topics.unwrap_or_default();
     let text = text.to_lowercase();
@@ -321,7 +321,7 @@ fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
 }
 
-/// Returns what a run shows.
+/// Returns the summary of a run.
 fn summary(outcomes: &[EvalOutcome]) -> Value {
     let done: Vec<&EvalOutcome> =
         outcomes.iter().filter(|outcome| outcome.status == "completed").collect();
