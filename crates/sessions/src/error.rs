@@ -1,4 +1,4 @@
-//! Why something was not done: whose fault it is, and whether to try again.
+//! Errors of the service, with their cause and whether a retry may help.
 
 use std::time::Duration;
 
@@ -8,59 +8,59 @@ use node::http;
 use node::store::SqlStoreError;
 use sandbox::SandboxError;
 
-/// When it is worth trying again.
+/// Delay before a retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Why something was not done.
+/// Error of an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The request cannot be carried out as it is.
+    /// The request is invalid.
     #[error(transparent)]
     Refused(#[from] SessionRefusal),
-    /// The grant is not possible, or not allowed to this caller.
+    /// The grant is impossible, or not allowed to this caller.
     #[error("{}", .0.detail().message)]
     Grant(Box<http::HttpError>),
-    /// There is no such thing, or none that this caller may know of. Says what was looked for.
+    /// The object does not exist, or belongs to another tenant. Contains the kind of object.
     #[error("there is no such {0}")]
     NotFound(&'static str),
     /// The state does not allow this.
     #[error("{0}")]
     Conflict(String),
-    /// Ended for ever.
+    /// The session has ended for good.
     #[error("the session has ended")]
     Ended,
-    /// This caller has as many as it may.
+    /// This caller has reached a limit.
     #[error("{0}")]
     TooMany(String),
-    /// There is no room, and nothing that could give way.
+    /// There is no room, and nothing can be evicted.
     #[error("sandbox capacity reached and no evictable sandboxes (all running)")]
     Capacity,
-    /// The server's disk is too full for more; how full.
+    /// The server's disk is almost full, with details.
     #[error("{0}")]
     DiskFull(String),
-    /// This server has no sessions; why.
+    /// This server has no sessions, with the reason.
     #[error("sessions are not available on this server: {0}")]
     NotHere(String),
-    /// Another server has the session at present.
+    /// Another server owns the session.
     #[error("the session is on another server")]
     OnAnotherServer {
-        /// True in a cluster, whose nodes pass requests on: that one cannot be reached, or has just
-        /// got the session.
+        /// True in a cluster, whose nodes forward requests: the owner is unreachable, or has just
+        /// claimed the session.
         is_node: bool,
     },
-    /// Not at present, and in a moment perhaps; why.
+    /// Temporarily impossible, with the reason.
     #[error("{0}")]
     Away(String),
     /// The program or the agent in the sandbox failed.
     #[error("{0}")]
     Agent(String),
-    /// The sandbox went away while it was used.
+    /// The sandbox ended during the operation.
     #[error("the sandbox ended: {0}")]
     SandboxEnded(String),
     /// The store or the object store cannot be reached.
     #[error("the store cannot be reached at present")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Cove failed; the cause is for the log.
+    /// Internal error; the cause is only logged.
     #[error("the server failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -71,22 +71,22 @@ pub enum SessionError {
 pub struct SessionRefusal {
     /// Path of the offending field: `limits.memory_bytes`, `files[2].path`.
     pub field: String,
-    /// A sentence for a person.
+    /// Sentence for users.
     pub message: String,
 }
 
 impl SessionError {
-    /// A field has a value that it cannot have.
+    /// Creates an error for an invalid field.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> SessionError {
         SessionError::Refused(SessionRefusal { field: field.into(), message: message.into() })
     }
 
-    /// Cove failed at this.
+    /// Creates an internal error.
     pub fn internal(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SessionError {
         SessionError::Internal(cause.into())
     }
 
-    /// Returns what to match on.
+    /// Returns the error's code.
     pub fn code(&self) -> ErrorCode {
         match self {
             SessionError::Refused(_) => ErrorCode::InvalidRequest,
@@ -124,7 +124,7 @@ impl From<SqlStoreError> for SessionError {
 impl From<SandboxError> for SessionError {
     fn from(error: SandboxError) -> SessionError {
         match error {
-            // Its end was not noticed yet, or happened meanwhile.
+            // The sandbox's end was not noticed yet, or happened meanwhile.
             SandboxError::Lost(how) => SessionError::SandboxEnded(how.to_owned()),
             other => SessionError::Internal(Box::new(other)),
         }

@@ -22,13 +22,13 @@ use crate::model::{TokenCounts, UsageTotals};
 /// Operations with a histogram: ways to get a sandbox, and others that take time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedOperation {
-    /// Created from a sandbox that was ready with the agent's files.
+    /// Created from a prepared sandbox with the agent's files.
     CreateReady,
-    /// Created from one in which the agent had started.
+    /// Created from a prepared sandbox with a running agent.
     CreateAgentReady,
-    /// Created from nothing.
+    /// Created without a prepared sandbox.
     CreateFresh,
-    /// Resumed while its sandbox was there.
+    /// Resumed in its live sandbox.
     ResumeWarm,
     /// Resumed from its disk on this server.
     ResumeLocal,
@@ -36,7 +36,7 @@ pub(crate) enum TimedOperation {
     ResumeRemote,
     /// A message, from its arrival to the first event of the agent.
     FirstEvent,
-    /// A message, from its arrival until the agent was told.
+    /// A message, from its arrival until it is sent to the agent.
     TurnStart,
     /// A command, from the request to its end.
     Exec,
@@ -57,7 +57,7 @@ impl TimedOperation {
         TimedOperation::Exec,
     ];
 
-    /// Operation and path, as labels.
+    /// Returns the operation and path labels.
     fn labels(self) -> TimedLabels {
         let (operation, path) = match self {
             TimedOperation::CreateReady => ("create", "ready"),
@@ -94,7 +94,7 @@ struct TimedLabels {
     path: &'static str,
 }
 
-/// Events of a sandbox that its owner did not ask for.
+/// Lifecycle events of a sandbox that its owner did not request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SandboxEvent {
     /// Evicted for another session.
@@ -105,13 +105,13 @@ pub(crate) enum SandboxEvent {
     SweptCold,
     /// Died by itself.
     Died,
-    /// Found live when the server started.
+    /// Found live at the server's startup.
     Recovered,
-    /// Had by a node that is lost.
+    /// Taken over from a lost node.
     TakenOver,
-    /// Handed over to another node by this one, which drains.
+    /// Handed over to another node by this draining one.
     HandedOver,
-    /// Stood still because the lease of the server was over.
+    /// Frozen because the server's lease was over.
     Fenced,
 }
 
@@ -135,14 +135,14 @@ struct CountedLabels {
     what: &'static str,
 }
 
-/// Metrics of disks that come from the object store. Cheap to clone.
+/// Metrics of restores from the object store. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestoreMetrics {
-    /// Pieces that were asked of the object store while somebody waited.
+    /// Pieces fetched from the object store during a restore.
     pub(crate) fetched: Counter,
     /// Pieces that had been fetched ahead.
     pub(crate) prefetched: Counter,
-    /// Bytes that are on this machine for sessions of other nodes.
+    /// Bytes prefetched for sessions of other nodes.
     pub(crate) prefetched_bytes: Gauge,
 }
 
@@ -169,19 +169,19 @@ impl RestoreMetrics {
     }
 }
 
-/// The counters and histograms; each histogram is looked up once.
+/// Counters and histograms; each histogram is looked up once.
 #[derive(Debug)]
 pub(crate) struct SessionCounters {
     timed: [Histogram; TIMED],
     counted: Family<CountedLabels, Counter>,
     resumed: [AtomicU64; 3],
     prewarm_hits: AtomicU64,
-    /// Turns that began, and commands that ended.
+    /// Numbers of begun turns and of ended commands.
     messages: AtomicU64,
     commands: AtomicU64,
-    /// Those of disks that come from the object store.
+    /// Metrics of restores from the object store.
     pub(crate) restores: RestoreMetrics,
-    /// Those of the code interpreter.
+    /// Metrics of the code interpreter.
     pub(crate) interpreter: Arc<InterpreterMetrics>,
 }
 
@@ -226,12 +226,12 @@ impl SessionCounters {
         self.counted.get_or_create(&CountedLabels { what: what.label() }).inc();
     }
 
-    /// Returns how many turns began and how many commands ended since the start.
+    /// Returns the numbers of begun turns and of ended commands since the start.
     pub(crate) fn messages_and_commands(&self) -> (u64, u64) {
         (self.messages.load(Ordering::Relaxed), self.commands.load(Ordering::Relaxed))
     }
 
-    /// Fills in what is counted here.
+    /// Fills in the counters.
     pub(crate) fn fill(&self, counts: &mut SandboxCounts) {
         let [warm, local, remote] = &self.resumed;
         counts.resumed_warm = warm.load(Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl SessionCounters {
     }
 }
 
-/// Figures of sandboxes, read when they are asked for.
+/// Gauges of sandboxes, evaluated on collection.
 pub(crate) struct SandboxGauges<F> {
     pub(crate) counts: F,
     /// Setting `sessions.resident_max`.
@@ -282,21 +282,21 @@ impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for SandboxGaug
     }
 }
 
-/// Tells what went to the model.
+/// Collector of model usage metrics.
 pub(crate) struct ModelUse {
     tally: Arc<UsageTotals>,
-    /// Prefix of the metrics' names, by the requests they are about.
+    /// Prefix of the metric names, which depends on the kind of requests.
     prefix: &'static str,
     whose: &'static str,
 }
 
 impl ModelUse {
-    /// Returns what agents have used.
+    /// Creates the collector for agents.
     pub(crate) fn of_agents(tally: Arc<UsageTotals>) -> ModelUse {
         ModelUse { tally, prefix: "cove_model", whose: "agents" }
     }
 
-    /// Returns what sandboxes have used by their grants.
+    /// Creates the collector for grants.
     pub(crate) fn of_grants(tally: Arc<UsageTotals>) -> ModelUse {
         ModelUse { tally, prefix: "cove_gateway_model", whose: "grants" }
     }

@@ -1,5 +1,4 @@
-//! Servers that requests for sessions have to reach: which session a request is about, and which
-//! server has it.
+//! Routing of requests to servers: which session a request addresses, and which server owns it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,27 +14,27 @@ use crate::faces::{ash, e2b};
 use crate::service::Sessions;
 use crate::store::SessionStore;
 
-/// Path below which sessions are at Cove's own interface.
+/// Path prefix of sessions in the native interface.
 const NATIVE: &str = "/v1/sessions/";
-/// Path below which they are at Ash's.
+/// Path prefix of sessions in Ash's interface.
 const ASH: &str = "/api/sessions/";
-/// Longest id that is looked for.
+/// Longest accepted id.
 const ID_BYTES_MAX: usize = 64;
-/// Time that the owner of a session is remembered. An owner that has it no more says so.
+/// Time for which a session's owner is cached. A former owner reports that it has lost the session.
 const OWNER_AGE: Duration = Duration::from_secs(30);
-/// Owners that are remembered.
+/// Maximum number of cached owners.
 const OWNERS_MAX: usize = 100_000;
 
-/// Interface that a request came by.
+/// Interface that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionInterface {
-    /// Cove's own, with Ash's beside it.
+    /// The native interface, with Ash's.
     Main,
     /// E2B's.
     E2b,
 }
 
-/// Returns the session that a request is about, as far as its path or the host that it names says.
+/// Returns the session that a request addresses by its path or host name.
 #[must_use]
 pub fn session_of(interface: SessionInterface, request: FastHead<'_>) -> Option<String> {
     let path = request.uri.path();
@@ -55,18 +54,18 @@ fn first_part(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-/// Server that has a session.
+/// Server that owns a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionHolder {
     /// This one.
     This,
     /// Another one, by its id.
     Other(String),
-    /// None: whichever is asked may claim it.
+    /// None: the server that receives the request may claim it.
     Nobody,
 }
 
-/// Servers that have sessions, by the store, and as they were known last.
+/// Owners of sessions, from the store and a cache.
 pub struct SessionOwners {
     sessions: Sessions,
     store: SessionStore,
@@ -85,17 +84,17 @@ impl fmt::Debug for SessionOwners {
 }
 
 impl SessionOwners {
-    /// Opens the store of sessions, which a server may read that has none itself.
+    /// Opens the store of sessions, which a server without sessions can read, too.
     ///
     /// # Errors
-    /// If its tables cannot be brought up to date.
+    /// If its tables cannot be migrated.
     pub async fn open(store: &SqlStore, sessions: Sessions) -> Result<Self, SqlStoreError> {
         let store = SessionStore::open(store.clone()).await?;
         Ok(SessionOwners { sessions, store, known: Mutex::default() })
     }
 
-    /// Returns who has a session; nobody has one that does not exist. `is_fresh` asks the store,
-    /// also where an owner is remembered.
+    /// Returns the owner of a session; `Nobody` for one that does not exist. `is_fresh` bypasses
+    /// the cache.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -119,7 +118,7 @@ impl SessionOwners {
         let mut known = self.known.lock();
         match &owner {
             SessionHolder::Other(server) => {
-                // Forgotten together, which costs each of them a query.
+                // Cleared as a whole, which costs each entry one query.
                 if known.len() >= OWNERS_MAX {
                     known.clear();
                 }

@@ -1,9 +1,8 @@
-//! The task that owns an agent process: writes to it, reads from it, and does what `crate::turn`
-//! decides.
+//! The task that owns an agent process: writes to it, reads from it, and performs the actions that
+//! `crate::turn` returns.
 //!
-//! It is the only one that touches the process. Everything that it waits for is in one `select!`,
-//! so that an agent that does not read cannot keep it from being read, and one that never stops
-//! talking cannot keep it from being killed.
+//! No other task touches the process. All waits are in one `select!`, so an agent that does not
+//! read still gets read, and one that never stops writing can still be killed.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -26,47 +25,47 @@ use super::{
 };
 use crate::turn::{AgentAction, AgentInput, AgentState, AgentStep, StopReason, TurnEnd};
 
-/// Bytes of the end of its standard error that are kept for an error.
+/// Bytes kept from the end of its standard error, for an error message.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
-/// Longest line of standard error; a longer one is cut into several.
+/// Longest line of standard error; longer lines are split.
 const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
-/// Time that the streams of a process that has ended are read: a child of its may hold them open.
+/// Time for which the streams of an ended process are read: a child may hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Bytes of answers to an agent's own requests that wait for it to read them.
+/// Maximum bytes of queued answers to the agent's own requests.
 const ANSWERS_BYTES_MAX: usize = 1 << 20;
-/// Requests to an agent that it has not answered.
+/// Maximum number of unanswered requests to an agent.
 const REQUESTS_MAX: usize = 256;
 
-/// Recipient of a refusal or an agreement.
+/// Receiver of a request's answer.
 type Told = oneshot::Sender<Result<(), String>>;
 
-/// Command of a handle.
+/// Command from a handle.
 pub(super) enum AgentTaskCommand {
-    /// Tell a message.
+    /// Send a message.
     Turn(Box<TurnInput>, oneshot::Sender<TurnOutcome>),
     /// Stop the turn.
     Stop(StopReason),
     /// Send a request.
     Control(Map<String, Value>, Told),
-    /// Let it end.
+    /// Let the process end by itself.
     Close,
-    /// Make it end.
+    /// Kill the process.
     Kill,
 }
 
-/// The turn that is running.
+/// The running turn.
 struct RunningTurn {
     id: TurnId,
     told: oneshot::Sender<TurnOutcome>,
     time: Duration,
-    /// Answers of the model that it may need.
+    /// Maximum number of the model's messages.
     rounds_max: Option<u64>,
-    /// Error, once its result is there.
+    /// Error, set with its result.
     error: Option<String>,
     usage: TurnCost,
 }
 
-/// When which wait is over.
+/// Deadlines of the pending waits.
 #[derive(Default)]
 struct AgentTimers {
     start: Option<Instant>,
@@ -87,23 +86,23 @@ pub(super) struct AgentTask {
     lines: LineBuffer,
     stderr: BytesMut,
     stderr_tail: BytesMut,
-    /// Bytes to write to it.
+    /// Bytes to write to the process.
     out: BytesMut,
     is_input_open: bool,
-    /// True if its input ends as soon as everything is written.
+    /// True if its input closes once everything is written.
     is_input_ending: bool,
     is_stdout_open: bool,
     is_stderr_open: bool,
-    /// End of the process.
+    /// How the process ended, once it has.
     ended: Option<String>,
     /// Violation of the protocol.
     fault: Option<String>,
     turn: Option<RunningTurn>,
     timers: AgentTimers,
-    /// Requests that wait for an answer, with their askers. Those of the start have nobody.
+    /// Unanswered requests with the receivers of their answers; requests of the start have none.
     requests: HashMap<String, Option<Told>>,
     request_number: u64,
-    /// The request whose answer means that it has started.
+    /// Request whose answer shows that the agent has started.
     ready_request: Option<String>,
     model: Option<String>,
 }
@@ -152,7 +151,7 @@ impl AgentTask {
         task
     }
 
-    /// Looks after the process until it is no more.
+    /// Runs until the process has ended.
     pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<AgentTaskCommand>) {
         let mut is_wanted = true;
         while !self.is_over() {
@@ -175,7 +174,7 @@ impl AgentTask {
                 {
                     match wrote {
                         Ok(count) if count > 0 => self.out.advance(count),
-                        // It no longer reads. Its exit status has the reason.
+                        // The agent has stopped reading; its exit status shows the reason.
                         Ok(_) | Err(_) => self.close_input(),
                     }
                     if self.out.is_empty() {
@@ -198,7 +197,7 @@ impl AgentTask {
                     self.outlet.read(count);
                     self.take_lines();
                     if !self.is_stdout_open && self.ended.is_none() {
-                        // There is nothing to be had from an agent that says nothing any more.
+                        // An agent without output is of no further use.
                         self.input(AgentInput::Close);
                     }
                 }
@@ -228,7 +227,7 @@ impl AgentTask {
             stderr: String::from_utf8_lossy(&self.stderr_tail).into_owned(),
             conversation_lost: self.translator.conversation_lost,
         };
-        // Before the inbox is dropped: callers that wait for an answer read it here.
+        // Set before the inbox is dropped: callers whose answer is dropped read it here.
         self.status.send_replace(AgentStatus::Ended(end));
     }
 
@@ -256,7 +255,7 @@ impl AgentTask {
                 AgentState::Running | AgentState::Stopping(..) => false,
                 AgentState::Idle | AgentState::Closing { .. } | AgentState::Ended => true,
             };
-            // Dropping the sender has the handle wait for the end.
+            // Dropping the sender makes the handle wait for the end.
             if !is_ending {
                 let outcome = TurnOutcome {
                     end: TurnEnd::Died,
@@ -289,7 +288,7 @@ impl AgentTask {
         self.perform(step);
     }
 
-    /// Writes a request and returns its number.
+    /// Writes a request and returns its id.
     fn request(&mut self, request: Map<String, Value>, told: Option<Told>) -> String {
         self.request_number += 1;
         let id = format!("cove-{}", self.request_number);
@@ -299,7 +298,8 @@ impl AgentTask {
         id
     }
 
-    /// Feeds the state machine; only messages can be refused, and those have a way of their own.
+    /// Feeds an input to the state machine; only messages can be rejected, and they are handled
+    /// elsewhere.
     fn input(&mut self, input: AgentInput) {
         if let Ok(step) = self.state.next(input) {
             self.perform(step);
@@ -342,7 +342,7 @@ impl AgentTask {
         }
     }
 
-    /// Closes its input; what was not written yet is dropped.
+    /// Closes its input; unwritten bytes are dropped.
     fn close_input(&mut self) {
         if self.is_input_open {
             self.is_input_open = false;
@@ -371,10 +371,10 @@ impl AgentTask {
             TurnEnd::Died => Some(self.died()),
         };
         let conversation_lost = self.translator.conversation_lost;
-        // Whoever sent the message says what became of it: it may be told again.
+        // The sender of the message reports the outcome, because it may send the message again.
         let usage = turn.usage;
         let outcome = TurnOutcome { end, error, usage, conversation_lost, is_untold: false };
-        // The sender of the message may be gone; the turn is over all the same.
+        // The sender may be gone; the turn is over regardless.
         turn.told.send(outcome).ok();
     }
 
@@ -447,7 +447,7 @@ impl AgentTask {
                 }
             }
             if self.fault.is_some() {
-                // Nothing after that is looked at, and nothing more is read.
+                // Nothing after the violation is processed, and no more output is read.
                 self.is_stdout_open = false;
                 return;
             }
@@ -502,7 +502,7 @@ impl AgentTask {
         let is_ready = self.ready_request.as_deref() == Some(id);
         match self.requests.remove(id) {
             Some(Some(told)) => drop(told.send(answer)),
-            // Of the start, of a turn's model, or of an interrupt.
+            // A request of the start, for a turn's model, or to interrupt.
             Some(None) => {
                 if let Err(reason) = answer {
                     let error = format!("the agent refused a request: {reason}");
@@ -510,7 +510,7 @@ impl AgentTask {
                     self.outlet.event(turn, Kind::Error, json!({"error": error}));
                 }
             }
-            // Of none that was asked.
+            // An answer without a request.
             None => {}
         }
         if is_ready {
@@ -518,7 +518,7 @@ impl AgentTask {
         }
     }
 
-    /// Refuses a request of the agent, such as to use a tool: no user is present to decide.
+    /// Rejects a request of the agent, such as to use a tool: no user is present to decide.
     fn refuse(&mut self, id: &str, what: &str) {
         let response = if what == "can_use_tool" {
             let denial =
@@ -542,7 +542,7 @@ impl AgentTimers {
     }
 }
 
-/// Resolves then; never, when there is no then.
+/// Resolves at `instant`, or never without one.
 async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
@@ -550,7 +550,7 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
-/// Returns where a line of standard error ends, its end included.
+/// Returns the end of the next line of standard error, including its line break.
 fn line_end(bytes: &[u8], has_more: bool) -> Option<usize> {
     let end = bytes.iter().take(STDERR_LINE_BYTES_MAX).position(|byte| *byte == b'\n');
     match end {

@@ -1,8 +1,8 @@
-//! Files of a session: bytes in and out as they come, archives, and what changes.
+//! Files of a session: streamed uploads and downloads, archives, and watches.
 //!
-//! Nothing is in memory as a whole. A client that reads nothing of its download for long is cut by
-//! the connection's own limit, one that sends nothing by the body's, so that neither keeps the few
-//! places that a sandbox has for archives.
+//! No file is held in memory as a whole. The connection's limit cuts off a client that does not
+//! read its download, and the body's limit one that does not send, so neither blocks the few places
+//! that a sandbox has for archives.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,15 +30,15 @@ use super::{FilePath, SessionIdPath};
 use crate::error::SessionError;
 use crate::service::{SessionFiles, Sessions};
 
-/// The media type of anything.
+/// Media type of arbitrary bytes.
 pub(super) const BYTES: &str = "application/octet-stream";
-/// The media type of archives.
+/// Media type of archives.
 const TAR: &str = "application/x-tar";
 /// Default directory to list, watch and archive.
 const WORKSPACE: &str = "/workspace";
-/// Entries of one listing, unless the caller says otherwise.
+/// Default number of entries in one listing.
 const LIST_DEFAULT: usize = 1000;
-/// Bytes that are read from a file at a time.
+/// Bytes per read of a file.
 const CHUNK_BYTES: usize = 128 << 10;
 
 #[derive(Debug, Deserialize)]
@@ -72,7 +72,7 @@ pub(super) async fn list(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FileReadQuery {
-    /// True for its metadata rather than its content.
+    /// True to return its metadata rather than its content.
     stat: bool,
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn read(
         let sought = open.file.seek(io::SeekFrom::Start(from)).await;
         sought.map_err(|error| refusal(error.into()))?;
     }
-    // What grows meanwhile is not sent; what shrinks breaks the answer off, as it must.
+    // A file that grows meanwhile is sent up to this length; one that shrinks cuts the answer off.
     let content = open.file.take(count);
     let mut answer = Response::new(streamed(content, files));
     *answer.status_mut() = status;
@@ -120,14 +120,14 @@ pub(super) async fn read(
     Ok(answer)
 }
 
-/// Sets a header whose value is made of digits and fixed words.
+/// Sets a header whose value consists of digits and fixed words.
 fn insert(answer: &mut Response, name: header::HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         answer.headers_mut().insert(name, value);
     }
 }
 
-/// Part of a file that is wanted.
+/// Requested part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteRange {
     All,
@@ -135,8 +135,8 @@ pub(super) enum ByteRange {
     Outside,
 }
 
-/// Reads the one range of a request (RFC 9110 §14.2). What is malformed, in another unit or has
-/// several ranges is not looked at, as the standard allows.
+/// Parses the single range of a request (RFC 9110 §14.2). Malformed, multiple and other-unit ranges
+/// are ignored, as the standard allows.
 pub(super) fn range(headers: &HeaderMap, len: u64) -> ByteRange {
     let Some(text) = headers.get(header::RANGE).and_then(|it| it.to_str().ok()) else {
         return ByteRange::All;
@@ -145,7 +145,7 @@ pub(super) fn range(headers: &HeaderMap, len: u64) -> ByteRange {
         return ByteRange::All;
     };
     let (from, end) = match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
-        // The last so many bytes.
+        // The last `count` bytes.
         (Err(_), Ok(count)) if first.trim().is_empty() => (len.saturating_sub(count), len),
         (Ok(from), Ok(last)) if last >= from => (from, last.saturating_add(1).min(len)),
         (Ok(from), Err(_)) if last.trim().is_empty() => (from, len),
@@ -157,7 +157,7 @@ pub(super) fn range(headers: &HeaderMap, len: u64) -> ByteRange {
     }
 }
 
-/// A body of whatever can be read. The session's sandbox is at work for as long as it is.
+/// Returns a body from a reader. The session's sandbox stays at work meanwhile.
 fn streamed(content: impl AsyncRead + Send + Unpin + 'static, files: SessionFiles) -> Body {
     let state = Some((content, files));
     let pieces = stream::unfold(state, |state| async move {
@@ -175,15 +175,15 @@ fn streamed(content: impl AsyncRead + Send + Unpin + 'static, files: SessionFile
     Body::from_stream(pieces)
 }
 
-/// Query for writing.
+/// Query of a write request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FileWriteQuery {
-    /// There must be none before.
+    /// True to fail if the file exists.
     create: bool,
-    /// True to append to what is there.
+    /// True to append to the existing content.
     append: bool,
-    /// True for a directory; the body is empty.
+    /// True to create a directory; the body is empty.
     directory: bool,
     /// Permissions, in octal digits.
     mode: Option<String>,
@@ -236,7 +236,7 @@ pub(super) async fn write(
     Ok((status, axum::Json(entry)).into_response())
 }
 
-/// `755`, `0644`.
+/// Parses octal permissions, such as `755` or `0644`.
 pub(super) fn permissions(digits: &str) -> Result<u32, http::HttpError> {
     let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
     mode.ok_or_else(|| http::HttpError::invalid("must be octal digits, at most 7777").at("mode"))
@@ -245,7 +245,7 @@ pub(super) fn permissions(digits: &str) -> Result<u32, http::HttpError> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FileRemoveQuery {
-    /// A directory with everything in it.
+    /// True to remove a directory with its content.
     recursive: bool,
 }
 
@@ -279,7 +279,7 @@ pub(super) async fn rename(
     Ok(axum::Json(shown(entry)))
 }
 
-/// Directory of an archive's source or target.
+/// Source or target directory of an archive.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ArchiveQuery {
@@ -316,7 +316,7 @@ pub(super) async fn import(
     let ArchiveQuery { path } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     let usage = files.import_tar(&path, upload).await.map_err(|error| match error {
-        // Of the body: the sandbox's own errors are others.
+        // This kind comes only from the body, never from the sandbox.
         FilesError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             http::HttpError::invalid(error.to_string())
         }
@@ -387,7 +387,7 @@ fn shown(entry: SandboxFileEntry) -> FileEntry {
         kind: kind.to_owned(),
         size: entry.size,
         mode: entry.mode,
-        // Programs may set any time, also one before 1970.
+        // Programs may set any time, even one before 1970.
         modified_ms: u64::try_from(entry.modified_ns / 1_000_000).unwrap_or(0),
         target: entry.symlink_target,
     }
@@ -407,7 +407,7 @@ pub(super) fn refusal(error: FilesError) -> http::HttpError {
         FilesError::NotADirectory | FilesError::IsADirectory => {
             http::HttpError::invalid(message).at("path")
         }
-        // It says itself what it is about.
+        // The message names its field itself.
         FilesError::Invalid(_) => http::HttpError::invalid(message),
         FilesError::PermissionDenied => {
             http::HttpError::new(ErrorCode::Forbidden, message).at("path")

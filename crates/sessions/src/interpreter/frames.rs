@@ -1,4 +1,4 @@
-//! Lines that a context writes, parsed. Everything in them is hostile.
+//! Parser of the lines that a context writes, all of which are hostile input.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Bytes of one line. The drivers write no longer ones.
+/// Maximum bytes of one line. The drivers write no longer ones.
 pub(super) const FRAME_BYTES_MAX: usize = 12 << 20;
-/// Bytes of a line that needs no share of the server's memory for long ones.
+/// Maximum bytes of a line that needs no share of the memory for long lines.
 pub(super) const SMALL_FRAME_BYTES_MAX: usize = 64 << 10;
-/// Bytes of room that a reader keeps for the next line.
+/// Bytes of buffer kept for the next line.
 const KEPT_BYTES_MAX: usize = 256 << 10;
-/// Bytes of one representation that is JSON: decoded, it takes many times as much memory.
+/// Maximum bytes of one JSON representation: decoded, it takes many times as much memory.
 const JSON_BYTES_MAX: usize = 1 << 20;
-/// Representations of one result, and MIME types that were left out.
+/// Maximum number of representations of one result, and of omitted MIME types.
 const REPRESENTATIONS_MAX: usize = 32;
-/// Bytes of a MIME type.
+/// Maximum bytes of a MIME type.
 const MIME_BYTES_MAX: usize = 128;
 /// MIME types whose value is JSON.
 const JSON_TYPES: [&str; 3] = ["application/json", "e2b/data", "e2b/chart"];
@@ -26,23 +26,23 @@ const JSON_TYPES: [&str; 3] = ["application/json", "e2b/data", "e2b/chart"];
 /// Message of a context.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ContextFrame {
-    /// Waits for the first cell; its process id in the sandbox, if it is a copy of another one.
+    /// Ready for the first cell, with its pid in the sandbox if it is a copy.
     Ready(Option<u32>),
-    /// Cannot begin; why.
+    /// Failed to start, with the reason.
     Failed(String),
-    /// The cell that was sent runs, and a signal interrupts it.
+    /// The cell is running and can be interrupted by a signal.
     Running,
-    /// A value.
+    /// A result of the cell.
     Result(CellResult),
     /// The cell has failed.
     Error(CellFailure),
-    /// Has copied itself.
+    /// The context has copied itself.
     Forked,
     /// The cell has ended.
     Done(CellFigures),
 }
 
-/// Figures of a cell, as the context tells them.
+/// Figures of a cell, as reported by the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CellFigures {
     pub(super) has_failed: bool,
@@ -50,7 +50,7 @@ pub(super) struct CellFigures {
     pub(super) memory_bytes: u64,
 }
 
-/// Why a line is none of the protocol.
+/// Why a line violates the protocol.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ContextFrameError {
     #[error("a line of the context is longer than {FRAME_BYTES_MAX} bytes")]
@@ -61,19 +61,19 @@ pub(super) enum ContextFrameError {
     Malformed(#[source] serde_json::Error),
 }
 
-/// Divides what arrives into lines.
+/// Splits the input into lines.
 #[derive(Debug, Default)]
 pub(super) struct FrameReader {
     pending: Vec<u8>,
-    /// Bytes of `pending` that have been looked at and have no end of a line.
+    /// Bytes of `pending` that were searched and contain no line break.
     searched: usize,
 }
 
 impl FrameReader {
-    /// Takes what has arrived.
+    /// Adds received bytes.
     ///
     /// # Errors
-    /// If the line is too long; the stream is lost then.
+    /// If the line is too long; the stream is unusable then.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ContextFrameError> {
         if self.pending.len().saturating_add(bytes.len()) > FRAME_BYTES_MAX {
             return Err(ContextFrameError::TooLong);
@@ -82,15 +82,15 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Bytes of what has arrived and is no complete frame yet.
+    /// Returns the number of received bytes that form no complete frame yet.
     pub(super) fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
 
-    /// Returns the next complete frame; none when more has to arrive.
+    /// Returns the next complete frame; none if more input is needed.
     ///
     /// # Errors
-    /// If a line is none of the protocol; the stream is lost then.
+    /// If a line violates the protocol; the stream is unusable then.
     pub(super) fn next(&mut self) -> Result<Option<ContextFrame>, ContextFrameError> {
         let unsearched = self.pending.get(self.searched..).unwrap_or_default();
         let Some(at) = unsearched.iter().position(|byte| *byte == b'\n') else {
@@ -121,8 +121,8 @@ enum FrameKind {
     Done,
 }
 
-/// A line with all fields that any kind has. Flat, so that nothing is decoded twice and nothing
-/// nested is decoded at all.
+/// A line with the fields of all kinds. Flat, so that nothing is decoded twice and nested values
+/// are not decoded at all.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFrame {
@@ -193,11 +193,11 @@ fn is_json(mime: &str) -> bool {
     JSON_TYPES.contains(&mime) || mime.ends_with("+json")
 }
 
-/// Representations by MIME type, of which there are not too many.
+/// Bounded map of representations by MIME type.
 #[derive(Debug, Default)]
 struct MimeTexts(BTreeMap<String, String>);
 
-/// MIME types, of which there are not too many.
+/// Bounded list of MIME types.
 #[derive(Debug, Default)]
 struct MimeNames(Vec<String>);
 
@@ -257,7 +257,7 @@ impl<'de> Deserialize<'de> for MimeNames {
 
 #[cfg(test)]
 mod tests {
-    //! Lines of well and ill behaved contexts.
+    //! Lines of well-behaved and misbehaving contexts.
 
     use super::*;
 

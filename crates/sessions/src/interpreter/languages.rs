@@ -1,4 +1,4 @@
-//! Languages of contexts: what each is started with, and how a cell is written to it.
+//! Languages of contexts: how each is started, and how its cells are encoded.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,8 @@ const PYTHON_PARKED: &str = include_str!("drivers/parked.py");
 const PYTHON_HAZARDS: &str = include_str!("drivers/hazards.py");
 const NODE_CONTEXT: &str = include_str!("drivers/context.cjs");
 
-/// Reads the driver from standard input and becomes it. Its length comes first, on a line.
+/// Bootstrap that reads the driver from standard input and executes it. The driver's length
+/// precedes it, on a line.
 const PYTHON_BOOT: &str = "import os,sys
 sys.path[:1]=[]
 s=os.fdopen(0,'rb',0,closefd=False)
@@ -21,7 +22,8 @@ n=int(s.readline())
 b=b''
 while len(b)<n: b+=s.read(n-len(b))
 exec(compile(b,'<cove>','exec'))";
-/// Likewise, from descriptor 3. What `node -e` runs may import modules, so that it lends that.
+/// Likewise, from descriptor 3. Passes `import` on to the driver, because code of `node -e` may
+/// import modules.
 const NODE_BOOT: &str = "const fs=require('fs'),b=Buffer.alloc(1);let h='';\
 for(;;){fs.readSync(3,b,0,1);if(b[0]===10)break;h+=b;}\
 const n=Number(h),s=Buffer.alloc(n);for(let i=0;i<n;)i+=fs.readSync(3,s,i,n-i);\
@@ -29,15 +31,15 @@ require('vm').runInThisContext('(function(require,load){'+s+'\\n})',{filename:'c
 (require,(name)=>import(name));";
 /// Moves the socket away from standard input, which programs of a cell may read.
 const MOVE_SOCKET: &str = "exec 3<&0 </dev/null; exec \"$@\"";
-/// Becomes the driver of the parked interpreter, which is one message.
+/// Bootstrap that executes the driver of the parked interpreter, which is one message.
 const PARKED_BOOT: &str = "import os,sys
 sys.path[:1]=[]
 exec(compile(os.read(0,1<<20),'<cove>','exec'))";
-/// Modules that the parked interpreter imports where they are installed.
+/// Modules that the parked interpreter imports if they are installed.
 const PRELOADED: [&str; 6] =
     ["asyncio", "numpy", "pandas", "matplotlib.font_manager", "matplotlib.pyplot", "PIL.Image"];
-/// Functions of a shell that tell the server about a cell. The shell reads its lines from the
-/// socket, and is interactive so that an interrupt ends a cell and not the shell.
+/// Shell functions that report a cell to the server. The shell reads its lines from the socket, and
+/// is interactive so that an interrupt ends a cell and not the shell.
 const BASH_FUNCTIONS: &str = r#"PS1= PS2= PROMPT_COMMAND= HISTFILE=; set +o history +H
 __cove_ticks() {
   local -a s; read -r -a s < /proc/$$/stat; REPLY=$((s[13] + s[14] + s[15] + s[16]))
@@ -68,7 +70,7 @@ pub(crate) enum CellLanguage {
     Bash,
 }
 
-/// Start of a context: where, and with what.
+/// Parameters of a context's start.
 #[derive(Clone, Debug)]
 pub(super) struct ContextStart {
     pub(super) language: CellLanguage,
@@ -77,7 +79,7 @@ pub(super) struct ContextStart {
 }
 
 impl CellLanguage {
-    /// Returns the language of a name, as callers write it; Python without one.
+    /// Finds a language by a caller's name for it; Python without a name.
     pub(crate) fn named(name: Option<&str>) -> Option<CellLanguage> {
         match name.map(|name| name.trim().to_ascii_lowercase()).as_deref() {
             None | Some("" | "python") => Some(CellLanguage::Python),
@@ -88,7 +90,7 @@ impl CellLanguage {
         }
     }
 
-    /// Its name.
+    /// Returns the language's name.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             CellLanguage::Python => "python",
@@ -98,7 +100,7 @@ impl CellLanguage {
         }
     }
 
-    /// The program that a sandbox needs for it.
+    /// Returns the program that a sandbox needs for it.
     pub(super) fn program(self) -> &'static str {
         match self {
             CellLanguage::Python => "python3",
@@ -107,7 +109,7 @@ impl CellLanguage {
         }
     }
 
-    /// The command of a context that is started by itself.
+    /// Returns the command of a context that runs as its own program.
     pub(super) fn argv(self) -> Vec<Vec<u8>> {
         let argv: &[&str] = match self {
             CellLanguage::Python => &["python3", "-c", PYTHON_BOOT],
@@ -133,13 +135,13 @@ impl CellLanguage {
         }
     }
 
-    /// Returns why a cell cannot be written to a context of this language.
+    /// Returns why a cell cannot be sent to a context of this language; none if it can.
     pub(crate) fn refusal(self, code: &str) -> Option<&'static str> {
         let is_refused = self == CellLanguage::Bash && code.contains('\0');
         is_refused.then_some("has no NUL character in bash")
     }
 
-    /// Writes a cell, for a context that was started with `start`.
+    /// Encodes a cell for a context that was started with `start`.
     pub(super) fn cell(self, cell: &ExecuteCell, count: u64, start: &ContextStart) -> Vec<u8> {
         if self != CellLanguage::Bash {
             let request = json!({ "code": cell.code, "env": cell.env, "count": count });
@@ -149,9 +151,9 @@ impl CellLanguage {
         for (name, value) in &cell.env {
             push(&mut lines, format_args!("export {name}={}; ", quoted(value)));
         }
-        // From here on an interrupt discards this line, and the next one reports it. Earlier it
-        // could come while a line is being read, and leave the rest of that to be run. The cell's
-        // own input is the socket, which is not for the cell.
+        // From here on, an interrupt discards this line, and the next line reports it. An earlier
+        // interrupt could arrive while a line is being read, and the rest of the line would be
+        // executed. The cell must not read the shell's input, which is the socket.
         lines.push_str("__cove_running; ");
         push(&mut lines, format_args!("eval {} </dev/null\n", quoted(&cell.code)));
         lines.push_str("__cove_done $?");
@@ -166,18 +168,18 @@ impl CellLanguage {
     }
 }
 
-/// Appends to a text, which never fails.
+/// Appends to a string, which never fails.
 fn push(text: &mut String, part: std::fmt::Arguments<'_>) {
     text.write_fmt(part).expect("a string takes everything");
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 impl ContextStart {
-    /// The first that is written to a context that was started by itself.
+    /// Returns the first input of a context that runs as its own program.
     pub(super) fn greeting(&self) -> Vec<u8> {
         let source = match self.language {
             CellLanguage::Python => python_driver("serve_alone()"),
@@ -194,12 +196,12 @@ impl ContextStart {
         format!("{}\n{source}{}\n", source.len(), self.request()).into_bytes()
     }
 
-    /// As JSON, for a driver.
+    /// Returns the JSON form for a driver.
     fn request(&self) -> serde_json::Value {
         json!({ "language": self.language.as_str(), "cwd": self.cwd, "env": self.env })
     }
 
-    /// The message to the parked interpreter that has it fork this context.
+    /// Returns the message that makes the parked interpreter fork this context.
     pub(super) fn fork(&self, id: u64) -> Vec<u8> {
         let mut request = self.request();
         request["op"] = json!("fork");
@@ -208,40 +210,40 @@ impl ContextStart {
     }
 }
 
-/// The program of a context in Python, with what is done once all is defined.
+/// Returns the Python driver, with the statement to run after all definitions.
 fn python_driver(last: &str) -> String {
     format!("{PYTHON_CELLS}{PYTHON_CONTEXT}{PYTHON_CHARTS}\n{last}\n")
 }
 
-/// The message to a context that has it fork itself.
+/// Returns the message that makes a context fork itself.
 pub(super) fn copy_request(force: bool) -> Vec<u8> {
     format!("{}\n", json!({ "fork": { "force": force } })).into_bytes()
 }
 
-/// The message to the parked interpreter that makes a copy of a context its own.
+/// Returns the message that makes the parked interpreter adopt a context's copy.
 pub(super) fn adoption(id: u64, pid: u32) -> Vec<u8> {
     json!({ "op": "adopt", "id": id, "pid": pid }).to_string().into_bytes()
 }
 
-/// The command of the parked interpreter.
+/// Returns the command of the parked interpreter.
 pub(super) fn parked_argv() -> Vec<Vec<u8>> {
     ["python3", "-c", PARKED_BOOT].iter().map(|part| part.as_bytes().to_vec()).collect()
 }
 
-/// Driver of the parked interpreter.
+/// Returns the driver of the parked interpreter.
 pub(super) fn parked_source() -> Vec<u8> {
     python_driver(&format!("{PYTHON_PARKED}\nserve_parked()")).into_bytes()
 }
 
-/// The program that says what would keep an interpreter from forking.
+/// Returns the program that reports what would prevent an interpreter from forking.
 pub(super) fn hazard_source() -> String {
     let modules = ["IPython"].iter().chain(&PRELOADED).collect::<Vec<_>>();
     let last = format!("report_hazards({})", json!(modules));
     python_driver(&format!("{PYTHON_PARKED}{PYTHON_HAZARDS}\n{last}"))
 }
 
-/// The message to the parked interpreter that has it import what it is to have, without modules
-/// that were found to start threads.
+/// Returns the message that makes the parked interpreter import its modules, without those that
+/// start threads.
 pub(super) fn parked_start(without: &[String]) -> Vec<u8> {
     let is_wanted = |name: &&&str| !without.iter().any(|module| module.as_str() == **name);
     let preload: Vec<&&str> = PRELOADED.iter().filter(is_wanted).collect();
@@ -250,7 +252,7 @@ pub(super) fn parked_start(without: &[String]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    //! Names, and cells as they are written.
+    //! Names of languages, and encoded cells.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Attachments: files that are kept with a session, beside its disk.
+//! Attachments: files stored with a session, separately from its disk.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::error::SessionError;
 use crate::store::AttachmentTable;
 use crate::store::rows::AttachmentRow;
 
-/// Attachments of one session, and bytes of one.
+/// Maximum number of attachments of one session.
 const ATTACHMENTS_MAX: u64 = 1000;
-/// Bytes of an attachment.
+/// Maximum bytes of an attachment.
 pub const ATTACHMENT_BYTES_MAX: usize = 50 << 20;
-/// Bytes of a name.
+/// Maximum bytes of a name.
 const NAME_BYTES_MAX: usize = 500;
 
-/// A file given along with a session.
+/// A file attached to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAttachment {
     /// `att_…`.
     pub id: String,
-    /// The session's.
+    /// Session that it belongs to.
     pub session: String,
     /// Name of the file.
     pub name: String,
     /// Media type.
     pub media_type: Option<String>,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was added (milliseconds since 1970).
+    /// Time of creation, in milliseconds since 1970.
     pub created_ms: u64,
 }
 
@@ -64,7 +64,7 @@ impl SessionAttachments {
         })
     }
 
-    /// Keeps a file with a session.
+    /// Attaches a file to a session.
     ///
     /// # Errors
     /// If it is too large, there are too many, or there is no such session.
@@ -106,7 +106,7 @@ impl SessionAttachments {
         Ok(attachment(row))
     }
 
-    /// Returns what was given along with a session.
+    /// Returns the attachments of a session.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -119,7 +119,7 @@ impl SessionAttachments {
         Ok(rows.into_iter().map(attachment).collect())
     }
 
-    /// An attachment and its content.
+    /// Returns an attachment and its content.
     ///
     /// # Errors
     /// If there is no such attachment.
@@ -146,7 +146,7 @@ impl SessionAttachments {
         Ok(())
     }
 
-    /// Removes what was given along with a session.
+    /// Removes all attachments of a session.
     pub(super) async fn remove_all(&self, tenant: &str, session: &str) -> Result<(), SessionError> {
         for row in self.table.of_session(tenant, session).await? {
             if let Some(row) = self.table.delete(tenant, &row.id).await? {

@@ -1,8 +1,8 @@
-//! Files of sessions in a backup of the server: the disks and layers that a copy of the store
-//! names, and a copy of each disk as it is at one moment.
+//! Files of sessions in a server's backup: the disks and layers in a copy of the store, and a
+//! consistent copy of each disk.
 //!
-//! A restored session is one whose server lost its power: its disk has what its programs had
-//! written, its processes are gone, and turns that were under way have ended with an error.
+//! A restored session is in the state after a power failure: its disk has the data written so far,
+//! its processes are gone, and running turns have ended with an error.
 
 use std::fmt;
 use std::path::Path;
@@ -17,19 +17,19 @@ use crate::error::SessionError;
 use crate::store::{SessionFileIds, SessionStore, change_server, file_ids};
 use crate::workspace::{self, ColdCopy};
 
-/// Number of times that a disk is looked for: a session may begin or end to use it in between.
+/// Attempts to copy a disk: a session may attach or detach it in between.
 const COPY_TRIES_MAX: u32 = 4;
 
-/// Files of this server's sessions, by their names in `sessions/` of the data directory.
+/// Files of this server's sessions, by their names in the `sessions` data directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionFileNames {
     /// Disks: file names in `disks`, with the id of each.
     pub disks: Vec<(String, String)>,
-    /// Layers: file names in `layers`. Some may be in the object store alone.
+    /// Layers: file names in `layers`. Some may exist only in the object store.
     pub layers: Vec<String>,
 }
 
-/// Access of a backup to the files of this server's sessions.
+/// Access for backups to the files of this server's sessions.
 pub struct SessionBackup {
     cluster: Arc<ClusterPlace>,
     directory: Arc<SessionDirectory>,
@@ -49,7 +49,7 @@ impl SessionBackup {
         SessionBackup { cluster, directory }
     }
 
-    /// Returns the files that a copy of the store names.
+    /// Returns the files that a copy of the store refers to.
     ///
     /// # Errors
     /// If the copy cannot be read.
@@ -63,9 +63,9 @@ impl SessionBackup {
         Ok(SessionFileNames { disks: disks.collect(), layers: layers.collect() })
     }
 
-    /// Copies a disk to a new file, as it is at one moment: that of the sandbox which has it, or
-    /// else `image`, another name of its file. Programs that never stop writing are held for as
-    /// long as that takes.
+    /// Copies a consistent state of a disk to a new file: from the sandbox that has it attached,
+    /// otherwise from `image`, another name of its file. Programs that write without pause are
+    /// frozen for the duration.
     ///
     /// # Errors
     /// If it cannot be copied, or the lease of this server is over.
@@ -93,11 +93,11 @@ impl SessionBackup {
     }
 }
 
-/// Makes the sessions of a restored store those of a server with a new id, which has their
-/// disks. Brings the tables up to date first. Returns how many there are.
+/// Moves the sessions of a restored store to a server with a new id, which has their disks.
+/// Migrates the tables first. Returns the number of sessions.
 ///
 /// # Errors
-/// If the store cannot be used, or is of a newer version.
+/// If the store cannot be used, or has a newer version.
 pub fn move_to_server<'a>(
     store: &'a SqlStore,
     from: &'a str,

@@ -13,32 +13,32 @@ use super::limits;
 use crate::error::SessionError;
 use crate::interpreter::{CellLanguage, CellStream, CodeContext, NewContext};
 
-/// Longest a cell may take whose caller does not say how long.
+/// Default time limit of a cell.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// Longest that it may say.
+/// Maximum time limit that a caller may set.
 const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-/// Bytes of one cell.
+/// Maximum bytes of one cell.
 const CODE_BYTES_MAX: usize = 8 << 20;
-/// Bytes of a path.
+/// Maximum bytes of a path.
 const PATH_BYTES_MAX: usize = 4096;
-/// Bytes that are kept of each stream of a cell whose caller waits for its end.
+/// Bytes kept of each stream of a cell whose caller waits for its end.
 const OUTPUT_BYTES_MAX: usize = 10 << 20;
-/// Languages that a sandbox has a context of from the beginning.
+/// Languages for which a sandbox has a default context.
 const DEFAULTS: [CellLanguage; 2] = [CellLanguage::Python, CellLanguage::JavaScript];
 
 /// Default directory of contexts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextHome(pub(crate) &'static str);
 
-/// That of the native interface.
+/// Default directory of the native interface.
 pub(crate) const WORKSPACE: ContextHome = ContextHome("/workspace");
 
 impl SandboxGuard {
-    /// The contexts, oldest first; at least those of [`DEFAULTS`], which start with their first
-    /// cell.
+    /// Returns the contexts, oldest first; at least those of [`DEFAULTS`], which start with their
+    /// first cell.
     ///
     /// # Errors
-    /// Never for a sandbox that has been asked before.
+    /// Never, for a sandbox whose contexts were listed before.
     pub(crate) fn code_contexts(&self, home: ContextHome) -> Result<CodeContextList, SessionError> {
         for language in DEFAULTS {
             self.default_context(language, home)?;
@@ -46,10 +46,10 @@ impl SandboxGuard {
         Ok(CodeContextList { contexts: self.contexts().list() })
     }
 
-    /// Makes a context and starts it.
+    /// Creates a context and starts it.
     ///
     /// # Errors
-    /// If it cannot be started, or there are too many.
+    /// If it cannot be started, or there are too many contexts.
     pub(crate) async fn create_code_context(
         &self,
         request: CreateCodeContext,
@@ -62,7 +62,7 @@ impl SandboxGuard {
             return Err(SessionError::invalid("cwd", message));
         }
         limits::check_env(&request.env, "env")?;
-        // Before the others, as callers find the default ones first.
+        // The default contexts are created first, because callers expect them first in the list.
         self.code_contexts(home)?;
         let id = self.new_context_id();
         let new = NewContext { id, language, cwd, env: request.env, is_default: false };
@@ -88,7 +88,7 @@ impl SandboxGuard {
         })
     }
 
-    /// A context by its id, or the default one of a language by that.
+    /// Finds a context by its id, or the default context of a language by the language's name.
     fn find_context(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl SandboxGuard {
         }
     }
 
-    /// A context as it is.
+    /// Returns a context's description.
     ///
     /// # Errors
     /// If there is no such context.
@@ -129,7 +129,7 @@ impl SandboxGuard {
         Ok(context.view())
     }
 
-    /// Forks a context, which has its own process with all that is defined in the other.
+    /// Forks a context into one with its own process and all definitions of the original.
     ///
     /// # Errors
     /// If there is no such context, or it cannot be forked.
@@ -144,7 +144,7 @@ impl SandboxGuard {
         Ok(copy.view())
     }
 
-    /// Interrupts the cell that a context runs. Returns whether it runs one.
+    /// Interrupts a context's running cell. Returns whether one runs.
     ///
     /// # Errors
     /// If there is no such context.
@@ -169,7 +169,7 @@ impl SandboxGuard {
     /// Runs a cell in a context, by its id or the name of its language.
     ///
     /// # Errors
-    /// What is wrong with the cell; when there is no such context, or too many cells wait in it.
+    /// If the cell is invalid, there is no such context, or too many cells wait in it.
     pub(crate) fn execute_cell(
         &self,
         name: &str,
@@ -188,7 +188,7 @@ impl SandboxGuard {
         self.find_context(name, home)?.execute(self.clone(), cell, timeout)
     }
 
-    /// Parks an interpreter and starts the default context of Python, in the background.
+    /// Parks an interpreter and starts the default Python context, in the background.
     pub(crate) fn prepare_contexts(&self, home: ContextHome) {
         let guard = self.clone();
         node::task::spawn(async move {
@@ -196,7 +196,7 @@ impl SandboxGuard {
                 guard.contexts().park(&guard).await?;
                 guard.default_context(CellLanguage::Python, home)?.start(&guard).await
             };
-            // A request for the context gets the reason why there is none.
+            // A request for the context returns the reason of the failure.
             if let Err(error) = prepared.await {
                 tracing::debug!(%error, "no interpreter was parked");
             }
@@ -211,10 +211,10 @@ fn language(name: Option<&str>) -> Result<CellLanguage, SessionError> {
     })
 }
 
-/// Reads a cell to its end.
+/// Collects a cell's events until its end.
 ///
 /// # Errors
-/// If the sandbox ended meanwhile.
+/// If the sandbox ends meanwhile.
 pub(crate) async fn collect(mut stream: CellStream) -> Result<CellReport, SessionError> {
     let (mut stdout, mut stderr) = (CollectedText::default(), CollectedText::default());
     let (mut results, mut error, mut execution_count) = (Vec::new(), None, 0);
@@ -242,7 +242,7 @@ pub(crate) async fn collect(mut stream: CellStream) -> Result<CellReport, Sessio
     Err(SessionError::SandboxEnded("while a cell ran".to_owned()))
 }
 
-/// Text that is kept of a stream.
+/// Kept text of a stream.
 #[derive(Debug, Default)]
 struct CollectedText {
     text: String,

@@ -1,4 +1,4 @@
-//! Conversations of sessions as callers have them: messages, events and logs.
+//! Conversations of sessions: messages, events and logs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::events::EventWriter;
 use crate::store::rows::MessageRow;
 use crate::store::{PAGE_MAX, SessionStore};
 
-/// Blocks of one message.
+/// Maximum number of blocks in one message.
 const BLOCKS_MAX: usize = 1000;
 
 /// A message of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConversationMessage {
-    /// Number, among those of the session's events.
+    /// Number in the sequence of the session's events.
     pub seq: u64,
-    /// When (milliseconds since 1970).
+    /// Time of the message, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The turn that it belongs to.
+    /// Turn that it belongs to.
     pub turn: Option<String>,
     /// `user` or `assistant`.
     pub role: String,
-    /// Text or blocks.
+    /// Text or content blocks.
     pub content: Value,
 }
 
@@ -70,11 +70,11 @@ impl SessionConversations {
         }
     }
 
-    /// Accepts a message. It is sent to the agent when the earlier ones are done.
+    /// Accepts a message. It is sent to the agent after the earlier ones.
     ///
     /// # Errors
-    /// `Conflict` when the session is not active; `TooMany` when too many wait already; `DiskFull`
-    /// when what it writes down may not fit.
+    /// `Conflict` if the session is not active; `TooMany` if too many messages wait; `DiskFull` if
+    /// the disk is almost full.
     pub async fn send(
         &self,
         tenant: &str,
@@ -96,13 +96,13 @@ impl SessionConversations {
                 }
                 return Ok(taken.stream);
             }
-            // Active without a sandbox: only for a moment, or until the next request.
-            // The code that created it may have had to look the session up again.
+            // An active session lacks a sandbox only for a moment, or until the next request. The
+            // code that starts one may have looked the session up again.
             entry = Arc::clone(&self.lifecycle.with_body(&entry).await?.entry);
         }
     }
 
-    /// Stops the turn that runs. Whether there was one.
+    /// Stops the running turn. Returns whether there was one.
     ///
     /// # Errors
     /// If there is no such session.
@@ -114,7 +114,7 @@ impl SessionConversations {
         Ok(stopped.is_some())
     }
 
-    /// Listens to a session, from the event after `after` on.
+    /// Subscribes to a session's events after `after`.
     ///
     /// # Errors
     /// If there is no such session.
@@ -132,13 +132,13 @@ impl SessionConversations {
         let row = self.directory.row(tenant, id).await?;
         let log = self.writer.follow(id);
         if row.state == SessionState::Ended {
-            // Who listens is told what there is, and does not wait for more.
+            // Subscribers receive the stored events and then the end of the stream.
             log.close();
         }
         Ok(EventStream { entry: None, events: log.subscribe(after) })
     }
 
-    /// The number of the latest event of a session.
+    /// Returns the number of a session's latest event.
     ///
     /// # Errors
     /// If there is no such session.
@@ -149,7 +149,7 @@ impl SessionConversations {
         }
     }
 
-    /// Events of a session that are kept, above number `after`: of these kinds, or of all.
+    /// Returns a session's stored events above number `after`, of these kinds or of all.
     ///
     /// # Errors
     /// If there is no such session.
@@ -165,7 +165,7 @@ impl SessionConversations {
         self.store.event_page(id, after, u64::MAX, limit.clamp(1, PAGE_MAX), kinds).await
     }
 
-    /// Messages of a session above number `after`.
+    /// Returns a session's messages above number `after`.
     ///
     /// # Errors
     /// If there is no such session.
@@ -188,8 +188,8 @@ impl SessionConversations {
         Ok(rows.into_iter().map(message).collect())
     }
 
-    /// Lines of the agent's standard error and of the server, from number `from` on; those of this
-    /// life only.
+    /// Returns lines of the agent's standard error and of the server, from number `from` on, for
+    /// the session's current life.
     ///
     /// # Errors
     /// If there is no such session.

@@ -39,16 +39,16 @@ use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::rows::SessionRow;
 use crate::store::{SecretStore, SessionStore};
 
-/// First user of a new sandbox when it has been made.
+/// First user of a new sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FirstUse {
-    /// None: the sandbox is warm, and gives way to others.
+    /// None: the sandbox is warm, and may be evicted.
     Nobody,
-    /// Caller that had it made.
+    /// The caller that requested it.
     Caller,
 }
 
-/// A session that is asked for.
+/// Request for a session.
 pub(super) struct NewSession {
     tenant: String,
     request: CreateSession,
@@ -68,7 +68,7 @@ impl NewSession {
     }
 }
 
-/// Makes new sessions.
+/// Creates sessions.
 pub(crate) struct SessionCreation {
     config: CurrentSettings<SessionsConfig>,
     store: SessionStore,
@@ -90,7 +90,7 @@ pub(crate) struct SessionCreation {
     credentials: Arc<CredentialVault>,
 }
 
-/// Owners that SessionCreation works with.
+/// Components that SessionCreation uses.
 pub(super) struct CreationParts {
     pub(super) lifecycle: Arc<SessionLifecycle>,
     pub(super) prewarm: Arc<PrewarmPool>,
@@ -148,7 +148,8 @@ impl SessionCreation {
         Ok((self.directory.view(&entry), at_work))
     }
 
-    /// Runs the start command of a new session's template, and waits until it is ready.
+    /// Runs the start command of a new session's template, and waits until its ready command
+    /// succeeds.
     pub(super) async fn run_start_command(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -162,7 +163,7 @@ impl SessionCreation {
         self.launcher.start_template_in(entry, &at_work.body).await
     }
 
-    /// Gives a new session its sandbox, and says that it is there.
+    /// Installs the sandbox of a new session, and marks it as ready.
     pub(super) fn give_body(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -179,7 +180,7 @@ impl SessionCreation {
         }
     }
 
-    /// Looks for everything that a session is to be made from.
+    /// Looks up everything that a session is based on.
     pub(super) async fn base(
         &self,
         tenant: &str,
@@ -194,7 +195,7 @@ impl SessionCreation {
         let mut launch = LaunchEnvironment::bare();
         let of = agent.as_ref().map(|(agent, _)| &agent.grants);
         let grants = request.grants.clone().or_else(|| of.cloned()).unwrap_or_default();
-        // Nothing of what is looked at here depends on the id.
+        // No result of this lookup depends on the id.
         self.gates.add_grants(id.unwrap_or_default(), tenant, &grants, &mut launch)?;
         let mut of_agent = (SessionLimits::default(), AgentOptions::default());
         if let Some((agent, version)) = &agent {
@@ -213,7 +214,7 @@ impl SessionCreation {
             let found = self.store.snapshots.find(tenant, snapshot).await?;
             let found = found.ok_or(SessionError::NotFound("snapshot"))?;
             chain = found.chain;
-            // Its files are as the template's start command left them, and want it again.
+            // Its files are in the state after the template's start command, which must run again.
             if let Some(kept) = found.template.filter(|_| agent.is_none()) {
                 let env = self.templates.env_of(tenant, &kept).await?;
                 template = Some((kept, env));
@@ -243,10 +244,10 @@ impl SessionCreation {
         })
     }
 
-    /// A sandbox that was made ahead and is what is asked for.
+    /// Claims a matching prepared sandbox.
     fn claim_ready(&self, new: &NewSession, base: &SessionBase) -> Option<ClaimedSandbox> {
         let (agent, version) = base.agent.as_ref()?;
-        // Its id may be in what the agent was started with; a face's own never is.
+        // The prepared agent may know its session id, which is never a face's own.
         if new.extras.id.is_some() || new.request.snapshot.is_some() {
             return None;
         }
@@ -255,7 +256,7 @@ impl SessionCreation {
         self.prewarm.claim(agent, version, base, &own)
     }
 
-    /// Makes a session of a sandbox that was made ahead.
+    /// Creates a session from a prepared sandbox.
     async fn create_claimed(
         self: &Arc<Self>,
         new: NewSession,
@@ -302,7 +303,7 @@ impl SessionCreation {
         Ok((entry, at_work))
     }
 
-    /// Makes a session and its sandbox.
+    /// Creates a session with a new sandbox.
     async fn create_fresh(
         self: &Arc<Self>,
         new: NewSession,

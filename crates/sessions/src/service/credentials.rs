@@ -1,4 +1,4 @@
-//! Credentials: secrets of tenants that programs of their sessions get.
+//! Credentials: secrets of tenants for the programs of their sessions.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::error::SessionError;
 use crate::store::rows::CredentialRow;
 use crate::store::{CredentialTable, SecretStore};
 
-/// Credentials of one tenant.
+/// Maximum number of credentials of one tenant.
 const CREDENTIALS_MAX: u64 = 1000;
-/// Bytes of a credential's secret and of its label.
+/// Maximum bytes of a credential's secret and of its label.
 const SECRET_BYTES_MAX: usize = 16 << 10;
 const LABEL_BYTES_MAX: usize = 200;
 
-/// The kinds of credentials, and the variables in which an agent gets the secret; none for the key
-/// of the model, which is added on the way and never enters a sandbox.
+/// Kinds of credentials, with the variables that contain the secret; none for the model's key,
+/// which the relay adds and which never enters a sandbox.
 const KINDS: [(&str, &[&str]); 4] = [
     ("anthropic", &[]),
     ("openai", &["OPENAI_API_KEY"]),
     ("bedrock", &["AWS_BEARER_TOKEN_BEDROCK"]),
-    // The second one is Ash's name for it.
+    // The second name is Ash's.
     ("custom", &["CREDENTIAL", "ASH_CUSTOM_API_KEY"]),
 ];
 /// Variable that makes Claude use Bedrock.
 const USE_BEDROCK: &str = "CLAUDE_CODE_USE_BEDROCK";
-/// The variables of a key of Bedrock that is an object, by its fields.
+/// Variables for a Bedrock key in object form, by its fields.
 const BEDROCK: [(&str, &str); 4] = [
     ("accessKeyId", "AWS_ACCESS_KEY_ID"),
     ("secretAccessKey", "AWS_SECRET_ACCESS_KEY"),
@@ -55,10 +55,10 @@ impl CredentialVault {
         })
     }
 
-    /// Keeps a secret for agents.
+    /// Stores a secret for agents.
     ///
     /// # Errors
-    /// What is wrong with the request; `TooMany` when the tenant has too many.
+    /// If the request is invalid; `TooMany` if the tenant has too many.
     pub async fn create(
         &self,
         tenant: &str,
@@ -96,7 +96,7 @@ impl CredentialVault {
         Ok(shown)
     }
 
-    /// The secrets of a tenant, without their values.
+    /// Returns the credentials of a tenant, without their secrets.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -105,7 +105,7 @@ impl CredentialVault {
         Ok(rows.into_iter().map(credential).collect())
     }
 
-    /// Removes a secret. Agents that run keep what they have.
+    /// Removes a credential. Running agents keep it.
     ///
     /// # Errors
     /// If there is no such credential.
@@ -116,7 +116,7 @@ impl CredentialVault {
         }
     }
 
-    /// Adds what a credential gives to what programs are started with.
+    /// Adds a credential to a launch environment.
     pub(super) async fn add_to(
         &self,
         tenant: &str,
@@ -135,7 +135,7 @@ impl CredentialVault {
     }
 }
 
-/// Returns what an agent finds of a credential in its environment.
+/// Returns the environment variables of a credential.
 fn variables(kind: &str, secret: &str) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     let mut add = |name: &str, value: &str| variables.push((name.to_owned(), value.to_owned()));
@@ -169,7 +169,7 @@ fn credential(row: CredentialRow) -> CredentialView {
 
 #[cfg(test)]
 mod tests {
-    //! Variables in which programs find secrets.
+    //! Variables with secrets.
 
     use super::*;
 

@@ -23,7 +23,7 @@ use crate::config::SessionsConfig;
 pub struct SessionParts {
     /// The `[sessions]` table.
     pub config: SessionsConfig,
-    /// Engine that makes sandboxes.
+    /// Engine that starts sandboxes.
     pub engine: Engine,
     /// Store of rows.
     pub store: SqlStore,
@@ -31,50 +31,50 @@ pub struct SessionParts {
     pub objects: ObjectStore,
     /// Sealer of secrets.
     pub sealer: Sealer,
-    /// The server's directory; disks and layers are in `sessions` there.
+    /// The server's data directory; disks and layers are in its `sessions` subdirectory.
     pub data_dir: PathBuf,
-    /// Place of this node among those of its store, in which it has registered already.
+    /// Membership of this node, which is already registered.
     pub membership: NodeMembership,
-    /// Lets requests to the model go outside while the node's lease holds.
+    /// Allows requests to the model only while the node's lease holds.
     pub fence: EffectFence,
-    /// Nodes that keep sandboxes ready for agents: none where this one does it for itself.
+    /// Nodes that prepare sandboxes for agents; none if this node prepares its own.
     pub ready_nodes: Option<Arc<dyn ReadyNodes>>,
     /// Key of the model's endpoint, for sessions without a credential.
     pub model_key: Option<String>,
     /// Path of Claude's program in a sandbox.
     pub claude: Option<String>,
-    /// True if other servers have the same store: then they find everything in the object store
-    /// that this one has had when it stops.
+    /// True if other servers share the store: they find the files of sessions in the object store
+    /// when this server stops.
     pub is_shared: bool,
-    /// True if the object store is a directory of this server's own, beside the disks of its
-    /// sessions: a disk is no safer there than where it is.
+    /// True if the object store is a local directory beside the disks of sessions, where a disk is
+    /// no safer than in its own place.
     pub has_own_objects: bool,
-    /// Terms on which sessions go to other servers while this one drains.
+    /// Terms on which sessions move to other servers while this one drains.
     pub handover: HandoverTerms,
-    /// Gateway that serves the sockets of grants; without it nothing can be granted.
+    /// Gateway that serves the sockets of grants; none if the server has no gateway.
     pub gateway: Option<Arc<dyn GrantGateway>>,
-    /// Tokens of the server: places are kept for other tenants where there are others.
+    /// Tokens of the server: with several tenants, places are reserved for the others.
     pub tokens: Option<TokenRegistry>,
-    /// Turns of tenants, which requests of agents to the model take as well.
+    /// Fair turns of tenants, which agents' requests to the model also take.
     pub turns: FairScheduler,
-    /// Makes spans of requests to the model; none where nothing is traced.
+    /// Tracer of requests to the model; none if nothing is traced.
     pub tracer: Option<Tracer>,
 }
 
-/// Knows which nodes keep sandboxes ready for an agent.
+/// Assignment of agents to the nodes that prepare sandboxes for them.
 pub trait ReadyNodes: fmt::Debug + Send + Sync {
-    /// Returns whether this one does.
+    /// Returns whether this node prepares sandboxes for an agent.
     fn is_ready_here(&self, agent: &str) -> bool;
 
-    /// Returns all that there are: when they are others it is asked again.
+    /// Returns all such nodes; a change means that assignments may have changed.
     fn all(&self) -> Vec<String>;
 }
 
-/// Terms on which sessions go to other servers while this one drains.
+/// Terms on which sessions move to other servers while this one drains.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HandoverTerms {
-    /// True if other servers reach the object store: else their files are on this one alone.
+    /// True if other servers reach the object store; otherwise files exist only on this server.
     pub has_shared_objects: bool,
-    /// Time that terminals may go on for.
+    /// Time that terminals may continue during a drain.
     pub terminals: Duration,
 }

@@ -1,4 +1,4 @@
-//! Questions about sessions. They claim no session, make no sandbox and change nothing.
+//! Queries about sessions, which claim no session, start no sandbox and change nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::SessionError;
 use crate::store::rows::SessionFilter;
 use crate::store::{PAGE_MAX, SessionStore};
 
-/// Answers from memory for sessions that this server works with, and from the store for others.
+/// Answers from memory for sessions in use on this server, and from the store for others.
 pub struct SessionQueries {
     store: SessionStore,
     directory: Arc<SessionDirectory>,
@@ -30,7 +30,7 @@ impl SessionQueries {
         SessionQueries { store, directory }
     }
 
-    /// A session, as it is.
+    /// Returns a session.
     ///
     /// # Errors
     /// If there is no such session.
@@ -41,7 +41,7 @@ impl SessionQueries {
         }
     }
 
-    /// Sessions of a tenant, newest first.
+    /// Returns sessions of a tenant, newest first.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -51,7 +51,7 @@ impl SessionQueries {
         Ok(SessionList { sessions, next_cursor: page.next_cursor })
     }
 
-    /// Lists sessions with what faces keep.
+    /// Returns sessions with the data of their faces.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -79,7 +79,7 @@ impl SessionQueries {
         });
         let mut sessions = Vec::with_capacity(rows.len());
         for row in rows {
-            // What is worked with here is newer in memory than in its row.
+            // For a session in use here, memory is newer than the row.
             let listed = match self.directory.here(tenant, &row.id) {
                 Some(entry) => {
                     let extras = KeptExtras::from(&entry.state.lock().row);
@@ -94,8 +94,8 @@ impl SessionQueries {
         Ok(ListedPage { sessions, next_cursor: next_cursor.flatten() })
     }
 
-    /// Returns what a face keeps with a session: what it gave, the session's face, and its
-    /// deadline.
+    /// Returns the data that a face stores with a session: its own data, the session's face, and
+    /// its deadline.
     ///
     /// # Errors
     /// If there is no such session.
@@ -106,7 +106,8 @@ impl SessionQueries {
         }
     }
 
-    /// Returns whose session it is: for whoever has proved otherwise that it may be used.
+    /// Returns the tenant of a session, for callers that have authorized the request in another
+    /// way.
     ///
     /// # Errors
     /// If there is no such session.
@@ -120,7 +121,7 @@ impl SessionQueries {
         }
     }
 
-    /// Returns what a session uses at present. None when it has no sandbox.
+    /// Returns the current usage of a session; none if it has no sandbox.
     ///
     /// # Errors
     /// If there is no such session.
@@ -132,7 +133,7 @@ impl SessionQueries {
         let Some(entry) = self.directory.here(tenant, id) else {
             return self.directory.row(tenant, id).await.map(|_| None);
         };
-        // To look at it is not to use it.
+        // Reading metrics does not count as a use.
         let Some(body) = entry.body() else { return Ok(None) };
         let Ok(sandbox) = body.sandbox() else { return Ok(None) };
         figures(&sandbox, body.disk()).await.map(Some)

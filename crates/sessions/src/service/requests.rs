@@ -1,4 +1,4 @@
-//! Requests of callers and compatibility interfaces: operations and changes.
+//! Requests of callers and faces: creation, lists and changes.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use super::limits;
 use crate::error::SessionError;
 use crate::store::rows::{OnDeadline, SessionRow};
 
-/// Action on a session when its deadline comes.
+/// Action on a session at its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeadlineAction {
     /// Ended.
     #[default]
     End,
-    /// Paused. Its programs stand still, for as long as there is room.
+    /// Paused. Its programs are frozen, for as long as there is room.
     Pause,
-    /// Paused, and gives up its sandbox.
+    /// Paused, and its sandbox ends.
     Rest,
 }
 
@@ -41,18 +41,18 @@ impl From<OnDeadline> for DeadlineAction {
     }
 }
 
-/// Properties of a session that faces set beside those of callers.
+/// Properties of a session that only faces set.
 #[derive(Clone, Debug, Default)]
 pub struct CreateExtras {
-    /// The face that it is made by; none for the native one.
+    /// Face that creates it; none for the native interface.
     pub face: Option<&'static str>,
     /// An id in the face's own form.
     pub id: Option<String>,
-    /// When something happens by itself (milliseconds since 1970).
+    /// Deadline, in milliseconds since 1970.
     pub deadline_ms: Option<u64>,
     /// Action at the deadline.
     pub on_deadline: DeadlineAction,
-    /// Data that the face keeps with the session.
+    /// Data that the face stores with the session.
     pub extra: Value,
 }
 
@@ -63,31 +63,30 @@ pub struct ListQuery {
     pub states: Vec<SessionState>,
     /// Name of the agent.
     pub agent: Option<String>,
-    /// With all of these.
+    /// With all of these entries.
     pub metadata: BTreeMap<String, String>,
-    /// Made by this face; `Some(None)` is the native one.
+    /// Created by this face; `Some(None)` is the native interface.
     pub face: Option<Option<String>>,
-    /// End of the page before.
+    /// End of the previous page.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// Maximum number.
     pub limit: usize,
 }
 
-/// Changes of a session without a change of its state; what is left out stays.
+/// Changes of a session that do not affect its state; absent fields stay unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct SessionUpdate {
-    /// In place of all of its metadata.
+    /// Replacement of all of its metadata.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Options in place of those that it has; the agent is told before its next message, or
-    /// started again where that is what it takes.
+    /// New options; the agent receives them before its next message, or is restarted if necessary.
     pub options: Option<AgentOptions>,
-    /// Treatment of turns when their listeners go away.
+    /// Treatment of turns without subscribers.
     pub on_disconnect: Option<OnDisconnect>,
-    /// Seconds without a message after which it gives up its sandbox.
+    /// Seconds without a message after which its sandbox ends.
     pub idle_s: Option<u32>,
-    /// Grants of its sandbox, in place of those that it has now.
+    /// New grants of its sandbox.
     pub grants: Option<Vec<Grant>>,
-    /// Data that its face keeps with it.
+    /// Data that its face stores with it.
     pub extra: Option<serde_json::Value>,
 }
 

@@ -18,10 +18,10 @@ use crate::terminals::{
 };
 
 impl SandboxGuard {
-    /// A place for a terminal that may be without a client for so many seconds.
+    /// Takes a place for a terminal that may be without a client for `detach_s` seconds.
     ///
     /// # Errors
-    /// If that is too long, or the session or its tenant has too many such terminals.
+    /// If the time is too long, or the session or its tenant has too many such terminals.
     pub(crate) fn place_of_terminal(&self, detach_s: u32) -> Result<Option<Share>, SessionError> {
         if detach_s == 0 {
             return Ok(None);
@@ -39,10 +39,10 @@ impl SandboxGuard {
         Ok(Some(place))
     }
 
-    /// Opens the terminal of a program that was started, with its first client.
+    /// Opens the terminal of a started program, with its first client.
     ///
     /// # Errors
-    /// If the session has got too many meanwhile.
+    /// If the session has too many terminals by now.
     pub(crate) fn open_terminal(
         self,
         program: TerminalProgram,
@@ -60,7 +60,7 @@ impl SandboxGuard {
     }
 }
 
-/// Terminals of sessions, by the ids of the sessions.
+/// Terminals of sessions, by session id.
 pub(crate) struct SessionTerminals {
     directory: Arc<SessionDirectory>,
     lifecycle: Arc<SessionLifecycle>,
@@ -71,8 +71,8 @@ impl SessionTerminals {
         SessionTerminals { directory: Arc::clone(&shared.directory), lifecycle }
     }
 
-    /// The terminals of a session that can be attached to. Looking at them is no use of the
-    /// sandbox.
+    /// Returns the terminals of a session that clients can attach to. Does not count as a use of
+    /// the sandbox.
     ///
     /// # Errors
     /// If there is no such session, or it has ended.
@@ -97,13 +97,13 @@ impl SessionTerminals {
         from: Option<u64>,
         window: Option<u32>,
     ) -> Result<TerminalAttachment, SessionError> {
-        // Before the session is used: a terminal that is gone wakes no sandbox.
+        // Checked before the session is used: a missing terminal must not resume its sandbox.
         let found = self.directory.terminal(&who.tenant, id, terminal).await?;
         drop(self.lifecycle.active(&who.tenant, id).await?);
         found.attach(from, window)
     }
 
-    /// Ends a terminal: it hangs up, whoever is attached.
+    /// Ends a terminal: it hangs up, even if a client is attached.
     ///
     /// # Errors
     /// If there is no such terminal.

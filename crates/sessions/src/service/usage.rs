@@ -1,4 +1,4 @@
-//! Usage of the model by turns, as it was written down.
+//! Recorded model usage of turns.
 
 use crate::error::SessionError;
 use crate::store::rows::UsageFilter;
@@ -11,9 +11,9 @@ pub struct UsageQuery {
     pub session: Option<String>,
     /// Name of the agent that used it.
     pub agent: Option<String>,
-    /// Not before (milliseconds since 1970).
+    /// Earliest time, inclusive, in milliseconds since 1970.
     pub from_ms: Option<u64>,
-    /// Before.
+    /// Latest time, exclusive.
     pub to_ms: Option<u64>,
 }
 
@@ -24,7 +24,7 @@ impl From<UsageQuery> for UsageFilter {
     }
 }
 
-/// Usage of turns, summed up.
+/// Total usage of turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct UsageTotal {
     /// Number of turns.
@@ -33,30 +33,30 @@ pub struct UsageTotal {
     pub input_tokens: u64,
     /// Tokens that it wrote.
     pub output_tokens: u64,
-    /// Tokens that came from its cache.
+    /// Tokens read from its cache.
     pub cache_read_tokens: u64,
-    /// Tokens that were put there.
+    /// Tokens written to its cache.
     pub cache_write_tokens: u64,
-    /// In US dollars, as agents reckon it.
+    /// Cost in US dollars, as reported by the agents.
     pub cost_usd: f64,
-    /// Calls of tools.
+    /// Number of tool calls.
     pub tool_calls: u64,
-    /// Milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
 /// Usage of one turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnUsageRecord {
-    /// The session's.
+    /// Id of the session.
     pub session: String,
-    /// The turn's.
+    /// Id of the turn.
     pub turn: String,
     /// Name of the agent.
     pub agent: Option<String>,
-    /// The model that was asked for.
+    /// Requested model.
     pub model: Option<String>,
-    /// When the turn ended (milliseconds since 1970).
+    /// Time at which the turn ended, in milliseconds since 1970.
     pub at_ms: u64,
     /// Usage of this turn alone.
     pub used: UsageTotal,
@@ -73,7 +73,7 @@ impl UsageReports {
         UsageReports { table }
     }
 
-    /// Returns what turns of a tenant used, together.
+    /// Returns the total usage of a tenant's turns.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -91,7 +91,7 @@ impl UsageReports {
         })
     }
 
-    /// Returns what turns of a tenant used, one by one, the latest first.
+    /// Returns the usage of each of a tenant's turns, latest first.
     ///
     /// # Errors
     /// If the store cannot be read.

@@ -1,4 +1,4 @@
-//! Claims of sessions of other servers: their conditions, and many at once.
+//! Claims of other servers' sessions: their conditions, individually and in batches.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use super::sessions::{COLUMNS, row};
 use super::{SEQ_BLOCK, SessionStore};
 use crate::error::SessionError;
 
-/// Sessions that are claimed in one statement.
+/// Maximum number of sessions claimed in one statement.
 pub(crate) const CLAIMED_MAX: usize = 100;
 
-/// Sessions of a node that is lost.
+/// Selection of a lost node's sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct LostSessions {
-    /// The node.
+    /// The lost node.
     pub(crate) node: LostNode,
-    /// True for those whose files may be taken from the object store; false for those that have
-    /// none there, of which only the end of what was under way is written.
+    /// True for sessions whose files may be taken from the object store; false for those without
+    /// files there, whose open turns are only ended.
     pub(crate) moves_files: bool,
 }
 
 impl LostSessions {
-    /// Most that are looked for at a time.
+    /// Maximum number of sessions found at a time.
     pub(crate) const FOUND_MAX: usize = 10_000;
 
-    /// Condition on their rows, beside their owner. Those that rest and have their files on the
-    /// node's disk alone are left to it.
+    /// Returns the condition on their rows, in addition to the owner. Resting sessions whose only
+    /// files are on the node's disk are left to that node.
     fn condition(&self) -> &'static str {
         match self.moves_files {
             true => {
@@ -45,45 +45,43 @@ impl LostSessions {
     }
 }
 
-/// Sessions that a server has.
+/// Sessions that a server owns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeldSessions {
-    /// Number of them.
+    /// Number of sessions.
     pub(crate) count: u64,
-    /// Sessions that were used longest ago, those first.
+    /// Least recently used sessions, oldest first.
     pub(crate) oldest: Vec<HeldSession>,
 }
 
-/// A session that a server has.
+/// A session that a server owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldSession {
     /// Id of the session.
     pub(crate) id: String,
-    /// Owner.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// When it was used last, in milliseconds since 1970.
+    /// Time of the last use, in milliseconds since 1970.
     pub(crate) used_ms: u64,
 }
 
-/// Terms on which a session may be claimed that another server has.
+/// Terms on which another server's session may be claimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimTerms {
-    /// Knows which nodes are over.
+    /// Determines which nodes have ended or are lost.
     pub(crate) judge: NodeJudge,
-    /// Time that a node which is lost has to come back to files that are newer than those in the
-    /// object store.
+    /// Time that a lost node has to return to files that are newer than those in the object store.
     pub(crate) patience: Duration,
 }
 
 impl ClaimTerms {
-    /// Returns whether files of a node that was seen last at this time may be taken from the object
-    /// store.
+    /// Returns whether files of a node last seen at `seen_ms` may be taken from the object store.
     pub(crate) fn may_move_files(&self, seen_ms: u64) -> bool {
         let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
         seen_ms.saturating_add(patience_ms) <= self.judge.now_ms()
     }
 
-    /// Returns whether a row of another server's may be claimed.
+    /// Returns whether another server's session may be claimed.
     pub(super) fn allow(&self, row: &SessionRow, owner: Option<&NodeRecord>) -> bool {
         let Some(owner) = owner else { return true };
         let fate = self.judge.fate(owner);
@@ -93,7 +91,7 @@ impl ClaimTerms {
 }
 
 impl SessionStore {
-    /// Ids of sessions of a lost node, those that were used last first.
+    /// Returns the ids of a lost node's sessions, most recently used first.
     pub(crate) async fn sessions_of_lost(
         &self,
         lost: &LostSessions,
@@ -114,8 +112,8 @@ impl SessionStore {
             .await
     }
 
-    /// Makes a run the owner of sessions of a lost node, at most [`CLAIMED_MAX`], and answers the
-    /// rows of those that it got, as [`SessionStore::claim`] does.
+    /// Makes a run the owner of a lost node's sessions, at most [`CLAIMED_MAX`]. Returns the rows
+    /// of the claimed sessions, as [`SessionStore::claim`] does.
     pub(crate) async fn claim_lost(
         &self,
         lost: &LostSessions,
@@ -129,9 +127,9 @@ impl SessionStore {
             .await
     }
 
-    /// Makes another server the owner of a session: the one that has its files, or that is to go on
-    /// with it. What is to be kept of it must be written. False when the session is not at this
-    /// epoch any more.
+    /// Makes another server the owner of a session: the one that has its files, or its next node.
+    /// The caller must have written its data. Returns false if the session is not at this epoch any
+    /// more.
     pub(crate) async fn give_back(
         &self,
         id: &str,
@@ -147,8 +145,8 @@ impl SessionStore {
             .await
     }
 
-    /// Sessions that a server has and that are not ended: their number, and those that were used
-    /// longest ago, at most `count_max`.
+    /// Returns the number of sessions that a server owns and that are not ended, and the least
+    /// recently used of them, at most `count_max`.
     pub(crate) async fn sessions_held(
         &self,
         server: &str,
@@ -174,7 +172,7 @@ impl SessionStore {
             .await
     }
 
-    /// Epochs of the sessions that a server owns and that are not ended.
+    /// Returns the epochs of the sessions that a server owns and that are not ended.
     pub(crate) async fn epochs_of_server(
         &self,
         server: &str,
@@ -198,7 +196,7 @@ fn claim_lost(
     terms: ClaimTerms,
 ) -> Result<Vec<SessionRow>, SqlStoreError> {
     let node = cluster::find(transaction, &lost.node.id)?;
-    // Its name may have another run by now, which goes on with them.
+    // Another run may have this node id by now, and continue the sessions.
     let is_lost = node.is_some_and(|node| {
         node.incarnation == lost.node.incarnation && terms.judge.fate(&node).is_lost()
     });

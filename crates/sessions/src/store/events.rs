@@ -10,16 +10,16 @@ use super::schema::{QueryConditions, SessionColumns, kind, limit, number, text, 
 use super::{SessionStore, documents, sessions};
 use crate::error::SessionError;
 
-/// Bytes that a page has at most, but for one row that is larger alone.
+/// Maximum bytes of a page, except for a single larger row.
 pub(crate) const PAGE_BYTES_MAX: u64 = 4 << 20;
 
-/// Rows of one `INSERT`. Few sizes, so that few statements are kept prepared.
+/// Rows per `INSERT`. Only a few sizes, which limits the number of prepared statements.
 const INSERT_ROWS: [usize; 3] = [64, 8, 1];
 
-/// Changes of sessions that are written in one transaction.
+/// Changes of sessions to write in one transaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBatch {
-    /// At most one for each session.
+    /// At most one part for each session.
     pub(crate) parts: Vec<SessionBatch>,
 }
 
@@ -28,17 +28,17 @@ pub(crate) struct WriteBatch {
 pub(crate) struct SessionBatch {
     /// Session that they belong to.
     pub(crate) session: String,
-    /// The epoch that the writer has it at; at another one nothing is written.
+    /// Epoch at which the writer owns the session; at another epoch nothing is written.
     pub(crate) epoch: u64,
-    /// The ceiling that is to be durable; a lower one than there is changes nothing.
+    /// Ceiling to make durable; a lower one than stored changes nothing.
     pub(crate) ceiling: u64,
-    /// The number of the latest event that is kept; likewise.
+    /// Number of the latest stored event; likewise.
     pub(crate) last_seq: u64,
-    /// Bytes of its events and messages with these; likewise.
+    /// Bytes of the session's events and messages, including these; likewise.
     pub(crate) history_bytes: u64,
-    /// Row, when that changed.
+    /// Row, if it changed.
     pub(crate) row: Option<Arc<SessionRow>>,
-    /// True if its settings and its chain changed, too.
+    /// True if settings and chain changed as well.
     pub(crate) is_whole: bool,
     /// New events.
     pub(crate) events: Vec<EventRow>,
@@ -49,8 +49,8 @@ pub(crate) struct SessionBatch {
 }
 
 impl SessionStore {
-    /// Writes a batch; written twice, it is as written once. Answers of which of its parts, in
-    /// their order, nothing was written, because the session is not at that epoch any more.
+    /// Writes a batch idempotently. Returns the indexes of parts that were not written because
+    /// their session is not at that epoch any more.
     pub(crate) async fn write_batch(
         &self,
         batch: Arc<WriteBatch>,
@@ -58,9 +58,9 @@ impl SessionStore {
         self.access.write_again("sessions.batch", move |it| write(it, &batch)).await
     }
 
-    /// Events of a session with numbers above `after` and up to `up_to`, in order: of these kinds,
-    /// or of all when there are none. Shorter than asked when they are large; it is empty only
-    /// when there are none.
+    /// Returns a session's events with numbers above `after` and up to `up_to`, in order, of these
+    /// kinds or of all if `kinds` is empty. A page with large events is shorter than `count_max`;
+    /// it is empty only if there are no events.
     pub(crate) async fn event_page(
         &self,
         session: &str,
@@ -85,8 +85,8 @@ impl SessionStore {
             .await
     }
 
-    /// Messages of a session with numbers above `after`, in order. Shorter than asked when they are
-    /// large; it is empty only when there are none.
+    /// Returns a session's messages with numbers above `after`, in order. A page with large
+    /// messages is shorter than `count_max`; it is empty only if there are no messages.
     pub(crate) async fn messages(
         &self,
         session: &str,
@@ -107,7 +107,7 @@ impl SessionStore {
             .await
     }
 
-    /// Turns of a session that began and did not end, in the order in which they began.
+    /// Returns the turns of a session that began and did not end, in order of their start.
     pub(crate) async fn open_turns(&self, session: &str) -> Result<Vec<String>, SessionError> {
         let sql = "SELECT turn FROM session_events AS begun \
             WHERE session = $1 AND kind = 'turn_start' AND turn IS NOT NULL AND NOT EXISTS \
@@ -119,7 +119,7 @@ impl SessionStore {
     }
 }
 
-/// Part of a session's events or messages.
+/// Range of a session's events or messages.
 struct EventRange<'a> {
     session: &'a str,
     after: u64,
@@ -129,8 +129,8 @@ struct EventRange<'a> {
     only: &'a str,
 }
 
-/// Rows of a range, not more bytes than [`PAGE_BYTES_MAX`]: lengths are read first, because what
-/// an agent says may be large and no reader holds a thousand of those.
+/// Returns the rows of a range, up to [`PAGE_BYTES_MAX`] bytes. Lengths are read first, because
+/// rows may be large, and a reader must not hold a thousand large ones.
 fn page(
     transaction: &mut dyn StoreTransaction,
     table: &str,
@@ -158,7 +158,7 @@ fn page(
         last = row.values().first().cloned();
     }
     let Some(last) = last else { return Ok(Vec::new()) };
-    // In place of `up_to`.
+    // Replaces `up_to`.
     if let Some(up_to) = conditions.parameters.get_mut(2) {
         *up_to = last;
     }
@@ -213,15 +213,15 @@ fn write(
     Ok(lost)
 }
 
-/// Writes a session's row, if it is still at the part's epoch; else nothing of the part may be
-/// written. This also makes the transaction conflict with whoever claims the session.
+/// Writes a session's row if it is still at the part's epoch; otherwise nothing of the part may be
+/// written. The write also makes the transaction conflict with a concurrent claim.
 fn write_row(
     transaction: &mut dyn StoreTransaction,
     part: &SessionBatch,
 ) -> Result<bool, SqlStoreError> {
     if let Some(row) = &part.row {
         if !part.is_whole {
-            // One statement for both, because this is written all the time.
+            // A single statement, because this is the most frequent write.
             return sessions::update_live(transaction, row, part);
         }
         if !sessions::update_all(transaction, row, part.epoch)? {
@@ -283,7 +283,7 @@ fn inserts(into: &str) -> [String; 3] {
             format!("({})", places.join(", "))
         };
         let rows: Vec<String> = (0..rows).map(row).collect();
-        // Written before, by an attempt whose answer was lost.
+        // A conflict means that an earlier attempt, whose answer was lost, has written the row.
         format!("{into} VALUES {} ON CONFLICT (session, seq) DO NOTHING", rows.join(", "))
     })
 }

@@ -1,8 +1,8 @@
-//! The tables, and how values are kept in them.
+//! Table definitions, and the stored form of values.
 //!
-//! One text for SQLite, PostgreSQL and CockroachDB wherever possible: no sequences, no triggers, no
-//! foreign keys, no collations. Each migration makes one table with its
-//! indexes, or adds a column, which older rows have nothing in.
+//! One SQL text for SQLite, PostgreSQL and CockroachDB wherever possible: no sequences, no
+//! triggers, no foreign keys, no collations. Each migration creates one table with its indexes, or
+//! adds a column, which is null in older rows.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::rows::OnDeadline;
 /// Service that the tables belong to.
 pub(super) const SERVICE: &str = "sessions";
 
-/// Steps that bring the tables to their newest version; only ever added to.
+/// Migrations to the newest version; append-only.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE agents (
@@ -102,7 +102,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
         );
         CREATE INDEX session_metadata_session ON session_metadata (session)",
     ),
-    // Without a row id, SQLite keeps them in the order of their key alone.
+    // Without a row id, SQLite stores the rows in the order of their key.
     MigrationStep::Each {
         sqlite: "CREATE TABLE session_events (
             session TEXT NOT NULL,
@@ -155,7 +155,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
             created_ms BIGINT NOT NULL
         )",
     ),
-    // A row for each layer of each chain: what nobody uses has none.
+    // One row for each layer of each chain; unused layers have none.
     MigrationStep::Same(
         "CREATE TABLE session_layer_uses (
             layer TEXT NOT NULL,
@@ -250,7 +250,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same("ALTER TABLE sessions ADD COLUMN history_bytes BIGINT"),
     MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN incarnation TEXT"),
     MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN home TEXT"),
-    // Nodes are in a table of their own by now, with those that have no sessions.
+    // Nodes have a table of their own now, which includes nodes without sessions.
     MigrationStep::Contract("DROP TABLE session_servers"),
     MigrationStep::Same(
         "CREATE TABLE session_templates (
@@ -290,7 +290,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
             PRIMARY KEY (template, tag)
         )",
     ),
-    // A step by the hash of all that its layer comes from.
+    // Steps by the hash of all inputs of their layer.
     MigrationStep::Same(
         "CREATE TABLE session_template_steps (
             tenant TEXT NOT NULL,
@@ -324,10 +324,10 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     ),
 ];
 
-/// Begins a replacement in a stored text: the control character named "substitute".
+/// Escape character in stored texts: the control character "substitute".
 const SUBSTITUTE: char = '\u{1a}';
 
-/// A text as it is stored: PostgreSQL knows no character NUL, and texts come from outside.
+/// Encodes a text: PostgreSQL does not support NUL, which external texts may contain.
 pub(super) fn text(original: &str) -> SqlValue {
     if !original.contains(['\0', SUBSTITUTE]) {
         return SqlValue::Text(original.to_owned());
@@ -336,12 +336,12 @@ pub(super) fn text(original: &str) -> SqlValue {
     SqlValue::Text(doubled.replace('\0', "\u{1a}0"))
 }
 
-/// Returns a text as it is stored; null when it is missing.
+/// Encodes a text; null if it is missing.
 pub(super) fn text_or_null(original: Option<&str>) -> SqlValue {
     original.map_or(SqlValue::Null, text)
 }
 
-/// A text as it was before it was stored.
+/// Decodes a stored text.
 pub(super) fn original(stored: String) -> String {
     if !stored.contains(SUBSTITUTE) {
         return stored;
@@ -356,29 +356,29 @@ pub(super) fn original(stored: String) -> String {
         match characters.next() {
             Some('0') => text.push('\0'),
             Some(other) => text.push(other),
-            // We never end a text so.
+            // Encoded texts never end like this.
             None => {}
         }
     }
     text
 }
 
-/// A count or a time as it is stored; what is too large is the largest there is.
+/// Encodes a count or a time; saturates at the maximum.
 pub(super) fn number(value: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// Returns a count as it is stored; null when it is missing.
+/// Encodes a count; null if it is missing.
 pub(super) fn number_or_null(value: Option<u64>) -> SqlValue {
     value.map_or(SqlValue::Null, number)
 }
 
-/// A value as JSON, which is kept as bytes: no engine looks into it.
+/// Encodes a value as JSON bytes, which the databases do not interpret.
 pub(super) fn json<T: Serialize>(value: &T) -> Result<SqlValue, SqlStoreError> {
     serde_json::to_vec(value).map(SqlValue::Blob).map_err(SqlStoreError::refuse)
 }
 
-/// Returns how many of a page, as a parameter.
+/// Returns a page size as a parameter, capped at the maximum.
 pub(super) fn limit(wanted: usize) -> SqlValue {
     SqlValue::Int(i64::try_from(wanted.min(super::access::PAGE_MAX)).unwrap_or(i64::MAX))
 }
@@ -424,7 +424,7 @@ pub(super) fn on_deadline(policy: OnDeadline) -> &'static str {
     }
 }
 
-/// Reads the columns of a row one after the other.
+/// Reads the columns of a row in order.
 pub(super) struct SessionColumns<'a> {
     row: &'a SqlRow,
     next: usize,
@@ -435,30 +435,30 @@ impl<'a> SessionColumns<'a> {
         SessionColumns { row, next: 0 }
     }
 
-    /// The next column.
+    /// Reads the next column.
     pub(super) fn take<T: FromValue>(&mut self) -> Result<T, SqlStoreError> {
         let value = self.row.get(self.next);
         self.next += 1;
         value
     }
 
-    /// The next column, a text from outside.
+    /// Reads the next column as an external text.
     pub(super) fn text(&mut self) -> Result<String, SqlStoreError> {
         self.take().map(original)
     }
 
-    /// The next column, a text from outside that may be missing.
+    /// Reads the next column as an external text that may be null.
     pub(super) fn text_or_null(&mut self) -> Result<Option<String>, SqlStoreError> {
         Ok(self.take::<Option<String>>()?.map(original))
     }
 
-    /// The next column, JSON.
+    /// Reads the next column as JSON.
     pub(super) fn json<T: DeserializeOwned>(&mut self) -> Result<T, SqlStoreError> {
         let bytes: Vec<u8> = self.take()?;
         serde_json::from_slice(&bytes).map_err(|_| self.wrong("JSON of its type"))
     }
 
-    /// The next column, JSON of the type, or nothing in a row that is older than the column.
+    /// Reads the next column as JSON; the default for null, as in rows older than the column.
     pub(super) fn json_or_default<T: DeserializeOwned + Default>(
         &mut self,
     ) -> Result<T, SqlStoreError> {
@@ -467,7 +467,7 @@ impl<'a> SessionColumns<'a> {
         read.transpose().map_err(|_| self.wrong("JSON of its type")).map(Option::unwrap_or_default)
     }
 
-    /// The next column, one of our own words.
+    /// Reads the next column as one of a fixed set of words.
     pub(super) fn word<T>(
         &mut self,
         expected: &'static str,
@@ -482,7 +482,7 @@ impl<'a> SessionColumns<'a> {
     }
 }
 
-/// Parameters of a statement that depends on what is asked.
+/// Conditions and parameters of a dynamic statement.
 #[derive(Default)]
 pub(super) struct QueryConditions {
     pub(super) sql: String,
@@ -490,12 +490,12 @@ pub(super) struct QueryConditions {
 }
 
 impl QueryConditions {
-    /// Begins with a column that equals a value.
+    /// Starts with the condition that a column equals a value.
     pub(super) fn equal(column: &str, value: SqlValue) -> QueryConditions {
         QueryConditions { sql: format!("{column} = $1"), parameters: vec![value] }
     }
 
-    /// Adds a condition, with `$` in place of the parameter; nothing where there is no value.
+    /// Adds a condition, with `$` as the placeholder; adds nothing without a value.
     pub(super) fn and(&mut self, condition: &str, value: Option<SqlValue>) {
         if let Some(value) = value {
             let place = self.place(value);
@@ -511,7 +511,7 @@ impl QueryConditions {
     }
 }
 
-/// Values of metadata, as rows of their own.
+/// Returns metadata as rows of names and values.
 pub(super) fn pairs(metadata: &BTreeMap<String, String>) -> impl Iterator<Item = [SqlValue; 2]> {
     metadata.iter().map(|(name, value)| [text(name), text(value)])
 }

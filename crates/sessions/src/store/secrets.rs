@@ -1,7 +1,7 @@
 //! Secrets: environments, and credentials of tenants for their agents.
 //!
-//! Both are sealed, each for its tenant and the id of its row: copied to another row it does not
-//! open. Whoever makes a row out of another one, such as a fork, opens and seals again.
+//! Both are sealed for their tenant and the id of their row: a copy in another row cannot be
+//! opened. Code that derives a row from another one, such as a fork, opens and seals again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::error::SessionError;
 
 const CREDENTIAL: &str = "id, tenant, kind, label, secret, created_ms, last_used_ms";
 
-/// Seals and opens. Cheap to clone.
+/// Seals and opens secrets. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct SecretStore(Arc<Sealer>);
 
@@ -32,15 +32,15 @@ impl SecretStore {
         SecretStore(Arc::new(sealer))
     }
 
-    /// A key for something else.
+    /// Derives a key for another purpose.
     pub(crate) fn derived_key(&self, purpose: &str) -> [u8; 32] {
         self.0.derived_key(purpose)
     }
 
-    /// Seals the environment of an agent or a session of this id. None for an empty one.
+    /// Seals the environment of the agent or session `id`. Returns `None` for an empty one.
     ///
     /// # Errors
-    /// `Refused` at `env` when it is too large.
+    /// `Refused` at `env` if it is too large.
     pub(crate) fn seal_env(
         &self,
         tenant: &str,
@@ -54,10 +54,10 @@ impl SecretStore {
         self.seal(&json, &about("env", tenant, id), "env").map(Some)
     }
 
-    /// The environment of an agent or a session of this id.
+    /// Opens the environment of the agent or session `id`.
     ///
     /// # Errors
-    /// `Internal` when it was sealed for another row or with another key.
+    /// `Internal` if it was sealed for another row or with another key.
     pub(crate) fn open_env(
         &self,
         tenant: &str,
@@ -70,10 +70,10 @@ impl SecretStore {
         serde_json::from_slice(plain.expose()).map_err(SessionError::internal)
     }
 
-    /// Seals the secret of a credential of this id.
+    /// Seals the secret of the credential `id`.
     ///
     /// # Errors
-    /// `Refused` at `value` when it is too large.
+    /// `Refused` at `value` if it is too large.
     pub(crate) fn seal_credential(
         &self,
         tenant: &str,
@@ -83,10 +83,10 @@ impl SecretStore {
         self.seal(secret, &about("credential", tenant, id), "value")
     }
 
-    /// The secret of a credential.
+    /// Opens the secret of a credential.
     ///
     /// # Errors
-    /// `Internal` when it was sealed for another row or with another key.
+    /// `Internal` if it was sealed for another row or with another key.
     pub(crate) fn open_credential(&self, row: &CredentialRow) -> Result<PlainSecret, SessionError> {
         let about = about("credential", &row.tenant, &row.id);
         self.0.open(&row.secret.0, &about).map_err(SessionError::internal)
@@ -104,7 +104,7 @@ impl SecretStore {
     }
 }
 
-/// Returns what a secret is sealed for: no two places have the same name, whatever ids look like.
+/// Returns the unique context for which a secret is sealed; ids cannot make two contexts equal.
 fn about(what: &str, tenant: &str, id: &str) -> String {
     format!("sessions/{what}/{}/{tenant}/{id}", tenant.len())
 }
@@ -114,10 +114,10 @@ fn about(what: &str, tenant: &str, id: &str) -> String {
 pub(crate) struct CredentialTable(pub(super) TableAccess);
 
 impl CredentialTable {
-    /// Keeps a credential.
+    /// Stores a credential.
     ///
     /// # Errors
-    /// `TooMany` when its tenant has `count_max`.
+    /// `TooMany` if its tenant has `count_max` credentials.
     pub(crate) async fn insert(
         &self,
         row: CredentialRow,
@@ -146,7 +146,7 @@ impl CredentialTable {
             .await
     }
 
-    /// A credential of a tenant.
+    /// Returns a credential of a tenant.
     pub(crate) async fn find(
         &self,
         tenant: &str,
@@ -162,7 +162,7 @@ impl CredentialTable {
             .await
     }
 
-    /// All credentials of a tenant, oldest first.
+    /// Returns all credentials of a tenant, oldest first.
     pub(crate) async fn list(&self, tenant: &str) -> Result<Vec<CredentialRow>, SessionError> {
         let sql =
             format!("SELECT {CREDENTIAL} FROM session_credentials WHERE tenant = $1 ORDER BY id");
@@ -174,7 +174,7 @@ impl CredentialTable {
             .await
     }
 
-    /// Notes that a session used a credential.
+    /// Records that a session used a credential.
     pub(crate) async fn touch(
         &self,
         tenant: &str,
@@ -191,7 +191,7 @@ impl CredentialTable {
             .await
     }
 
-    /// Removes a credential. Whether there was one.
+    /// Removes a credential. Returns whether it existed.
     pub(crate) async fn delete(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
         let parameters = [text(tenant), text(id)];
         self.0

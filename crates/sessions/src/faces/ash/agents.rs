@@ -1,4 +1,4 @@
-//! Agents: deployed, changed, listed, removed, and the files of their folders.
+//! Agents: deployment, changes, lists, removal, and the files of their folders.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,18 +18,18 @@ use super::sessions::shown;
 use super::{evals, folder, ids, media, versions};
 use crate::error::SessionError;
 
-/// Kind of the documents in which there is what only Ash knows of agents.
+/// Kind of the documents with Ash-specific data of agents.
 const KIND: &str = "ash.agent";
-/// The file that every agent of Claude's has.
+/// File that every Claude agent has.
 const CLAUDE_MD: &str = "CLAUDE.md";
-/// Bytes of a file that is answered as JSON.
+/// Maximum bytes of a file in a JSON answer.
 const JSON_BYTES_MAX: usize = 1 << 20;
-/// Bytes of what is kept of an agent's configuration.
+/// Maximum stored bytes of an agent's configuration.
 const CONFIG_BYTES_MAX: usize = 256 << 10;
 /// Values of an agent's status.
 const STATUSES: [&str; 3] = ["active", "inactive", "archived"];
 
-/// Data of an agent that only Ash has.
+/// Ash-specific data of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct AshAgentExtra {
@@ -38,9 +38,9 @@ pub(super) struct AshAgentExtra {
     system_prompt: Option<String>,
     status: Option<String>,
     config: Map<String, Value>,
-    /// Number of the version whose prompt new sessions get.
+    /// Number of the version whose prompt new sessions use.
     pub(super) active_version: Option<u32>,
-    /// The number given last.
+    /// Last assigned version number.
     pub(super) last_version: u32,
 }
 
@@ -89,7 +89,7 @@ struct AshAgentSettings {
 }
 
 impl AshAgentExtra {
-    /// Takes over what only Ash knows.
+    /// Applies the Ash-specific fields of an update.
     fn take(&mut self, update: &AshAgentUpdate) -> Result<(), AshFailure> {
         if let Some(status) = &update.status
             && !STATUSES.contains(&status.as_str())
@@ -121,7 +121,7 @@ impl AshAgentExtra {
 }
 
 impl AshAgentSettings {
-    /// Takes it over into what is deployed.
+    /// Applies the settings to a deployment.
     fn apply(self, request: &mut DeployRequest) {
         request.runtime = self.runtime.or(request.runtime.take());
         request.limits = self.limits.unwrap_or(request.limits);
@@ -131,7 +131,7 @@ impl AshAgentSettings {
 }
 
 impl AshCaller {
-    /// Lets one request at a time change an agent.
+    /// Serializes changes of an agent.
     pub(super) async fn lock_agent(&self, name: &str) -> tokio::sync::MutexGuard<'_, ()> {
         self.face.shared.locks.lock(&(&*self.tenant, name)).await
     }
@@ -154,7 +154,7 @@ impl AshCaller {
         Ok(self.sessions().agents()?.get(&self.tenant, name).await?)
     }
 
-    /// Deploys an agent that is there with other files.
+    /// Redeploys an existing agent with changes.
     async fn deploy_again(
         &self,
         name: &str,
@@ -263,7 +263,7 @@ async fn change(
     let before = extra.meaning()?.runtime;
     extra.take(&update)?;
     let AshAgentSettings { runtime, limits, pre_warm_count } = extra.meaning()?;
-    // What is started, and the prompt in its folder, are a version's.
+    // Runtime and prompt belong to a version, so a change of either needs a new one.
     let new_runtime = runtime.clone().filter(|_| runtime != before);
     if update.system_prompt.is_some() || new_runtime.is_some() {
         let prompt = update.system_prompt.clone();
@@ -330,7 +330,7 @@ pub(super) async fn files(caller: AshCaller, Path(name): Path<String>) -> Answer
     let agent = caller.agent(&name).await?;
     let files = caller.sessions().agents()?.files(&caller.tenant, &name, None).await?;
     let file = |file: &crate::service::FolderEntry| {
-        // They came all at once, with the version.
+        // All files were deployed together, with the version.
         json!({ "path": file.path, "size": file.size, "modifiedAt": agent.updated_at })
     };
     let files: Vec<Value> = files.iter().map(file).collect();
@@ -399,7 +399,7 @@ pub(super) async fn remove_file(
     Ok(Json(json!({ "deleted": true })))
 }
 
-/// An agent in Ash's shape.
+/// Returns an agent in Ash's format.
 fn shape(agent: &AgentView, extra: &AshAgentExtra) -> Value {
     let env: Map<String, Value> =
         agent.env.iter().map(|name| (name.clone(), json!("***"))).collect();
@@ -430,7 +430,7 @@ fn text_file(path: &str, content: String) -> AgentFile {
     AgentFile { path: path.to_owned(), content, ..AgentFile::default() }
 }
 
-/// A file as it was sent. Scripts can be run: there is nobody to ask for their mode.
+/// Converts an uploaded file. Scripts become executable, because requests carry no mode.
 fn sent_file(file: NewFile) -> AgentFile {
     let start = BASE64.decode(file.content.get(..4).unwrap_or_default()).unwrap_or_default();
     AgentFile {
@@ -441,7 +441,7 @@ fn sent_file(file: NewFile) -> AgentFile {
     }
 }
 
-/// Puts a file into a folder, in place of the one with its path.
+/// Adds a file to a folder, replacing one with the same path.
 fn set(files: &mut Vec<AgentFile>, file: AgentFile) {
     match files.iter_mut().find(|known| known.path == file.path) {
         Some(known) => *known = file,

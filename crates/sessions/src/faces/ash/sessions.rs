@@ -1,4 +1,4 @@
-//! Sessions: made, listed, paused, stopped, resumed, forked, ended.
+//! Sessions: creation, lists, pause, stop, resume, fork and end.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use crate::error::SessionError;
 use crate::program_end::signal_name;
 use crate::service::{CreateExtras, ListQuery, SessionUpdate};
 
-/// Sessions of one answer.
+/// Maximum number of sessions in one answer.
 const LIST_MAX: usize = 1000;
-/// Time that a command may take when its caller does not say.
+/// Default time limit of a command.
 const EXEC_TIMEOUT_MS: u64 = 30_000;
-/// Longest that it may say.
+/// Maximum time limit of a command.
 const EXEC_TIMEOUT_MS_MAX: u64 = 300_000;
-/// Exit code of a command that was killed because its time was up, as of timeout(1).
+/// Exit code of a command that was killed at its time limit, as of timeout(1).
 const EXIT_TIMED_OUT: i32 = 124;
-/// Number that a shell adds to that of a signal.
+/// Offset that shells add to a signal's number.
 const EXIT_SIGNALLED: i32 = 128;
-/// The highest of all signals (signal(7)).
+/// Highest signal number (signal(7)).
 const SIGNAL_MAX: i32 = 64;
-/// Permission modes of Ash, and their names here.
+/// Permission modes of Ash, and their equivalents.
 const PERMISSIONS: [(&str, Option<&str>); 3] = [
     ("bypassPermissions", Some("bypassPermissions")),
     ("default", Some("default")),
-    // The agent's own.
+    // The agent's own mode.
     ("permissionsByAgent", None),
 ];
 
@@ -77,8 +77,8 @@ pub(super) struct AshExec {
 }
 
 impl AshSessionChanges {
-    /// Refuses what agents would not be told of: to leave it out in silence would be another
-    /// session than the one that was asked for.
+    /// Rejects options that agents do not support: ignoring them would create another session than
+    /// requested.
     fn check(&self) -> Result<(), AshFailure> {
         let rows = [
             ("betas", &self.betas),
@@ -101,7 +101,7 @@ impl AshSessionChanges {
         Ok(())
     }
 
-    /// The options of a session with these in place of its own.
+    /// Returns a session's options, overridden by these.
     fn over(self, options: AgentOptions) -> AgentOptions {
         AgentOptions {
             model: self.model.or(options.model),
@@ -306,13 +306,13 @@ pub(super) async fn exec(
 }
 
 impl AshCaller {
-    /// A session of the caller's.
+    /// Returns a session of the caller.
     pub(super) async fn session(&self, uuid: &str) -> Result<SessionView, AshFailure> {
         let id = session_id(uuid)?;
         Ok(self.sessions().queries()?.get(&self.tenant, &id).await?)
     }
 
-    /// Returns a session that takes messages and commands.
+    /// Returns an active session.
     pub(super) async fn active(&self, uuid: &str) -> Result<SessionView, AshFailure> {
         let session = self.session(uuid).await?;
         match session.state {
@@ -322,7 +322,7 @@ impl AshCaller {
     }
 }
 
-/// A session in Ash's shape.
+/// Returns a session in Ash's format.
 pub(super) fn shape(session: &SessionView) -> Value {
     let uuid = ids::uuid(&session.id);
     let options = &session.options;
@@ -347,12 +347,12 @@ pub(super) fn shape(session: &SessionView) -> Value {
     })
 }
 
-/// Returns whether a session has a name that clients can ask for it by.
+/// Returns whether a session has an id that clients can use.
 pub(super) fn is_shown(session: &SessionView) -> bool {
     ids::exact(&session.id).is_some()
 }
 
-/// Returns what an error means where Ash speaks of the session's state.
+/// Translates an error to Ash's wording for the session's state.
 pub(super) fn of_state(error: SessionError, ended: SessionState) -> AshFailure {
     match error {
         SessionError::Ended => AshFailure::bad(format!("Session is {}", ended.as_str())),
@@ -371,7 +371,7 @@ fn state(status: &str) -> Result<SessionState, AshFailure> {
     known.ok_or_else(|| AshFailure::bad(format!("status: `{}` is none", shown(status))))
 }
 
-/// Returns how much of a caller's text an error repeats.
+/// Returns the part of a caller's text that an error repeats.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

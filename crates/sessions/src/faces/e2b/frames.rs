@@ -1,4 +1,4 @@
-//! Connect's messages in a stream: a byte of flags, the length in four bytes, JSON.
+//! Connect's stream messages: a byte of flags, a length of four bytes, and JSON.
 //!
 //! # References
 //! - <https://connectrpc.com/docs/protocol/>
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use super::errors::RpcError;
 
-/// Bytes in front of every message.
+/// Bytes before every message.
 const HEAD_BYTES: usize = 5;
-/// Set in the flags of the message that ends a stream.
+/// Flag of the message that ends a stream.
 const END: u8 = 2;
-/// Set in the flags of a message that is compressed.
+/// Flag of a compressed message.
 const COMPRESSED: u8 = 1;
 
 /// Returns the frame of a message.
 pub(super) fn message(value: &impl Serialize) -> Bytes {
-    // Nothing that is sent has keys that are no text.
+    // Cannot fail: all keys are strings.
     raw(0, &serde_json::to_vec(value).unwrap_or_default())
 }
 
@@ -27,7 +27,8 @@ pub(super) fn message_of_text(text: &str) -> Bytes {
     raw(0, text.as_bytes())
 }
 
-/// The message that ends a stream, well or not. Without it the client takes it for broken.
+/// Returns the message that ends a stream, with or without an error. Without it, the client treats
+/// the stream as broken.
 pub(super) fn end(error: Option<&RpcError>) -> Bytes {
     let body = error.map_or_else(|| json!({}), |error| json!({ "error": error.body() }));
     raw(END, body.to_string().as_bytes())
@@ -36,14 +37,14 @@ pub(super) fn end(error: Option<&RpcError>) -> Bytes {
 fn raw(flags: u8, body: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
     bytes.push(flags);
-    // Messages are made here, and are far below the four gigabytes that fit.
+    // Messages are created here, and are far below the maximum of four gigabytes.
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     bytes.extend_from_slice(&length.to_be_bytes());
     bytes.extend_from_slice(body);
     bytes.into()
 }
 
-/// Takes messages out of what arrives.
+/// Extracts messages from received bytes.
 #[derive(Debug)]
 pub(super) struct EnvelopeReader {
     buf: BytesMut,
@@ -52,20 +53,20 @@ pub(super) struct EnvelopeReader {
 }
 
 impl EnvelopeReader {
-    /// For messages of at most so many bytes.
+    /// Creates a reader for messages of at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> EnvelopeReader {
         EnvelopeReader { buf: BytesMut::new(), bytes_max, has_ended: false }
     }
 
-    /// Takes over what has arrived.
+    /// Adds received bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// The next message that is whole; none until more has arrived.
+    /// Returns the next complete message; none if more input is needed.
     ///
     /// # Errors
-    /// If it is too long, compressed, or no JSON.
+    /// If it is too long, compressed, or not JSON.
     pub(super) fn next(&mut self) -> Result<Option<Value>, RpcError> {
         let Some((&[flags, a, b, c, d], rest)) = self.buf.split_first_chunk() else {
             return Ok(None);
@@ -93,13 +94,13 @@ impl EnvelopeReader {
         parse(&body).map(Some)
     }
 
-    /// Returns whether there is nothing left.
+    /// Returns whether no incomplete message is left.
     pub(super) fn is_empty(&self) -> bool {
         self.buf.is_empty() || self.has_ended
     }
 }
 
-/// Reads the JSON of a message. Nothing at all stands for a message without content.
+/// Parses the JSON of a message. An empty body is a message without fields.
 ///
 /// # Errors
 /// If it is not JSON.
@@ -115,7 +116,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Value, RpcError> {
 
 #[cfg(test)]
 mod tests {
-    //! Messages come out as they went in, however they are cut.
+    //! Messages survive encoding, in any split.
 
     use super::*;
 

@@ -1,6 +1,6 @@
-//! Ports of a sandbox, by names of hosts: `PORT-ID.domain`, or E2B's two headers.
+//! Ports of a sandbox, addressed by host name, `PORT-ID.domain`, or by E2B's two headers.
 //!
-//! Requests are passed on as they are, upgrades among them; nothing is looked for in them.
+//! Requests, including upgrades, are forwarded unchanged and without inspection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -24,15 +24,15 @@ use crate::error::SessionError;
 use crate::http::fence::FencedIo;
 use crate::service::SandboxGuard;
 
-/// The port that stands for what E2B itself has in a sandbox.
+/// Port that addresses E2B's own services in a sandbox.
 pub(super) const ENVD_PORT: u16 = 49983;
-/// The port of the code interpreter, which the server itself answers.
+/// Port of the code interpreter, which Cove itself serves.
 const INTERPRETER_PORT: u16 = 49999;
-/// Placeholder for the port in a mask of a host.
+/// Placeholder for the port in a host mask.
 const PORT_IN_MASK: &str = "${PORT}";
 /// Header with the token for ports that are not public.
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
-/// Headers that are about one connection (RFC 9110 §7.6.1); upgrades have their own way.
+/// Hop-by-hop headers (RFC 9110 §7.6.1); upgrades are handled separately.
 const OF_CONNECTION: [HeaderName; 6] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -45,16 +45,16 @@ const OF_CONNECTION: [HeaderName; 6] = [
 /// Target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PortTarget {
-    /// To the server.
+    /// The server.
     Server,
-    /// Into a sandbox.
+    /// A port of a sandbox.
     Sandbox { id: String, port: u16 },
 }
 
-/// Returns where a request goes: the host's name says it, or the headers of E2B's clients.
+/// Returns the target of a request, from its host name or the headers of E2B's clients.
 ///
 /// # Errors
-/// If the headers make no sense.
+/// If the headers are invalid.
 pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<PortTarget, RestError> {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     if let Some(target) = host.or_else(|| uri.host()).and_then(named) {
@@ -72,7 +72,7 @@ pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<PortTarget, RestE
     Ok(PortTarget::Sandbox { id: id.to_owned(), port })
 }
 
-/// Returns where a name of a host leads.
+/// Parses the target in a host name.
 fn named(host: &str) -> Option<PortTarget> {
     let (name, _domain) = host.split_once('.')?;
     let (port, id) = name.split_once('-')?;
@@ -81,7 +81,7 @@ fn named(host: &str) -> Option<PortTarget> {
     is_id(&id).then_some(PortTarget::Sandbox { id, port })
 }
 
-/// Passes a request on to a port of a sandbox.
+/// Forwards a request to a port of a sandbox.
 pub(super) async fn forward(
     face: &E2bContext,
     id: &str,
@@ -104,7 +104,7 @@ pub(super) async fn forward(
     }
     if let Some(mask) = &live.kept.masked_host {
         let host = HeaderValue::try_from(mask.replace(PORT_IN_MASK, &port.to_string()));
-        // What is no value of a header was refused when the sandbox was made.
+        // Masks that are invalid header values were rejected when the sandbox was created.
         if let Ok(host) = host {
             request.headers_mut().insert(header::HOST, host);
         }
@@ -122,7 +122,7 @@ pub(super) async fn forward(
     }
     let stream = match guard.connect(port).await {
         Ok(stream) => stream,
-        // A program of another template that listens there comes first.
+        // A program of another template that listens there takes precedence.
         Err(SessionError::Conflict(_)) if is_interpreter => {
             return interpreter::answer(face, id, PortUse { guard, place }, request).await;
         }
@@ -143,7 +143,7 @@ pub(super) async fn forward(
     }
 }
 
-/// Keeps the sandbox, and the place of the connection.
+/// Keeps the sandbox at work, and the connection's place.
 pub(super) struct PortUse {
     guard: SandboxGuard,
     #[expect(dead_code, reason = "held until the connection ends")]
@@ -151,7 +151,7 @@ pub(super) struct PortUse {
 }
 
 impl PortUse {
-    /// The sandbox.
+    /// Returns the sandbox.
     pub(super) fn guard(&self) -> &SandboxGuard {
         &self.guard
     }
@@ -165,11 +165,11 @@ async fn pass(
     let upgrade = request.headers().get(header::UPGRADE).cloned();
     let ours = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
     let (mut sender, connection) = http1::Builder::new()
-        // As most clients write names of headers: not all programs read them in another way.
+        // Like most clients, because some programs do not parse lower-case header names.
         .title_case_headers(true)
         .handshake(TokioIo::new(stream))
         .await?;
-    // Ends with the answer, or with what it was upgraded to, at the latest with the sandbox.
+    // Ends with the answer or its upgraded connection, at the latest with the sandbox.
     node::task::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "a connection to a port of a sandbox broke");
@@ -195,7 +195,7 @@ async fn pass(
         .map(|body| Body::new(ForwardedAnswer { body, _port_use: port_use, _sender: sender })))
 }
 
-/// Takes away what is about the client's connection.
+/// Removes the hop-by-hop headers.
 fn prepare(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
     let also: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -213,7 +213,7 @@ fn prepare(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
     }
 }
 
-/// Passes bytes on in both directions until both sides have closed.
+/// Relays bytes in both directions until both sides have closed.
 async fn join(ours: OnUpgrade, theirs: OnUpgrade, port_use: PortUse) {
     let fence = port_use.guard.fence();
     let (ours, theirs) = match tokio::try_join!(ours, theirs) {
@@ -222,11 +222,11 @@ async fn join(ours: OnUpgrade, theirs: OnUpgrade, port_use: PortUse) {
     };
     let mut theirs = FencedIo::new(TokioIo::new(theirs), fence);
     let mut ours = TokioIo::new(ours);
-    // Whichever side breaks, both are closed.
+    // If one side fails, both are closed.
     drop(tokio::io::copy_bidirectional(&mut ours, &mut theirs).await);
 }
 
-/// An answer under way. Keeps its sandbox, and the connection that it comes on.
+/// A streamed answer. Keeps its sandbox at work, and its connection open.
 struct ForwardedAnswer {
     body: Incoming,
     _port_use: PortUse,
@@ -255,7 +255,7 @@ impl hyper::body::Body for ForwardedAnswer {
 
 #[cfg(test)]
 mod tests {
-    //! Names of hosts.
+    //! Parsing of host names.
 
     use super::*;
     use crate::faces::e2b::tokens::new_id;

@@ -1,4 +1,4 @@
-//! Content of files, up and down: `/files`.
+//! Upload and download of file content: `/files`.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ use super::tokens::{SignedClaims, SignedOperation};
 use super::{E2bContext, discard};
 use crate::service::SandboxGuard;
 
-/// A file of Linux's that is another one after each start (`random(4)`).
+/// Linux file whose content changes with each boot (`random(4)`).
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 /// Longest pause between two pieces of an upload.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Files of one upload.
+/// Maximum number of files in one upload.
 const FILES_MAX: usize = 1000;
-/// Parts of one upload, those that are no files among them.
+/// Maximum number of parts in one upload, including parts that are not files.
 const PARTS_MAX: usize = 2000;
-/// Bytes that are read of a file at a time.
+/// Bytes per read of a file.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Packed bytes that are unpacked at a time: each may become a thousand.
+/// Compressed bytes that are decompressed at a time: each may expand to a thousand.
 const PACKED_BYTES: usize = 4 << 10;
-/// Bytes of one value of metadata.
+/// Maximum bytes of one metadata value.
 const METADATA_BYTES_MAX: usize = 4 << 10;
 /// Prefix of metadata headers.
 const METADATA_HEADER: &str = "x-metadata-";
@@ -68,14 +68,14 @@ impl TransferQuery {
                         RestError::invalid("signature_expiration: is not a number of seconds")
                     })?);
                 }
-                // Others have meant nothing so far.
+                // Unknown parameters are ignored.
                 _ => {}
             }
         }
         Ok(query)
     }
 
-    /// Returns what was signed, of an address that is.
+    /// Returns the signed claims of a signed URL.
     fn signed(&self) -> Option<SignedClaims<'_>> {
         Some(SignedClaims {
             path: self.path.as_deref().unwrap_or_default(),
@@ -86,12 +86,12 @@ impl TransferQuery {
     }
 }
 
-/// Path, for nodes alone, at which a node says whether an address was signed for a sandbox of its.
-/// The address' query is behind it.
+/// Path, for nodes only, at which a node answers whether a URL was signed for one of its sandboxes.
+/// The URL's query is appended.
 const SIGNED_HERE: &str = "/peer/e2b/signed";
 
-/// Returns the path at which nodes are asked whose sandbox a request is for: it is signed, and no
-/// part of it names the sandbox.
+/// Returns the path at which nodes are asked for the sandbox of a signed request, which does not
+/// name its sandbox.
 #[must_use]
 pub fn signed_at(request: FastHead<'_>) -> Option<String> {
     let query = request.uri.query().filter(|_| request.uri.path() == "/files")?;
@@ -125,7 +125,7 @@ fn signed_here(face: &E2bContext, uri: &Uri, operation: SignedOperation) -> Stat
     }
 }
 
-/// Answers a request for the content of files, of this sandbox or of the one that signed it.
+/// Answers a request for file content, of the given sandbox or of the one that signed the URL.
 pub(super) async fn answer(face: &E2bContext, id: Option<&str>, request: Request) -> Response {
     let Some(operation) = SignedOperation::of(request.method()) else {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
@@ -149,7 +149,7 @@ pub(super) async fn answer(face: &E2bContext, id: Option<&str>, request: Request
         Err(closed) => return refused(request, closed.answer(&id)).await,
     };
     let answered = match operation {
-        // `/proc` is not for reading files. This one is how clients see that all has begun anew.
+        // `/proc` is not readable here, except this file, by which clients detect a restart.
         SignedOperation::Read if query.path.as_deref() == Some(BOOT_ID_PATH) => {
             Ok(format!("{}\n", live.boot_id).into_response())
         }
@@ -159,7 +159,7 @@ pub(super) async fn answer(face: &E2bContext, id: Option<&str>, request: Request
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// The answer to a request that was not read.
+/// Returns the answer to a request whose body was not read.
 async fn refused(request: Request, answer: Response) -> Response {
     if let Ok(body) = UploadBody::from_request(request, &()).await {
         discard(body).await;
@@ -167,7 +167,7 @@ async fn refused(request: Request, answer: Response) -> Response {
     answer
 }
 
-/// Returns which sandbox a request is for, when it may be made.
+/// Authorizes a request, and returns the id of its sandbox.
 async fn admit(
     face: &E2bContext,
     id: Option<&str>,
@@ -196,7 +196,7 @@ async fn admit(
     }
 }
 
-/// The API token, of all that the sandbox's tenant has, behind the token that signed an address.
+/// Finds, among the API tokens of the sandbox's tenant, the one behind a URL's signature.
 async fn signer_of(
     face: &E2bContext,
     id: &str,
@@ -219,7 +219,7 @@ async fn download(guard: SandboxGuard, path: Option<String>) -> Result<Response,
     let files = guard.files().await?;
     let open = files.read(&path).await.map_err(|error| about(error, &path))?;
     let headers = [
-        // Never shown by a browser as what a program made it look like.
+        // Prevents browsers from rendering content of sandboxes.
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
@@ -228,7 +228,7 @@ async fn download(guard: SandboxGuard, path: Option<String>) -> Result<Response,
     Ok((headers, Body::from_stream(content(open, guard))).into_response())
 }
 
-/// Returns what is in a file, as much as was there when it was opened: so much was promised.
+/// Streams a file's content up to its length when it was opened, which was announced.
 fn content(
     open: OpenFile,
     guard: SandboxGuard,
@@ -240,7 +240,7 @@ fn content(
         let room = usize::try_from(open.len).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let mut buf = vec![0; room];
         match open.file.read(&mut buf).await {
-            // It was made shorter meanwhile; the client sees that its answer is not whole.
+            // The file was truncated meanwhile; the client sees that its answer is incomplete.
             Ok(0) => Some((Err(std::io::ErrorKind::UnexpectedEof.into()), (open, guard))),
             Ok(count) => {
                 buf.truncate(count);
@@ -264,7 +264,7 @@ fn about(error: sandbox::FilesError, path: &str) -> RestError {
     }
 }
 
-/// Parameters of every file of an upload.
+/// Parameters of all files of an upload.
 struct UploadQuery<'a> {
     files: &'a SandboxFiles,
     metadata: Vec<(String, String)>,
@@ -299,7 +299,7 @@ async fn upload(
     Ok(Json(written).into_response())
 }
 
-/// Metadata that a request has in its headers.
+/// Parses metadata from a request's headers.
 fn metadata_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, RestError> {
     let mut metadata = Vec::new();
     for (name, value) in headers {
@@ -338,7 +338,7 @@ fn late() -> RestError {
 }
 
 impl UploadQuery<'_> {
-    /// Takes all files of a form.
+    /// Receives all files of a form.
     async fn take_form(
         &self,
         mut form: Multipart,
@@ -373,7 +373,7 @@ impl UploadQuery<'_> {
         Err(RestError::invalid(format!("the form has more than {PARTS_MAX} parts")))
     }
 
-    /// Takes one file.
+    /// Receives one file.
     async fn take(&self, mut source: TransferSource<'_>, path: &str) -> Result<Value, RestError> {
         let path = at_home(path);
         let opened = self.files.write(&path, MissingParents::Make, WriteMode::Replace).await;
@@ -419,14 +419,15 @@ fn not_packed(_: std::io::Error) -> RestError {
     RestError::invalid("content-encoding: the body is not gzip, or not whole")
 }
 
-/// Names of files in forms have these three written so (WHATWG HTML, multipart/form-data).
+/// Decodes the three characters that are escaped in form file names (WHATWG HTML,
+/// multipart/form-data).
 fn unescaped(name: &str) -> String {
     name.replace("%22", "\"").replace("%0D", "\r").replace("%0A", "\n")
 }
 
 #[cfg(test)]
 mod tests {
-    //! Parts that need no sandbox.
+    //! Parts that can be tested without a sandbox.
 
     use super::*;
 

@@ -1,50 +1,50 @@
-//! Which sessions a node that drains hands over, and in what order. Pure.
+//! Order of the sessions that a draining node hands over. Pure.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Time for which a session may be at work before new work waits for the first time.
+/// Time for which a session may be at work before new work is held back for the first time.
 const FIRST_REST_AFTER: Duration = Duration::from_secs(1);
-/// Longest time between two such waits: it doubles from one to the next.
+/// Maximum interval between two such holds; the interval doubles each time.
 const REST_EVERY_MAX: Duration = Duration::from_mins(1);
-/// Longest that new work waits the first time; it doubles as well.
+/// Maximum duration of the first hold; it doubles as well.
 const FIRST_REST: Duration = Duration::from_millis(250);
-/// Longest that new work waits at all.
+/// Maximum duration of any hold.
 const REST_MAX: Duration = Duration::from_secs(2);
 
-/// A session that a node has which drains.
+/// A session of a draining node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HandoverCandidate {
     /// Id of the session.
     pub(super) id: String,
-    /// Owner.
+    /// Tenant that owns it.
     pub(super) tenant: String,
-    /// When it was used last, in milliseconds since 1970.
+    /// Time of the last use, in milliseconds since 1970.
     pub(super) used_ms: u64,
-    /// True if a turn, a command, a terminal or anything else works with its sandbox.
+    /// True if a turn, a command, a terminal or another use is in progress.
     pub(super) is_busy: bool,
-    /// True if what works with it may last, and may need more requests to come to its end: a turn,
-    /// a terminal, a sandbox that runs until its time is over.
+    /// True if the use may last long, or may need further requests to finish: a turn, a terminal, a
+    /// sandbox that runs until its deadline.
     pub(super) is_lasting: bool,
-    /// True if it could not be handed over when that was tried last.
+    /// True if its last hand-over failed.
     pub(super) has_failed: bool,
 }
 
-/// What to do about all of them now.
+/// Plan for all sessions at this moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HandoverPlan {
-    /// Sessions to hand over, in this order.
+    /// Sessions to hand over, in order.
     pub(super) at_rest: Vec<HandoverCandidate>,
-    /// Number of those that are waited for.
+    /// Number of sessions in use.
     pub(super) busy: u64,
-    /// Those of them that come to rest when nothing new begins for a moment.
+    /// Sessions in use that become idle if new work is held back for a moment.
     pub(super) restless: Vec<HandoverCandidate>,
 }
 
 impl HandoverPlan {
-    /// Orders sessions: those first that failed before, because they have no sandbox any more that
-    /// a further failure would cost; then those that were used longest ago, because nobody is
-    /// likely to ask for them meanwhile.
+    /// Orders sessions: previously failed ones first, because they have no sandbox any more that
+    /// another failure would cost; then least recently used first, because they are the least
+    /// likely to be requested meanwhile.
     pub(super) fn new(candidates: Vec<HandoverCandidate>) -> HandoverPlan {
         let (busy, mut at_rest): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|session| session.is_busy);
@@ -58,15 +58,16 @@ impl HandoverPlan {
     }
 }
 
-/// When new work with sessions waits because requests to them overlap all the time: without that
-/// they would never be at rest. Seldom and short, since what runs may take long all the same.
+/// Schedules of when new work is held back for sessions whose requests overlap all the time, which
+/// would otherwise never be idle. Holds are rare and short, since the running work may take long
+/// anyway.
 #[derive(Debug, Default)]
 pub(super) struct RestSchedules(HashMap<String, RestSchedule>);
 
 impl RestSchedules {
-    /// Chooses the sessions that are handed over now, and says for how long new work with each
-    /// waits: all that are at rest, and at most `restless_max` of the others, because those at rest
-    /// are looked for again only when these are done with.
+    /// Chooses the sessions to hand over now, with the time for which new work on each is held
+    /// back: all sessions at rest, and at most `restless_max` others, because the next round for
+    /// those at rest starts only after these are done.
     pub(super) fn choose(
         &mut self,
         plan: HandoverPlan,
@@ -82,7 +83,7 @@ impl RestSchedules {
         };
         let mut chosen = Vec::new();
         for session in plan.at_rest {
-            // It may be at work again when it is its turn, time after time.
+            // It may be in use again at each attempt.
             let patience = due(&session, true).unwrap_or_default();
             chosen.push((session, patience));
         }
@@ -97,7 +98,7 @@ impl RestSchedules {
     }
 }
 
-/// When new work with one session waits.
+/// Schedule of the holds for one session.
 #[derive(Clone, Copy, Debug)]
 struct RestSchedule {
     next: Instant,
@@ -105,12 +106,12 @@ struct RestSchedule {
 }
 
 impl RestSchedule {
-    /// Schedule of a session that is seen for the first time.
+    /// Creates the schedule of a newly seen session.
     fn new(now: Instant) -> RestSchedule {
         RestSchedule { next: now + FIRST_REST_AFTER, doublings: 0 }
     }
 
-    /// Returns for how long new work waits now; none while it is too early.
+    /// Returns the duration of a hold that is due now; none if it is too early.
     fn due(&mut self, now: Instant) -> Option<Duration> {
         if now < self.next {
             return None;
@@ -128,7 +129,7 @@ impl RestSchedule {
 mod tests {
     use super::*;
 
-    /// Numbers that a seed gives (xorshift64).
+    /// Numbers generated from a seed (xorshift64).
     struct SeededChance(u64);
 
     impl SeededChance {
@@ -206,7 +207,7 @@ mod tests {
         );
         assert!(total * 20 < Duration::from_mins(10), "{waits:?}");
 
-        // Many take turns, and one that has gone is forgotten.
+        // Many sessions take turns, and sessions that have left are forgotten.
         let mut rests = RestSchedules::default();
         assert!(rests.choose(restless(20), 8, began).is_empty());
         let at = began + FIRST_REST_AFTER;
@@ -214,19 +215,19 @@ mod tests {
         assert_eq!(counts, [8, 8, 4, 0]);
         assert!(rests.choose(HandoverPlan::default(), 8, at).is_empty());
         assert!(rests.0.is_empty());
-        // One at rest goes at once, and is not waited for at first.
+        // A session at rest goes at once, without a hold at first.
         let plan = || HandoverPlan::new(vec![candidate("rests", 0, false, false)]);
         assert_eq!(rests.choose(plan(), 8, at)[0].1, Duration::ZERO);
         assert_eq!(rests.choose(plan(), 8, at + FIRST_REST_AFTER)[0].1, FIRST_REST);
-        // What lasts is not made to wait for.
+        // Sessions with lasting work get no hold.
         let mut lasting = candidate("lasting", 0, true, false);
         lasting.is_lasting = true;
         let plan = HandoverPlan::new(vec![lasting, candidate("short", 0, true, false)]);
         assert_eq!((plan.busy, plan.restless.len()), (2, 1));
     }
 
-    /// Sessions come to rest and to work again, and the object store fails now and then: none goes
-    /// while it is busy, none goes twice, and all go in the end.
+    /// Sessions become idle and busy again, and the object store fails now and then: no session
+    /// goes while it is busy or twice, and all go in the end.
     #[test]
     fn every_session_goes_once_and_none_while_it_is_busy() {
         for seed in 1..200_u64 {

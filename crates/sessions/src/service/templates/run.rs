@@ -17,24 +17,25 @@ use crate::service::environment::environment;
 use crate::service::objects::SessionObjects;
 use crate::store::rows::TemplateArchiveRow;
 
-/// Bytes of the end of a step's output that its failure repeats.
+/// Bytes from the end of a step's output that its failure repeats.
 const TAIL_BYTES: usize = 2 << 10;
-/// Bytes of a line that has no end.
+/// Maximum bytes of a line.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// Bytes that are read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Time that the last output is waited for when what a step left behind holds its streams open.
+/// Longest wait for the last output if descendants of a step hold its streams open.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
-/// Time that a step that was killed may take to go.
+/// Longest wait for a killed step to end.
 const KILL_MAX: Duration = Duration::from_secs(5);
-/// The signal that nobody ignores.
+/// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
 
-/// Runs a command in the working directory, which is made when it is missing.
+/// Script that runs a command in the working directory, which is created if it is missing.
 const RUN: &str = r#"mkdir -p -- "$1" && cd -- "$1" && exec /bin/bash -c "$2""#;
 
-/// Installs packages with uv where there is one and the interpreter is the host's: in less
-/// time, to the same place. Its cache is on the disk of the layer, where files need not be copied.
+/// Script that installs packages with uv if it is installed and the interpreter is the host's: it
+/// is faster, with the same destination. Its cache is on the layer's disk, so that files need not
+/// be copied.
 const UV_INSTALL: &str = r#"
 if command -v uv > /dev/null && [ "$(command -v python3)" = /usr/bin/python3 ]; then
 export UV_CACHE_DIR=/home/user/.cache/uv-of-a-step
@@ -42,8 +43,9 @@ trap 'rm -rf -- "$UV_CACHE_DIR"; rmdir -- /home/user/.cache 2> /dev/null' EXIT
 uv pip install --python /usr/bin/python3 --prefix /home/user/.local "#;
 const PIP_ELSE: &str = "else\n";
 
-/// Unpacks an archive beside its destination, and copies what is taken from it: a directory as
-/// what is in it, all else by its name. All paths are arguments, never part of this text.
+/// Script that unpacks an archive beside its destination, and copies the selected part: of a
+/// directory its content, otherwise the file itself. All paths are arguments, never part of this
+/// text.
 const COPY: &str = r#"set -e
 shopt -s globstar nullglob dotglob
 workdir=$1 source=$2 to=$3 mode=$4 compressed=$5
@@ -77,32 +79,32 @@ for one in "${found[@]}"; do
   fi
 done"#;
 
-/// Circumstances in which a step runs.
+/// Context of a running step.
 pub(super) struct StepContext<'a> {
     /// Sandbox that it runs in.
     pub(super) sandbox: &'a SandboxedSession,
     /// Complete environment.
     pub(super) env: BTreeMap<String, String>,
-    /// Log that its output goes to.
+    /// Log for its output.
     pub(super) log: &'a BuildLog,
-    /// Archive that it copies from, and where its pieces are.
+    /// Archive that it copies from, and the store of its pieces.
     pub(super) archive: Option<(&'a TemplateArchiveRow, &'a SessionObjects)>,
-    /// When the build has to be over.
+    /// Deadline of the build.
     pub(super) deadline: Instant,
-    /// True when the build is cancelled.
+    /// True once the build is cancelled.
     pub(super) cancelled: watch::Receiver<bool>,
 }
 
-/// Why a step did not succeed.
+/// Why a step failed.
 #[derive(Debug)]
 pub(super) enum TemplateStepFailure {
-    /// The step itself failed; how.
+    /// The step itself failed, with a description.
     Failed(String),
     /// The build took too long.
     TimedOut,
     /// The build was cancelled.
     Cancelled,
-    /// Cove failed.
+    /// Internal error.
     Server(SessionError),
 }
 
@@ -201,7 +203,7 @@ fn argv(step: &LayerStep, is_compressed: bool) -> Vec<Vec<u8>> {
     begin.chain(words).map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Key of a piece of an archive.
+/// Returns the key of a piece of an archive.
 pub(super) fn piece_key(archive: &TemplateArchiveRow, piece: u64) -> String {
     format!("{}/{piece}", archive.objects)
 }
@@ -222,7 +224,7 @@ async fn first_bytes(
     Ok(piece(archive, objects, 0).await?.iter().take(2).copied().collect())
 }
 
-/// Writes an archive to the input of its step, and closes it.
+/// Writes an archive to the input of its step, and closes the input.
 async fn feed(
     input: Option<pipe::Sender>,
     archive: Option<(&TemplateArchiveRow, &SessionObjects)>,
@@ -231,7 +233,7 @@ async fn feed(
     for number in 0..archive.pieces {
         let piece = piece(archive, objects, number).await?;
         if input.write_all(&piece).await.is_err() {
-            // It reads no more: its end says why.
+            // The step stopped reading; its end shows the reason.
             return Ok(());
         }
     }
@@ -242,7 +244,7 @@ async fn feed(
 struct StepOutput {
     step: u32,
     line: Vec<u8>,
-    /// End of all of it.
+    /// End of the output.
     tail: Vec<u8>,
 }
 
@@ -267,7 +269,7 @@ impl StepOutput {
         }
     }
 
-    /// Logs the line that has begun.
+    /// Logs the incomplete last line.
     fn finish(&mut self, log: &BuildLog) {
         if !self.line.is_empty() {
             log.output(self.step, &String::from_utf8_lossy(&self.line));

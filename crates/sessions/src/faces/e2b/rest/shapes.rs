@@ -1,4 +1,4 @@
-//! Bodies of requests, and what is shown of a sandbox.
+//! Bodies of requests, and representations of sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::faces::e2b::sandboxes::StoredE2bSandbox;
 use crate::faces::e2b::{ENVD_VERSION, cpu_count};
 use crate::service::{AgentLogLine, LogLevel};
 
-/// Fields of a request for a new sandbox, and those of its `network`. What looks like one of them
-/// is no field of a later version of the interface.
+/// Fields of a request for a new sandbox, and of its `network`. A misspelling of one of them is
+/// rejected, rather than treated as a field of a later interface version.
 const KNOWN_FIELDS: [&str; 18] = [
     "allowOut",
     "allowPublicTraffic",
@@ -61,9 +61,9 @@ pub(super) struct NewSandbox {
     others: BTreeMap<String, IgnoredAny>,
 }
 
-/// Returns the field that an unknown one is likely to mean: another spelling of it, or one of
-/// `network` that stands beside it. To pass over `allow_public_traffic` would open what its sender
-/// wants closed.
+/// Returns the field that an unknown one probably means: another spelling of it, or a field of
+/// `network` at the wrong level. Ignoring `allow_public_traffic` would open what its sender wants
+/// closed.
 fn meant_field(unknown: &str) -> Option<&'static str> {
     let folded = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
     let unknown = folded(unknown);
@@ -77,7 +77,7 @@ struct AutoResume {
 }
 
 impl NewSandbox {
-    /// Refuses what sandboxes here do not have.
+    /// Rejects features that sandboxes do not have.
     ///
     /// # Errors
     /// Names the field.
@@ -106,10 +106,10 @@ impl NewSandbox {
         Ok(())
     }
 
-    /// Returns what is kept with it.
+    /// Returns the data to store with the sandbox.
     ///
     /// # Errors
-    /// Names the field of `network` that is wrong.
+    /// Names the invalid field of `network`.
     pub(super) fn kept(&self) -> Result<StoredE2bSandbox, RestError> {
         let (network, inbound) = network::of_new(self.network.as_ref(), self.internet)?;
         let template = match self.template_id.as_str() {
@@ -170,14 +170,14 @@ pub(super) struct SnapshotBody {
     pub(super) name: Option<String>,
 }
 
-/// A sandbox in a list.
+/// Returns a sandbox's list entry.
 pub(super) fn listed(
     session: &SessionView,
     deadline_ms: Option<u64>,
     kept: &StoredE2bSandbox,
 ) -> Value {
     let mebibytes = |bytes: Option<u64>| bytes.unwrap_or(0) >> 20;
-    // What is paused has no end; E2B's clients want one all the same.
+    // A paused sandbox has no deadline, but E2B's clients require one.
     let end_at = deadline_ms.map_or_else(|| session.last_active_at.clone(), time);
     json!({
         "templateID": kept.template,
@@ -195,12 +195,12 @@ pub(super) fn listed(
     })
 }
 
-/// A snapshot.
+/// Returns a snapshot's representation.
 pub(super) fn snapshot(snapshot: &SnapshotView) -> Value {
     json!({ "snapshotID": snapshot.id, "names": snapshot.name.iter().collect::<Vec<_>>() })
 }
 
-/// Figures of a sandbox.
+/// Returns a sandbox's metrics.
 pub(super) fn metric(sample: &UsageSample) -> Value {
     json!({
         "timestamp": time(sample.at_ms),
@@ -215,12 +215,12 @@ pub(super) fn metric(sample: &UsageSample) -> Value {
     })
 }
 
-/// A line of a log, for older clients.
+/// Returns a log line for older clients.
 pub(super) fn log_line(line: &AgentLogLine) -> Value {
     json!({ "timestamp": time(line.at_ms), "line": line.text })
 }
 
-/// A line of a log.
+/// Returns a log entry.
 pub(super) fn log_entry(line: &AgentLogLine) -> Value {
     let level = match line.level {
         LogLevel::Stderr => "error",
@@ -231,7 +231,7 @@ pub(super) fn log_entry(line: &AgentLogLine) -> Value {
 
 #[cfg(test)]
 mod tests {
-    //! Every field is kept, or refused with its name.
+    //! Every field is preserved, or rejected by name.
 
     use super::*;
 
@@ -253,7 +253,7 @@ mod tests {
             let refused = format!("{:?}", new(given.clone()).check().unwrap_err());
             assert!(refused.contains(meant), "{given}: {refused}");
         }
-        // Fields of later versions of the clients.
+        // Fields of later client versions.
         assert!(new(json!({ "secure": true, "templateID": "base" })).check().is_ok());
     }
 
