@@ -1,4 +1,4 @@
-//! Figures of the sandboxes of all nodes: each is asked for its own.
+//! Sandbox counts of all nodes, each of which reports its own.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,10 @@ use serde::Deserialize;
 use crate::other_nodes::{COUNTS, STORED, STORED_LAYERS};
 use crate::service::Sessions;
 
-/// Time for which figures of all nodes are shown to those who need no token, before the other nodes
-/// are asked again.
+/// Maximum age of the counts of all nodes in answers to unauthenticated callers.
 const COUNTS_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Returns the sandboxes of a caller's tenant at all nodes; for an operator those of all.
+/// Returns the counts of a caller's tenant on all nodes; of all tenants for an operator.
 pub(crate) async fn counts_everywhere(sessions: &Sessions, who: &TokenPrincipal) -> SandboxCounts {
     let mut counts = sessions.counts_for(who);
     if let Some(others) = sessions.other_nodes() {
@@ -28,11 +27,11 @@ pub(crate) async fn counts_everywhere(sessions: &Sessions, who: &TokenPrincipal)
     counts
 }
 
-/// Returns all sandboxes of all nodes, as they were a moment ago.
+/// Returns the recent counts of all sandboxes on all nodes.
 pub(crate) async fn recent_counts(sessions: &Sessions) -> SandboxCounts {
     let mut counts = sessions.counts();
     if let Some(others) = sessions.other_nodes() {
-        // Whoever comes meanwhile waits for the same answer.
+        // Concurrent callers wait for the same answer.
         let mut known = others.counted.lock().await;
         let now = clock::now();
         let is_recent = |at: Instant| now.saturating_duration_since(at) < COUNTS_AGE_MAX;

@@ -1,7 +1,7 @@
-//! Other systems' ways in: their paths, their bodies, their errors, over the same sessions.
+//! Compatible interfaces of other systems: their paths, bodies and errors, over the same sessions.
 //!
-//! A face translates and nothing else: it asks the service for what it is asked for, and answers in
-//! its own words. What only it knows of something, it keeps as documents.
+//! A face only translates: it calls the service, and answers in its own format. Data that only the
+//! face knows is stored as documents.
 
 pub mod ash;
 pub mod e2b;

@@ -1,9 +1,8 @@
-//! The native HTTP face: parse, call, reply.
+//! The native HTTP interface: parse, call, reply.
 //!
-//! `agents` is about agents, `lifecycle` about sessions as a whole, `conversation` about messages
-//! and events, `commands` and `terminal` about programs, `contexts` about cells, `files` about the
-//! workspace, `grants` about data behind them, `shelf` about what is kept beside sessions:
-//! snapshots, credentials, attachments, usage.
+//! `agents` handles agents, `lifecycle` sessions as a whole, `conversation` messages and events,
+//! `commands` and `terminal` programs, `contexts` cells, `files` the workspace, `grants` data
+//! behind grants, `shelf` records related to sessions: snapshots, credentials, attachments, usage.
 
 mod agents;
 mod commands;
@@ -29,8 +28,8 @@ use self::fence::FencedInterface;
 use crate::routing::SessionInterface;
 use crate::service::Sessions;
 
-/// Returns the routes of agents, sessions and what belongs to them, for
-/// [`node::http::HttpShell`] to wrap.
+/// Returns the routes of agents, sessions and related records, for [`node::http::HttpShell`] to
+/// wrap.
 pub fn routes(sessions: Sessions) -> Router {
     let interface = SessionInterface::Main;
     let fenced = FencedInterface { sessions: sessions.clone(), interface };
@@ -87,7 +86,7 @@ fn of_sessions() -> Router<Sessions> {
         .serve(&table::READ_FILE, files::read)
         .serve(&table::WRITE_FILE, files::write)
         .serve(&table::REMOVE_FILE, files::remove)
-        // Whatever is a path of a file is none of a method's own: a file may be called `move`.
+        // Every path with this prefix is a file path: a file may be called `move`.
         .serve(&table::MOVE_FILE, files::rename)
         .serve(&table::EXPORT_ARCHIVE, files::export)
         .serve(&table::IMPORT_ARCHIVE, files::import)
@@ -132,7 +131,7 @@ fn of_templates() -> Router<Sessions> {
         .routes()
 }
 
-/// The id or name in the path. No id or name is other than text.
+/// Id or name in the path, which is always text.
 struct SessionIdPath(String);
 
 impl<S: Send + Sync> FromRequestParts<S> for SessionIdPath {
@@ -147,7 +146,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionIdPath {
     }
 }
 
-/// An id or name, and the path of a file or the name of a grant behind it.
+/// Id or name, followed by the path of a file or the name of a grant.
 struct FilePath(String, String);
 
 impl<S: Send + Sync> FromRequestParts<S> for FilePath {
@@ -163,7 +162,7 @@ fn not_text() -> http::HttpError {
     http::HttpError::invalid("the path is not UTF-8")
 }
 
-/// Returns whether a caller wants this media type rather than the one that it gets unasked.
+/// Returns whether a caller requests this media type instead of the default.
 fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
     accepted.any(|it| {
@@ -174,7 +173,7 @@ fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     })
 }
 
-/// Returns how many things stand on a page: what the caller says, or `default`.
+/// Returns the page size that the caller requests, or `default`.
 fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, http::HttpError> {
     let limit = limit.unwrap_or(default);
     match (1..=max).contains(&limit) {

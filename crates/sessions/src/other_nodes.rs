@@ -1,4 +1,4 @@
-//! Other nodes with sessions: their figures, and what they are told.
+//! Other nodes with sessions: their counts, and notifications to them.
 
 use std::time::Instant;
 
@@ -7,18 +7,18 @@ use axum::body::Bytes;
 use axum::http::{Method, StatusCode};
 use node::cluster::{PeerAnswer, PeerForwarder};
 
-/// Role of nodes that have sessions.
+/// Role of nodes with sessions.
 const ROLE: &str = "session";
-/// Path, for nodes alone, at which a node tells its own figures.
+/// Path, for nodes only, at which a node returns its own counts.
 pub(crate) const COUNTS: &str = "/peer/sandboxes";
-/// Path, for nodes alone, at which a node is told of files that it may need.
+/// Path, for nodes only, at which a node receives notifications of stored files.
 pub(crate) const STORED: &str = "/peer/session-files";
-/// The same of the layers that such files stand on. Earlier versions do not know it.
+/// Path for notifications of the layers below such files. Earlier versions do not have it.
 pub(crate) const STORED_LAYERS: &str = "/peer/session-layers";
-/// Bytes of such an answer.
+/// Maximum bytes of such an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Other nodes, and what they said last of all their sandboxes.
+/// Other nodes, and the last known counts of all their sandboxes.
 #[derive(Debug)]
 pub(crate) struct OtherNodes {
     nodes: PeerForwarder,
@@ -30,13 +30,12 @@ impl OtherNodes {
         OtherNodes { nodes, counted: tokio::sync::Mutex::default() }
     }
 
-    /// Returns whether requests are passed on to them.
+    /// Returns whether requests are forwarded to them.
     pub(crate) fn are_reached(&self) -> bool {
         self.nodes.reaches_others()
     }
 
-    /// Tells a node where files of a session are that it goes on with if this one is lost, after
-    /// the layers that they stand on.
+    /// Notifies a session's successor of the session's layers and then of its stored files.
     pub(crate) fn tell_stored(
         &self,
         node: String,
@@ -52,7 +51,7 @@ impl OtherNodes {
         }
     }
 
-    /// Returns the figures of the others: of a tenant, or of all.
+    /// Returns the other nodes' counts, of a tenant or of all.
     pub(crate) async fn counts(&self, tenant: Option<&str>) -> SandboxCounts {
         let path = match tenant {
             Some(tenant) => format!("{COUNTS}?tenant={tenant}"),

@@ -1,11 +1,11 @@
-//! How programs ended, as callers are told.
+//! Public descriptions of how programs ended.
 
 use api::SessionExecResult;
 use sandbox::ProcessEnd;
 
-/// Returns how a program ended, without its output.
+/// Returns the result of an ended program, without its output.
 pub(crate) fn exec_result(end: &ProcessEnd, timed_out: bool) -> SessionExecResult {
-    // As a shell has it: 127 for what is not there, 126 for what cannot be executed.
+    // Like a shell: 127 for a missing program, 126 for one that cannot be executed.
     const ENOENT: i32 = 2;
     let (code, start_error) = match (end.directory_errno, end.exec_errno) {
         (Some(errno), _) => (Some(126), Some(("working directory", errno))),
@@ -26,7 +26,7 @@ pub(crate) fn exec_result(end: &ProcessEnd, timed_out: bool) -> SessionExecResul
     }
 }
 
-/// The name of a signal, as `kill -l` has it.
+/// Returns the name of a signal, as listed by `kill -l`.
 pub(crate) fn signal_name(number: i32) -> String {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",

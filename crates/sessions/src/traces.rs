@@ -1,5 +1,5 @@
-//! Spans of sessions: turns of agents with the tools that they use, and requests to the model.
-//! They contain neither messages nor the input and output of tools.
+//! Spans of sessions: turns of agents with their tool calls, and requests to the model. They
+//! contain neither messages nor the tools' input and output.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use node::traces::{HolderTrace, Span, SpanKind, TraceScope, Tracer};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// Tools of one turn whose answers are awaited at one time; more have no spans.
+/// Maximum number of unanswered tool calls with spans in one turn.
 const TOOLS_MAX: usize = 64;
 
-/// Trace that a turn is a part of: that of the request which its message came with.
+/// Trace of a turn: that of the request with its message.
 #[derive(Debug, Default)]
 pub(crate) struct TurnTrace {
-    /// None where nothing is recorded.
+    /// None if nothing is recorded.
     asked: Option<TraceScope>,
     began: Mutex<TurnSpans>,
 }
 
 #[derive(Debug, Default)]
 struct TurnSpans {
-    /// Place within the turn, once it has begun.
+    /// Scope within the turn, once it has begun.
     within: Option<TraceScope>,
-    /// Uses of tools that were not answered yet, by their ids.
+    /// Unanswered tool calls, by id.
     tools: HashMap<String, Span>,
 }
 
 impl TurnTrace {
-    /// The trace of the task that calls it.
+    /// Returns the trace of the current task.
     pub(crate) fn current() -> TurnTrace {
         let asked = node::traces::current().filter(|scope| scope.context().is_sampled);
         TurnTrace { asked, began: Mutex::default() }
     }
 
-    /// Begins the span of a turn, of a message that has waited since `arrived`.
+    /// Begins the span of a turn, whose message has waited since `arrived`.
     pub(crate) fn begin(&self, session: &str, turn: &str, arrived: Instant) -> Span {
         let Some(scope) = &self.asked else { return Span::none() };
         scope.span("queue", SpanKind::Consumer).since(arrived).end();
@@ -54,7 +54,7 @@ impl TurnTrace {
         Some(scope.context().traceparent())
     }
 
-    /// Takes an event of the turn. It comes from the agent, so that nothing in it is certain.
+    /// Records an event of the turn. It comes from the agent, so its content is untrusted.
     pub(crate) fn saw(&self, kind: SessionEventKind, data: &Value) {
         if self.asked.is_none() {
             return;
@@ -64,7 +64,7 @@ impl TurnTrace {
         match kind {
             SessionEventKind::ToolUse if spans.tools.len() < TOOLS_MAX => {
                 let Some(scope) = &spans.within else { return };
-                // By the semantic conventions for generative AI.
+                // Follows the semantic conventions for generative AI.
                 let mut span = scope.span("execute_tool", SpanKind::Internal);
                 let name = text("name").to_owned();
                 span.rename(|| format!("execute_tool {name}"));
@@ -83,15 +83,14 @@ impl TurnTrace {
         }
     }
 
-    /// Ends what the turn has left open.
+    /// Ends open spans of the turn.
     pub(crate) fn end(&self) {
         let spans = std::mem::take(&mut *self.began.lock());
         drop(spans);
     }
 }
 
-/// Trace that a command, a terminal or a cell is a part of, with its sandbox for as long as it
-/// runs.
+/// Trace of a command, a terminal or a cell, bound to its sandbox while it runs.
 #[derive(Debug)]
 pub(crate) struct CommandTrace {
     span: Span,
@@ -99,14 +98,14 @@ pub(crate) struct CommandTrace {
 }
 
 impl CommandTrace {
-    /// Begins to work with the sandbox of a session in a span.
+    /// Begins a span for a session's sandbox.
     pub(crate) fn begin(mut span: Span, session: &str) -> CommandTrace {
         span.set("cove.session.id", session.to_owned());
         let bound = span.bind(session);
         CommandTrace { span, _bound: bound }
     }
 
-    /// Lets the command go on with the trace, unless its environment names another one.
+    /// Passes the trace to the command, unless its environment sets another one.
     pub(crate) fn pass_on(&self, env: &mut BTreeMap<String, String>) {
         if let Some(scope) = self.span.scope() {
             let traceparent = scope.context().traceparent();
@@ -114,7 +113,7 @@ impl CommandTrace {
         }
     }
 
-    /// Says how it ended.
+    /// Records the command's result, and ends the span.
     pub(crate) fn end(mut self, result: &SessionExecResult) {
         if let Some(code) = result.exit_code {
             self.span.set("process.exit.code", code);
@@ -126,16 +125,16 @@ impl CommandTrace {
     }
 }
 
-/// Traces requests that a sandbox sends to the model.
+/// Traces a sandbox's requests to the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelTracer {
     pub(crate) tracer: Tracer,
-    /// Session or execution that the sandbox is of.
+    /// Session or execution that owns the sandbox.
     pub(crate) holder: Arc<str>,
 }
 
 impl ModelTracer {
-    /// Begins the span of a request, if the sandbox is a part of a trace now.
+    /// Begins the span of a request, if the sandbox is part of a trace now.
     pub(crate) fn begin(&self) -> Span {
         let Some(scope) = self.tracer.of_holder(&self.holder) else { return Span::none() };
         let mut span = scope.span("model", SpanKind::Client);
@@ -143,7 +142,7 @@ impl ModelTracer {
         span
     }
 
-    /// Writes the trace that the sandbox is a part of into the headers of a request.
+    /// Writes the sandbox's trace into the headers of a request.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         if let Some(scope) = self.tracer.of_holder(&self.holder) {
             scope.context().write(headers);

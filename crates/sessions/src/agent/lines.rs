@@ -1,32 +1,32 @@
-//! A stream of bytes cut into lines, none longer than it may be.
+//! Splits a byte stream into lines of bounded length.
 
 use bytes::{Buf as _, BytesMut};
 
-/// Room that is kept while nothing is in it.
+/// Maximum capacity kept while the buffer is empty.
 const IDLE_BYTES_MAX: usize = 64 << 10;
-/// Room that is made for one read.
+/// Room reserved for one read.
 const READ_BYTES: usize = 16 << 10;
 
-/// A line is longer than it may be.
+/// Error of a line that exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// Bytes that were read and are no whole line yet.
+/// Bytes that were read and form no complete line yet.
 #[derive(Debug)]
 pub(super) struct LineBuffer {
     bytes: BytesMut,
-    /// Bytes at the beginning that have no end of a line in them.
+    /// Leading bytes that were searched and contain no line break.
     searched: usize,
     line_bytes_max: usize,
 }
 
 impl LineBuffer {
-    /// Creates an empty buffer with a longest line.
+    /// Creates an empty buffer with a limit on lines.
     pub(super) fn new(line_bytes_max: usize) -> LineBuffer {
         LineBuffer { bytes: BytesMut::new(), searched: 0, line_bytes_max }
     }
 
-    /// Returns where to read to.
+    /// Returns the buffer to read into.
     pub(super) fn room(&mut self) -> &mut BytesMut {
         if self.bytes.is_empty() && self.bytes.capacity() > IDLE_BYTES_MAX {
             self.bytes = BytesMut::new();
@@ -35,10 +35,10 @@ impl LineBuffer {
         &mut self.bytes
     }
 
-    /// The next line that is complete, without its end.
+    /// Returns the next complete line, without its line break.
     ///
     /// # Errors
-    /// If it is too long, complete or not. Nothing after that is looked at.
+    /// If the line, complete or not, is too long. Later bytes are not examined.
     pub(super) fn next(&mut self) -> Result<Option<BytesMut>, TooLong> {
         let new = self.bytes.get(self.searched..).unwrap_or_default();
         let Some(at) = new.iter().position(|byte| *byte == b'\n') else {
@@ -51,7 +51,7 @@ impl LineBuffer {
         if line.len() > self.line_bytes_max { Err(TooLong) } else { Ok(Some(line)) }
     }
 
-    /// Returns what is left when nothing more comes: a line without an end.
+    /// Returns the unterminated last line at the end of the stream.
     pub(super) fn rest(&mut self) -> Option<BytesMut> {
         self.searched = 0;
         (!self.bytes.is_empty()).then(|| self.bytes.split())
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns what comes out of pieces, with `!` where a line is too long.
+    /// Returns the lines of split input, with `!` for a line that is too long.
     fn cut(pieces: &[&[u8]], line_bytes_max: usize) -> Vec<String> {
         let mut lines = LineBuffer::new(line_bytes_max);
         let mut out = Vec::new();
@@ -94,7 +94,7 @@ mod tests {
         check(&[b"12345678\n"], &["12345678"]);
         check(&[b"1234", b"56789"], &["!"]);
         check(&[b"123456789\nok\n"], &["!"]);
-        // A character that two pieces share is one character.
+        // A character split across two pieces stays one character.
         check(
             &["\u{e9}".as_bytes().split_at(1).0, "\u{e9}\n".as_bytes().split_at(1).1],
             &["\u{e9}"],

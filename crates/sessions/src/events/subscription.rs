@@ -1,4 +1,4 @@
-//! A listener: what is stored first, then what happens.
+//! Subscription to a session: stored events first, then live ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::TAKE_MAX;
 use super::log::{NextEvent, SessionLog};
 use crate::error::SessionError;
 
-/// Interval at which the store is asked for events of a session that another server may have.
+/// Polling interval for events of a session that another server may own.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// Pause before a store that cannot be read is asked again.
+/// Pause before the store is read again after a failure.
 const STORE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Listens to a session, with a position of its own.
+/// Subscription to a session, with its own position.
 #[derive(Debug)]
 pub(crate) struct SessionSubscription {
     log: Arc<SessionLog>,
@@ -36,21 +36,21 @@ impl SessionSubscription {
         SessionSubscription { log, changed, after, is_over: false }
     }
 
-    /// The next events, never none of them, in order. None when nothing can come any more: the
-    /// session has ended, or the store is broken, which is logged. Pieces of messages are left out
-    /// for who is slow.
+    /// Returns the next events, at least one, in order. Returns `None` if no event can follow: the
+    /// session has ended, or the store is broken, which is logged. Slow subscribers miss partial
+    /// messages.
     ///
-    /// Dropping the future loses nothing.
+    /// Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
         while !self.is_over {
-            // Before the look, so that no change after it is missed.
+            // Marked before reading, so that no later change is missed.
             self.changed.mark_unchanged();
             let mut after = self.after;
             let events = match self.log.next(&mut after) {
                 NextEvent::Live(events) => {
                     self.after = after;
                     if events.is_empty() {
-                        // The sender is in the log, which is held here.
+                        // Cannot fail: the log, which is held here, owns the sender.
                         drop(self.changed.changed().await);
                         continue;
                     }
@@ -60,7 +60,7 @@ impl SessionSubscription {
                     let events = self.stored(up_to.unwrap_or(u64::MAX)).await?;
                     if events.is_empty() {
                         match up_to {
-                            // The rest is in memory.
+                            // Later events are in memory.
                             Some(up_to) => self.after = self.after.max(up_to),
                             None if is_over => self.is_over = true,
                             None => self.wait_elsewhere().await,
@@ -78,7 +78,7 @@ impl SessionSubscription {
         None
     }
 
-    /// A page of the store. None when it is broken.
+    /// Reads a page from the store. Returns `None` if the store is broken.
     async fn stored(&mut self, up_to: u64) -> Option<Vec<Arc<SessionEvent>>> {
         loop {
             let store = &self.log.shared().store;
@@ -86,7 +86,7 @@ impl SessionSubscription {
             let page = store.event_page(session, self.after, up_to, TAKE_MAX, Vec::new()).await;
             match page {
                 Ok(events) => return Some(events.into_iter().map(Arc::new).collect()),
-                // It comes back, or the listener goes.
+                // Retried until the store is back or the subscriber is dropped.
                 Err(SessionError::Unavailable(_)) => time::sleep(STORE_PAUSE).await,
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
@@ -98,11 +98,11 @@ impl SessionSubscription {
         }
     }
 
-    /// Waits until there may be more of a session that is not alive here.
+    /// Waits until there may be more events of a session that is not alive here.
     async fn wait_elsewhere(&mut self) {
         let changed = self.changed.changed();
         match self.log.shared().store.dialect() {
-            // Nobody else has the file.
+            // No other server uses the file.
             StoreDialect::Sqlite => drop(changed.await),
             StoreDialect::Postgres => drop(time::timeout(POLL_EVERY, changed).await),
         }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{FilePath, SessionIdPath};
 use crate::service::{FolderEntry, Sessions, deployed_grants};
 
-/// Version to use; the active one when absent.
+/// Version to use; the active one if absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct AgentVersionQuery {
@@ -26,11 +26,11 @@ pub(super) async fn deploy(
     who: TokenPrincipal,
     JsonBody(mut request): JsonBody<DeployRequest>,
 ) -> Result<(StatusCode, axum::Json<AgentView>), http::HttpError> {
-    // The service takes nothing from the folder: not everybody who deploys has been asked for it.
+    // Read here rather than by the service, whose other callers have not authorized them.
     let grants = deployed_grants(&request)?;
     sessions.grant_authority()?.authorize(&who, &grants)?;
     request.grants = Some(grants);
-    // Boxed: it holds a whole folder.
+    // Boxed, because it holds a whole folder.
     let agent = Box::pin(sessions.agents()?.deploy(&who.tenant, request)).await?;
     Ok((StatusCode::CREATED, axum::Json(agent)))
 }

@@ -1,4 +1,4 @@
-//! Programs that callers run in a session, and wait for or follow.
+//! Programs that callers run in a session, with a single answer or a stream.
 
 use std::convert::Infallible;
 
@@ -16,7 +16,7 @@ use super::conversation::server_sent;
 use super::{SessionIdPath, accepts};
 use crate::service::{ExecEvent, ExecStream, Sessions};
 
-/// Message about a program whose end is unknown.
+/// Error of a program whose end is unknown.
 pub(super) const SANDBOX_GONE: &str = "the sandbox ended";
 
 pub(super) async fn exec(
@@ -27,7 +27,7 @@ pub(super) async fn exec(
     JsonBody(request): JsonBody<SessionExec>,
 ) -> Result<Response, http::HttpError> {
     if !accepts(&headers, "text/event-stream") {
-        // A caller that goes away takes its command with it.
+        // The command is killed if the caller disconnects.
         let result = Box::pin(sessions.commands()?.run(&who.tenant, &id, request)).await?;
         return Ok(axum::Json(result).into_response());
     }
@@ -35,7 +35,7 @@ pub(super) async fn exec(
     Ok(server_sent(exec_events(stream)))
 }
 
-/// Returns what happens to a command, numbered from 1, up to its end.
+/// Returns the events of a command, numbered from 1, up to its end.
 fn exec_events(stream: ExecStream) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
     stream::unfold(Some((stream, 1_u64)), |state| async move {
         let (mut stream, seq) = state?;

@@ -22,7 +22,7 @@ use crate::interpreter::CellStream;
 use crate::service::Sessions;
 use crate::service::contexts::{WORKSPACE, collect};
 
-/// The id of a session and that of one of its contexts.
+/// Id of a session and of one of its contexts.
 pub(super) struct ContextPath(String, String);
 
 impl<S: Send + Sync> FromRequestParts<S> for ContextPath {
@@ -116,14 +116,14 @@ pub(super) async fn execute(
     let guard = sessions.sandbox(&who.tenant, &id).await?;
     let stream = guard.execute_cell(&context, cell, WORKSPACE)?;
     if !accepts(&headers, "text/event-stream") {
-        // A caller that goes away has the cell interrupted.
+        // The cell is interrupted if the caller disconnects.
         let report = collect(stream).await?;
         return Ok(axum::Json(report).into_response());
     }
     Ok(server_sent(cell_events(stream)))
 }
 
-/// Returns what happens in a cell, numbered from 1, up to its end.
+/// Returns the events of a cell, numbered from 1, up to its end.
 fn cell_events(stream: CellStream) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
     stream::unfold(Some((stream, 1_u64)), |state| async move {
         let (mut stream, seq) = state?;

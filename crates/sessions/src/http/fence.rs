@@ -1,5 +1,5 @@
-//! Fence around routes of sessions: a server whose lease is over answers 503, and sends nothing of
-//! an answer that it has begun until it has its lease back, and the session as well.
+//! Fence of routes for sessions: a server whose lease is over answers 503, and pauses an answer in
+//! progress until it has its lease back and still owns the session.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -18,17 +18,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::routing::{SessionInterface, session_of};
 use crate::service::{SessionFence, Sessions};
 
-/// Message about what another server does by now.
+/// Error of a request whose session another server owns by now.
 const LOST: &str = "another node took the session over during the request";
 
-/// Routes of one interface that are fenced.
+/// Fenced routes of one interface.
 #[derive(Clone)]
 pub(crate) struct FencedInterface {
     pub(crate) sessions: Sessions,
     pub(crate) interface: SessionInterface,
 }
 
-/// Answers a request while this server may.
+/// Answers a request while this server holds the lease and the session.
 pub(crate) async fn fenced(
     State(FencedInterface { sessions, interface }): State<FencedInterface>,
     request: Request,
@@ -43,12 +43,12 @@ pub(crate) async fn fenced(
         Err(error) => return HttpError::from(error).into_response(),
     };
     let response = next.run(request).await;
-    // The lease may have ended meanwhile, and be another's now.
+    // The lease may have ended meanwhile, and another server may own the session.
     if !fence.passes().await {
         return HttpError::new(ErrorCode::NodeLost, LOST).into_response();
     }
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // The code that takes the connection over checks by itself.
+        // The upgraded connection checks the fence itself.
         return response;
     }
     response.map(|body| Body::new(FencedBody { body, fence, waiting: None }))
@@ -61,7 +61,7 @@ struct FencedBody {
     waiting: Option<Boxed<'static, bool>>,
 }
 
-/// Break of an answer whose session is another server's by now.
+/// Error that ends an answer whose session another server owns by now.
 #[derive(Debug, thiserror::Error)]
 #[error("another node has taken the session over")]
 struct SessionTaken;
@@ -103,7 +103,7 @@ impl HttpBody for FencedBody {
     }
 }
 
-/// Connection of an upgrade, which is cut when the lease is over.
+/// Upgraded connection that is closed when the lease ends.
 pub(crate) struct FencedIo<T> {
     io: T,
     fence: Option<SessionFence>,

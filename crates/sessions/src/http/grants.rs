@@ -1,4 +1,4 @@
-//! Data behind the grants of a session, to read.
+//! Reads of data behind the grants of a session.
 
 use api::{GrantDescription, GrantQuery, GrantQueryResult};
 use axum::extract::State;
@@ -16,7 +16,7 @@ pub(super) async fn query(
     FilePath(id, name): FilePath,
     JsonBody(query): JsonBody<GrantQuery>,
 ) -> Result<axum::Json<GrantQueryResult>, http::HttpError> {
-    // A caller that goes away takes its statement with it.
+    // The statement is cancelled if the caller disconnects.
     let result = Box::pin(sessions.grants()?.query(&who.tenant, &id, &name, query)).await?;
     Ok(axum::Json(result))
 }
@@ -25,7 +25,7 @@ pub(super) async fn query(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct DescribeQuery {
-    /// One object; all when absent.
+    /// One object; all if absent.
     name: Option<String>,
 }
 

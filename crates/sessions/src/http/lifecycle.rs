@@ -18,7 +18,7 @@ use super::{SessionIdPath, page_size};
 use crate::everywhere::counts_everywhere;
 use crate::service::{ListQuery, SessionUpdate, Sessions};
 
-/// Sessions on a page of a list, unless the caller says otherwise, and at most.
+/// Default and maximum number of sessions on a page.
 const PAGE_DEFAULT: usize = 50;
 const PAGE_MAX: usize = 200;
 /// Prefix of a metadata entry's name in the query of a list.
@@ -60,7 +60,7 @@ pub(super) async fn list(
     Ok(axum::Json(sessions.queries()?.list(&who.tenant, query).await?))
 }
 
-/// Reads the query of a list: fixed names, and one for each metadata entry that is asked for.
+/// Parses the query of a list: fixed names, and one for each metadata filter.
 pub(super) fn listing(uri: &Uri) -> Result<ListQuery, http::HttpError> {
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
     let Query(pairs) = pairs.map_err(|_| http::HttpError::invalid("the query is wrong"))?;
@@ -177,7 +177,7 @@ pub(super) async fn fork(
     Ok((StatusCode::CREATED, axum::Json(SessionList { sessions, next_cursor: None })))
 }
 
-/// Returns what a session uses; a cold one uses nothing, which is a conflict rather than zeros.
+/// Returns the usage of a session; a cold session is a conflict rather than zeros.
 pub(super) async fn metrics(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,
@@ -189,15 +189,15 @@ pub(super) async fn metrics(
     })
 }
 
-/// Query for figures of sandboxes.
+/// Query for counts of sandboxes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct CountsQuery {
-    /// Of the node that is asked alone.
+    /// True for only the node that receives the request.
     here: bool,
 }
 
-/// Figures of sandboxes: the caller's tenant's; for an operator those of all.
+/// Returns counts of sandboxes: of the caller's tenant, or of all tenants for an operator.
 pub(super) async fn counts(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,

@@ -1,4 +1,4 @@
-//! Handlers for what is kept beside sessions: snapshots, credentials, attachments, usage.
+//! Handlers for records related to sessions: snapshots, credentials, attachments, usage.
 
 use api::{
     CreateCredential, CredentialList, CredentialView, SessionAttachment, SessionAttachmentList,
@@ -16,12 +16,12 @@ use crate::service::{
     self, ATTACHMENT_BYTES_MAX, Sessions, StoredAttachment, UsageQuery, UsageTotal,
 };
 
-/// Snapshots on a page, unless the caller says otherwise, and at most.
+/// Default and maximum number of snapshots on a page.
 const PAGE_DEFAULT: usize = 50;
 const PAGE_MAX: usize = 200;
-/// Turns of one report of usage, at most.
+/// Maximum number of turns in one usage report.
 const TURNS_MAX: usize = 1000;
-/// Bytes of a media type.
+/// Maximum bytes of a media type.
 const MEDIA_TYPE_BYTES_MAX: usize = 200;
 
 pub(super) async fn snapshot(
@@ -55,7 +55,7 @@ pub(super) async fn snapshots_of(
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
 ) -> Result<axum::Json<SnapshotList>, http::HttpError> {
-    // Snapshots outlive their session, whose id alone says nothing of whose they are.
+    // Snapshots outlive their session, whose id alone does not identify the tenant.
     sessions.queries()?.get(&who.tenant, &id).await?;
     page_of_snapshots(&sessions, &who, Some(&id), &uri).await
 }
@@ -113,7 +113,7 @@ pub(super) async fn delete_credential(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Properties of an attachment beside its bytes.
+/// Properties of an attachment other than its content.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct AttachmentQuery {
@@ -134,7 +134,7 @@ pub(super) async fn attach(
         text.ok_or_else(|| http::HttpError::invalid("is not a media type").at("content-type"))
     });
     let media_type = media_type.transpose()?;
-    // Before anything of it is read.
+    // Checked before the content is read.
     sessions.queries()?.get(&who.tenant, &id).await?;
     let content = upload.all(u64::try_from(ATTACHMENT_BYTES_MAX).unwrap_or(u64::MAX)).await?;
     let added = sessions.attachments()?.add(&who.tenant, &id, &name, media_type, content).await?;
@@ -189,7 +189,7 @@ fn shown(it: StoredAttachment) -> SessionAttachment {
     }
 }
 
-/// Query of a usage report: whose usage, of when, and whether turn by turn.
+/// Query of a usage report: filter, period, and whether to list turns.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct UsageListQuery {
@@ -197,7 +197,7 @@ struct UsageListQuery {
     agent: Option<String>,
     from_ms: Option<u64>,
     to_ms: Option<u64>,
-    /// Number of turns that are listed; none when it is not said.
+    /// Number of turns to list; none by default.
     limit: Option<usize>,
 }
 

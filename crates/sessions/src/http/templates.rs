@@ -1,4 +1,4 @@
-//! `/v1/templates` and `/v1/template-files`: what sandboxes start from.
+//! `/v1/templates` and `/v1/template-files`: bases of sandboxes.
 
 use std::convert::Infallible;
 
@@ -23,7 +23,7 @@ use crate::service::templates::{ArchiveHash, ArchiveUpload};
 /// Media type of events.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Whether the answer waits for the end of the build.
+/// True to wait for the end of the build.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct BuildWaitQuery {
@@ -37,7 +37,7 @@ pub(super) async fn build(
     JsonBody(request): JsonBody<BuildTemplate>,
 ) -> Result<(StatusCode, axum::Json<TemplateBuildView>), http::HttpError> {
     let BuildWaitQuery { wait } = query(&uri)?;
-    // Boxed: it holds a whole plan.
+    // Boxed, because it holds a whole plan.
     let mut build = Box::pin(sessions.templates()?.build_template(&who.tenant, request)).await?;
     if wait && build.finished_at.is_none() {
         build = sessions.templates()?.wait(&who.tenant, &build.template, &build.id).await?;
@@ -102,7 +102,7 @@ struct LogQuery {
     from: u64,
 }
 
-/// The log of a build: a page, or the lines as they are written until the build is over.
+/// Returns the log of a build: a page, or a stream of lines until the build ends.
 pub(super) async fn logs(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,
@@ -116,7 +116,7 @@ pub(super) async fn logs(
     if !accepts(&headers, EVENT_STREAM) {
         return Ok(axum::Json(first).into_response());
     }
-    // By its id: a tag may name another build before this one is over.
+    // By its id, because a tag may point to another build before this one ends.
     let id = sessions.templates()?.build(&who.tenant, &name, &build).await?.id;
     let state = LogFollower { sessions, tenant: who.tenant, name, id, next: from, is_over: false };
     let lines = stream::unfold((state, drain), |(mut state, drain)| async move {
@@ -129,7 +129,7 @@ pub(super) async fn logs(
     Ok(server_sent(futures_util::StreamExt::flatten(lines)))
 }
 
-/// A listener of a log.
+/// Reader of a growing log.
 struct LogFollower {
     sessions: Sessions,
     tenant: std::sync::Arc<str>,
@@ -141,8 +141,8 @@ struct LogFollower {
 }
 
 impl LogFollower {
-    /// The lines that there are beyond those that were sent; waits for one. None after the last
-    /// one, or when the template is gone.
+    /// Returns the lines after those already sent, waiting for at least one. Returns `None` after
+    /// the last line, or if the template was deleted.
     async fn page(&mut self) -> Option<Vec<Result<sse::Event, Infallible>>> {
         while !self.is_over {
             let templates = self.sessions.templates().ok()?;
@@ -192,7 +192,7 @@ pub(super) async fn untag(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Answers whether an archive is there, so that it needs no upload.
+/// Returns whether an archive exists and needs no upload.
 pub(super) async fn has_archive(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,

@@ -1,11 +1,11 @@
-//! Interrupts of cells: a signal that comes before a cell can heed it would be lost.
+//! Interrupts of cells: a signal before the cell is interruptible would be lost.
 //!
-//! A context ignores SIGINT between cells, and its driver says when a cell can be interrupted.
-//! Until then an interrupt is held here. A cell that has ended needs none.
+//! A context ignores SIGINT between cells, and its driver reports when a cell is interruptible.
+//! Until then, an interrupt is held here. An ended cell needs none.
 
 use parking_lot::Mutex;
 
-/// Interruptibility of the cell of one context, and the interrupt that waits for it.
+/// Phase of a context's cell, and a held interrupt.
 #[derive(Debug, Default)]
 pub(super) struct InterruptGate(Mutex<CellPhase>);
 
@@ -14,30 +14,30 @@ enum CellPhase {
     /// No cell runs.
     #[default]
     Idle,
-    /// A cell was sent, or is about to be; the driver has not said that it can be interrupted.
+    /// A cell was or is about to be sent; the driver has not reported it as interruptible.
     Starting { is_interrupted: bool },
-    /// A signal ends the cell.
+    /// A signal interrupts the cell.
     Interruptible,
 }
 
-/// What becomes of an interrupt.
+/// Treatment of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InterruptRequest {
     /// No cell runs.
     NoCell,
-    /// It is sent when the cell can be interrupted, by whoever follows the cell.
+    /// The task that follows the cell sends the signal once the cell is interruptible.
     Held,
-    /// The caller sends the signal now.
+    /// The caller must send the signal now.
     Due,
 }
 
 impl InterruptGate {
-    /// Notes that a cell begins.
+    /// Records the begin of a cell.
     pub(super) fn begin(&self) {
         *self.0.lock() = CellPhase::Starting { is_interrupted: false };
     }
 
-    /// Notes that the cell has ended.
+    /// Records the end of the cell.
     pub(super) fn end(&self) {
         *self.0.lock() = CellPhase::Idle;
     }
@@ -47,7 +47,7 @@ impl InterruptGate {
         *self.0.lock() != CellPhase::Idle
     }
 
-    /// Asks for an interrupt of the cell that runs.
+    /// Requests an interrupt of the running cell.
     pub(super) fn request(&self) -> InterruptRequest {
         let mut phase = self.0.lock();
         match *phase {
@@ -60,13 +60,13 @@ impl InterruptGate {
         }
     }
 
-    /// Notes that the cell can be interrupted. Returns whether an interrupt was held: the caller
-    /// sends the signal.
+    /// Records that the cell is interruptible. Returns true if an interrupt was held; the caller
+    /// then sends the signal.
     #[must_use]
     pub(super) fn open(&self) -> bool {
         let mut phase = self.0.lock();
         match *phase {
-            // Out of turn, which does no harm.
+            // Unexpected here, but harmless.
             CellPhase::Idle | CellPhase::Interruptible => false,
             CellPhase::Starting { is_interrupted } => {
                 *phase = CellPhase::Interruptible;
@@ -78,7 +78,7 @@ impl InterruptGate {
 
 #[cfg(test)]
 mod tests {
-    //! Interrupts at each point of a cell's life.
+    //! Interrupts in each phase of a cell.
 
     use super::*;
 
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(gate.request(), InterruptRequest::Held);
         assert_eq!(gate.request(), InterruptRequest::Held);
         assert!(gate.open());
-        // A driver that says it twice does not interrupt twice.
+        // A repeated report does not interrupt twice.
         assert!(!gate.open());
         assert_eq!(gate.request(), InterruptRequest::Due);
         gate.end();
@@ -104,7 +104,7 @@ mod tests {
         let gate = InterruptGate::default();
         gate.begin();
         assert_eq!(gate.request(), InterruptRequest::Held);
-        // It has ended before it could be interrupted.
+        // The cell ends before it is interruptible.
         gate.end();
         assert!(!gate.open());
         gate.begin();

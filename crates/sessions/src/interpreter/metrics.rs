@@ -1,4 +1,4 @@
-//! Metrics of the code interpreter, of this server.
+//! Metrics of this server's code interpreter.
 
 use std::time::Duration;
 
@@ -40,10 +40,10 @@ struct OriginLabels {
     origin: &'static str,
 }
 
-/// Where the process of a context is from.
+/// Origin of a context's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContextOrigin {
-    /// Started by itself.
+    /// Started as its own program.
     Fresh,
     /// Forked by the parked interpreter.
     Parked,
@@ -51,7 +51,7 @@ pub(super) enum ContextOrigin {
     Context,
 }
 
-/// One in a gauge, for as long as this exists.
+/// Adds one to a gauge until it is dropped.
 #[derive(Debug)]
 pub(super) struct GaugeShare(Gauge);
 
@@ -90,7 +90,7 @@ impl InterpreterMetrics {
         metrics
     }
 
-    /// Counts a cell that has ended.
+    /// Counts an ended cell.
     pub(super) fn cell_ended(&self, language: CellLanguage, verdict: Verdict, wall: Duration) {
         let language = language.as_str();
         let labels = CellLabels { language, verdict: verdict.as_str() };
@@ -98,7 +98,7 @@ impl InterpreterMetrics {
         self.durations.get_or_create(&LanguageLabels { language }).observe(wall.as_secs_f64());
     }
 
-    /// Counts the process of a context, for as long as what is returned exists.
+    /// Counts a context's process until the returned guard is dropped.
     pub(super) fn context_started(
         &self,
         language: CellLanguage,
@@ -114,7 +114,7 @@ impl InterpreterMetrics {
         GaugeShare::of(&self.contexts)
     }
 
-    /// Counts a parked interpreter, for as long as what is returned exists.
+    /// Counts a parked interpreter until the returned guard is dropped.
     pub(super) fn parked(&self) -> GaugeShare {
         GaugeShare::of(&self.parked)
     }

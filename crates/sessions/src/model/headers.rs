@@ -1,12 +1,12 @@
-//! Headers that are passed on; all others are not.
+//! Headers that the relay passes on; all others are dropped.
 //!
-//! A list of what may pass rather than of what may not: a key, a cookie or a header that a proxy
-//! believes in has many names.
+//! An allow list rather than a deny list, because keys, cookies and headers trusted by proxies have
+//! many names.
 
 use hyper::HeaderMap;
 use hyper::header::HeaderName;
 
-/// Names of requests' headers, and beginnings of names, which end with `-`.
+/// Names of request headers, and prefixes of names, which end with `-`.
 const OF_REQUESTS: &[&str] = &[
     "accept",
     "anthropic-",
@@ -18,7 +18,7 @@ const OF_REQUESTS: &[&str] = &[
     "x-stainless-",
 ];
 
-/// Names of answers' headers, and beginnings of names, which end with `-`.
+/// Names of answer headers, and prefixes of names, which end with `-`.
 const OF_ANSWERS: &[&str] = &[
     "anthropic-",
     "cache-control",
@@ -30,12 +30,12 @@ const OF_ANSWERS: &[&str] = &[
     "x-should-retry",
 ];
 
-/// Copies what an agent may say to the model.
+/// Copies the allowed request headers.
 pub(super) fn copy_request(from: &HeaderMap, to: &mut HeaderMap) {
     copy(OF_REQUESTS, from, to);
 }
 
-/// Copies what the model may say to an agent.
+/// Copies the allowed answer headers.
 pub(super) fn copy_answer(from: &HeaderMap, to: &mut HeaderMap) {
     copy(OF_ANSWERS, from, to);
 }

@@ -1,18 +1,18 @@
-//! What the history of a server is made of: read from memory, without the store.
+//! Data for a server's history, read from memory without the store.
 
 use std::sync::Arc;
 
-/// Sandboxes of sessions now, and what was counted since the start.
+/// Current sandboxes of sessions, and counters since the start.
 #[derive(Clone, Debug, Default)]
 pub struct SessionActivity {
-    /// Sandboxes there are.
+    /// Number of sandboxes.
     pub sandboxes: usize,
-    /// Sandboxes at work.
+    /// Number of sandboxes at work.
     pub at_work: usize,
-    /// Turns that began.
+    /// Number of begun turns.
     pub messages: u64,
-    /// Commands that ended.
+    /// Number of ended commands.
     pub commands: u64,
-    /// Tenants with sessions here: their sandboxes, and of them those at work.
+    /// Tenants with sessions here, with the number of their sandboxes and of those at work.
     pub tenants: Vec<(Arc<str>, usize, usize)>,
 }

@@ -1,5 +1,5 @@
-//! Admission of sandboxes: each takes a place on the books before it is made, and others may have
-//! to give way for that.
+//! Admission of sandboxes: each takes a place in the ledger before it starts, which may evict
+//! others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,33 +17,32 @@ use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::metrics::{SandboxEvent, SessionCounters};
 
-/// Longest that a request for a sandbox waits for those that are just being made: some of them may
-/// be brought from the object store, which takes longer than a caller is to wait for an answer.
+/// Longest time that a request waits for starting sandboxes. Some of them may be restored from the
+/// object store, which takes longer than a caller should wait.
 const ADMISSION_MAX: Duration = Duration::from_secs(5);
-/// First of the numbers of sandboxes in which versions and layers are made, apart from those that
-/// are ready.
+/// First number of the sandboxes for builds, distinct from prepared sandboxes.
 const BUILDS_FROM: u64 = 1 << 62;
 
-/// Ends what gave way to another sandbox.
+/// Ends evicted sandboxes.
 pub(super) trait SandboxEviction: Send + Sync {
-    /// Does what has to be done for a place to be free.
+    /// Performs a duty, which frees a place.
     fn perform(self: Arc<Self>, duty: EvictionDuty) -> Boxed<'static, ()>;
 }
 
-/// Places of sandboxes.
+/// Admission control for sandboxes.
 pub(crate) struct SandboxAdmission {
     config: CurrentSettings<SessionsConfig>,
     books: Arc<ResidentLedger>,
     metrics: Arc<SessionCounters>,
-    /// Tokens of the server: places are kept for other tenants where there are others.
+    /// Tokens of the server: with several tenants, places are reserved for the others.
     tokens: Option<TokenRegistry>,
     /// Weak, because the code that ends sandboxes also requests places.
     eviction: OnceLock<Weak<dyn SandboxEviction>>,
-    /// Numbers the sandboxes in which versions of agents and layers of templates are made.
+    /// Counter of sandboxes for builds of agent versions and template layers.
     builds: AtomicU64,
 }
 
-/// Place of a sandbox in which a version or a layer is made. Dropping it gives it back.
+/// Place of a sandbox for a build. Dropping it releases the place.
 pub(super) struct BuildPlace {
     books: Arc<ResidentLedger>,
     key: ResidentKey,
@@ -67,14 +66,14 @@ impl SandboxAdmission {
         }
     }
 
-    /// Names who ends what gives way.
+    /// Sets the component that ends evicted sandboxes.
     pub(super) fn evict_by(&self, eviction: Weak<dyn SandboxEviction>) {
-        // There is one.
+        // Set once.
         drop(self.eviction.set(eviction));
     }
 
-    /// Takes a place for a sandbox in which something is made for a tenant. It may be there for
-    /// minutes, and nobody waits for that to be over.
+    /// Takes a place for a build of a tenant. The build may take minutes, so other requests do not
+    /// wait for its place.
     pub(super) async fn admit_build(&self, tenant: &str) -> Result<BuildPlace, SessionError> {
         let key = ResidentKey::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
         self.admit(&key, &tenant.into()).await?;
@@ -82,9 +81,8 @@ impl SandboxAdmission {
         Ok(BuildPlace { books: Arc::clone(&self.books), key })
     }
 
-    /// Takes a place for a tenant's sandbox, and does what has to be done for it to be free. Who
-    /// finds all places taken by those that are just being made waits, in line, until one of them
-    /// is.
+    /// Takes a place for a tenant's sandbox, and performs the necessary evictions. If all places
+    /// belong to sandboxes that are starting, waits in line until one of them has started.
     pub(super) async fn admit(
         &self,
         key: &ResidentKey,
@@ -118,10 +116,10 @@ impl SandboxAdmission {
         Ok(())
     }
 
-    /// A place for a sandbox of a tenant, within the tenant's share.
+    /// Returns the request of a place for a tenant's sandbox, within the tenant's share.
     pub(super) fn place<'a>(&self, key: &'a ResidentKey, tenant: &'a Arc<str>) -> PlaceRequest<'a> {
         let tenant_max = match self.config.now().resident_max_per_tenant {
-            // Half of a server would be wasted that has one tenant.
+            // With a single tenant, a limit would leave half of the server unused.
             0 if !self.has_tenants_beside(tenant) => usize::MAX,
             0 => self.config.now().resident_max.div_ceil(2),
             most => most,

@@ -1,19 +1,20 @@
-//! Moves disks of cold sessions to the object store, behind the requests that needed their room.
+//! Moves disks of cold sessions to the object store, in the background of the requests that needed
+//! their room.
 //!
-//! A sandbox needs memory and processes that its predecessor gave up; the predecessor's disk may
-//! leave later. So that a store that is slow does not fill this server's disk, the number of disks
-//! on their way is bounded: beyond it a request waits for its own.
+//! A new sandbox needs the memory and processes of an evicted one, but that one's disk may be moved
+//! later. The number of pending disks is limited, so that a slow store does not fill this server's
+//! disk; beyond the limit, a request waits for the move.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// Disks that are moved at a time. Each is read and compressed, which takes a processor.
+/// Disks moved concurrently. Each is read and compressed, which occupies a processor.
 const ARCHIVES_AT_ONCE: usize = 2;
-/// Disks that wait to be moved, or are being moved, beyond `sessions.capacity`.
+/// Maximum number of pending and moving disks, in addition to `sessions.capacity`.
 pub(crate) const ARCHIVES_PENDING_MAX: usize = 64;
 
-/// Bounds on disks that are on their way to the object store.
+/// Limits on disks that are moved to the object store.
 #[derive(Debug)]
 pub(crate) struct ArchiveQueue {
     pending: Arc<Semaphore>,
@@ -28,13 +29,12 @@ impl ArchiveQueue {
         }
     }
 
-    /// Takes a place among the disks that are on their way; none while there are
-    /// [`ARCHIVES_PENDING_MAX`].
+    /// Takes a place among the pending disks; none if there are [`ARCHIVES_PENDING_MAX`] already.
     pub(crate) fn try_enter(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.pending).try_acquire_owned().ok()
     }
 
-    /// Waits for the turn of a disk that has a place.
+    /// Waits until a pending disk may be moved.
     pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.running.acquire().await.ok()
     }

@@ -1,4 +1,4 @@
-//! Work that goes on by itself while the server runs, and its end.
+//! Background work of a running server, and its shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::entry::SessionEntry;
 use super::sessions::{Sessions, SessionsInner};
 use crate::error::SessionError;
 
-/// Time that the end waits for the store to take what is not written yet.
+/// Longest time that the shutdown waits for pending writes to the store.
 const STORE_MAX: Duration = Duration::from_secs(10);
-/// Time that the end waits for one session, beyond the time that its turn gets.
+/// Longest time that the shutdown waits for one session, in addition to the time for its turn.
 const REST_MAX: Duration = Duration::from_secs(20);
 
 impl Sessions {
-    /// Does what goes on by itself, until the server drains; then stores everything and ends every
-    /// sandbox. Turns that run get `patience` to come to their end.
+    /// Runs the background work until the server drains; then stores everything and ends every
+    /// sandbox. Running turns have `patience` to finish.
     pub fn work<'a>(&'a self, drain: &'a DrainHandle, patience: Duration) -> Boxed<'a, ()> {
         Box::pin(async move {
             let Some(inner) = self.supported() else { return drain.begun().await };
@@ -48,7 +48,7 @@ impl Sessions {
 }
 
 impl SessionsInner {
-    /// Leaves a session that rests to the other servers.
+    /// Hands a resting session over to another server.
     async fn hand_over(self: &Arc<Self>, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let (entry, _transition) = self.lifecycle.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
@@ -67,7 +67,7 @@ impl SessionsInner {
         let rest = |entry: Arc<SessionEntry>| async move {
             let turn = entry.state.lock().turns.current().cloned();
             if let Some(turn) = turn {
-                // What waits behind it has no time left.
+                // Queued messages have no time left.
                 self.lifecycle.leave(&entry, SessionState::Paused, "the server stops");
                 drop(time::timeout(patience, turn.over()).await);
             }
@@ -86,7 +86,8 @@ impl SessionsInner {
                 tracing::error!(session = %entry.id, "a session could not be put to rest");
             }
         };
-        // All at once: each waits for its own turn, and what is heavy is bounded elsewhere.
+        // Concurrently: each session waits for its own turn, and expensive work is limited
+        // elsewhere.
         futures_util::future::join_all(entries.into_iter().map(rest)).await;
         self.workspaces.discard_ready().await;
         if time::timeout(STORE_MAX, self.writer.close()).await.is_err() {

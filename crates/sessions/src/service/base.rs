@@ -1,4 +1,4 @@
-//! Parts that a session is made from.
+//! Base of a new session.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use api::{AgentOptions, AgentRuntime, Grant, SessionLimits};
 use super::environment::LaunchEnvironment;
 use crate::store::rows::{AgentRow, SessionTemplate, VersionRow};
 
-/// Parts that a session is made from.
+/// Parts from which a session is created.
 pub(super) struct SessionBase {
     pub(super) agent: Option<(AgentRow, VersionRow)>,
     pub(super) chain: Vec<String>,
@@ -16,11 +16,11 @@ pub(super) struct SessionBase {
     pub(super) launch: LaunchEnvironment,
     /// Grants of its sandbox.
     pub(super) grants: Vec<Grant>,
-    /// Template that it starts from, and the environment that this adds to its own.
+    /// Template of the session, and the environment that it adds.
     pub(super) template: Option<(SessionTemplate, BTreeMap<String, String>)>,
 }
 
-/// Returns whether there is an agent to speak of.
+/// Returns whether the runtime starts an agent.
 pub(super) fn has_agent(runtime: &AgentRuntime) -> bool {
     match runtime {
         AgentRuntime::Claude | AgentRuntime::Command { .. } => true,

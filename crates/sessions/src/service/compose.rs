@@ -1,4 +1,4 @@
-//! Composition of the service: which owner of state gets which others.
+//! Composition of the service: which component receives which others.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ use crate::store::{SecretStore, SessionStore};
 use crate::terminals::KEPT_IN_ALL_MAX;
 use crate::workspace::WorkspaceStore;
 
-/// Stores that are open, and figures that are registered.
+/// Opened stores and registered metrics.
 pub(super) struct OpenedStores {
     pub(super) store: SessionStore,
     pub(super) workspaces: WorkspaceStore,
@@ -73,7 +73,7 @@ pub(super) struct OpenedStores {
     pub(super) model_use: Arc<UsageTotals>,
 }
 
-/// Dependencies of the parts that are shared.
+/// Dependencies of the shared parts.
 struct GivenParts {
     config: SessionsConfig,
     objects: ObjectStore,
@@ -81,7 +81,7 @@ struct GivenParts {
     membership: NodeMembership,
 }
 
-/// Owners that sessions live with, and their lives.
+/// Components that the life cycle uses, and the life cycle.
 struct LifeOwners {
     credentials: Arc<CredentialVault>,
     gates: Arc<GrantGates>,
@@ -94,7 +94,7 @@ struct LifeOwners {
     lifecycle: Arc<SessionLifecycle>,
 }
 
-/// Dependencies of the owners that sessions live with.
+/// Dependencies of the components that the life cycle uses.
 struct GivenOwners {
     model: ModelAccess,
     engine: Engine,
@@ -202,10 +202,10 @@ impl LifeOwners {
 }
 
 impl SessionsInner {
-    /// Makes the owners of state, each with those that it needs.
+    /// Creates the components, each with its dependencies.
     ///
     /// # Errors
-    /// If the settings of the model cannot be used.
+    /// If the settings of the model are invalid.
     pub(super) fn compose(
         parts: SessionParts,
         opened: OpenedStores,
@@ -341,7 +341,7 @@ impl SharedParts {
     }
 }
 
-/// The relay to the model, where there is one.
+/// Creates the relay to the model, if one is configured.
 fn model_relay(
     config: &SessionsConfig,
     fence: EffectFence,

@@ -339,7 +339,7 @@ impl SessionCreation {
         Ok((entry, at_work))
     }
 
-    /// The row and the sandbox, or neither.
+    /// Creates the row and the sandbox, or neither.
     async fn make_fresh(
         &self,
         new: &NewSession,
@@ -375,7 +375,7 @@ impl SessionCreation {
         let NewSession { tenant, request, extras, .. } = new;
         let now_ms = self.store.now_ms();
         let settings = base.agent.as_ref().map(|(agent, _)| agent.settings);
-        // The template's environment is the session's own from now on: the template may go.
+        // The session copies the template's environment, since the template may be deleted.
         let of_template = base.template.as_ref().map(|(_, env)| env.clone());
         let mut env = of_template.unwrap_or_default();
         env.extend(request.env.clone());

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use crate::error::SessionError;
 
-/// Runs to its end, whether or not the caller stays.
+/// Runs work to its end, even if the caller is cancelled.
 pub(super) async fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, SessionError>> + Send + 'static,
 ) -> Result<T, SessionError> {

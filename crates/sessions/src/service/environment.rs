@@ -1,4 +1,4 @@
-//! Environment that the programs of a session are started with.
+//! Environment of a session's programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use api::AgentRuntime;
 
 /// Default environment of every program.
 const ENVIRONMENT: [(&str, &str); 7] = [
-    // The last one has `python` where the host has `python3` alone.
+    // The last directory provides `python` on hosts that have only `python3`.
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/cove/bin"),
     ("HOME", "/home/user"),
     ("USER", "user"),
@@ -17,28 +17,28 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ("TMPDIR", "/tmp"),
 ];
 
-/// Environment that the programs of one session are started with.
+/// Launch environment of one session's programs.
 #[derive(Clone)]
 pub(crate) struct LaunchEnvironment {
     /// Runtime of its agent.
     pub(crate) runtime: AgentRuntime,
-    /// Environment: what all have, the agent's, that of its credential, its own.
+    /// Variables: the common ones, the agent's, its credential's, and the session's own.
     pub(crate) env: BTreeMap<String, String>,
-    /// Key of its own for the model.
+    /// The session's own key for the model.
     pub(crate) model_key: Option<String>,
-    /// True if its agent is started with the first message.
+    /// True if its agent starts with the first message.
     pub(crate) lazy: bool,
 }
 
 impl fmt::Debug for LaunchEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The environment has secrets.
+        // Omits the environment, which contains secrets.
         f.debug_struct("Launch").field("runtime", &self.runtime).finish_non_exhaustive()
     }
 }
 
 impl LaunchEnvironment {
-    /// Returns what a workspace without an agent has.
+    /// Returns the environment of a workspace without an agent.
     pub(crate) fn bare() -> LaunchEnvironment {
         let env = ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned()));
         LaunchEnvironment {
@@ -50,7 +50,7 @@ impl LaunchEnvironment {
     }
 }
 
-/// An environment as programs get it.
+/// Encodes an environment as `NAME=value` strings.
 pub(crate) fn environment(env: &BTreeMap<String, String>) -> Vec<Vec<u8>> {
     env.iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect()
 }

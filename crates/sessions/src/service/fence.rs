@@ -1,9 +1,8 @@
-//! Fence of a server whose lease is over: others may take its sessions over, so that neither its
-//! requests nor its sandboxes do anything until it has its lease back, and has found out which
-//! sessions are still its own.
+//! Fence of a server whose lease is over: other servers may take its sessions over, so its requests
+//! and sandboxes stop until it has its lease back and has determined which sessions it still owns.
 //!
-//! Sandboxes stand still meanwhile. Those of sessions that are still this server's go on where they
-//! were; the others are ended.
+//! Meanwhile, sandboxes are frozen. Those of sessions that this server still owns then continue;
+//! the others are ended.
 
 use std::sync::Arc;
 
@@ -13,14 +12,14 @@ use super::cluster::ClusterPlace;
 use super::directory::SessionDirectory;
 use super::files::SandboxGuard;
 
-/// Right to answer for one session: asked at the entrance of a request, and for each piece of what
-/// is answered. Cheap to clone.
+/// Right to answer for one session, checked at the start of a request and for each piece of its
+/// answer. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct SessionFence {
     directory: Arc<SessionDirectory>,
     serving: ServingLease,
     session: Option<Arc<str>>,
-    /// Epoch at which this server had the session; none where it had not.
+    /// Epoch at which this server owned the session; none if it did not.
     epoch: Option<u64>,
     lapses: u64,
 }
@@ -31,8 +30,7 @@ impl SessionFence {
         self.serving.holds()
     }
 
-    /// Returns whether what was begun before is still this server's to go on with, now that the
-    /// lease holds.
+    /// Returns whether this server may continue work that began earlier, now that the lease holds.
     pub(crate) fn is_ours(&self) -> bool {
         if self.serving.lapses() == self.lapses {
             return true;
@@ -42,24 +40,24 @@ impl SessionFence {
         epoch.is_some() && epoch == self.epoch
     }
 
-    /// Resolves when the lease does not hold.
+    /// Resolves once the lease has ended.
     pub(crate) async fn ended(&self) {
         self.serving.ended().await;
     }
 
-    /// Resolves when the lease holds: whether to go on then.
+    /// Waits for the lease; returns whether the work may continue.
     pub(crate) async fn passes(&self) -> bool {
         self.serving.held().await;
         self.is_ours()
     }
 
-    /// Returns whether another server may have what was begun before.
+    /// Returns whether another server may own the session of work that began earlier.
     pub(crate) fn is_lost(&self) -> bool {
         !self.holds() || !self.is_ours()
     }
 
-    /// The right to answer for a session, or for none, from now on. None where nobody can take
-    /// anything over.
+    /// Creates a fence for a session, or for none, as of now. Returns `None` if no other server can
+    /// take sessions over.
     pub(super) fn new(
         cluster: &ClusterPlace,
         directory: &Arc<SessionDirectory>,
@@ -69,7 +67,7 @@ impl SessionFence {
         if serving.is_unlimited() {
             return None;
         }
-        // Before the look: a lapse in between is seen later.
+        // Read before the epoch, so that a lapse in between is detected.
         let lapses = serving.lapses();
         let epoch = session.and_then(|id| directory.known(id));
         let epoch = epoch.map(|entry| entry.state.lock().row.epoch);
@@ -80,7 +78,7 @@ impl SessionFence {
 }
 
 impl SandboxGuard {
-    /// The right to answer for its session. None where nobody can take it over.
+    /// Returns a fence for its session; none if no other server can take it over.
     pub(crate) fn fence(&self) -> Option<SessionFence> {
         SessionFence::new(&self.inner().cluster, &self.inner().directory, Some(self.session()))
     }

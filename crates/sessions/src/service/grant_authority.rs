@@ -10,7 +10,7 @@ use super::gates::GrantGates;
 use crate::error::SessionError;
 use crate::store::AgentTable;
 
-/// Decides who may give which grants, by the gateway's rules and those of agents.
+/// Decides which grants a caller may give, by the rules of the gateway and of agents.
 pub struct GrantAuthority {
     gates: Arc<GrantGates>,
     agents: AgentTable,
@@ -27,10 +27,10 @@ impl GrantAuthority {
         GrantAuthority { gates, agents }
     }
 
-    /// Returns whether somebody may give these grants to sandboxes of his own.
+    /// Checks that a caller may give these grants to its own sandboxes.
     ///
     /// # Errors
-    /// The grant that is not his to give, or any when this server has no gateway.
+    /// The grant that the caller may not give; any grant if this server has no gateway.
     pub fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), SessionError> {
         if grants.is_empty() {
             return Ok(());
@@ -38,11 +38,11 @@ impl GrantAuthority {
         self.gates.gateway()?.authorize(who, grants).map_err(SessionError::from)
     }
 
-    /// Returns whether somebody may give these to a session of an agent: what the agent's sessions
-    /// have anyway is everybody's who may use the agent.
+    /// Checks that a caller may give these grants to a session of an agent: the agent's own grants
+    /// are available to everyone who may use the agent.
     ///
     /// # Errors
-    /// As above; when there is no such agent.
+    /// See [`GrantAuthority::authorize`].
     pub async fn authorize_for(
         &self,
         who: &TokenPrincipal,

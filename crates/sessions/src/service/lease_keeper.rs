@@ -19,12 +19,12 @@ use crate::metrics::{SandboxEvent, SessionCounters};
 use crate::store::SessionStore;
 use crate::store::rows::SessionRow;
 
-/// Interval at which sandboxes are looked for that have come up just when the lease ended.
+/// Interval of the search for sandboxes that started while the lease ended.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Pause before the store is asked again which sessions are this server's.
+/// Pause before the store is asked again which sessions this server owns.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Keeps sandboxes from doing anything while the lease of this server is over.
+/// Freezes sandboxes while the lease of this server is over.
 pub(crate) struct LeaseKeeper {
     store: SessionStore,
     cluster: Arc<ClusterPlace>,
@@ -47,7 +47,7 @@ impl LeaseKeeper {
         })
     }
 
-    /// Has sandboxes stand still while the lease is over.
+    /// Freezes sandboxes while the lease is over.
     pub(super) async fn keep(self: &Arc<Self>) {
         let Some(mut verifier) = self.verifier.lock().take() else {
             return std::future::pending().await;
@@ -74,7 +74,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Stops all sandboxes that do not stand still already.
+    /// Freezes all sandboxes that are not frozen already.
     async fn freeze_all(&self, still: &mut Vec<Arc<SessionSandbox>>) {
         let bodies = self.directory.choose(|entry| entry.body());
         let is_new = |body: &Arc<SessionSandbox>| {
@@ -82,7 +82,7 @@ impl LeaseKeeper {
         };
         let moving: Vec<_> = bodies.into_iter().filter(is_new).collect();
         let freezing = moving.iter().map(|body| async {
-            // One that ends meanwhile is as still.
+            // A sandbox that ends meanwhile does not run either.
             match body.sandbox() {
                 Ok(sandbox) => sandbox.freeze().await.is_ok(),
                 Err(_) => false,
@@ -97,11 +97,11 @@ impl LeaseKeeper {
         }
     }
 
-    /// Lets those go on that are still sandboxes of this server's sessions.
+    /// Resumes the sandboxes that this server's sessions still have.
     async fn thaw_all(&self, still: &[Arc<SessionSandbox>]) {
         let bodies = self.directory.choose(|entry| entry.body());
         let goes_on = |body: &&Arc<SessionSandbox>| {
-            // Not one that somebody has paused meanwhile.
+            // Excludes sandboxes that were paused meanwhile.
             !*body.frozen().borrow() && still.iter().any(|it| Arc::ptr_eq(it, body))
         };
         let thawing = bodies.iter().filter(goes_on).map(|body| async {
@@ -113,7 +113,7 @@ impl LeaseKeeper {
         futures_util::future::join_all(thawing).await;
     }
 
-    /// Ends what is left here of sessions that others have taken over.
+    /// Ends the local remains of sessions that others have taken over.
     async fn give_up_taken(self: &Arc<Self>) {
         loop {
             match self.taken_sessions().await {
@@ -131,7 +131,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Returns the sessions that are here and another server's by now.
+    /// Returns the local sessions that another server owns by now.
     async fn taken_sessions(&self) -> Result<Vec<Arc<SessionEntry>>, SessionError> {
         let owned: HashMap<String, u64> =
             self.store.epochs_of_server(self.cluster.server()).await?;
@@ -142,8 +142,8 @@ impl LeaseKeeper {
             if owned.get(&*entry.id) == Some(&epoch) {
                 continue;
             }
-            // It may have ended, or be removed. A store that has forgotten a claim gives its epoch
-            // to the next one.
+            // The session may have ended or been removed. A store that has lost a claim assigns its
+            // epoch again.
             let row = self.store.session_of_anybody(&entry.id).await?;
             let is_others = |owner: &str| owner != self.cluster.run().id;
             let is_taken =

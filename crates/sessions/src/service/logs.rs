@@ -4,22 +4,22 @@ use std::collections::VecDeque;
 
 use node::clock;
 
-/// Lines that are kept of a session.
+/// Maximum number of lines kept of a session.
 const LINES_MAX: usize = 10_000;
-/// Bytes that are kept of a session's lines together.
+/// Maximum bytes of a session's lines.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// The agent, to its standard error.
+    /// Standard error of the agent.
     Stderr,
     /// The server.
     System,
 }
 
 impl LogLevel {
-    /// The name, as in JSON.
+    /// Returns the JSON name.
     pub fn as_str(self) -> &'static str {
         match self {
             LogLevel::Stderr => "stderr",
@@ -31,17 +31,17 @@ impl LogLevel {
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentLogLine {
-    /// Counts from 0; lost lines have had numbers, too.
+    /// Index from 0, including dropped lines.
     pub index: u64,
     /// Source.
     pub level: LogLevel,
     /// Text.
     pub text: String,
-    /// When (milliseconds since 1970).
+    /// Time in milliseconds since 1970.
     pub at_ms: u64,
 }
 
-/// The latest lines.
+/// Latest lines.
 #[derive(Debug, Default)]
 pub(crate) struct LatestLines {
     lines: VecDeque<AgentLogLine>,
@@ -66,7 +66,7 @@ impl LatestLines {
         }
     }
 
-    /// The lines from number `from` on.
+    /// Returns the lines from number `from` on.
     pub(crate) fn from(&self, from: u64) -> Vec<AgentLogLine> {
         self.lines.iter().filter(|line| line.index >= from).cloned().collect()
     }
@@ -74,7 +74,7 @@ impl LatestLines {
 
 #[cfg(test)]
 mod tests {
-    //! The latest lines stay, with their numbers.
+    //! The latest lines are kept with their numbers.
 
     use super::*;
 

@@ -22,7 +22,7 @@ impl SessionObjects {
         self.0.put(key, content).await.map_err(unavailable)
     }
 
-    /// An object; none when there is none.
+    /// Returns an object; none if it does not exist.
     ///
     /// # Errors
     /// If the object store cannot be reached.
@@ -30,7 +30,7 @@ impl SessionObjects {
         self.0.get(key).await.map_err(unavailable)
     }
 
-    /// Removes an object that nobody needs. One that cannot be removed stays.
+    /// Removes an unneeded object. If that fails, the object stays.
     pub(super) async fn remove(&self, key: &str) {
         if let Err(error) = self.0.delete(key).await {
             tracing::warn!(

@@ -1,8 +1,9 @@
-//! Costs of the books and the write-behind, operation by operation, without a sandbox.
+//! Costs of the ledger and of background writes, per operation, without sandboxes.
 //!
-//! A benchmark of Ash's times these on a pool with a real database and no processes. Here they are
-//! the books and the log that sessions have, on a real database as well, whose writer writes what
-//! is marked while the clock runs. `bench/run.py` runs this in release and reads what it prints.
+//! Ash has a benchmark that times these operations on a pool with a real database and no processes.
+//! This one uses the sessions' ledger and log, also on a real database, and the writer writes
+//! marked rows while the clock runs. `bench/run.py` runs it in a release build and parses its
+//! output.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -19,20 +20,20 @@ use crate::events::EventWriter;
 use crate::store::SessionStore;
 use crate::store::tests::{session, sqlite};
 
-/// Number of live sandboxes, as in Ash's benchmark: 40 % at work, 30 % waiting, 30 % unused, and
-/// cold ones on top.
+/// Number of live sandboxes, as in Ash's benchmark: 40 % at work, 30 % waiting, 30 % unused; plus
+/// cold sessions.
 const LIVE: usize = 100;
 const COLD: usize = 10;
 const ROUNDS: usize = 1000;
-/// Tenant of all of them.
+/// Tenant of all sessions.
 const TENANT: &str = "a";
 const SWEEPS: usize = 200;
 const SWEPT: usize = 5;
-/// A read is shorter than a look at the clock.
+/// Reads per measurement, because one read takes less time than reading the clock.
 const READS: u32 = 1000;
 const IDLE: Duration = Duration::ZERO;
 
-/// Every one of an operation's times, in nanoseconds.
+/// Times of an operation, in nanoseconds.
 struct OperationTimes(&'static str, Vec<f64>);
 
 impl OperationTimes {
@@ -49,7 +50,7 @@ impl OperationTimes {
 
     fn json(mut self) -> serde_json::Value {
         self.1.sort_by(f64::total_cmp);
-        // Nearest rank, as Ash's.
+        // Nearest rank, as in Ash's benchmark.
         let at = |percent: usize| self.1[(self.1.len() * percent).div_ceil(100).max(1) - 1];
         let count = f64::from(u32::try_from(self.1.len()).unwrap());
         let mean = self.1.iter().sum::<f64>() / count;
@@ -60,7 +61,7 @@ impl OperationTimes {
     }
 }
 
-/// A session with what it has on the books.
+/// A session with its entry in the ledger.
 struct MeasuredResident {
     entry: SessionEntry,
     uses: UseCount,
@@ -94,7 +95,7 @@ impl MeasuredPool {
         pool
     }
 
-    /// A session that is written down and has a place.
+    /// Adds a stored session that has a place.
     async fn add(&self, id: &str) -> MeasuredResident {
         let row = self.store.insert_session(session(id, TENANT), u64::MAX).await.unwrap();
         let log = self.writer.log(&row);
@@ -104,14 +105,14 @@ impl MeasuredPool {
         MeasuredResident { entry, uses: UseCount::default() }
     }
 
-    /// Begins to work with a session.
+    /// Begins a use of a session.
     fn running(&self, it: &MeasuredResident) {
         let begun = self.books.begin(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
         assert!(begun.is_some());
         mark(&it.entry, SessionState::Active);
     }
 
-    /// Ends that work.
+    /// Ends the use.
     fn waiting(&self, it: &MeasuredResident) {
         self.books.end(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
         mark(&it.entry, SessionState::Active);
@@ -124,7 +125,7 @@ fn admit(books: &ResidentLedger, key: &ResidentKey) -> Vec<EvictionDuty> {
     books.admit(&request, clock::now()).unwrap()
 }
 
-/// Has the row of a session written behind.
+/// Marks a session's row for a background write.
 fn mark(entry: &SessionEntry, state: SessionState) {
     let row = {
         let mut changing = entry.state.lock();
@@ -153,7 +154,8 @@ fn marks(pool: &MeasuredPool, rows: &mut Vec<OperationTimes>) {
     rows.extend([begun, over]);
 }
 
-/// Takes a place when there is none: somebody who waits goes, which is written behind.
+/// Takes a place when none is free: a waiting session is evicted, and its row is written in the
+/// background.
 async fn evictions(pool: MeasuredPool, rows: &mut Vec<OperationTimes>) {
     let MeasuredPool { books, store, writer, live } = pool;
     let mut times = OperationTimes::new("evict_one");
@@ -202,7 +204,7 @@ fn reads(pool: &MeasuredPool, rows: &mut Vec<OperationTimes>) {
 
 async fn sweeps(pool: &MeasuredPool, rows: &mut Vec<OperationTimes>) {
     let mut times = OperationTimes::new("sweep_5_idle");
-    // Those that wait since before would all be in the first sweep.
+    // Sessions that wait already would all be part of the first sweep.
     pool.books.idle(clock::now(), IDLE);
     for round in 0..SWEEPS {
         let mut swept = Vec::new();
@@ -243,7 +245,7 @@ async fn figures() {
     evictions(pool, &mut rows).await;
     let scratch = Scratch::new();
     let pool = MeasuredPool::new(&scratch, LIVE).await;
-    // Room for those that are swept: nobody has to go for them.
+    // Frees the places for swept sessions, so that they evict nothing.
     pool.live.iter().take(SWEPT).for_each(|it| pool.books.remove(&it.entry.key));
     sweeps(&pool, &mut rows).await;
     pool.writer.close().await;

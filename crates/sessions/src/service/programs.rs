@@ -13,10 +13,10 @@ use super::entry::SandboxUse;
 use super::exec::{ExecEvent, ExecStream, SessionCommands};
 use crate::error::SessionError;
 
-/// The sandbox of a session, for a reader of one of its grants.
+/// A session's sandbox, for a reader of one of its grants.
 pub(super) struct SessionPrograms {
     commands: Arc<SessionCommands>,
-    /// Keeps the sandbox.
+    /// Keeps the sandbox at work.
     at_work: SandboxUse,
 }
 
@@ -60,7 +60,7 @@ impl HolderSandbox for SessionPrograms {
     }
 }
 
-/// A command of the session whose caller is a reader.
+/// A command of the session that a reader has started.
 #[derive(Debug)]
 struct ReaderProgram(ExecStream);
 

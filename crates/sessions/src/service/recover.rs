@@ -23,10 +23,10 @@ use crate::store::rows::SessionRow;
 use crate::store::{PAGE_MAX, SessionStore};
 use crate::workspace::WorkspaceStore;
 
-/// Error of a turn that did not come to its end, for whoever waits for it.
+/// Error of a turn that the previous run of the server did not finish.
 const DIED: &str = "the server stopped while it worked on this turn";
 
-/// Brings what an earlier run of the server left behind to what is true.
+/// Recovers the state that an earlier run of the server left.
 pub(crate) struct SessionRecovery {
     store: SessionStore,
     writer: EventWriter,
@@ -55,7 +55,7 @@ impl SessionRecovery {
         })
     }
 
-    /// Brings rows and files to what is true.
+    /// Brings rows and files into a consistent state.
     pub(super) async fn recover(self: &Arc<Self>) -> Result<(), SessionError> {
         for row in self.store.sessions_of_server(self.cluster.server()).await? {
             self.recover_session(row).await?;
@@ -82,7 +82,7 @@ impl SessionRecovery {
 
     async fn recover_session(&self, row: SessionRow) -> Result<(), SessionError> {
         let was_live = matches!(row.state, SessionState::Active | SessionState::Starting);
-        // A turn may have been on its way out.
+        // A turn may have been ending.
         if !was_live && self.store.open_turns(&row.id).await?.is_empty() {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl SessionRecovery {
             .store
             .claim(&row.id, self.cluster.run(), row.epoch, self.cluster.claim_terms())
             .await?;
-        // Another server was faster: it recovers it.
+        // Another server has claimed it first, and recovers it.
         let Some(mut row) = claimed else { return Ok(()) };
         self.metrics.count(SandboxEvent::Recovered);
         let log = self.writer.log(&row);
@@ -105,7 +105,7 @@ impl SessionRecovery {
         Ok(())
     }
 
-    /// The layers that the store knows of.
+    /// Returns all layers in the store.
     async fn all_layers(&self) -> Result<HashSet<String>, SessionError> {
         let mut all = HashSet::new();
         let mut after = String::new();

@@ -1,4 +1,4 @@
-//! Dependencies that the owners of state are created with.
+//! Dependencies that the components are created with.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::metrics::SessionCounters;
 use crate::store::{SecretStore, SessionStore};
 use crate::workspace::WorkspaceStore;
 
-/// Parts that several owners have.
+/// Parts that several components share.
 pub(super) struct SharedParts {
     pub(super) config: CurrentSettings<SessionsConfig>,
     pub(super) store: SessionStore,

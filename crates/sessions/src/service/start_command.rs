@@ -1,4 +1,5 @@
-//! The start command of a template: in a new session, and whenever its sandbox is created again.
+//! Start command of a template, which runs in a new session and whenever its sandbox is created
+//! again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +15,18 @@ use super::logs::LogLevel;
 use crate::error::SessionError;
 use crate::store::rows::SessionTemplate;
 
-/// Interval at which the ready command is repeated.
+/// Interval between runs of the ready command.
 const READY_EVERY: Duration = Duration::from_millis(100);
-/// Bytes of a line of the start command's output.
+/// Maximum bytes of a line of the start command's output.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// Bytes that are read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 16 << 10;
-/// The signal that nobody ignores.
+/// The signal that no process can ignore.
 const SIGKILL: i32 = 9;
 
 impl ProgramLauncher {
-    /// Runs the start command of a session's template in a sandbox that was just made, where no
-    /// program runs yet, and waits until it is ready. Its output is in the session's log.
+    /// Runs the start command of a session's template in a new sandbox without programs, and waits
+    /// until its ready command succeeds. The output goes to the session's log.
     pub(super) async fn start_template_in(
         &self,
         entry: &Arc<SessionEntry>,
@@ -55,7 +56,7 @@ impl ProgramLauncher {
     }
 }
 
-/// Returns whether there is something to start, or to wait for.
+/// Returns whether the template has a start or a ready command.
 pub(super) fn has_commands(entry: &SessionEntry) -> bool {
     let state = entry.state.lock();
     state.row.template.as_ref().is_some_and(|it| it.start.is_some() || it.ready.is_some())
@@ -96,7 +97,7 @@ async fn wait_until_ready(
     }
 }
 
-/// Runs a command whose output nobody wants. It is killed when it is waited for no longer.
+/// Runs a command and discards its output. Dropping the future kills the command.
 async fn run(process: SessionProcess) -> Result<ProcessEnd, SessionError> {
     let SessionProcess { streams, mut handle, .. } = process;
     let guard = KilledOnDrop(Some(handle.clone()));
@@ -118,7 +119,7 @@ async fn run(process: SessionProcess) -> Result<ProcessEnd, SessionError> {
     Ok(ended)
 }
 
-/// Kills a process unless it is over.
+/// Kills a process on drop, unless it has ended.
 struct KilledOnDrop(Option<sandbox::ProcessHandle>);
 
 impl KilledOnDrop {
@@ -137,7 +138,7 @@ impl Drop for KilledOnDrop {
     }
 }
 
-/// Puts what a process writes into the session's log, for as long as it does.
+/// Copies a process's output into the session's log until the output ends.
 fn follow(
     process: SessionProcess,
     entry: &Arc<SessionEntry>,
@@ -151,7 +152,7 @@ fn follow(
         let mut line = Vec::new();
         let mut buf = vec![0; CHUNK_BYTES];
         while let Some(bytes) = next(&mut stdout, &mut buf).await {
-            // The log is the session's: without that, nobody reads it.
+            // Without the session, no one can read its log.
             let Some(entry) = entry.upgrade() else { return };
             for &byte in bytes {
                 if byte != b'\n' {

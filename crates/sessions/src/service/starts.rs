@@ -1,23 +1,23 @@
-//! Limit of sandboxes of one tenant that are being started at a time.
+//! Limit on concurrent sandbox starts of one tenant.
 //!
-//! What starts a sandbox runs outside of it, in the server, the spawners and the kernel, where no
-//! share of the processor holds. So a tenant that wants a hundred sandboxes at once gets them a few
-//! at a time, and another tenant's waits for those few at most. More of them at a time would not be
-//! ready sooner: starting is the processor's work.
+//! Starting a sandbox runs outside of it, in the server, the spawners and the kernel, where no
+//! processor share applies. Therefore a tenant that requests a hundred sandboxes at once starts
+//! only a few at a time, and another tenant's start waits for at most those few. More concurrent
+//! starts would not be faster, because starting is bound by the processor.
 
 use std::sync::Arc;
 
 use node::tenant_values::TenantValues;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// Sandboxes of one tenant that are started at a time, for each processor.
+/// Concurrent starts of one tenant, for each processor.
 const STARTS_PER_PROCESSOR: usize = 2;
 
-/// Bounds the starts of each tenant.
+/// Limits the concurrent starts of each tenant.
 #[derive(Debug)]
 pub(super) struct StartLimiter {
     starts_max: usize,
-    /// Those of tenants that start something.
+    /// Tenants with starts in progress.
     tenants: TenantValues<TenantStarts>,
 }
 
@@ -25,19 +25,19 @@ pub(super) struct StartLimiter {
 #[derive(Debug)]
 struct TenantStarts {
     places: Arc<Semaphore>,
-    /// Number of those who wait for a place.
+    /// Number of starts that wait for a place.
     waiting: watch::Sender<usize>,
 }
 
-/// Permission to start one sandbox. It is started when this is dropped.
+/// Permit to start one sandbox. Dropped once it has started.
 #[derive(Debug)]
 pub(super) struct StartPermit {
     _place: Option<OwnedSemaphorePermit>,
-    /// Kept for those who wait until nobody of the tenant waits.
+    /// Kept for tasks that wait until no start of the tenant waits.
     _starts: Arc<TenantStarts>,
 }
 
-/// Counts one who waits for a place.
+/// Counts a start that waits for a place.
 struct WaitingStart<'a>(&'a TenantStarts);
 
 impl<'a> WaitingStart<'a> {
@@ -63,25 +63,25 @@ impl StartLimiter {
         StartLimiter { starts_max, tenants: TenantValues::default() }
     }
 
-    /// Waits, in line with others of the tenant, until one more may be started.
+    /// Waits, in line with the tenant's other starts, until another sandbox may start.
     pub(super) async fn enter(&self, tenant: &str) -> StartPermit {
         let starts = self.tenants.value_of(tenant, || TenantStarts {
             places: Arc::new(Semaphore::new(self.starts_max)),
             waiting: watch::Sender::new(0),
         });
         let waiting = WaitingStart::begin(&starts);
-        // It is never closed.
+        // The semaphore is never closed.
         let place = Arc::clone(&starts.places).acquire_owned().await.ok();
         drop(waiting);
         StartPermit { _place: place, _starts: starts }
     }
 
-    /// Resolves when nobody of the tenant waits for a place: whatever nobody waits for is done
-    /// behind what somebody waits for.
+    /// Resolves once no start of the tenant waits for a place; background work thus yields to
+    /// waiting callers.
     pub(super) async fn nobody_waits(&self, tenant: &str) {
         let starts = self.tenants.in_use(tenant);
         let Some(mut waiting) = starts.map(|starts| starts.waiting.subscribe()) else { return };
-        // Its sender goes when nobody of the tenant starts anything.
+        // The sender is dropped when the tenant has no starts left.
         let _nobody = waiting.wait_for(|waiting| *waiting == 0).await;
     }
 }
@@ -104,7 +104,7 @@ mod tests {
         let third = third.now_or_never().expect("one is started");
         assert!(starts.enter("flood").now_or_never().is_none());
         drop((second, third));
-        // Of those that start nothing, nothing is kept.
+        // Nothing is kept of tenants without starts.
         assert!(starts.tenants.in_use("flood").is_none());
     }
 
@@ -119,7 +119,7 @@ mod tests {
         let mut behind = Box::pin(starts.nobody_waits("flood"));
         assert!((&mut behind).now_or_never().is_none());
         assert!(starts.nobody_waits("quiet").now_or_never().is_some());
-        // One that gave up waits no more.
+        // A cancelled start does not count as waiting.
         drop(second);
         assert!((&mut behind).now_or_never().is_some());
         let mut second = Box::pin(starts.enter("flood"));

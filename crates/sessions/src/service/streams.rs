@@ -1,4 +1,4 @@
-//! Streams of events: of one turn, and of a session as a whole.
+//! Streams of events: of one turn, and of a whole session.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ impl fmt::Debug for MessageStream {
 }
 
 impl MessageStream {
-    /// Names the turn.
+    /// Returns the id of the turn.
     pub fn turn(&self) -> &str {
         &self.turn.id
     }
 
-    /// The session's own id.
+    /// Returns the session's id.
     pub fn session(&self) -> &str {
         &self.entry.id
     }
 
-    /// Returns what comes next of this turn; none after `done`. Never empty.
+    /// Returns the turn's next events, at least one; none after `done`.
     pub async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
         while !self.is_over {
             let Some(events) = self.events.next().await else {
@@ -67,9 +67,9 @@ impl Drop for MessageStream {
     }
 }
 
-/// Stream of the events of a session as a whole.
+/// Stream of the events of a whole session.
 pub struct EventStream {
-    /// None of a session that this server does not work with: nobody can be listened to there.
+    /// None if the session is not in use on this server, where subscribers are not counted.
     pub(super) entry: Option<Arc<SessionEntry>>,
     pub(super) events: SessionSubscription,
 }
@@ -81,10 +81,10 @@ impl fmt::Debug for EventStream {
 }
 
 impl EventStream {
-    /// Returns what comes next; none when nothing ever will. Never empty.
+    /// Returns the next events, at least one; none if no event can follow.
     ///
     /// # Errors
-    /// If the session was handed over to another server, which has what comes next.
+    /// If the session was handed over to another server, which has the next events.
     pub async fn next(&mut self) -> Result<Option<Vec<Arc<SessionEvent>>>, SubjectMoved> {
         let Some(entry) = &self.entry else { return Ok(self.events.next().await) };
         let mut handed_over = entry.handed_over.subscribe();
@@ -107,7 +107,7 @@ impl Drop for EventStream {
 }
 
 impl SessionEntry {
-    /// Interrupts turns that want listeners and have none.
+    /// Interrupts turns that require subscribers and have none.
     fn unheard(&self) {
         let unwanted: Vec<Arc<OpenTurn>> = {
             let state = self.state.lock();

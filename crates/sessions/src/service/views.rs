@@ -1,4 +1,4 @@
-//! Sessions and figures as callers see them.
+//! Public views of sessions and counts.
 
 use api::{SandboxCounts, SandboxState, SessionView};
 use node::clock::rfc3339_of_ms as time;
@@ -7,18 +7,18 @@ use pool::residents::ResidentStats;
 use super::requests::DeadlineAction;
 use crate::store::rows::SessionRow;
 
-/// Data that is stored with a session beside what callers see.
+/// Data stored with a session in addition to its public view.
 #[derive(Clone, Debug)]
 pub struct KeptExtras {
-    /// The face that it was made by; none for the native one.
+    /// Face that created it; none for the native interface.
     pub face: Option<String>,
-    /// When something happens by itself.
+    /// Deadline in milliseconds since 1970.
     pub deadline_ms: Option<u64>,
     /// Action at the deadline.
     pub on_deadline: DeadlineAction,
     /// Id of its credential.
     pub credential: Option<String>,
-    /// Turns that ended.
+    /// Number of finished turns.
     pub turns: u64,
     /// Data of its face.
     pub extra: serde_json::Value,
@@ -37,12 +37,12 @@ impl From<&SessionRow> for KeptExtras {
     }
 }
 
-/// A session of a list, with what its face keeps.
+/// A listed session with the data of its face.
 #[derive(Clone, Debug)]
 pub struct ListedSession {
     /// The session.
     pub session: SessionView,
-    /// Fields that its face keeps.
+    /// Data of its face.
     pub extras: KeptExtras,
 }
 
@@ -55,7 +55,7 @@ pub struct ListedPage {
     pub next_cursor: Option<String>,
 }
 
-/// Figures of the books, as callers see them.
+/// Converts the ledger's counts to the public form.
 pub(super) fn counted(stats: ResidentStats) -> SandboxCounts {
     SandboxCounts {
         total: stats.total,
@@ -70,7 +70,7 @@ pub(super) fn counted(stats: ResidentStats) -> SandboxCounts {
     }
 }
 
-/// Returns what callers see of a row.
+/// Converts a row to the public view.
 pub(super) fn shown(row: SessionRow) -> SessionView {
     SessionView {
         id: row.id,

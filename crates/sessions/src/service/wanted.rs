@@ -2,24 +2,24 @@
 
 use tokio::sync::watch;
 
-/// Number of those who wait.
+/// Number of waiting callers.
 #[derive(Debug, Default)]
 pub(crate) struct WantedSignal(watch::Sender<usize>);
 
-/// Somebody who waits. Dropping it takes the signal back.
+/// A waiting caller. Dropping it lowers the signal.
 #[derive(Debug)]
 pub(super) struct RaisedSignal<'a>(&'a WantedSignal);
 
 impl WantedSignal {
-    /// Says that somebody waits.
+    /// Registers a waiting caller.
     pub(super) fn raise(&self) -> RaisedSignal<'_> {
         self.0.send_modify(|count| *count += 1);
         RaisedSignal(self)
     }
 
-    /// Returns when somebody waits.
+    /// Resolves once a caller waits.
     pub(super) async fn raised(&self) {
-        // The sender is here, so that this is no error.
+        // Cannot fail: `self` owns the sender.
         drop(self.0.subscribe().wait_for(|count| *count > 0).await);
     }
 }
@@ -32,7 +32,7 @@ impl Drop for RaisedSignal<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! One waits, several, and nobody any more.
+    //! One waiting caller, several, and none.
 
     use futures_util::FutureExt as _;
 

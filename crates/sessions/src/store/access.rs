@@ -1,13 +1,13 @@
-//! Transactions on the tables, and the errors that callers get when one fails.
+//! Transactions on the tables, and the errors of failed ones.
 
 use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 
 use crate::error::SessionError;
 
-/// Rows that one page has at most.
+/// Maximum number of rows on a page.
 pub(crate) const PAGE_MAX: usize = 1000;
 
-/// Access to the tables of the store, by transactions that are named in its figures.
+/// Access to the store's tables by named transactions, which appear in metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct TableAccess {
     pub(super) store: SqlStore,
@@ -22,7 +22,7 @@ impl TableAccess {
         self.store.read(name, body).await.map_err(refused)
     }
 
-    /// For one statement about rows that mean something by themselves.
+    /// Runs a single query without a transaction, for rows that are consistent by themselves.
     pub(super) async fn select<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -41,7 +41,7 @@ impl TableAccess {
         self.store.transact(name, body).await.map_err(refused)
     }
 
-    /// For what may as well happen twice.
+    /// Runs an idempotent transaction, which may be executed twice.
     pub(super) async fn write_again<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -51,7 +51,7 @@ impl TableAccess {
     }
 }
 
-/// The transaction's own reason, or the store's: not now, or not like this.
+/// Returns the transaction's own error, or one for a temporary or permanent failure of the store.
 fn refused(error: SqlStoreError) -> SessionError {
     match error.refusal::<SessionError>() {
         Ok(reason) => reason,

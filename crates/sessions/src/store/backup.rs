@@ -1,18 +1,18 @@
-//! Reads of a backup from a copy of the store, and changes at a restore.
+//! Reads from a copy of the store for a backup, and changes for a restore.
 
 use node::store::{SqlStoreError, StoreTransaction};
 
 use super::access::PAGE_MAX;
 use super::schema::{SessionColumns, limit, text};
 
-/// Ids of disks of one server, and of all layers.
+/// Ids of one server's disks, and of all layers.
 #[derive(Debug, Default)]
 pub(crate) struct SessionFileIds {
     pub(crate) disks: Vec<String>,
     pub(crate) layers: Vec<String>,
 }
 
-/// Reads which files belong to sessions of a server.
+/// Reads which files belong to a server's sessions.
 pub(crate) fn file_ids(
     it: &mut dyn StoreTransaction,
     server: &str,
@@ -46,7 +46,8 @@ pub(crate) fn file_ids(
     }
 }
 
-/// Gives what one server has to another; returns the number of sessions.
+/// Transfers all sessions, disks and builds of one server to another; returns the number of
+/// sessions.
 pub(crate) fn change_server(
     it: &mut dyn StoreTransaction,
     from: &str,

@@ -13,24 +13,24 @@ use super::access::TableAccess;
 use super::schema::{SessionColumns, json, number, text};
 use crate::error::SessionError;
 
-/// A message that waits.
+/// A queued message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WaitingMessage {
-    /// Id of its turn. Those that came later are greater.
+    /// Id of its turn. Ids of later turns are greater.
     pub(crate) turn: String,
-    /// The message, with what becomes of its turn when nobody listens.
+    /// Message, with the policy for a turn without subscribers.
     pub(crate) request: MessageRequest,
-    /// When it came (milliseconds since 1970).
+    /// Time of arrival, in milliseconds since 1970.
     pub(crate) at_ms: u64,
 }
 
-/// Messages that wait for their turn.
+/// Queued messages.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingMessageTable(pub(super) TableAccess);
 
 impl WaitingMessageTable {
-    /// Keeps a message of a session that this server has at an epoch. False when the session is not
-    /// at that epoch any more.
+    /// Stores a message of a session that this server owns at an epoch. Returns false if the
+    /// session is not at that epoch any more.
     pub(crate) async fn keep(
         &self,
         session: &str,
@@ -58,7 +58,7 @@ impl WaitingMessageTable {
             .await
     }
 
-    /// Removes messages of a session, by their turns: they wait no more.
+    /// Removes messages of a session by their turns, because they are no longer queued.
     pub(crate) async fn remove(
         &self,
         session: &str,
@@ -77,7 +77,7 @@ impl WaitingMessageTable {
             .await
     }
 
-    /// Returns those of some sessions that have messages kept.
+    /// Returns which of some sessions have stored messages.
     pub(crate) async fn sessions_with(
         &self,
         sessions: Vec<String>,
@@ -95,7 +95,7 @@ impl WaitingMessageTable {
         self.0.select("sessions.with_waiting", sql, parameters, ids).await
     }
 
-    /// Messages of a session that wait, in the order in which they came.
+    /// Returns the queued messages of a session, in order of arrival.
     pub(crate) async fn of_session(
         &self,
         session: &str,

@@ -1,10 +1,10 @@
-//! The last bytes of a stream, by their position in it. Pure.
+//! Last bytes of a stream, by position. Pure.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Ring of the last bytes of a stream. A byte has the number of those before it as its position.
+/// Ring of the last bytes of a stream. A byte's position is the number of bytes before it.
 #[derive(Debug)]
 pub(crate) struct ReplayRing {
     /// Bytes from `end - bytes.len()` up to `end`; never more than `capacity`.
@@ -14,12 +14,12 @@ pub(crate) struct ReplayRing {
 }
 
 impl ReplayRing {
-    /// An empty one that grows with what comes, up to `capacity` bytes.
+    /// Creates an empty ring that grows up to `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> ReplayRing {
         ReplayRing { bytes: VecDeque::new(), capacity, end: 0 }
     }
 
-    /// Adds bytes; the oldest make room for them.
+    /// Adds bytes; drops the oldest bytes if necessary.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         self.end += piece.len() as u64;
         let kept = piece.get(piece.len().saturating_sub(self.capacity)..).unwrap_or_default();
@@ -29,23 +29,23 @@ impl ReplayRing {
         debug_assert!(self.bytes.len() <= self.capacity, "more is kept than there is room for");
     }
 
-    /// Position of the oldest byte that is kept.
+    /// Returns the position of the oldest byte.
     pub(crate) fn start(&self) -> u64 {
         self.end - self.bytes.len() as u64
     }
 
-    /// Position of the next byte that comes.
+    /// Returns the position of the next byte to arrive.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Returns how many bytes can come before one of the last `count` is dropped.
+    /// Returns how many bytes can be added before one of the last `count` is dropped.
     pub(crate) fn room_beside(&self, count: u64) -> usize {
         self.capacity.saturating_sub(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    /// Returns up to `max` bytes from a position on; none when that byte is not kept or has not
-    /// come yet.
+    /// Returns up to `max` bytes from a position on; none if that byte was dropped or has not
+    /// arrived yet.
     pub(crate) fn piece(&self, from: u64, max: usize) -> Bytes {
         let Some(at) = from.checked_sub(self.start()) else { return Bytes::new() };
         let at = usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len());
@@ -78,7 +78,7 @@ mod tests {
             let capacity = 1 + random.below(64);
             let mut ring = ReplayRing::new(capacity);
             let mut all: Vec<u8> = Vec::new();
-            // Where a reader began, and what it got.
+            // Start and received bytes of each reader.
             let mut readers: Vec<(u64, Vec<u8>)> = Vec::new();
             for _ in 0..200 {
                 match random.below(3) {
@@ -91,7 +91,7 @@ mod tests {
                         let kept = all.len().min(capacity);
                         assert_eq!(ring.end(), all.len() as u64, "seed {seed}");
                         assert!(ring.end() - ring.start() <= capacity as u64, "seed {seed}");
-                        // What was dropped is the oldest, and no more than had to be.
+                        // Only the oldest bytes were dropped, and no more than necessary.
                         let tail = ring.piece(ring.start(), usize::MAX);
                         assert_eq!(tail, &all[all.len() - kept..], "seed {seed}");
                     }
@@ -102,7 +102,7 @@ mod tests {
                             let at = *from + got.len() as u64;
                             let piece = ring.piece(at, max);
                             if at < ring.start() {
-                                // It was too slow, and is told so.
+                                // The reader was too slow, and notices that.
                                 assert!(piece.is_empty(), "seed {seed}");
                                 *from = ring.start();
                                 got.clear();

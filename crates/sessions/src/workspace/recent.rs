@@ -1,5 +1,5 @@
-//! Recently used layers of short-lived sandboxes. Attaching one takes milliseconds, about as long
-//! as an execution: so they stay attached for a while.
+//! Recently used layers of short-lived sandboxes. They stay attached for a while, because attaching
+//! one takes milliseconds, about as long as an execution.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::LayerId;
 
 /// Time for which a layer stays attached after its last use.
 const KEPT: Duration = Duration::from_secs(60);
-/// Layers that stay attached; each takes a loop device.
+/// Maximum number of attached layers; each uses a loop device.
 const COUNT_MAX: usize = 128;
 
 /// Layers with the time of their last use.
@@ -20,8 +20,8 @@ const COUNT_MAX: usize = 128;
 pub(super) struct RecentLayers(Mutex<HashMap<LayerId, (Arc<AttachedLayer>, Instant)>>);
 
 impl RecentLayers {
-    /// Keeps layers that are used now. Answers those that had to give way, to be dropped where the
-    /// kernel may be waited for.
+    /// Keeps layers as used now. Returns the evicted ones, which the caller must drop on a blocking
+    /// thread.
     pub(super) fn keep(
         &self,
         used: &[(LayerId, Arc<AttachedLayer>)],
@@ -40,14 +40,14 @@ impl RecentLayers {
         gone
     }
 
-    /// Takes out those that nobody has used for long, likewise.
+    /// Removes and returns layers unused for long, likewise.
     pub(super) fn take_unused(&self, now: Instant) -> Vec<Arc<AttachedLayer>> {
         let is_unused = |at: Instant| now.saturating_duration_since(at) >= KEPT;
         let unused = self.0.lock().extract_if(|_, (_, at)| is_unused(*at)).collect::<Vec<_>>();
         unused.into_iter().map(|(_, (layer, _))| layer).collect()
     }
 
-    /// Takes one out, likewise.
+    /// Removes and returns one layer, likewise.
     pub(super) fn take(&self, id: &str) -> Option<Arc<AttachedLayer>> {
         self.0.lock().remove(id).map(|(layer, _)| layer)
     }

@@ -1,4 +1,4 @@
-//! The arguments of handlers, and their errors.
+//! Arguments of handlers, and their errors.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use super::{AshContext, ids};
 use crate::error::SessionError;
 use crate::service::Sessions;
 
-/// Bytes of a body, where the server itself does not want less.
+/// Maximum bytes of a body, unless the server's limit is lower.
 const BODY_BYTES_MAX: u64 = 144 << 20;
 
 /// Answer of most handlers.
 pub(super) type Answer = Result<Json<Value>, AshFailure>;
 
-/// Caller of a request, and the service.
+/// Caller of a request, with the service.
 #[derive(Clone, Debug)]
 pub(super) struct AshCaller {
     pub(super) face: AshContext,
@@ -48,8 +48,8 @@ impl FromRequestParts<AshContext> for AshCaller {
     }
 }
 
-/// A body of JSON. None at all is as good as an empty object: Python's client says that it sends
-/// JSON and sends nothing.
+/// A JSON body. An empty body counts as an empty object: Python's client announces JSON and sends
+/// nothing.
 #[derive(Debug)]
 pub(super) struct AshBody<T>(pub(super) T);
 
@@ -78,7 +78,7 @@ impl<T: DeserializeOwned> FromRequestParts<AshContext> for AshQuery<T> {
     }
 }
 
-/// An answer that says what is wrong.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AshFailure {
     status: StatusCode,
@@ -99,7 +99,7 @@ impl AshFailure {
         AshFailure::new(StatusCode::NOT_FOUND, error)
     }
 
-    /// Cove failed; the cause is for the log.
+    /// Creates an internal error; the cause is only logged.
     pub(super) fn internal(
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> AshFailure {
@@ -122,8 +122,8 @@ impl From<SessionError> for AshFailure {
                 };
                 AshFailure::not_found(format!("{what} not found"))
             }
-            // There, a session in another state and an agent that cannot be made are the caller's
-            // mistakes.
+            // Ash treats a session in the wrong state, and an agent that cannot be built, as the
+            // caller's mistakes.
             SessionError::Conflict(text) | SessionError::Agent(text) => AshFailure::bad(text),
             SessionError::OnAnotherServer { is_node: false } => AshFailure::bad(error.to_string()),
             SessionError::SandboxEnded(_) => {
@@ -185,11 +185,11 @@ impl IntoResponse for AshFailure {
     }
 }
 
-/// Returns what the shell says by itself, in Ash's shape.
+/// Renders the shell's own errors in Ash's format.
 pub(super) fn render(error: &node::http::HttpError) -> Response {
     let mut failure = AshFailure::from(error.clone());
     if failure.status == StatusCode::UNAUTHORIZED {
-        // What Ash's clients are told, and look for.
+        // Messages that Ash's clients look for.
         let text = match error.is_unknown_token() {
             true => "Invalid API key",
             false => "Missing Authorization header",
@@ -199,23 +199,23 @@ pub(super) fn render(error: &node::http::HttpError) -> Response {
     failure.into_response()
 }
 
-/// The id of a session that a path names.
+/// Returns the session id for a UUID in a path.
 pub(super) fn session_id(uuid: &str) -> Result<String, AshFailure> {
     ids::ours(ids::SESSION, uuid).ok_or_else(|| AshFailure::not_found("Session not found"))
 }
 
-/// An answer to what made something.
+/// Returns the response of a creation.
 pub(super) fn created(body: Value) -> Response {
     (StatusCode::CREATED, Json(body)).into_response()
 }
 
-/// An answer to what removed something. Not an empty one: clients read JSON from every answer.
+/// Returns the response of a removal. Not empty, because clients parse JSON from every response.
 pub(super) fn removed() -> Json<Value> {
     Json(json!({ "ok": true }))
 }
 
-/// An object with its fields twice: as they are, and under a name of their own. Ash's server says
-/// one and its clients want the other.
+/// Returns an object with its fields twice: at the top level, and under `name`. Ash's server sends
+/// the former, and its clients expect the latter.
 pub(super) fn flat_and_named(name: &str, value: Value) -> Value {
     let mut all = value.clone();
     if let Value::Object(fields) = &mut all {
@@ -226,7 +226,7 @@ pub(super) fn flat_and_named(name: &str, value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    //! Errors, by what is said and with which status.
+    //! Errors with their messages and statuses.
 
     use http_body_util::BodyExt as _;
 

@@ -1,7 +1,7 @@
-//! Agents whose folder is on the server: `deployAgent(name, path)` of Ash's clients.
+//! Agents deployed from a folder on the server: `deployAgent(name, path)` of Ash's clients.
 //!
-//! Only below the directory that the operator names for this, because a caller is a stranger to
-//! everything else on the machine.
+//! Only folders below the operator's configured directory, because callers must not read anything
+//! else on the machine.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -14,12 +14,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::call::AshFailure;
 
-/// Files of a folder, and bytes of all; what can be deployed is bounded again there.
+/// Maximum number of files of a folder, and of their bytes; the deployment has limits of its own.
 const FILES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 48 << 20;
-/// Largest depth of a folder.
+/// Maximum depth of a folder.
 const DEPTH_MAX: usize = 64;
-/// Error for everything that cannot be read, so that nobody learns what is there.
+/// Error for everything unreadable, so that callers learn nothing about other files.
 const MISSING: &str = "Agent directory must contain CLAUDE.md";
 
 /// Reads the folder at a path below `root`.
@@ -44,7 +44,7 @@ pub(super) async fn read(root: Option<&Path>, path: &str) -> Result<Vec<AgentFil
     }
 }
 
-/// The path below `root`, which it may begin with; none when it leads elsewhere.
+/// Resolves a path below `root`, with or without that prefix; none if it leads elsewhere.
 fn below(root: &Path, path: &str) -> Option<PathBuf> {
     let path = Path::new(path);
     let rest = if path.is_absolute() { path.strip_prefix(root).ok()? } else { path };
@@ -55,7 +55,7 @@ fn below(root: &Path, path: &str) -> Option<PathBuf> {
             Component::CurDir => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
         }
-        // A link could lead anywhere.
+        // Links could lead anywhere.
         if fs::symlink_metadata(&full).is_ok_and(|found| found.is_symlink()) {
             return None;
         }
@@ -63,7 +63,7 @@ fn below(root: &Path, path: &str) -> Option<PathBuf> {
     Some(full)
 }
 
-/// The files of a folder. Links, and what is no file, are left out.
+/// Reads the files of a folder. Skips links and special files.
 fn walk(folder: &Path) -> io::Result<Vec<AgentFile>> {
     let mut files = Vec::new();
     let mut bytes_left = BYTES_MAX;
@@ -109,7 +109,7 @@ fn file(folder: &Path, path: &Path, bytes_left: &mut u64) -> io::Result<AgentFil
 mod tests {
     use super::*;
 
-    /// A directory that is gone when this is.
+    /// A directory that is removed on drop.
     struct Temp(PathBuf);
 
     impl Drop for Temp {
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// A directory with an agent, and beside it what nobody should see.
+    /// Creates a directory with an agent, and beside it a file that must stay hidden.
     fn root(name: &str) -> Temp {
         let name = format!("cove-ash-{name}-{}", std::process::id());
         let temp = Temp(std::env::temp_dir().join(name));

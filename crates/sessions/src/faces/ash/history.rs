@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::call::{Answer, AshCaller, AshFailure, AshQuery};
 use super::{ids, sse, time};
 
-/// Entries of one answer.
+/// Maximum number of entries in one answer.
 const LIMIT_MAX: usize = 1000;
-/// Messages of one when nobody says how many, and events.
+/// Default number of messages, and of events, in one answer.
 const MESSAGES: usize = 100;
 const EVENTS: usize = 200;
-/// Events of the timeline, by their names there.
+/// Events of the timeline, by Ash's names.
 const TIMELINE: [(&str, Option<Kind>); 8] = [
     ("text", Some(Kind::Text)),
     ("tool_start", Some(Kind::ToolUse)),
@@ -23,7 +23,7 @@ const TIMELINE: [(&str, Option<Kind>); 8] = [
     ("error", Some(Kind::Error)),
     ("turn_complete", Some(Kind::TurnComplete)),
     ("lifecycle", Some(Kind::Lifecycle)),
-    // Agents do not say it here, and Python's client does not know it.
+    // Never occurs in Cove; Python's client does not know it.
     ("mcp_status", None),
 ];
 
@@ -52,7 +52,8 @@ pub(super) async fn messages(
     let limit = page.limit.unwrap_or(MESSAGES).clamp(1, LIMIT_MAX);
     let mut after = page.after.unwrap_or(0);
     let mut messages = inherited(&caller, &session, after, limit).await?;
-    // What was said here is among the events as it was said, the agent's own lines included.
+    // Events contain the session's own messages in their original form, including the agent's
+    // lines.
     while messages.len() < limit {
         let kinds = vec![Kind::TurnStart, Kind::Message];
         let sessions = caller.sessions();
@@ -68,7 +69,7 @@ pub(super) async fn messages(
     Ok(Json(json!({ "messages": messages })))
 }
 
-/// The beginning of a conversation that was had in another session, which this one is a fork of.
+/// Returns the inherited start of a fork's conversation, which took place in its parent.
 async fn inherited(
     caller: &AshCaller,
     session: &SessionView,
@@ -97,7 +98,7 @@ async fn inherited(
     Ok(told.collect())
 }
 
-/// An event as a message, where it is one.
+/// Converts an event to a message, if it is one.
 fn message(session: &SessionView, event: &SessionEvent) -> Option<Value> {
     let of = |role, line: &Value| Some(entry(session, event.seq, event.at_ms, role, line));
     match event.kind {
@@ -140,7 +141,7 @@ pub(super) async fn events(
             kind.iter().copied().collect()
         }
     };
-    // None at all would mean all of them.
+    // An empty filter would mean all kinds.
     if kinds.is_empty() {
         return Ok(Json(json!({ "events": [] })));
     }
@@ -154,7 +155,7 @@ pub(super) async fn events(
     Ok(Json(json!({ "events": shown })))
 }
 
-/// An event of the timeline.
+/// Converts an event to an entry of the timeline.
 fn timeline(session: &SessionView, event: &SessionEvent) -> Option<Value> {
     let (name, _) = TIMELINE.iter().find(|(_, kind)| *kind == Some(event.kind))?;
     Some(json!({
@@ -168,7 +169,7 @@ fn timeline(session: &SessionView, event: &SessionEvent) -> Option<Value> {
     }))
 }
 
-/// Returns what there is to say of it.
+/// Returns the details of an entry.
 fn details(event: &SessionEvent) -> Value {
     let field = |name: &str| event.data.get(name).cloned().unwrap_or_default();
     match event.kind {
@@ -215,7 +216,7 @@ pub(super) async fn logs(
     AshQuery(page): AshQuery<LogPage>,
 ) -> Answer {
     let session = caller.session(&uuid).await?;
-    // Whoever has seen nothing says -1.
+    // Clients send -1 if they have seen nothing.
     let from = page.after.and_then(|after| u64::try_from(after).ok()).map_or(0, |it| it + 1);
     let lines = caller.sessions().conversations()?.logs(&caller.tenant, &session.id, from).await?;
     let lines: Vec<Value> = lines

@@ -1,16 +1,16 @@
-//! Names of things as Ash's clients want them: UUIDs.
+//! UUIDs that Ash's clients expect as ids.
 //!
-//! Ours are a prefix and 128 bits, time first. Their UUID has the same bits, so that both are known
-//! from either, and nothing has to be kept. What has no name of its own, such as an event, has one
-//! that is made of what it belongs to.
+//! Native ids are a prefix and 128 bits, time first. The UUID has the same bits, so the ids convert
+//! in both directions without a table. An object without an id of its own, such as an event, gets a
+//! UUID derived from the object that it belongs to.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-/// Digits of our ids (Crockford's base 32), by value.
+/// Digits of native ids (Crockford's base 32), by value.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Digits of one: 130 bits, of which the first two are zero.
+/// Number of digits of an id: 130 bits, of which the first two are zero.
 const DIGITS_OF_ID: usize = 26;
 /// Positions of a UUID's hyphens.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
@@ -19,17 +19,17 @@ const UUID_CHARS: usize = 36;
 
 /// Prefix of a session's id.
 pub(super) const SESSION: &str = "ses_";
-/// Prefix of a credential's.
+/// Prefix of a credential's id.
 pub(super) const CREDENTIAL: &str = "cred_";
-/// Prefix of an attachment's.
+/// Prefix of an attachment's id.
 pub(super) const ATTACHMENT: &str = "att_";
 
-/// The UUID of one of our ids. One that has not our form has a UUID that leads nowhere.
+/// Returns the UUID of an id. An id in another form gets a UUID that cannot be converted back.
 pub(super) fn uuid(id: &str) -> String {
     exact(id).unwrap_or_else(|| derived(&[id]))
 }
 
-/// The UUID of an id that [`ours`] leads back to it; none where that is impossible.
+/// Returns the UUID of an id that [`ours`] converts back; none if that is impossible.
 pub(super) fn exact(id: &str) -> Option<String> {
     let digits = id.rsplit('_').next()?.as_bytes();
     if digits.len() != DIGITS_OF_ID || !(b'0'..=b'7').contains(digits.first()?) {
@@ -43,7 +43,7 @@ pub(super) fn exact(id: &str) -> Option<String> {
     Some(shown(number))
 }
 
-/// The id with this prefix that a UUID stands for.
+/// Returns the id with this prefix for a UUID.
 pub(super) fn ours(prefix: &str, uuid: &str) -> Option<String> {
     let is_shaped = uuid.len() == UUID_CHARS
         && uuid.bytes().enumerate().all(|(place, byte)| match HYPHENS.contains(&place) {
@@ -63,7 +63,7 @@ pub(super) fn ours(prefix: &str, uuid: &str) -> Option<String> {
     Some(id)
 }
 
-/// A UUID of what these parts name together (RFC 9562 §5.8: the bits mean what who makes it likes).
+/// Derives a UUID from these parts (RFC 9562 §5.8, whose bits are free to choose).
 pub(super) fn derived(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,6 +1,6 @@
-//! Media types by the end of a name, and names in headers.
+//! Media types by file name extension, and names in headers.
 
-/// Ends of names and what they say.
+/// Extensions and their media types.
 const TYPES: [(&str, &str); 43] = [
     ("html", "text/html"),
     ("htm", "text/html"),
@@ -50,7 +50,7 @@ const TYPES: [(&str, &str); 43] = [
 /// Media type of unknown content.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
-/// The media type of a file by its name.
+/// Returns the media type of a file by its name.
 pub(super) fn type_of(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let Some((_, end)) = name.rsplit_once('.') else { return UNKNOWN };
@@ -58,7 +58,7 @@ pub(super) fn type_of(path: &str) -> &'static str {
     known.map_or(UNKNOWN, |(_, media_type)| media_type)
 }
 
-/// A text as a parameter of a header (RFC 8187 §3.2.1).
+/// Encodes a text as a header parameter (RFC 8187 §3.2.1).
 pub(super) fn encoded(text: &str) -> String {
     use std::fmt::Write as _;
     let mut encoded = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Messages, and what is heard of them.
+//! Messages, and the streams of their events.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::service::MessageStream;
 
 /// Interval at which a comment shows that the connection is alive.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
-/// Characters of a message that is text.
+/// Maximum number of characters in a text message.
 const TEXT_CHARS_MAX: usize = 500_000;
-/// Blocks of one that is not.
+/// Maximum number of blocks in a message.
 const BLOCKS_MAX: usize = 20;
-/// Kinds of blocks.
+/// Allowed types of blocks.
 const BLOCK_TYPES: [&str; 3] = ["text", "image", "document"];
-/// Fields that the agent gets as they are.
+/// Fields that are passed to the agent unchanged.
 const EXTRA: [&str; 5] = ["maxTurns", "maxBudgetUsd", "effort", "thinking", "outputFormat"];
 
 #[derive(Debug, Deserialize)]
@@ -72,7 +72,7 @@ fn request(body: AshSendMessage) -> Result<MessageRequest, AshFailure> {
     })
 }
 
-/// Text, blocks, or one block.
+/// Parses text, blocks, or one block.
 pub(super) fn content(content: Value) -> Result<MessageContent, AshFailure> {
     let blocks = match content {
         Value::String(text) if text.chars().count() > TEXT_CHARS_MAX => {
@@ -106,7 +106,7 @@ fn is_block(block: &Map<String, Value>) -> bool {
     block.get("type").and_then(Value::as_str).is_some_and(|kind| BLOCK_TYPES.contains(&kind))
 }
 
-/// A turn that is being told.
+/// A turn whose events are streamed.
 struct TurnStream {
     heard: MessageStream,
     frames: TurnFrames,
@@ -122,7 +122,7 @@ enum TurnStreamStage {
 }
 
 impl TurnStream {
-    /// Returns what is sent next; none at the end, which comes after `done` alone.
+    /// Returns the next piece of the stream; none at the end, which follows `done`.
     async fn next(&mut self) -> Option<String> {
         match self.stage {
             TurnStreamStage::Over => return None,
@@ -151,7 +151,7 @@ impl TurnStream {
             }
             let text: String = events.iter().map(|event| self.frames.of(event)).collect();
             self.heartbeats.reset();
-            // Some of what happens has no name there.
+            // Some events have no equivalent in Ash.
             if !text.is_empty() {
                 return Some(text);
             }
@@ -170,7 +170,7 @@ fn server_sent(heard: MessageStream, frames: TurnFrames, drain: DrainHandle) -> 
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
-        // Proxies must hand events on as they come.
+        // Prevents proxies from buffering events.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, body::Body::from_stream(pieces)).into_response()

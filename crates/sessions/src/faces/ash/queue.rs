@@ -1,9 +1,9 @@
-//! Prompts for later: kept, told to an agent one after the other, tried again when that fails.
+//! Queued prompts: stored, sent to an agent one after the other, and retried on failure.
 //!
-//! An item is a document whose parent is its status, so that items are counted and found by it.
-//! Whoever works on one has claimed it by a compare-and-set and says from time to time that it
-//! still does; what nobody says that of any more waits again. So an item is worked on at least
-//! once, by one server at a time.
+//! An item is a document whose parent is its status, so items can be counted and found by status. A
+//! worker claims an item by a compare-and-set and renews the claim periodically; an item whose
+//! claim is not renewed returns to the queue. So an item is processed at least once, by one server
+//! at a time.
 
 mod work;
 
@@ -24,16 +24,16 @@ use crate::service::FaceDocument;
 
 /// Kind of the documents.
 const KIND: &str = "ash.queue";
-/// Items of one tenant that wait.
+/// Maximum number of waiting items of one tenant.
 const PENDING_MAX: u64 = 1000;
-/// Items of one tenant in all; beyond it the oldest that are over are forgotten.
+/// Maximum number of items of one tenant; beyond it, the oldest finished items are removed.
 const ITEMS_MAX: u64 = 2000;
-/// Bytes of a prompt.
+/// Maximum bytes of a prompt.
 const PROMPT_BYTES_MAX: usize = 64 << 10;
-/// Number of times that an item is tried when nobody says, and at most.
+/// Default and maximum number of attempts for an item.
 const RETRIES: u32 = 3;
 const RETRIES_MAX: u32 = 100;
-/// Items of one answer.
+/// Default and maximum number of items in one answer.
 const LIST: usize = 50;
 const LIST_MAX: usize = 500;
 
@@ -71,13 +71,13 @@ impl QueueItemStatus {
     }
 }
 
-/// Stored form of an item beside its status.
+/// Stored form of an item, without its status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct QueueItem {
     agent: String,
     prompt: String,
-    /// The session that it is for, or that was made for it.
+    /// Session that it is for, or that was created for it.
     session: Option<String>,
     priority: u32,
     retries: u32,
@@ -85,9 +85,9 @@ struct QueueItem {
     error: Option<String>,
     started_ms: Option<u64>,
     completed_ms: Option<u64>,
-    /// Not before this.
+    /// Earliest time of the next attempt.
     due_ms: u64,
-    /// Server that works on it, and the end of its lease.
+    /// Server that processes it, and the end of its lease.
     server: Option<String>,
     lease_ms: u64,
 }
@@ -148,7 +148,7 @@ pub(super) async fn enqueue(
     Ok(created(json!({ "item": shape(&caller, &kept) })))
 }
 
-/// Forgets the oldest items that are over when there are too many.
+/// Removes the oldest finished items if there are too many.
 async fn make_room(caller: &AshCaller) -> Result<(), AshFailure> {
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
     if sessions.documents()?.count(tenant, KIND, None).await? < ITEMS_MAX {
@@ -178,7 +178,7 @@ pub(super) async fn list(caller: AshCaller, AshQuery(listing): AshQuery<QueueLis
             None => return Err(AshFailure::bad(format!("status: `{}` is none", shown(text)))),
         },
     };
-    // They come by age; the newest are wanted, and prompts are long.
+    // Documents are listed by age; only the newest are kept in memory, because prompts are long.
     let mut items = VecDeque::with_capacity(limit);
     let mut after: Option<String> = None;
     loop {

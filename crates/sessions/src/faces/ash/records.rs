@@ -1,4 +1,4 @@
-//! Records beside sessions: credentials, attachments, and what was used.
+//! Records related to sessions: credentials, attachments and usage.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,17 +20,17 @@ use super::{evals, ids, media, time};
 use crate::error::SessionError;
 use crate::service::{ListQuery, StoredAttachment, TurnUsageRecord, UsageQuery, UsageTotal};
 
-/// Bytes of an attachment.
+/// Maximum bytes of an attachment.
 const ATTACHMENT_BYTES_MAX: usize = 10 << 20;
-/// Longest name of one that is kept: a file system takes little more.
+/// Longest stored name of an attachment: file systems allow little more.
 const FILENAME_BYTES_MAX: usize = 200;
-/// The message of an attachment that belongs to none.
+/// Message id of an attachment without a message.
 const UNLINKED: &str = "unlinked";
-/// Kind of the documents that say which message an attachment belongs to.
+/// Kind of the documents that link attachments to messages.
 const LINK: &str = "ash.attachment";
-/// Characters of what names a message.
+/// Maximum bytes of a message id.
 const MESSAGE_ID_BYTES_MAX: usize = 200;
-/// Entries of usage of one answer.
+/// Maximum and default number of usage entries in one answer.
 const USAGE_MAX: usize = 1000;
 const USAGE: usize = 100;
 
@@ -135,7 +135,7 @@ pub(super) async fn attach(
     let name = filename(&body.filename);
     let media_type = body.mime_type.unwrap_or_else(|| media::UNKNOWN.to_owned());
     let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
-    // In the workspace first: when there is no room, nothing is kept.
+    // Written to the workspace first: if there is no room, nothing is stored.
     let files = match sessions.files(tenant, &session.id).await {
         Ok(files) => Some(files),
         // Only its workspace is gone.
@@ -211,7 +211,7 @@ fn attachment(caller: &AshCaller, attachment: &StoredAttachment, message: &str) 
     })
 }
 
-/// The last part of a name, without what no name should have.
+/// Returns the last component of a name, without control characters and shortened.
 fn filename(given: &str) -> String {
     let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
@@ -240,7 +240,7 @@ impl AshUsage {
         Ok(UsageQuery {
             session,
             agent: self.agent_name.filter(|name| !name.is_empty()),
-            // Only what came after it.
+            // Only entries after that time.
             from_ms: at("after", self.after)?.map(|ms| ms.saturating_add(1)),
             to_ms: at("before", self.before)?,
         })
@@ -255,7 +255,7 @@ pub(super) async fn usage(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>)
     Ok(Json(json!({ "events": all.collect::<Vec<Value>>() })))
 }
 
-/// Returns what one turn used, each kind by itself.
+/// Returns the usage of one turn as one entry per kind.
 fn entries(caller: &AshCaller, turn: &TurnUsageRecord) -> Vec<Value> {
     let used = &turn.used;
     let rows = [

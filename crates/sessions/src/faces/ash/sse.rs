@@ -1,7 +1,7 @@
-//! The events of a turn for Ash's clients.
+//! Events of a turn for Ash's clients.
 //!
-//! They read lines: `event:` names what the next `data:` is, everything else is left alone. So each
-//! frame has both, in one piece, and the number of the event for those who understand it.
+//! Ash's clients parse lines: `event:` names the type of the next `data:`, and other lines are
+//! ignored. So each frame has both, in one piece, and the event's number for clients that use it.
 //!
 //! # References
 //! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
@@ -9,15 +9,15 @@
 use api::{SessionEvent, SessionEventKind as Kind};
 use serde_json::{Value, json};
 
-/// Sent when there is nothing else to send. A comment: clients pass over it.
+/// Sent in idle periods. A comment, which clients ignore.
 pub(super) const HEARTBEAT: &str = ": heartbeat\n\n";
 
-/// The frames of a turn, one after the other.
+/// Encoder of a turn's frames.
 #[derive(Debug)]
 pub(super) struct TurnFrames {
-    /// The session's name, as clients know it.
+    /// Session id in the clients' form.
     session: String,
-    /// Pieces of messages were asked for.
+    /// True if partial messages were requested.
     partial: bool,
 }
 
@@ -26,23 +26,23 @@ impl TurnFrames {
         TurnFrames { session, partial }
     }
 
-    /// The first one.
+    /// Returns the first frame.
     pub(super) fn start(&self) -> String {
         let data = json!({ "sessionId": self.session, "version": env!("CARGO_PKG_VERSION") });
         frame(None, "session_start", &data)
     }
 
-    /// The last one.
+    /// Returns the last frame.
     pub(super) fn done(&self, seq: Option<u64>) -> String {
         frame(seq, "done", &json!({ "sessionId": self.session }))
     }
 
-    /// Says why there is nothing more, and ends.
+    /// Returns an error frame and the last frame.
     pub(super) fn broken(&self, why: &str) -> String {
         frame(None, "error", &json!({ "error": why })) + &self.done(None)
     }
 
-    /// Returns what an event of ours is there: nothing, a frame, or two.
+    /// Translates an event into no frame, one, or two.
     pub(super) fn of(&self, event: &SessionEvent) -> String {
         let seq = Some(event.seq);
         let data = &event.data;
@@ -60,7 +60,7 @@ impl TurnFrames {
                 let delta = json!({ "type": "input_json_delta", "partial_json": field("delta") });
                 self.piece(seq, "input_json_delta", &delta, &delta)
             }
-            // Who has heard the pieces does not want the whole as well.
+            // A client that received the pieces does not need the whole text.
             Kind::Reasoning if !self.partial => {
                 frame(seq, "thinking_delta", &json!({ "delta": field("text") }))
             }
@@ -84,7 +84,7 @@ impl TurnFrames {
         }
     }
 
-    /// A piece of a message: by its own name, and as the agent's line.
+    /// Returns a piece of a message, by its own name and as the agent's line.
     fn piece(&self, seq: Option<u64>, name: &str, data: &Value, delta: &Value) -> String {
         let line = json!({
             "type": "stream_event",
@@ -95,7 +95,7 @@ impl TurnFrames {
     }
 }
 
-/// Returns what a tool answered: text where it is nothing but text.
+/// Returns a tool's answer, as text if it consists only of text.
 pub(super) fn content(content: Option<&Value>) -> Value {
     let Some(Value::Array(blocks)) = content else { return content.cloned().unwrap_or_default() };
     let text = |block: &Value| match block.get("type").and_then(Value::as_str) {
@@ -114,7 +114,8 @@ fn frame(seq: Option<u64>, name: &str, data: &Value) -> String {
     format!("{id}event: {name}\ndata: {data}\n\n")
 }
 
-/// JSON as one line for everybody: Python's `splitlines` ends lines where JSON has text.
+/// Escapes JSON into one line for all readers: Python's `splitlines` also splits at characters that
+/// JSON permits in strings.
 fn one_line(json: String) -> String {
     const ENDS: [(char, &str); 3] =
         [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
@@ -128,7 +129,7 @@ fn one_line(json: String) -> String {
 mod tests {
     use super::*;
 
-    /// Checks the translation of an event, by event and data; both readers of Ash's find the same.
+    /// Checks the translation of an event, by event and data; both of Ash's parsers agree.
     fn check(partial: bool, kind: Kind, data: Value, expected: &[(&str, Value)]) {
         let frames = TurnFrames::new("the-session".to_owned(), partial);
         let event = SessionEvent { seq: 7, at_ms: 1, turn: Some("t".to_owned()), kind, data };

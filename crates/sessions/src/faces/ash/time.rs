@@ -1,11 +1,11 @@
-//! Times as callers write them.
+//! Times in callers' formats.
 
 pub(super) use node::clock::rfc3339_of_ms as shown;
 
-/// Days before each month of a year that is no leap year.
+/// Days before each month of a non-leap year.
 const DAYS_BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
 
-/// RFC 3339 as milliseconds since 1970; none for what is not, or is before that.
+/// Parses RFC 3339 to milliseconds since 1970; none for an invalid or earlier time.
 pub(super) fn parse(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| -> Option<u64> {
         let digits = text.get(from..to)?;
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     u64::try_from(ms - offset_minutes * 60_000).ok()
 }
 
-/// Minutes that a zone is ahead of UTC.
+/// Returns the offset of a zone from UTC, in minutes.
 fn offset(zone: &str) -> Option<i64> {
     if zone.eq_ignore_ascii_case("z") {
         return Some(0);

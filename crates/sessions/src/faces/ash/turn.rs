@@ -1,4 +1,4 @@
-//! A message that nobody listens to but this server.
+//! Turns that only this server reads.
 
 use api::{MessageContent, MessageRequest, SessionEventKind as Kind};
 use serde_json::Value;
@@ -6,11 +6,11 @@ use serde_json::Value;
 use crate::error::SessionError;
 use crate::service::Sessions;
 
-/// Outcome of a message.
+/// Outcome of a turn.
 pub(super) struct AshTurnOutcome {
-    /// All text that the agent said.
+    /// All text of the agent.
     pub(super) text: String,
-    /// Why the turn failed, where it did.
+    /// Why the turn failed, if it did.
     pub(super) error: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Versions of an agent as Ash has them: prompts with a number, one of which is active. The
-//! folder's own versions are something else, and counted in the agent's `version`.
+//! Versions of an agent in Ash's sense: numbered prompts, one of which is active. The versions of
+//! the folder are different, and counted in the agent's `version`.
 
 use api::{AgentUpdate, AgentView};
 use axum::Json;
@@ -14,11 +14,11 @@ use super::time;
 use crate::error::SessionError;
 use crate::service::{FaceDocument, Sessions};
 
-/// Kind of their documents; the parent is the agent.
+/// Kind of version documents; the parent is the agent.
 pub(super) const KIND: &str = "ash.version";
-/// Versions of one agent.
+/// Maximum number of versions of one agent.
 const VERSIONS_MAX: usize = 1000;
-/// Bytes of a name, of notes, of a prompt; knowledge files.
+/// Maximum bytes of a name, of notes, and of a prompt; maximum number of knowledge files.
 const NAME_BYTES_MAX: usize = 255;
 const NOTES_BYTES_MAX: usize = 10_000;
 const PROMPT_BYTES_MAX: usize = 500_000;
@@ -41,7 +41,7 @@ pub(super) struct AshVersionFields {
     system_prompt: Option<String>,
     release_notes: Option<String>,
     knowledge_files: Option<Vec<String>>,
-    /// A number, or the id of a version.
+    /// Number or id of the version to clone.
     clone_from: Option<Value>,
 }
 
@@ -64,7 +64,7 @@ impl AshVersionFields {
     }
 }
 
-/// A version, and where it is kept.
+/// A version with its document.
 struct StoredAshVersion {
     document: FaceDocument,
     version: AshVersion,
@@ -80,7 +80,7 @@ impl AshCaller {
         Ok(documents.into_iter().filter_map(kept).collect())
     }
 
-    /// Returns a version by its number or its id.
+    /// Returns a version by its number or id.
     async fn version(
         &self,
         agent: &AgentView,
@@ -105,7 +105,7 @@ impl AshCaller {
         Ok(self.sessions().documents()?.put(&self.tenant, KIND, id, parent, body).await?)
     }
 
-    /// Gives new sessions this prompt.
+    /// Sets the prompt of new sessions.
     async fn prompt(&self, agent: &AgentView, prompt: Option<String>) -> Result<(), AshFailure> {
         if agent.options.system_prompt == prompt {
             return Ok(());
@@ -117,7 +117,7 @@ impl AshCaller {
     }
 }
 
-/// The prompt of a version; none when it has none of its own.
+/// Returns the prompt of a version; none if it has none of its own.
 pub(super) async fn prompt(
     sessions: &Sessions,
     tenant: &str,
@@ -138,7 +138,7 @@ pub(super) async fn list(caller: AshCaller, Path(name): Path<String>) -> Answer 
     let agent = caller.agent(&name).await?;
     let extra = caller.extra(&agent).await?;
     let versions = caller.versions(&agent).await?;
-    // The newest first.
+    // Newest first.
     let shown: Vec<Value> = versions.iter().rev().map(|kept| shape(&agent, &extra, kept)).collect();
     Ok(Json(json!({ "versions": shown })))
 }
@@ -180,7 +180,7 @@ pub(super) async fn create(
         knowledge: fields.knowledge_files.or(knowledge),
     };
     let id = caller.new_id();
-    // The number first, so that none is specified twice.
+    // The number is stored first, so that none is assigned twice.
     caller.keep_extra(&agent, &extra).await?;
     caller.keep_version(&agent, &id, &version).await?;
     let kept = caller.version(&agent, &id).await?;

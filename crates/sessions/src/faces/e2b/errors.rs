@@ -1,4 +1,4 @@
-//! Errors in E2B's two forms: numbers over REST, words over Connect.
+//! Errors in E2B's two forms: statuses over REST, code words over Connect.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -31,7 +31,7 @@ impl RestError {
         RestError::new(StatusCode::UNAUTHORIZED, message)
     }
 
-    /// A sandbox that is not there, or not for this caller.
+    /// Creates the error for a sandbox that does not exist or belongs to another caller.
     pub(super) fn no_sandbox(id: &str) -> RestError {
         let message = format!("sandbox \"{}\" not found", shown(id));
         RestError::new(StatusCode::NOT_FOUND, message)
@@ -48,7 +48,7 @@ impl From<SessionError> for RestError {
         let ended = matches!(error, SessionError::Ended);
         let mut shown = RestError::from(http::HttpError::from(error));
         if ended {
-            // For E2B, what has ended is not there.
+            // For E2B, an ended sandbox does not exist.
             shown.status = StatusCode::NOT_FOUND;
         }
         shown
@@ -99,12 +99,12 @@ impl IntoResponse for RestError {
     }
 }
 
-/// Returns how errors of the shell look here.
+/// Renders the shell's own errors in E2B's format.
 pub fn render(error: &http::HttpError) -> Response {
     RestError::from(error.clone()).into_response()
 }
 
-/// Returns what is answered for a sandbox that does not run. The clients look for these words.
+/// Returns the response for a sandbox that does not run. Clients match this text.
 pub(super) fn not_running(id: &str) -> Response {
     let body = json!({
         "sandboxId": shown(id),
@@ -114,7 +114,7 @@ pub(super) fn not_running(id: &str) -> Response {
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
-/// Returns what is answered for a port at which nobody listens.
+/// Returns the response for a port without a listening program.
 pub(super) fn port_closed(id: &str, port: u16) -> Response {
     let body = json!({
         "sandboxId": shown(id),
@@ -125,7 +125,7 @@ pub(super) fn port_closed(id: &str, port: u16) -> Response {
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
-/// Returns how much of a caller's text an error repeats.
+/// Returns the part of a caller's text that an error repeats.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -138,7 +138,7 @@ pub(super) struct RpcError {
 }
 
 impl RpcError {
-    /// With one of Connect's codes.
+    /// Creates an error with one of Connect's codes.
     pub(super) fn new(code: &'static str, message: impl Into<String>) -> RpcError {
         RpcError { code, message: message.into() }
     }
@@ -151,7 +151,7 @@ impl RpcError {
         RpcError::new("not_found", message)
     }
 
-    /// The end of a stream whose sandbox is gone, in the words that E2B's clients have for it.
+    /// Creates the error that ends a stream when its sandbox ends, in E2B's wording.
     pub(super) fn sandbox_ended() -> RpcError {
         RpcError::new("unavailable", "the sandbox was killed or reached its end of life")
     }
@@ -165,8 +165,8 @@ impl RpcError {
         json!({ "code": self.code, "message": self.message })
     }
 
-    /// The status that stands for the code where an answer is a single message (Connect's
-    /// specification of its protocol has the table).
+    /// Returns the HTTP status for the code of a unary answer (table in Connect's protocol
+    /// specification).
     fn status(&self) -> StatusCode {
         match self.code {
             "invalid_argument" | "failed_precondition" | "out_of_range" => StatusCode::BAD_REQUEST,
@@ -239,7 +239,7 @@ impl IntoResponse for RpcError {
 
 #[cfg(test)]
 mod tests {
-    //! Clients choose their exceptions by these.
+    //! Clients choose their exceptions by these codes.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Use of the processor, memory and disk by a sandbox, now and in the last hour.
+//! Processor, memory and disk usage of a sandbox, now and in the last hour.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::cpu_count;
 use crate::error::SessionError;
 use crate::service::Sessions;
 
-/// Time between two samples of a sandbox that runs.
+/// Interval between samples of a running sandbox.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(15);
-/// Samples that are kept of a sandbox: those of an hour.
+/// Maximum number of samples kept of a sandbox: one hour.
 const SAMPLES_MAX: usize = 240;
 
-/// Figures of a sandbox at one time.
+/// Usage of a sandbox at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct UsageSample {
     pub(super) at_ms: u64,
     pub(super) cpu_count: usize,
-    /// Since the sample before; 0 of the first one.
+    /// Since the previous sample; 0 for the first one.
     pub(super) cpu_used_pct: f64,
     pub(super) memory_used: u64,
     pub(super) memory_total: u64,
@@ -27,7 +27,7 @@ pub(super) struct UsageSample {
     pub(super) disk_total: u64,
 }
 
-/// Times in milliseconds since 1970, both included.
+/// Time span in milliseconds since 1970, bounds included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SamplePeriod {
     pub(super) from_ms: u64,
@@ -35,28 +35,28 @@ pub(super) struct SamplePeriod {
 }
 
 impl SamplePeriod {
-    /// All of the time.
+    /// All time.
     pub(super) const ALWAYS: SamplePeriod = SamplePeriod { from_ms: 0, to_ms: u64::MAX };
 
-    /// Returns whether a time is one of these.
+    /// Returns whether a time is in the span.
     pub(super) fn has(self, at_ms: u64) -> bool {
         (self.from_ms..=self.to_ms).contains(&at_ms)
     }
 }
 
-/// Samples of one sandbox, the oldest first.
+/// Samples of one sandbox, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct UsageSamples(Mutex<SampleHistory>);
 
 #[derive(Debug, Default)]
 struct SampleHistory {
     kept: VecDeque<UsageSample>,
-    /// When somebody looked last, and CPU milliseconds by then.
+    /// Time of the last sample, and CPU milliseconds until then.
     looked: Option<(u64, u64)>,
 }
 
 impl UsageSamples {
-    /// Looks at the sandbox now; none when it does not run.
+    /// Takes a sample now; none if the sandbox does not run.
     ///
     /// # Errors
     /// If there is no such session.
@@ -90,14 +90,14 @@ impl UsageSamples {
         Ok(Some(sample))
     }
 
-    /// Returns the samples that were kept of a time.
+    /// Returns the kept samples of a period.
     pub(super) fn of(&self, period: SamplePeriod) -> Vec<UsageSample> {
         let history = self.0.lock();
         history.kept.iter().filter(|sample| period.has(sample.at_ms)).cloned().collect()
     }
 }
 
-/// Use that is made of a sample.
+/// Use of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleUse {
     /// Kept for an hour.
@@ -115,7 +115,7 @@ impl SampleHistory {
     }
 }
 
-/// Returns a part of a whole in per cent, with two digits.
+/// Returns a part of a whole in per cent, with two decimals.
 fn percent(part: u64, whole: u64) -> f64 {
     let hundredths = part.saturating_mul(10_000).checked_div(whole).unwrap_or(0);
     f64::from(u32::try_from(hundredths).unwrap_or(u32::MAX)) / 100.0
@@ -123,7 +123,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    //! Figures, and how many of them are kept.
+    //! Samples, and the number kept.
 
     use super::*;
 

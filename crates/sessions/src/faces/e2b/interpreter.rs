@@ -1,7 +1,7 @@
-//! E2B's code interpreter: what its clients ask at port 49999 of a sandbox.
+//! E2B's code interpreter, which its clients use on port 49999 of a sandbox.
 //!
-//! The server answers by itself; nothing listens in the sandbox. An execution is a stream of lines
-//! of JSON. A client that closes its connection has its execution interrupted.
+//! Cove answers these requests itself; no program listens in the sandbox. An execution is a stream
+//! of JSON lines. Closing the connection interrupts the execution.
 //!
 //! # References
 //! - <https://github.com/e2b-dev/code-interpreter/tree/main/template/server>
@@ -34,13 +34,13 @@ use crate::interpreter::{CellLanguage, CellStream};
 use crate::service::SandboxGuard;
 use crate::service::contexts::ContextHome;
 
-/// The template whose sandboxes are asked for by the clients of the code interpreter.
+/// Template that clients of the code interpreter request.
 pub(super) const TEMPLATE: &str = "code-interpreter-v1";
-/// Directory in which contexts start.
+/// Default directory of contexts.
 pub(super) const HOME: ContextHome = ContextHome("/home/user");
-/// Bytes of a request: a cell as JSON.
+/// Maximum bytes of a request: a cell as JSON.
 const BODY_BYTES_MAX: u64 = 16 << 20;
-/// Silence after which a line says that the execution goes on.
+/// Silence after which a keep-alive line is sent.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Body of `/execute`.
@@ -61,7 +61,7 @@ struct ContextBody {
     cwd: Option<String>,
 }
 
-/// A refusal, as plain text.
+/// A rejection in plain text.
 struct PlainRefusal(StatusCode, String);
 
 impl From<SessionError> for PlainRefusal {
@@ -81,7 +81,7 @@ impl From<http::HttpError> for PlainRefusal {
     }
 }
 
-/// Answers a request. Whoever calls has seen that the port is open to the caller.
+/// Answers a request. The caller has checked access to the port.
 pub(super) async fn answer(
     face: &E2bContext,
     id: &str,
@@ -123,7 +123,7 @@ impl PlainRefusal {
         (self.0, self.1).into_response()
     }
 
-    /// Says that a context is not there in the words of E2B.
+    /// Returns an error about a context in E2B's wording.
     fn of_context(error: SessionError, id: &str) -> PlainRefusal {
         match error {
             SessionError::NotFound(_) => {
@@ -197,7 +197,7 @@ async fn execute(
         },
     };
     let guard = port_use.guard();
-    // Where contexts are listed, the default ones come first.
+    // Created first, so that the default contexts come first in lists.
     guard.code_contexts(HOME)?;
     let timeout_ms = face.config.cell_timeout_s * 1000;
     let env = env_vars.unwrap_or_default();
@@ -209,14 +209,14 @@ async fn execute(
     Ok((head, Body::from_stream(lines)).into_response())
 }
 
-/// An execution whose lines are sent. Keeps the sandbox and the place of the connection.
+/// An execution whose lines are streamed. Keeps the sandbox at work, and the connection's place.
 struct ExecutionLines {
     events: CellStream,
     _port_use: PortUse,
 }
 
-/// The lines of an execution, up to its end. The stream breaks when the sandbox is gone, which is
-/// how its client learns of that.
+/// Returns the lines of an execution, up to its end. If the sandbox ends, the stream breaks off,
+/// which tells the client.
 fn lines(execution: ExecutionLines) -> impl stream::Stream<Item = io::Result<Bytes>> + Send {
     stream::unfold(Some(execution), |execution| async move {
         let mut execution = execution?;
@@ -237,7 +237,7 @@ fn line(message: &Value) -> Bytes {
     format!("{message}\n").into()
 }
 
-/// Returns an event as E2B's clients read it.
+/// Encodes an event for E2B's clients.
 fn message(event: CellEvent, now_ms: u64) -> Value {
     let output = |kind: &str, text: String| json!({ "type": kind, "text": text, "timestamp": clock::rfc3339_of_ms(now_ms) });
     match event {
@@ -262,7 +262,7 @@ fn message(event: CellEvent, now_ms: u64) -> Value {
     }
 }
 
-/// Fields of a result, by the MIME types that they stand for.
+/// Result fields by MIME type.
 const FIELDS: [(&str, &str); 12] = [
     ("text/plain", "text"),
     ("text/html", "html"),
@@ -296,7 +296,7 @@ fn result_message(result: CellResult) -> Value {
     Value::Object(fields)
 }
 
-/// A text without one pair of quotes around it, as clients expect the value of a string.
+/// Removes one pair of surrounding quotes from a text, as clients expect it for string values.
 fn unquoted(value: Value) -> Value {
     let Value::String(text) = value else { return value };
     for quote in ['\'', '"'] {
@@ -310,7 +310,7 @@ fn unquoted(value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    //! Messages as E2B's clients read them.
+    //! Messages in the format of E2B's clients.
 
     use api::{CellEnd, Verdict};
 

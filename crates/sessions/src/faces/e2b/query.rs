@@ -1,11 +1,11 @@
-//! Query strings: E2B's clients write some of it twice over.
+//! Query strings, parts of which E2B's clients encode twice.
 
 use std::collections::BTreeMap;
 
-/// Parameters of one query.
+/// Maximum number of parameters in one query.
 const PARAMETERS_MAX: usize = 256;
 
-/// Names and values of a query, decoded, in order.
+/// Returns the decoded names and values of a query, in order.
 pub(super) fn parameters(text: &str) -> Vec<(String, String)> {
     let pairs = text.split('&').filter(|pair| !pair.is_empty()).take(PARAMETERS_MAX);
     pairs
@@ -16,18 +16,18 @@ pub(super) fn parameters(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Names and values that are a query of their own inside of a parameter, each quoted once more.
+/// Parses a parameter that is itself a query with doubly encoded names and values.
 pub(super) fn quoted_pairs(text: &str) -> BTreeMap<String, String> {
     let pairs = parameters(text).into_iter();
     pairs.map(|(name, value)| (unquoted(name), unquoted(value))).collect()
 }
 
-/// The second decoding, for what still has escapes. A plus sign stands for itself by now.
+/// Decodes a second time if escapes remain. A plus sign is literal by now.
 fn unquoted(text: String) -> String {
     if text.contains('%') { decoded(&text.replace('+', "%2B")) } else { text }
 }
 
-/// Returns what `%41` and `+` stand for; what is not UTF-8 then is replaced.
+/// Decodes `%41` and `+`; invalid UTF-8 is replaced.
 fn decoded(text: &str) -> String {
     let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(text.len());
@@ -52,7 +52,7 @@ fn decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Queries as the clients write them.
+    //! Queries in the clients' format.
 
     use super::*;
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn metadata_is_quoted_twice() {
         for (sent, name, value) in [
-            // urlencode({quote(k): quote(v)}) as a parameter, hence decoded once before this.
+            // urlencode({quote(k): quote(v)}) as a parameter, so it was decoded once before.
             ("user=%25C3%25A4%2520b%2526c%253Dd", "user", "ä b&c=d"),
             ("user=plain", "user", "plain"),
             ("a%2520b=1%252B1", "a b", "1+1"),

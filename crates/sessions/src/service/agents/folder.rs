@@ -1,4 +1,4 @@
-//! Listing of an agent's folder, as the store has it.
+//! Stored listing of an agent's folder.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct FolderEntry {
     /// Relative, `/`-separated.
     pub path: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Mode 0755 rather than 0644.
+    /// True for mode 0755 rather than 0644.
     pub executable: bool,
 }

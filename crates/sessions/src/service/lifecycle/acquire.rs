@@ -1,4 +1,4 @@
-//! Sessions that this server gets to work with: those that it has, and those that it claims.
+//! Acquisition of sessions on this server: those that it owns, and those that it claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::service::directory::SessionUse;
 use crate::service::entry::SessionEntry;
 use crate::service::takeover;
 
-/// Pause before room for a session is asked for again that has messages waiting.
+/// Pause before another attempt to find room for a session with queued messages.
 const ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 impl SessionLifecycle {
-    /// A session to work with: this server's already, or made so.
+    /// Returns a session for use, claiming it if this server does not own it.
     pub(in crate::service) async fn acquire(
         self: &Arc<Self>,
         tenant: &str,
@@ -39,7 +39,7 @@ impl SessionLifecycle {
             };
         }
         let _loading = self.directory.loading(id).lock().await;
-        // Whoever had the lock before may have brought it.
+        // The previous holder of the lock may have loaded it.
         if let Some(entry) = self.directory.here(tenant, id) {
             return Ok(entry);
         }
@@ -70,7 +70,7 @@ impl SessionLifecycle {
         Ok(entry)
     }
 
-    /// Goes on with the messages that were waiting when an active session came to this server.
+    /// Resumes processing of the queued messages of an active session that this server has claimed.
     fn go_on_with(self: Arc<Self>, entry: Arc<SessionEntry>) -> Boxed<'static, ()> {
         Box::pin(async move {
             loop {
@@ -82,7 +82,7 @@ impl SessionLifecycle {
                     return;
                 }
                 match error.code() {
-                    // There is no hurry: nobody is there whom it would keep waiting.
+                    // Not urgent, because no caller waits for it.
                     ErrorCode::Overloaded | ErrorCode::TooManyRequests => {
                         time::sleep(ROOM_PAUSE).await;
                     }

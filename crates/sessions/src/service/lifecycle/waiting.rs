@@ -1,4 +1,4 @@
-//! Messages that wait for their turn, in the store until it begins.
+//! Queued messages in the store.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::service::streams::MessageStream;
 use crate::store::WaitingMessage;
 
 impl SessionLifecycle {
-    /// Keeps a message that waits; whoever sent it may go away meanwhile.
+    /// Stores a queued message; continues even if its sender disconnects.
     ///
     /// # Errors
-    /// If it cannot be kept: its turn does not begin then.
+    /// If it cannot be stored; its turn does not begin then.
     pub(in crate::service) async fn keep_message(
         self: &Arc<Self>,
         stream: &MessageStream,
@@ -51,8 +51,8 @@ impl SessionLifecycle {
         self.store.waiting.keep(&entry.id, epoch, message).await
     }
 
-    /// Goes on with the messages that were waiting when the session came to this server, if there
-    /// are any and nobody does.
+    /// Starts processing the queued messages that the session brought to this server, if there are
+    /// any and no task processes them.
     pub(in crate::service) fn go_on_waiting(self: &Arc<Self>, at_work: &SandboxUse) {
         let mut state = at_work.entry.state.lock();
         if state.row.state != SessionState::Active || state.turns.waiting.is_empty() {
@@ -64,8 +64,8 @@ impl SessionLifecycle {
         }
     }
 
-    /// Puts messages in line that were kept by whoever had the session before. Those whose turn
-    /// was to end with its listeners have lost them.
+    /// Queues the messages that the session's previous owner has stored. Turns that depend on
+    /// subscribers have lost them and are refused.
     pub(in crate::service) fn restore_waiting(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -105,8 +105,8 @@ impl SessionLifecycle {
         }
     }
 
-    /// Removes messages from the store whose turns have begun, when that is durable. False when the
-    /// session is another server's by now.
+    /// Removes messages whose turns have begun from the store, once the start is durable. Returns
+    /// false if another server owns the session by now.
     pub(in crate::service) async fn begun(
         &self,
         entry: &SessionEntry,
@@ -117,7 +117,7 @@ impl SessionLifecycle {
         }
         let turns = turns.iter().map(|turn| turn.id.to_string()).collect();
         if let Err(error) = self.store.waiting.remove(&entry.id, turns).await {
-            // It has begun, which is what counts.
+            // The turn has begun, which is sufficient.
             let error = &error as &dyn std::error::Error;
             tracing::warn!(session = %entry.id, error, "a message that has begun is still kept");
         }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Deadlines of sessions, and signals to the background work.
+/// Deadlines of sessions, and signals for the background work.
 #[derive(Default)]
 pub(crate) struct SweepTimers {
     deadlines: Mutex<SweepDeadlines>,
-    /// A deadline has come nearer.
+    /// Notified when an earlier deadline is set.
     pub(super) sooner: Notify,
-    /// True if somebody stopped standing on layers.
+    /// True if a layer may have become unused.
     pub(super) layers: AtomicBool,
-    /// Notified when one of the disks that are ready was taken.
+    /// Notified when a prepared disk was taken.
     pub(crate) disks: Notify,
 }
 
@@ -27,7 +27,7 @@ struct SweepDeadlines {
 }
 
 impl SweepTimers {
-    /// Sets the deadline of a session, or takes it away.
+    /// Sets or removes the deadline of a session.
     pub(crate) fn deadline(&self, session: &Arc<str>, at_ms: Option<u64>) {
         {
             let all = &mut *self.deadlines.lock();
@@ -42,12 +42,12 @@ impl SweepTimers {
         self.sooner.notify_one();
     }
 
-    /// Some layers may be nobody's.
+    /// Records that layers may have become unused.
     pub(crate) fn layers(&self) {
         self.layers.store(true, Ordering::Relaxed);
     }
 
-    /// Takes one session that is due, or says how long there is until one will be.
+    /// Takes one due session; otherwise returns the time until the next deadline.
     pub(super) fn due(&self, now_ms: u64) -> Result<Arc<str>, Option<Duration>> {
         let all = &mut *self.deadlines.lock();
         match all.by_time.first() {
@@ -64,7 +64,7 @@ impl SweepTimers {
 
 #[cfg(test)]
 mod tests {
-    //! Deadlines come in their order, and the last word counts.
+    //! Deadlines are handled in order, and the last one set counts.
 
     use super::*;
 

@@ -22,7 +22,7 @@ use crate::store::rows::TemplateArchiveRow;
 /// Bytes of a piece of an archive in the object store.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// Archive that is to be kept.
+/// Archive to store.
 pub(crate) struct ArchiveUpload<'a> {
     pub(crate) tenant: &'a str,
     pub(crate) kind: ArchiveHash,
@@ -49,7 +49,7 @@ impl TemplateArchives {
         }
     }
 
-    /// An archive that a step copies from, which is used now.
+    /// Returns an archive for a step, and marks it as used now.
     pub(super) async fn of_step(
         &self,
         tenant: &str,
@@ -58,17 +58,17 @@ impl TemplateArchives {
         self.table.touch(tenant, name, self.table.now_ms()).await
     }
 
-    /// Returns whether an archive is there.
+    /// Returns whether an archive exists.
     pub(crate) async fn has(&self, upload: ArchiveUpload<'_>) -> Result<bool, SessionError> {
         let name = upload.kind.name(upload.hash)?;
         let found = self.table.touch(upload.tenant, &name, self.table.now_ms()).await?;
         Ok(found.is_some())
     }
 
-    /// Keeps an archive that steps copy from. Answers its size.
+    /// Stores an archive for steps. Returns its size.
     ///
     /// # Errors
-    /// If it is too large, or not what its name says.
+    /// If it is too large, or does not match its hash.
     pub(crate) async fn put(
         &self,
         upload: ArchiveUpload<'_>,
@@ -100,7 +100,7 @@ impl TemplateArchives {
         Ok(bytes)
     }
 
-    /// Writes the pieces of an archive.
+    /// Stores the pieces of an archive.
     async fn receive(
         &self,
         row: &mut TemplateArchiveRow,
@@ -161,11 +161,11 @@ impl TemplateArchives {
         }
     }
 
-    /// Removes archives that nobody has used for long.
+    /// Removes archives that have been unused for long.
     pub(crate) async fn remove_unused(&self) -> Result<(), SessionError> {
-        /// Milliseconds for which an archive is kept that no build uses.
+        /// Milliseconds for which an unused archive is kept.
         const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
-        /// Archives that are removed at a time.
+        /// Archives removed in one round.
         const REMOVED_MAX: usize = 100;
         let before_ms = self.table.now_ms().saturating_sub(KEPT_MS);
         for row in self.table.take_unused(before_ms, REMOVED_MAX).await? {

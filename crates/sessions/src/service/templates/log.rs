@@ -1,22 +1,22 @@
-//! Log of a build in progress, bounded however much its steps write.
+//! Log of a running build, with bounded size.
 
 use api::TemplateLogLine;
 use node::clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Lines that are kept of a build, and bytes of all of them.
+/// Maximum number of lines kept of a build, and of their bytes.
 const LINES_MAX: usize = 10_000;
 const BYTES_MAX: usize = 1 << 20;
-/// Bytes of one line.
+/// Maximum bytes of one line.
 const LINE_BYTES_MAX: usize = 4096;
-/// Lines that are kept for what the server itself has to say at the end.
+/// Lines reserved for the server's own messages at the end.
 const LINES_SPARE: usize = 16;
 
 /// Level of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuildLogLevel {
-    /// Output of a step, and what is done.
+    /// Output of a step, and progress.
     Info,
     /// Why the build failed.
     Error,
@@ -35,7 +35,7 @@ impl BuildLogLevel {
 #[derive(Debug)]
 pub(crate) struct BuildLog {
     state: Mutex<KeptLines>,
-    /// Number of lines that there are.
+    /// Number of lines.
     count: watch::Sender<u64>,
 }
 
@@ -51,7 +51,8 @@ impl BuildLog {
         BuildLog { state: Mutex::default(), count: watch::Sender::new(0) }
     }
 
-    /// Adds a line of a step's output. Lines beyond the bounds are dropped, which one line says.
+    /// Adds a line of a step's output. Lines beyond the limits are dropped, which a final line
+    /// reports.
     pub(crate) fn output(&self, step: u32, text: &str) {
         let mut state = self.state.lock();
         if state.is_full {
@@ -68,7 +69,7 @@ impl BuildLog {
         }
     }
 
-    /// Adds a line of the server's own.
+    /// Adds a message of the server.
     pub(crate) fn note(&self, level: BuildLogLevel, step: Option<u32>, text: &str) {
         self.push(&mut self.state.lock(), level, step, text);
     }
@@ -90,25 +91,25 @@ impl BuildLog {
         self.count.send_replace(index + 1);
     }
 
-    /// Lines from an index on.
+    /// Returns lines from an index on.
     pub(crate) fn lines(&self, from: u64, count_max: usize) -> Vec<TemplateLogLine> {
         page(&self.state.lock().lines, from, count_max)
     }
 
-    /// All lines, as they are stored.
+    /// Returns all lines in their stored form.
     pub(crate) fn stored(&self) -> Vec<u8> {
         serde_json::to_vec(&self.state.lock().lines).unwrap_or_default()
     }
 
-    /// Changes of the number of lines.
+    /// Returns a receiver of the number of lines.
     pub(crate) fn count(&self) -> watch::Receiver<u64> {
         self.count.subscribe()
     }
 }
 
-/// Lines from an index on, of a log as it was stored.
+/// Returns lines of a stored log from an index on.
 pub(crate) fn stored_lines(log: &[u8], from: u64, count_max: usize) -> Vec<TemplateLogLine> {
-    // A build that has not written any yet has no log.
+    // A build that has not written lines yet has no stored log.
     let lines: Vec<TemplateLogLine> = serde_json::from_slice(log).unwrap_or_default();
     page(&lines, from, count_max)
 }

@@ -8,8 +8,8 @@ use axum::http::Uri;
 use crate::config::TemplatesConfig;
 use crate::error::SessionError;
 
-/// Environment of every step. Packages go to the user's own directories, and what is only a cache
-/// to `/tmp`, so that no layer has it.
+/// Environment of every step. Packages are installed into the user's own directories; caches go to
+/// `/tmp`, so that no layer contains them.
 const OF_STEPS: [(&str, &str); 13] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
@@ -17,7 +17,7 @@ const OF_STEPS: [(&str, &str); 13] = [
     ("PIP_NO_CACHE_DIR", "1"),
     ("PIP_NO_INPUT", "1"),
     ("UV_CACHE_DIR", "/tmp/uv"),
-    // As pip does: an execution would else compile all that it imports, every time.
+    // As pip does; otherwise every execution would compile its imports again.
     ("UV_COMPILE_BYTECODE", "1"),
     ("UV_NO_PROGRESS", "1"),
     ("UV_PYTHON_DOWNLOADS", "never"),
@@ -26,23 +26,23 @@ const OF_STEPS: [(&str, &str); 13] = [
     ("npm_config_prefix", "/home/user/.local"),
     ("npm_config_update_notifier", "false"),
 ];
-/// Environment of steps that reach nothing, so that they fail at once.
+/// Environment of steps without network access, so that they fail at once.
 const WITHOUT_NETWORK: [(&str, &str); 2] =
     [("PIP_RETRIES", "0"), ("npm_config_fetch_retries", "0")];
 
-/// What builds reach, and the variables that lead there.
+/// Network access of builds, with the variables that use it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BuildNetwork {
-    /// Grants of a sandbox in which a step runs.
+    /// Grants of a step's sandbox.
     pub(crate) grants: Vec<Grant>,
-    /// Environment of a step, beside what the grants add.
+    /// Environment of a step, in addition to that of the grants.
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// Reads the settings.
+/// Derives the access from the settings.
 ///
 /// # Errors
-/// Names the setting that is wrong.
+/// Names the invalid setting.
 pub(crate) fn network(config: &TemplatesConfig) -> Result<BuildNetwork, SessionError> {
     let mut rules: Vec<HttpRule> = Vec::new();
     let mut add = |host: &str, port: Option<u16>| {
@@ -91,7 +91,7 @@ pub(crate) fn network(config: &TemplatesConfig) -> Result<BuildNetwork, SessionE
     Ok(BuildNetwork { grants, env })
 }
 
-/// Host and port of an address, and whether it is reached without TLS.
+/// Returns host and port of a URL, and whether it is reached without TLS.
 fn address(text: &str, setting: &str) -> Result<(String, u16, bool), SessionError> {
     let wrong = || {
         let message =
@@ -105,7 +105,7 @@ fn address(text: &str, setting: &str) -> Result<(String, u16, bool), SessionErro
         _ => return Err(wrong()),
     };
     let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-    // What is before an `@` would be shown to every step.
+    // Rejects credentials before an `@`, which every step could read.
     if uri.authority().is_some_and(|it| it.as_str().contains('@')) {
         return Err(wrong());
     }
@@ -114,7 +114,7 @@ fn address(text: &str, setting: &str) -> Result<(String, u16, bool), SessionErro
 
 #[cfg(test)]
 mod tests {
-    //! Settings, and what they mean.
+    //! Settings, and the resulting access.
 
     use super::*;
 

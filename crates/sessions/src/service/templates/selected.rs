@@ -10,32 +10,32 @@ use super::TemplateService;
 use crate::error::SessionError;
 use crate::store::rows::SessionTemplate;
 
-/// Parts of a template that a sandbox begins with.
+/// Parts of a template for a new sandbox.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SelectedTemplate {
     /// Id of the build.
     pub build: String,
-    /// Ids of its layers, the oldest first.
+    /// Ids of its layers, oldest first.
     pub layers: Vec<String>,
     /// Environment of programs.
     pub env: BTreeMap<String, String>,
-    /// Directory that programs begin in.
+    /// Initial directory of programs.
     pub workdir: Option<String>,
 }
 
 impl fmt::Debug for SelectedTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The environment has secrets.
+        // Omits the environment, which contains secrets.
         f.debug_struct("SelectedTemplate").field("build", &self.build).finish_non_exhaustive()
     }
 }
 
 impl TemplateService {
-    /// Returns the template that a reference (`name`, `name:tag`, an id) stands for now.
+    /// Returns the template for a reference (`name`, `name:tag` or an id) at this moment.
     ///
     /// # Errors
-    /// `NotFound` when the tenant has no such template, `Conflict` when the build is not ready,
-    /// `NotHere` when this server has no sessions.
+    /// `NotFound` if the tenant has no such template, `Conflict` if the build is not ready,
+    /// `NotHere` if this server has no sessions.
     pub async fn select(
         &self,
         tenant: &str,
@@ -55,11 +55,11 @@ impl TemplateService {
         })
     }
 
-    /// Attaches the layers of a build, the newest first. They are there for as long as one holds
-    /// them, also when the template is deleted.
+    /// Attaches the layers of a build, newest first. They stay available while they are held, even
+    /// if the template is deleted.
     ///
     /// # Errors
-    /// `NotFound` when the build was deleted.
+    /// `NotFound` if the build was deleted.
     pub async fn layers(
         &self,
         tenant: &str,
@@ -74,7 +74,7 @@ impl TemplateService {
 }
 
 impl TemplateService {
-    /// The environment that a session's template adds to its own; none when the build is gone.
+    /// Returns the environment that a session's template adds; empty if the build was deleted.
     pub(crate) async fn env_of(
         &self,
         tenant: &str,
@@ -86,7 +86,7 @@ impl TemplateService {
         }
     }
 
-    /// A layer that is not there is missing only while its build is.
+    /// A missing layer is reported as a missing template if its build was deleted.
     async fn why_no_layers(&self, tenant: &str, build: &str, error: SessionError) -> SessionError {
         match self.table.build(tenant, build).await {
             Ok(None) => SessionError::NotFound("template"),

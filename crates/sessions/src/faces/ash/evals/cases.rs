@@ -1,4 +1,4 @@
-//! The questions.
+//! Evaluation questions.
 
 use api::AgentView;
 use axum::Json;
@@ -14,7 +14,7 @@ use super::super::time;
 use super::{CASE, find};
 use crate::service::FaceDocument;
 
-/// Questions of one agent, and bytes of one with all that belongs to it.
+/// Maximum number of questions of one agent, and bytes of one with its fields.
 const CASES_MAX: u64 = 1000;
 const CASE_BYTES_MAX: usize = 64 << 10;
 
@@ -57,7 +57,7 @@ pub(in super::super) struct EvalCaseList {
 }
 
 impl EvalCase {
-    /// Returns what an agent is asked, with what was said before.
+    /// Returns the prompt for an agent, including earlier turns.
     pub(super) fn prompt(&self) -> String {
         let Some(history) = self.chat_history.as_ref().filter(|history| !history.is_empty()) else {
             return self.question.clone();
@@ -79,7 +79,7 @@ impl EvalCase {
     }
 }
 
-/// The questions of an agent, the oldest first.
+/// Returns the questions of an agent, oldest first.
 pub(super) async fn of(
     caller: &AshCaller,
     agent: &AgentView,
@@ -151,7 +151,7 @@ pub(in super::super) async fn import(
     AshBody(import): AshBody<ImportCases>,
 ) -> Answer {
     let agent = caller.agent(&name).await?;
-    // All of them are fine, or none is taken.
+    // Imports either all questions or none.
     let bodies: Result<Vec<Value>, AshFailure> = import.cases.iter().map(EvalCase::check).collect();
     let bodies = bodies?;
     room(&caller, &agent, bodies.len()).await?;

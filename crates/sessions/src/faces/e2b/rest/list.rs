@@ -14,11 +14,11 @@ use crate::faces::e2b::query::{parameters, quoted_pairs};
 use crate::faces::e2b::sandboxes::{FACE, StoredE2bSandbox};
 use crate::service::{ListQuery, ListedSession};
 
-/// Items of a page, unless the client wants fewer.
+/// Default and maximum number of items on a page.
 pub(super) const PAGE_MAX: usize = 100;
-/// Sandboxes that are looked at for one page.
+/// Maximum number of sandboxes examined for one page.
 const LOOKED_AT_MAX: usize = 20_000;
-/// Digits of a fraction of a second that are compared: nanoseconds.
+/// Digits of a second's fraction that are compared: nanoseconds.
 const FRACTION_DIGITS: usize = 9;
 /// Header with the start of the next page.
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
@@ -26,14 +26,14 @@ const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 const PAUSED: [SessionState; 4] =
     [SessionState::Starting, SessionState::Paused, SessionState::Stopped, SessionState::Error];
 
-/// Selection of a list.
+/// Filter of a list.
 #[derive(Debug, PartialEq)]
 struct ListSelection {
     metadata: BTreeMap<String, String>,
     states: Vec<SessionState>,
     template: Option<String>,
-    /// In the form of [`utc`]. What was made at that very moment is among them: clients ask with
-    /// the time of a sandbox that they know.
+    /// In the form of [`utc`]. Includes sandboxes created at that very moment, because clients pass
+    /// the time of a known sandbox.
     started_after: Option<String>,
     oldest_first: bool,
     limit: usize,
@@ -102,7 +102,8 @@ fn wrong(field: &str, message: &str) -> RestError {
     RestError::invalid(format!("{field}: {message}"))
 }
 
-/// A time in UTC, in a form that compares as text: with as many digits of a second for all.
+/// Normalizes a time in UTC to a form that compares as text, with a fixed number of fraction
+/// digits.
 fn utc(text: &str) -> Option<String> {
     let text = text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00")).unwrap_or(text);
     let shape = b"0000-00-00T00:00:00";
@@ -138,7 +139,7 @@ impl AuthorizedRequest<'_> {
         Ok(page(items, None))
     }
 
-    /// A page of sandboxes.
+    /// Returns a page of sandboxes.
     pub(super) async fn list_page(&self) -> Answer {
         let wanted = ListSelection::parse(self.uri.query().unwrap_or_default())?;
         let (items, next) = self.sandboxes(&wanted).await?;
@@ -150,7 +151,7 @@ impl AuthorizedRequest<'_> {
         wanted: &ListSelection,
     ) -> Result<(Vec<Value>, Option<String>), RestError> {
         let mut found: Vec<(String, Value)> = Vec::new();
-        // The store has the newest first; where the oldest are wanted, all are looked at.
+        // The store lists the newest first; for the oldest first, all are examined.
         let mut cursor = wanted.next.clone().filter(|_| !wanted.oldest_first);
         let enough = if wanted.oldest_first { usize::MAX } else { wanted.limit };
         let mut looked_at = 0;
@@ -198,7 +199,7 @@ impl AuthorizedRequest<'_> {
         Ok((found.into_iter().map(|(_, item)| item).collect(), next))
     }
 
-    /// A page of snapshots.
+    /// Returns a page of snapshots.
     pub(super) async fn snapshots(&self) -> Answer {
         let wanted = ListSelection::parse(self.uri.query().unwrap_or_default())?;
         let (mut found, mut before) = (Vec::new(), wanted.next.clone());
@@ -228,7 +229,7 @@ impl AuthorizedRequest<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Filters as clients write them.
+    //! Filters in the clients' format.
 
     use super::*;
 
