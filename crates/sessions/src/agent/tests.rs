@@ -1,4 +1,4 @@
-//! Agents of which every line is written here, and a real process.
+//! Scripted agents, and a real process.
 
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ const LIMITS: AgentLimits = AgentLimits {
     grace: Duration::from_secs(5),
 };
 
-/// Bytes that are kept of an agent.
+/// Maximum stored bytes of an agent.
 const HISTORY_BYTES_MAX: usize = 64 << 10;
 
-/// Everything that was told, a line each.
+/// Everything reported to the sink, one line each.
 #[derive(Default)]
 struct Told {
     lines: Mutex<Vec<String>>,
@@ -148,7 +148,7 @@ fn process() -> (AgentProcess, Script) {
     (process, script)
 }
 
-/// An agent of a plan, with what it was told at its start read.
+/// Starts an agent by a plan, and reads the input of its start.
 async fn started(plan: &LaunchPlan) -> (AgentHandle, Script, Arc<Told>) {
     let (process, mut script) = process();
     let told = Arc::new(Told::default());
@@ -202,7 +202,7 @@ async fn turns_of_one_process_are_told_one_by_one() {
         let outcome = sent.await.unwrap();
         assert_eq!((outcome.end, outcome.error), (TurnEnd::Completed, None));
     }
-    // Of no turn, and no end of the next one.
+    // A result without a turn, which does not end the next one.
     script.says(TEXT).await;
     script.result(false).await;
     told.until(6).await;
@@ -220,7 +220,7 @@ async fn turns_of_one_process_are_told_one_by_one() {
         &format!("t3 {}", ANSWERED.replace("false", "true")),
     ];
     assert_eq!(told.lines(), expected);
-    // A second message while one is at work is not told, and harms nobody.
+    // A second message during a turn is not sent, and harms neither turn.
     let sent = begun(&agent, &mut script, "t4").await;
     let refused = agent.send_turn(message("t5")).await;
     assert_eq!((refused.end, refused.error.is_some()), (TurnEnd::Died, true));
@@ -256,7 +256,7 @@ async fn an_agent_that_does_not_start_is_ended() {
     let end = agent.ready().await.unwrap_err();
     assert_eq!(end.reason, "the agent was not ready within 60 s");
     assert_eq!(told.lines(), [""; 0]);
-    // Whoever comes later is told the same, at once.
+    // Later callers receive the same result without waiting.
     assert_eq!(agent.send_turn(message("t2")).await.error, Some(end.reason));
 }
 
@@ -290,7 +290,8 @@ async fn streams_that_a_child_holds_open_do_not_keep_a_turn() {
     assert!(script.stdout.is_some());
 }
 
-/// An agent that breaks the protocol by `line` is killed, and the turn ends with `error`.
+/// Checks that an agent that violates the protocol by `line` is killed, and the turn ends with
+/// `error`.
 async fn check_fault(line: &str, error: &str) {
     let (agent, mut script, _told) = started(&command()).await;
     script.says(INIT).await;
@@ -299,7 +300,7 @@ async fn check_fault(line: &str, error: &str) {
     let outcome = sent.await.unwrap();
     assert_eq!((outcome.end, outcome.error.as_deref()), (TurnEnd::Broken, Some(error)));
     assert_eq!(script.signals.recv().await, Some(AgentSignal::Kill));
-    // Nothing more is believed, and one that cannot be killed is given up.
+    // Later output is ignored, and a process that cannot be killed is abandoned.
     script.result(false).await;
     assert_eq!(agent.ended().await.reason, error);
 }
@@ -310,7 +311,8 @@ async fn an_agent_that_breaks_the_protocol_is_ended() {
     check_fault(&"x".repeat(5000), "the agent wrote a line of more than 4096 bytes").await;
 }
 
-/// What the agent sees of an interrupt, with and without requests, and how the turn ends.
+/// Checks the input that an agent receives on an interrupt, with and without requests, and the end
+/// of the turn.
 async fn check_interrupt(init: &str, obeys_after: usize, seen: &[&str], end: TurnEnd) {
     let (agent, mut script, _told) = started(&command()).await;
     script.says(init).await;
@@ -370,7 +372,7 @@ async fn a_turn_is_stopped_when_the_model_was_asked_too_often() {
     let sender = agent.clone();
     let sent = tokio::spawn(async move { sender.send_turn(input).await });
     script.reads().await;
-    // A message has a line for each block; those of an agent's own agents do not count.
+    // A message has a line for each block; messages of subagents do not count.
     for (id, parent) in [("m1", ""), ("m1", ""), ("m9", "t"), ("m2", ""), ("m3", "")] {
         let parent = if parent.is_empty() { Value::Null } else { json!(parent) };
         let message = json!({"id": id, "content": []});
@@ -414,7 +416,7 @@ async fn an_agent_that_floods_waits_for_room_and_can_be_killed_meanwhile() {
             script.says(TEXT).await;
         }
     };
-    // Its pipe fills, and it waits.
+    // The pipe fills, and the agent is blocked.
     assert!(tokio::time::timeout(Duration::from_secs(1), flood).await.is_err());
     assert!(told.lines().len() < 1000, "{}", told.lines().len());
     agent.kill();
@@ -459,7 +461,7 @@ async fn requests_are_answered_and_refused() {
         script.says(&json!({"type": "control_response", "response": answer}).to_string()).await;
         assert_eq!(applied.await.unwrap(), expected);
     }
-    // Its own are answered too: nobody is there to decide.
+    // The agent's own requests are answered too, with a denial.
     script
         .says(r#"{"type":"control_request","request_id":"r","request":{"subtype":"can_use_tool"}}"#)
         .await;
@@ -551,7 +553,7 @@ async fn the_example_keeps_its_conversation_in_a_new_process() {
         assert_eq!((outcome.end, &outcome.error), (TurnEnd::Completed, &None));
         let text = format!("{turn} text {}", json!({"text": expected}));
         assert!(told.lines().contains(&text), "{:?}", told.lines());
-        // Killed or not makes no difference.
+        // Killing the process or closing it makes no difference.
         if turn == "t1" {
             agent.kill()
         } else {

@@ -1,4 +1,4 @@
-//! Logs, listeners and the writer.
+//! Logs, subscriptions and the writer.
 
 mod crash;
 mod servers;
@@ -20,7 +20,7 @@ use super::*;
 use crate::store::tests::{at, node_of, session};
 use crate::store::{SEQ_BLOCK, SessionRow, SessionStore};
 
-/// What has not happened by then does not happen.
+/// Longest wait for any step.
 const SOON: Duration = Duration::from_secs(30);
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -30,7 +30,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 /// A server's store and writer on SQLite.
 struct Server {
     store: SessionStore,
-    /// The same database, for what is no business of the session store.
+    /// The same database, for access outside the session store.
     raw: SqlStore,
     writer: EventWriter,
     lost: tokio::sync::mpsc::UnboundedReceiver<LostSession>,
@@ -53,13 +53,13 @@ impl Server {
         Server { store, raw, writer, lost, metrics: MetricsRegistry::new(registry), _scratch: None }
     }
 
-    /// A new session's log.
+    /// Creates a session and returns its log.
     async fn log(&self, id: &str) -> Arc<SessionLog> {
         let row = self.store.insert_session(session(id, "a"), 1_000).await.unwrap();
         self.writer.log(&row)
     }
 
-    /// Keeps the database from writing until the answer is dropped.
+    /// Blocks writes to the database until the returned sender is dropped.
     async fn block(&self) -> mpsc::Sender<()> {
         let (unblock, until) = mpsc::channel::<()>();
         let (begun, has_begun) = tokio::sync::oneshot::channel();
@@ -79,7 +79,7 @@ impl Server {
         unblock
     }
 
-    /// Transactions of the writer until now.
+    /// Returns the number of the writer's transactions so far.
     fn batches(&self) -> u64 {
         let text = self.metrics.render().unwrap();
         let name = "cove_store_transaction_duration_seconds_count{name=\"sessions.batch\"} ";
@@ -109,7 +109,7 @@ fn numbers(events: &[Arc<SessionEvent>]) -> Vec<u64> {
     events.iter().map(|event| event.seq).collect()
 }
 
-/// Takes events until there are so many.
+/// Reads events until there are `count`.
 async fn read(subscription: &mut SessionSubscription, count: usize) -> Vec<Arc<SessionEvent>> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -121,7 +121,7 @@ async fn read(subscription: &mut SessionSubscription, count: usize) -> Vec<Arc<S
     events
 }
 
-/// Whether a listener has nothing to read: it waits, however often it is asked.
+/// Returns whether a subscription has no events to read.
 async fn has_nothing(subscription: &mut SessionSubscription) -> bool {
     timeout(Duration::from_millis(30), subscription.next()).await.is_err()
 }
@@ -143,7 +143,7 @@ async fn events_are_told_in_order_and_pieces_live_only() {
     assert_eq!(events[2].data, json!({"text": "xy"}));
     assert_eq!(events[2].turn.as_deref(), Some("t"));
     assert_eq!(numbers(&read(&mut log.subscribe(2), 2).await), [3, 5]);
-    // A number from nowhere is the latest one.
+    // An unknown number counts as the latest one.
     let mut ahead = log.subscribe(1 << 60);
     assert!(has_nothing(&mut ahead).await);
     text(&log, "z");
@@ -217,13 +217,13 @@ async fn a_slow_listener_slows_nobody_and_reads_what_it_missed() {
     }
     let expected: Vec<u64> = (0..u64::try_from(count).unwrap()).map(|it| it * 2 + 1).collect();
     assert_eq!(numbers(&kept), expected);
-    // It is live again.
+    // The subscription is live again.
     let next = text(&log, "y");
     let mut more = soon(slow.next()).await.unwrap();
     while more.last().unwrap().seq < next {
         more = soon(slow.next()).await.unwrap();
     }
-    // And who begins in the middle reads from there.
+    // A subscription that begins in the middle reads from there.
     let from = u64::try_from(count).unwrap();
     let mut middle = log.subscribe(from);
     assert_eq!(soon(middle.next()).await.unwrap()[0].seq, from + 1);
@@ -240,7 +240,7 @@ async fn a_log_that_ends_is_told_to_its_end() {
     text(&log, "c");
     log.settle().await.unwrap();
     log.close();
-    // Nothing comes after the end.
+    // Nothing follows the end.
     assert_eq!(text(&log, "d"), 3);
     assert_eq!(numbers(&soon(listener.next()).await.unwrap()), [3]);
     assert_eq!(soon(listener.next()).await, None);
@@ -264,7 +264,7 @@ async fn listeners_stay_while_a_session_rests_and_hear_its_next_life() {
     assert!(Arc::ptr_eq(&log, &again), "there is one log for those who listen");
     assert_eq!(text(&again, "b"), SEQ_BLOCK + 1);
     assert_eq!(numbers(&read(&mut listener, 1).await), [SEQ_BLOCK + 1]);
-    // Without anybody who holds it, it is a new one that knows as much.
+    // Once all holders have dropped it, a new log with the same state is created.
     soon(again.settle()).await.unwrap();
     drop((log, again, listener));
     let followed = server.writer.follow("ses_1");

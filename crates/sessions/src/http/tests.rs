@@ -1,4 +1,4 @@
-//! What can be said of the face without a sandbox: queries, headers, refusals.
+//! Parts of the interface that can be tested without a sandbox: queries, headers, rejections.
 
 use api::{ErrorCode, SessionEventKind, SessionState, TerminalSize};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -87,7 +87,7 @@ fn ranges_are_those_of_the_standard() {
         ("bytes=-0", ByteRange::Outside),
         ("bytes=18446744073709551615-", ByteRange::Outside),
         ("bytes=0-18446744073709551615", part(0, 10)),
-        // Not looked at.
+        // Ignored ranges.
         ("bytes=4-2", ByteRange::All),
         ("bytes=0-1,3-4", ByteRange::All),
         ("bytes=-", ByteRange::All),

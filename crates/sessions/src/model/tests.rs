@@ -1,4 +1,4 @@
-//! A relay between a client and an endpoint that are both written here.
+//! Tests of the relay between a client and an endpoint that the test implements.
 
 use std::net::SocketAddr;
 
@@ -22,17 +22,17 @@ const PIECE: &str = "event: content_block_delta\ndata: {\"type\":\"content_block
 const DELTA: &str =
     "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\n";
 
-/// How an error of the Messages API ends, as we write it.
+/// End of an encoded error of the Messages API.
 pub(super) const ERROR_END: &str = "\"type\":\"error\"}";
 
-/// An endpoint of the Messages API, of which the test says when the answer goes on.
+/// An endpoint of the Messages API whose answers the test paces.
 pub(super) struct Model {
     pub(super) address: SocketAddr,
     /// Head and body of each request.
     pub(super) asked: mpsc::UnboundedReceiver<String>,
-    /// A word for each piece of an answer: `go`, or `cut` to break off.
+    /// A command for each piece of an answer: `go`, or `cut` to break off.
     pub(super) go: mpsc::UnboundedSender<&'static str>,
-    /// Where a client went away in the middle of its answer.
+    /// Notified when a client disconnects in the middle of its answer.
     pub(super) left: mpsc::UnboundedReceiver<()>,
     connections: Arc<Mutex<usize>>,
     task: JoinHandle<()>,
@@ -89,7 +89,7 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
     Some(text + &String::from_utf8(body).unwrap())
 }
 
-/// Whether the client was there until the end.
+/// Sends an answer; returns whether the client read it to the end.
 async fn answer(
     stream: &mut BufReader<TcpStream>,
     is_streamed: bool,
@@ -119,7 +119,7 @@ async fn answer(
     stream.write_all(b"0\r\n\r\n").await.is_ok()
 }
 
-/// A relay to `url`, and where it listens. Everything ends with the test's runtime.
+/// Starts a relay to `url` and returns its address. It ends with the test's runtime.
 async fn relay(url: &str, access: ModelKeyOwner) -> (SocketAddr, Arc<UsageTotals>, JoinHandle<()>) {
     traced_relay(url, access, None).await
 }
@@ -141,7 +141,7 @@ fn new_relay(url: &str, requests_max: usize) -> ModelRelay {
     ModelRelay::new(url, TlsRoots::Machine, turns, requests_max).unwrap()
 }
 
-/// Has a relay serve an agent. Everything ends with the test's runtime.
+/// Serves an agent through a relay. It ends with the test's runtime.
 async fn serve(relay: &ModelRelay, spec: ModelAccessSpec) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -149,7 +149,7 @@ async fn serve(relay: &ModelRelay, spec: ModelAccessSpec) -> (SocketAddr, JoinHa
     (address, tokio::spawn(async move { relay.serve(listener, spec).await }))
 }
 
-/// Has a relay serve an agent of a tenant with the server's key.
+/// Serves a tenant's agent through a relay, with the server's key.
 async fn serve_agent(relay: &ModelRelay, tenant: &str) -> SocketAddr {
     let tally = Arc::default();
     let spec = ModelAccessSpec { tenant: tenant.into(), key: shared(), tally, tracer: None };
@@ -211,7 +211,7 @@ async fn a_request_gets_the_key_and_loses_what_it_brought() {
     }
     let used = tally.so_far();
     assert_eq!((used.requests, used.failed, used.input, used.output), (2, 0, 4, 6));
-    // The connection was kept for the second one.
+    // The second request reused the connection.
     assert_eq!(*model.connections.lock(), 1);
 }
 
@@ -259,7 +259,7 @@ async fn an_answer_is_passed_on_as_it_comes() {
     let sent = request("POST /v1/messages", r#"{"stream":true}"#);
     client.write_all(sent.as_bytes()).await.unwrap();
     for end in ["\"output_tokens\":1}}}", "content_block_delta\"}", "0\r\n\r\n"] {
-        // The next one is sent only after this one was read.
+        // The next piece is sent only after this one was read.
         model.go.send("go").unwrap();
         assert!(read_until(&mut client, end).await.contains(end));
     }
@@ -277,9 +277,9 @@ async fn a_client_that_leaves_ends_its_request() {
     ask(&mut client, &sent, "output_tokens").await;
     drop(client);
     model.left.recv().await.unwrap();
-    // What was used until then counts.
+    // The usage until then counts.
     assert_eq!(tally.so_far().input, 11);
-    // So does the end of the session.
+    // Likewise at the end of the session.
     let mut client = TcpStream::connect(address).await.unwrap();
     model.go.send("go").unwrap();
     ask(&mut client, &sent, "output_tokens").await;
@@ -290,7 +290,7 @@ async fn a_client_that_leaves_ends_its_request() {
 
 #[tokio::test]
 async fn before_there_is_an_answer_too_a_client_that_leaves_ends_its_request() {
-    // An endpoint that takes requests and says nothing.
+    // An endpoint that reads requests and sends nothing.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (address, _tally, _task) = relay(&url, shared()).await;
@@ -303,7 +303,7 @@ async fn before_there_is_an_answer_too_a_client_that_leaves_ends_its_request() {
     assert!(matches!(read.unwrap(), Ok(0) | Err(_)));
 }
 
-/// What is answered to a request, as status and kind of error.
+/// Checks the answer to a request, by status and error type.
 async fn check(url: &str, access: ModelKeyOwner, head: &str, body: &str, expected: (u16, &str)) {
     let (address, tally, _task) = relay(url, access).await;
     let mut client = TcpStream::connect(address).await.unwrap();
@@ -320,7 +320,7 @@ async fn check(url: &str, access: ModelKeyOwner, head: &str, body: &str, expecte
 
 #[tokio::test]
 async fn what_is_not_relayed_is_answered_as_the_messages_api_would() {
-    // Nobody listens there any more.
+    // No process listens there any more.
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{closed}");
     let not_found = (404, "not_found_error");
@@ -350,7 +350,7 @@ async fn what_is_not_relayed_is_answered_as_the_messages_api_would() {
 
 #[tokio::test]
 async fn a_body_of_no_declared_length_is_bounded_too() {
-    // An endpoint that takes whatever comes.
+    // An endpoint that reads everything.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let endpoint = tokio::spawn(async move {
@@ -363,7 +363,7 @@ async fn a_body_of_no_declared_length_is_bounded_too() {
         let head = "POST /v1/messages HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
         write.write_all(head.as_bytes()).await.unwrap();
         let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
-        // The relay ends it before all of it is written.
+        // The relay ends the request before all of the body is written.
         for _ in 0..2 * BODY_BYTES_MAX / (1 << 20) {
             if write.write_all(chunk.as_bytes()).await.is_err() {
                 return true;
@@ -390,7 +390,7 @@ async fn connections_of_one_sandbox_are_bounded() {
     for _ in 0..CONNECTIONS_MAX {
         held.push(TcpStream::connect(address).await.unwrap());
     }
-    // One more waits, and is served when another one goes.
+    // One more connection waits, and is served once another one closes.
     let mut late = TcpStream::connect(address).await.unwrap();
     let sent = request("GET /nothing", "");
     late.write_all(sent.as_bytes()).await.unwrap();
@@ -407,7 +407,7 @@ async fn connections_of_one_sandbox_are_bounded() {
 async fn an_idle_connection_is_for_requests_of_its_tenant_alone() {
     let model = model().await;
     let relay = new_relay(&format!("http://{}", model.address), REQUESTS_MAX);
-    // An agent of tenant `a`, another one of it, and one of `b`; each after the other.
+    // An agent of tenant `a`, another one of `a`, and one of `b`, one after the other.
     for (tenant, connections) in [("a", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 2)] {
         let mut client = TcpStream::connect(serve_agent(&relay, tenant).await).await.unwrap();
         let answer = ask(&mut client, &request("POST /v1/messages", "{}"), "}}").await;
@@ -430,7 +430,7 @@ async fn requests_of_one_tenant_leave_places_to_others() {
         model.asked.recv().await.unwrap();
         held.push(client);
     }
-    // Whichever of its agents asks.
+    // From any of its agents.
     for address in agents {
         let mut client = TcpStream::connect(address).await.unwrap();
         let refused = ask(&mut client, &slow, ERROR_END).await;
@@ -441,7 +441,7 @@ async fn requests_of_one_tenant_leave_places_to_others() {
     let mut client = TcpStream::connect(other).await.unwrap();
     client.write_all(slow.as_bytes()).await.unwrap();
     assert!(model.asked.recv().await.is_some() && model.asked.try_recv().is_err());
-    // An answer that nobody waits for any more gives its place back.
+    // An abandoned answer releases its place.
     drop(held.remove(0));
     model.left.recv().await.unwrap();
     let mut client = TcpStream::connect(agents[1]).await.unwrap();
@@ -464,10 +464,10 @@ async fn a_tenant_s_request_does_not_wait_behind_a_crowd_of_another_one_s() {
     }
     crowd.push(TcpStream::connect(serve_agent(&relay, "b").await).await.unwrap());
     for client in &mut crowd {
-        // Each is served by now, and waits for a request.
+        // Each connection is served by now, and waits for a request.
         assert!(ask(client, &refused, ERROR_END).await.contains("404"));
     }
-    // All at once: nothing is served before the test waits.
+    // Concurrently: no request is served before the test yields.
     for (number, client) in crowd.iter().enumerate() {
         let sent = request(&format!("POST /v1/messages?{number}"), "{}");
         assert_eq!(client.try_write(sent.as_bytes()).unwrap(), sent.len());
@@ -500,7 +500,7 @@ fn endpoints_and_keys_are_checked() {
     assert_eq!(format!("{:?}", shared()), "Shared(Some(ModelKey))");
 }
 
-/// Answers of a relay that sends nothing after the lease.
+/// A relay sends nothing after the lease has ended.
 #[tokio::test]
 async fn nothing_is_asked_of_the_model_after_the_lease() {
     let mut model = model().await;
@@ -520,7 +520,7 @@ async fn nothing_is_asked_of_the_model_after_the_lease() {
     while lease.holds() {
         sleep(Duration::from_millis(5)).await;
     }
-    // The answer that is under way breaks off with its next piece.
+    // The answer in progress breaks off with its next piece.
     model.go.send("go").unwrap();
     let rest = read_until(&mut client, "content_block_delta").await;
     assert!(!rest.contains("content_block_delta"), "{rest}");

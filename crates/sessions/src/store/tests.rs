@@ -1,4 +1,4 @@
-//! The store on SQLite and on PostgreSQL: every claim holds on both.
+//! The store on SQLite and on PostgreSQL: every check holds on both.
 
 mod agents;
 mod conflicts;
@@ -23,7 +23,7 @@ use testkit::{Postgres, Scratch};
 use super::*;
 use crate::error::SessionError;
 
-/// A time that no clock has anything to do with.
+/// A time that is independent of all clocks.
 pub(super) const NOW: u64 = 1_800_000_000_000;
 
 pub(crate) async fn open(url: StoreUrl) -> SessionStore {
@@ -35,7 +35,7 @@ pub(crate) async fn sqlite(scratch: &Scratch) -> SessionStore {
     open(StoreUrl::Sqlite(scratch.path().join("db"))).await
 }
 
-/// The first run of a node in a directory of its own.
+/// Returns the first run of a node in its own directory.
 pub(crate) fn node_of(id: &str) -> NodeIdentity {
     NodeIdentity {
         id: id.to_owned(),
@@ -44,13 +44,13 @@ pub(crate) fn node_of(id: &str) -> NodeIdentity {
     }
 }
 
-/// Terms at a time, by which only leases count.
+/// Returns terms at a time at which only leases count.
 pub(crate) fn at(now_ms: u64) -> ClaimTerms {
     let judge = NodeJudge::new(now_ms, Some(u64::MAX));
     ClaimTerms { judge, patience: Duration::ZERO }
 }
 
-/// Says that a node is there.
+/// Registers a node.
 async fn register(store: &SessionStore, id: &str, now_ms: u64) {
     let nodes = NodeRegistry::open(&store.access.store).await.unwrap();
     let description = NodeDescription::default();
@@ -58,7 +58,7 @@ async fn register(store: &SessionStore, id: &str, now_ms: u64) {
     assert_eq!(registered, NodeRegistration::Done);
 }
 
-/// Checks a claim on a store of each engine.
+/// Runs a check on a store of each engine.
 async fn check(claim: impl AsyncFn(&SessionStore)) {
     let scratch = Scratch::new();
     claim(&sqlite(&scratch).await).await;

@@ -1,4 +1,4 @@
-//! Images go to the object store and come back the same, and nothing is stored twice.
+//! Images are stored and restored unchanged, and no content is stored twice.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,7 +20,7 @@ mod prefetched;
 
 const MIB: u64 = 1 << 20;
 
-/// A place of its own, gone at the end.
+/// A temporary directory, removed on drop.
 struct Place(PathBuf);
 
 impl Place {
@@ -66,7 +66,7 @@ async fn restore_within(
     image::restore(source, limits, rank, manifest, path).await
 }
 
-/// A file of so many bytes with these at these offsets.
+/// Creates a file of `bytes` bytes with these parts at these offsets.
 fn image_of(path: &Path, bytes: u64, parts: &[(u64, Vec<u8>)]) {
     let file = File::create(path).unwrap();
     file.set_len(bytes).unwrap();
@@ -76,7 +76,7 @@ fn image_of(path: &Path, bytes: u64, parts: &[(u64, Vec<u8>)]) {
     }
 }
 
-/// Names of all files below a directory, with their sizes.
+/// Returns the names and sizes of all files below a directory.
 fn objects_in(directory: &Path) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     let mut left = vec![directory.to_owned()];
@@ -95,7 +95,7 @@ fn objects_in(directory: &Path) -> Vec<(String, u64)> {
     found
 }
 
-/// Stores a disk of which no upload was given up.
+/// Stores a disk without earlier interrupted uploads.
 async fn store_alone(
     objects: &ObjectStore,
     disk: &str,
@@ -144,7 +144,7 @@ fn what_an_upload_that_was_given_up_has_brought_is_used_or_removed() {
         let storing = image::store_disk(&objects, disk, name, &path, None, &uploaded);
         runtime.block_on(storing).unwrap()
     };
-    // As one whose row was never written.
+    // As if the row was never written.
     store("d", "m1");
     assert_eq!(pieces(), 3);
     File::options().write(true).open(&path).unwrap().write_all_at(b"new", MIB).unwrap();
@@ -155,7 +155,7 @@ fn what_an_upload_that_was_given_up_has_brought_is_used_or_removed() {
     let back = place.0.join("back");
     runtime.block_on(restore(&objects, &second.manifest, &back)).unwrap();
     assert!(std::fs::read(&back).unwrap() == std::fs::read(&path).unwrap());
-    // They are of one disk, and are there no longer than until its row is written.
+    // Uploaded pieces belong to one disk, and are remembered only until its row is written.
     assert_eq!((store("other", "m3").replaced, pieces()), (Vec::new(), 6));
     uploaded.clear();
     assert!(store("d", "m4").replaced.is_empty());
@@ -183,14 +183,14 @@ fn a_second_snapshot_stores_what_has_changed() {
     let back = place.0.join("back");
     runtime.block_on(restore(&objects, &second.manifest, &back)).unwrap();
     assert!(std::fs::read(&back).unwrap() == std::fs::read(&path).unwrap());
-    // A manifest of another disk says nothing of this one's pieces.
+    // The manifest of another disk has no effect on this one's pieces.
     let third = store("m3", Some("disks/other/m.json"));
     assert!(third.replaced.is_empty(), "{third:?}");
     runtime.block_on(image::remove(&objects, "disks", "d"));
     assert_eq!(objects_in(&place.0.join("objects")), []);
 }
 
-/// The server has the disk, and does not know that another one goes on from its last manifest.
+/// The server has the disk, and does not know that another one continues from its last manifest.
 #[test]
 fn a_server_that_lost_its_session_changes_nothing_that_the_next_one_reads() {
     let place = Place::new("lost");
@@ -204,7 +204,7 @@ fn a_server_that_lost_its_session_changes_nothing_that_the_next_one_reads() {
     let manifest = store("m1", None).manifest;
     let image = File::options().write(true).open(&path).unwrap();
     for (round, name) in ["m2", "m3"].into_iter().enumerate() {
-        // Over all that it had stored before, whose pieces the new image does not need.
+        // Overwrites everything stored before, whose pieces the new image does not need.
         image.write_all_at(&vec![u8::try_from(round).unwrap() + 100; 4096], 0).unwrap();
         image.write_all_at(&vec![u8::try_from(round).unwrap() + 200; 4096], MIB).unwrap();
         assert_ne!(store(name, Some(&manifest)).manifest, manifest);

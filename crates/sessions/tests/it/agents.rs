@@ -26,7 +26,8 @@ tests![
 
 const ECHO: &str = include_str!("../../../../examples/agents/echo/agent.py");
 
-/// Answers with whatever a line of Python makes of `text`; `os` and `time` are there.
+/// Returns an agent that answers with a Python expression over `text`; `os` and `time` are
+/// imported.
 fn scripted(answer: &str) -> String {
     let reply = "    reply = f\"You said: {text} [messages: {len(conversation.messages)}]\"\n";
     assert!(ECHO.contains(reply));
@@ -49,7 +50,7 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     assert_eq!(texts(&turn), "You said: hello [messages: 1]");
     assert!(turn.iter().all(|event| event.turn == turn[0].turn && event.turn.is_some()));
     assert!(turn.is_sorted_by(|a, b| a.seq < b.seq));
-    // The process is the same one, and then another one; the conversation goes on.
+    // The conversation continues in the same process, and then in another one.
     assert_eq!(texts(&server.say(&id, "again").await), "You said: again [messages: 2]");
     server.stop_session(&id).await;
     assert!(matches!(
@@ -71,7 +72,7 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     assert!(events.is_sorted_by(|a, b| a.seq < b.seq));
     let dones = events.iter().filter(|event| event.kind == SessionEventKind::Done).count();
     assert_eq!(dones, 4);
-    // Whoever listens from the beginning hears the same.
+    // A subscription from the beginning receives the same events.
     let mut stream = server.conversations().unwrap().events(TENANT, &id, 0).await.unwrap();
     let mut heard = Vec::new();
     while heard.len() < events.len() {
@@ -108,7 +109,7 @@ async fn messages_wait_for_their_turn_and_too_many_are_refused(engine: Engine) {
     let fourth = server.conversations().unwrap().send(TENANT, &id, message("four")).await;
     assert!(matches!(fourth, Err(SessionError::TooMany(_))));
     let all = tokio::join!(hear(first), hear(second), hear(third));
-    // W7: each hears its own.
+    // W7: each caller receives its own turn.
     assert_eq!([texts(&all.0), texts(&all.1), texts(&all.2)], ["one", "two", "three"]);
     server.stop().await;
 }
@@ -210,7 +211,7 @@ async fn install_runs_inside_and_its_failure_is_told(engine: Engine) {
     let versions = server.agents().unwrap().versions(TENANT, "made").await.unwrap();
     let output = versions[0].install_output.as_deref();
     assert_eq!(output, Some("installing as user in /workspace\n"));
-    // What one session changes, no other one sees.
+    // Changes of one session are invisible to others.
     server.out(&id, "rm made").await;
     let other = of(&server, "made").await;
     assert_eq!(server.out(&other, "cat made").await, "secret\n");
@@ -285,7 +286,7 @@ async fn what_is_ready_has_everything_that_a_session_wants(engine: Engine) {
     assert_eq!(texts(&server.say(&plain, "x").await), format!("-{plain}"));
     assert_eq!(server.counts().prewarm_hits, 1);
     server.until("they are replaced", two_are_ready).await;
-    // W9: what a session wants of its own holds, whatever was ready.
+    // W9: a session's own settings apply, whatever was prepared.
     let own = CreateSession {
         agent: Some("ready".to_owned()),
         env: [("OWN".to_owned(), "mine".to_owned())].into(),
@@ -298,7 +299,7 @@ async fn what_is_ready_has_everything_that_a_session_wants(engine: Engine) {
     let own = server.create(TENANT, own).await.unwrap();
     assert_eq!(own.options.system_prompt.as_deref(), Some("special"));
     assert_eq!(texts(&server.say(&own.id, "x").await), format!("mine{}", own.id));
-    // A new version replaces what is ready.
+    // A new version replaces prepared sandboxes.
     server.until("they are replaced again", two_are_ready).await;
     let other = DeployRequest { settings, ..agent("ready", &[("agent.py", ECHO)]) };
     server.agents().unwrap().deploy(TENANT, other).await.unwrap();

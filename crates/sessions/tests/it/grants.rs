@@ -1,4 +1,4 @@
-//! What a session's sandbox may reach is what is said of it.
+//! A session's sandbox reaches exactly the reported grants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,14 @@ use crate::support::{Home, SOON, Server, TENANT, config, tests};
 
 tests![what_cannot_be_had_changes_nothing, changes_hold_in_the_order_of_the_row];
 
-/// Grants that hold in the one sandbox that there is.
+/// Grants in force in the only sandbox.
 type Held = Arc<Mutex<BTreeMap<u16, (Grant, TcpListener)>>>;
 
-/// Knows every grant, and keeps its listener.
+/// A gateway that accepts every grant, and holds its listener.
 #[derive(Debug, Default)]
 struct Sockets {
     held: Held,
-    /// Where it says that it was asked what grants with this port mean, and waits, and how often it
-    /// does not do so before.
+    /// Where to stop when grants with a certain port are resolved, and after how many resolutions.
     stops: Mutex<Option<Stop>>,
 }
 
@@ -134,7 +133,7 @@ async fn start(engine: Engine, ports: &[u16]) -> (Arc<Sockets>, Arc<Server>, Str
     (gateway, Arc::new(server), id, home)
 }
 
-/// Ports that hold in the sandbox, which are those that are said.
+/// Returns the ports in force in the sandbox, which must equal the reported ones.
 async fn ports(gateway: &Sockets, server: &Server, id: &str) -> Vec<u16> {
     let ports: Vec<u16> = gateway.held.lock().keys().copied().collect();
     let said = server.queries().unwrap().get(TENANT, id).await.unwrap().grants;
@@ -142,7 +141,7 @@ async fn ports(gateway: &Sockets, server: &Server, id: &str) -> Vec<u16> {
     ports
 }
 
-/// A program inside has a port, and goes on.
+/// A program inside takes a port and keeps it.
 const TAKE_PORT: &str = r#"python3 - <<'END'
 import os, socket, time
 it = socket.create_server(("127.0.0.1", 5004))
@@ -168,7 +167,7 @@ async fn changes_hold_in_the_order_of_the_row(engine: Engine) {
     let (gateway, server, id, _home) = start(engine, &[5000]).await;
     let (reached, is_reached) = sync_channel(1);
     let (go_on, may_go_on) = sync_channel(1);
-    // At first it is asked before anything is changed.
+    // The first resolution precedes any change.
     let stop = Stop { port: 5001, after: 1, reached, go_on: may_go_on };
     *gateway.stops.lock() = Some(stop);
     let change = |port| {
@@ -177,7 +176,7 @@ async fn changes_hold_in_the_order_of_the_row(engine: Engine) {
     };
     let first = change(5001);
     tokio::task::block_in_place(|| is_reached.recv_timeout(SOON)).unwrap();
-    // While it waits others may come, programs among them, and none overtakes it.
+    // While it waits, other changes and program starts may arrive, and none overtakes it.
     let second = change(5002);
     let program = {
         let (server, id) = (Arc::clone(&server), id.clone());
@@ -190,7 +189,7 @@ async fn changes_hold_in_the_order_of_the_row(engine: Engine) {
     first.await.unwrap().unwrap();
     second.await.unwrap().unwrap();
     program.await.unwrap();
-    // Which of them was the last one is open; that it holds is not.
+    // Either change may be the last one, but the last one is in force.
     let last = ports(&gateway, &server, &id).await;
     assert!(last == [5001] || last == [5002], "{last:?}");
     Arc::into_inner(server).unwrap().stop().await;

@@ -1,4 +1,4 @@
-//! From creation to the end, over pauses, evictions and other servers.
+//! Life cycle of sessions, including pauses, evictions and other servers.
 
 use api::{CreateSession, SandboxState, SessionLimits, SessionState};
 use sandbox::Engine;
@@ -75,7 +75,7 @@ async fn files_and_state_survive_pause_stop_and_restart(engine: Engine) {
     let home = Home::new(engine, config());
     let server = home.start().await;
     let id = server.plain().await;
-    // W12: nothing is dropped by its name.
+    // W12: no file is dropped because of its name.
     server
         .out(
             &id,
@@ -129,7 +129,7 @@ async fn a_sandbox_that_dies_pauses_its_session(engine: Engine) {
         server.until("it runs", || async { guest_init_of("1357.911").is_some() }).await;
         kill(guest_init_of("1357.911").unwrap());
     });
-    // W6: whoever waits for something there is told at once.
+    // W6: pending requests in the session receive the error at once.
     assert!(matches!(long, Err(SessionError::SandboxEnded(_))), "{long:?}");
     ended.await;
     drop(guard);
@@ -137,7 +137,7 @@ async fn a_sandbox_that_dies_pauses_its_session(engine: Engine) {
         server.queries().unwrap().get(TENANT, &id).await.unwrap().state == SessionState::Paused
     };
     server.until("the session is paused", paused).await;
-    // W4: it is not taken for alive.
+    // W4: the session does not count as alive.
     server.resume(TENANT, &id).await.unwrap();
     assert_eq!(server.out(&id, "cat file").await, "kept\n");
     server.end(TENANT, &id).await.unwrap();
@@ -157,7 +157,7 @@ async fn who_waits_the_longest_gives_way_and_comes_back(engine: Engine) {
     };
     assert_eq!(state(a.clone()).await.state, SessionState::Paused);
     assert_eq!(state(b.clone()).await.state, SessionState::Active);
-    // What works is never taken: with both at work there is no room.
+    // Sandboxes at work are never evicted: with both at work there is no room.
     let (_b, _c) =
         (server.sandbox(TENANT, &b).await.unwrap(), server.sandbox(TENANT, &c).await.unwrap());
     assert!(matches!(server.resume(TENANT, &a).await, Err(SessionError::Capacity)));
@@ -223,11 +223,11 @@ async fn a_fork_has_everything_and_touches_nothing(engine: Engine) {
         server.out(&fork.id, "echo changed >file; rm ~/home").await;
     }
     assert_eq!(server.out(&parent, "cat file ~/home").await, "one\ntwo\n");
-    // The same of one that has no sandbox.
+    // Likewise for a session without a sandbox.
     server.stop_session(&parent).await;
     let cold = server.fork(TENANT, &parent, 1).await.unwrap().remove(0);
     assert_eq!(server.out(&cold.id, "cat file ~/home").await, "one\ntwo\n");
-    // Of a fork, over what it has changed; and its parent may be gone.
+    // A fork of a fork includes the fork's changes, and does not need the parent.
     server.end(TENANT, &parent).await.unwrap();
     let grandchild = server.fork(TENANT, &forks[0].id, 1).await.unwrap().remove(0);
     let seen = server.out(&grandchild.id, "cat file; ls ~").await;
@@ -339,7 +339,7 @@ async fn files_of_a_session_at_work_go_to_the_object_store_at_intervals(engine: 
         names.filter(|name| name.starts_with("m_")).collect::<Vec<_>>()
     };
     server.until("its files are stored", || async { !manifests().is_empty() }).await;
-    // And once more, when somebody has worked with it since.
+    // Again, after the session was used.
     let first = manifests();
     server.out(&id, "echo more >file").await;
     let is_newer = || async {
@@ -392,14 +392,14 @@ async fn another_server_goes_on_with_what_was_stopped(engine: Engine) {
         Err(SessionError::OnAnotherServer { is_node: false })
     ));
     two.stop_session(&id).await;
-    // What the first one had on its disk is old, and is not taken for the session's.
+    // The older files on the first server's disk are not used.
     one.resume(TENANT, &id).await.unwrap();
     assert_eq!(one.out(&id, "cat file").await, "two\n");
     one.stop().await;
     two.stop().await;
 }
 
-/// There is nobody else who could go on with it, and the object store is on the same disk.
+/// No other server could continue the session, and the object store is on the same disk.
 async fn what_was_stopped_stays_on_the_disk_of_a_server_that_is_alone(engine: Engine) {
     use std::os::unix::fs::MetadataExt as _;
     let home = Home::new(engine, SessionsConfig { ready: 0, ..config() });
@@ -418,7 +418,7 @@ async fn what_was_stopped_stays_on_the_disk_of_a_server_that_is_alone(engine: En
     let server = home.start().await;
     server.resume(TENANT, &id).await.unwrap();
     assert_eq!(server.out(&id, "cat file").await, "kept\n");
-    // One that has no sandbox when it is stopped.
+    // A session without a sandbox at the time of the stop.
     server.pause(TENANT, &id).await.unwrap();
     server.stop().await;
     let server = home.start().await;

@@ -1,7 +1,8 @@
-//! Sessions over the real engine, store and disks, by what their callers see. Needs root.
+//! Sessions over the real engine, store and disks, checked through their public interface. Needs
+//! root.
 //!
-//! Not libtest's `main`: the engine starts this binary again as its spawners, and must do so before
-//! there is a second thread. Arguments are parts of names, as libtest takes them.
+//! Does not use libtest's `main`: the engine runs this binary again as its spawners, and must do so
+//! before a second thread starts. Arguments select tests by parts of their names, as with libtest.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Places when there are few: bursts, and tenants beside each other.
+//! Contention for few places: bursts, and several tenants.
 
 use std::future::pending;
 use std::time::Duration;
@@ -32,13 +32,13 @@ tests![
     a_list_shows_the_state_that_was_answered,
 ];
 
-/// Pause between two looks whether something was counted.
+/// Polling interval of counters.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Places of the bursts.
+/// Number of places in bursts.
 const PLACES: usize = SESSIONS;
 
-/// Sandboxes as E2B's clients make them, so many at the same time; those that came to be, and why
-/// the others did not.
+/// Creates `count` sandboxes concurrently, as E2B's clients do. Returns the created ones, and the
+/// errors of the others.
 async fn burst(server: &Server, count: usize) -> (Vec<SandboxGuard>, Vec<SessionError>) {
     let mut creating = JoinSet::new();
     for _ in 0..count {
@@ -97,7 +97,7 @@ async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
         let sessions = server.sessions.clone();
         working.spawn(async move {
             let made = sessions.create(TENANT, CreateSession::default()).await?;
-            // Who was given up meanwhile comes back, and takes the place of somebody else.
+            // A session that was evicted meanwhile is resumed, and evicts another one.
             sessions.files(TENANT, &made.id).await.map(drop)
         });
     }
@@ -111,7 +111,7 @@ async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
     server.stop().await;
 }
 
-/// An object store that takes requests and answers none; it closes them when this is dropped.
+/// An object store that reads requests and answers none; dropping it closes the connections.
 struct SilentStore {
     /// First lines of the requests.
     asked: watch::Receiver<Vec<String>>,
@@ -162,7 +162,7 @@ async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine)
     let (objects, silent) = silent_object_store().await;
     home.objects = Some(objects);
     let server = home.start().await;
-    // Each one but the first two takes the room of one that rests, whose disk has to go for it.
+    // Each session after the first two evicts a resting one, whose disk must be moved.
     let mut made = Vec::new();
     for _ in 0..5 {
         let created = time::timeout(SOON, server.create(TENANT, CreateSession::default())).await;
@@ -170,7 +170,7 @@ async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine)
         assert_eq!(server.out(&session.id, "echo here").await, "here\n");
         made.push(session.id);
     }
-    // Two disks are being moved, and the third one waits: it is still here, with its files.
+    // Two disks are being moved, and the third waits: it is still here, with its files.
     server.sh(&made[4], "echo kept > kept.txt").await;
     let resumed = time::timeout(SOON, server.resume(TENANT, &made[2])).await;
     resumed.expect("a disk that waits to be moved is at hand").unwrap();
@@ -191,7 +191,7 @@ async fn a_session_is_worked_with_while_its_disk_is_on_its_way(engine: Engine) {
         server.out(&id, "echo kept > kept.txt").await;
         made.push(id);
     }
-    // One had to give way, and its disk as well.
+    // One session was evicted, and its disk as well.
     let is_piece = |line: &String| line.starts_with("PUT ") && line.contains("/pieces/");
     let on_its_way = silent.asked.wait_for(|asked| asked.iter().any(is_piece));
     drop(time::timeout(SOON, on_its_way).await.expect("the disk is on its way").unwrap());
@@ -203,7 +203,7 @@ async fn a_session_is_worked_with_while_its_disk_is_on_its_way(engine: Engine) {
     }
     let [id] = cold.as_slice() else { panic!("{cold:?}") };
     server.resume(TENANT, id).await.unwrap();
-    // Nobody has waited until the store was given up and asked again.
+    // No request waited for a timeout and a retry of the object store.
     let mut asked = silent.asked.borrow().clone();
     let count = asked.len();
     asked.sort();
@@ -262,7 +262,7 @@ async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
         create_held(&server, "other").await.unwrap(),
         create_held(&server, "other").await.unwrap(),
     ];
-    // What it lets rest goes for its next one, and nobody else's does.
+    // Its resting sandboxes are evicted for its next one, and no other tenant's are.
     let [first, second] = hog;
     let resting = first.session().to_owned();
     drop(first);
@@ -347,7 +347,7 @@ async fn a_list_shows_the_state_that_was_answered(engine: Engine) {
     server.stop().await;
 }
 
-/// Everything of a tenant's that takes room, refused.
+/// Checks that everything that takes a tenant's storage is rejected.
 async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&SessionError) -> bool) {
     let content = Bytes::from_static(b"x");
     for refused in [
@@ -359,7 +359,7 @@ async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&Session
     ] {
         assert!(refused.as_ref().is_err_and(&is_right), "{refused:?}");
     }
-    // What is there can be worked with, and ended.
+    // Existing sessions can be used and ended.
     assert_eq!(server.out(id, "echo on").await, "on\n");
 }
 
@@ -378,7 +378,7 @@ async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
             matches!(error, SessionError::TooMany(_)) && error.to_string().contains(setting)
         }
     };
-    // What disks may grow to.
+    // Limit on the sum of disk sizes.
     let forks = server.fork(TENANT, &id, 2).await.unwrap();
     for refused in [
         server.create(TENANT, CreateSession::default()).await.map(drop),
@@ -392,7 +392,7 @@ async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
     server.copies().unwrap().snapshot(TENANT, &id, None).await.unwrap();
     let refused = server.copies().unwrap().snapshot(TENANT, &id, None).await.map(drop);
     assert!(refused.as_ref().is_err_and(is_of("snapshots_max_per_tenant")), "{refused:?}");
-    // What it takes.
+    // Limit on stored bytes.
     let much = Bytes::from(vec![1; 9 << 20]);
     let refused = server.attachments().unwrap().add(TENANT, &id, "a", None, much).await.map(drop);
     assert!(refused.as_ref().is_err_and(is_of("stored_bytes_max_per_tenant")), "{refused:?}");
@@ -406,7 +406,7 @@ async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
     };
     time::timeout(SOON, until_counted).await.expect("it is counted again");
     check_nothing_new(&server, &id, is_of("stored_bytes_max_per_tenant")).await;
-    // Another tenant is not touched by it.
+    // Other tenants are not affected.
     server.create("other", CreateSession::default()).await.unwrap();
     server.end(TENANT, &id).await.unwrap();
     server.stop().await;

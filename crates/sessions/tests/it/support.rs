@@ -1,4 +1,4 @@
-//! What the tests share: servers without HTTP, which can be stopped and started again.
+//! Test support: servers without HTTP, which can be stopped and started again.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -29,17 +29,17 @@ use testkit::Scratch;
 use tokio::task::JoinHandle;
 use tokio::time;
 
-/// First user id of the sandboxes: no other test's and no server's.
+/// First user id of the sandboxes, distinct from other tests' and from servers'.
 const UID_BASE: u32 = 1_310_000_000;
-/// Sandboxes of sessions that the engine has.
+/// Number of session sandboxes of the engine.
 pub(crate) const SESSIONS: usize = 12;
-/// Longest that a test may take. Far above what it needs, on a machine that others use as well.
+/// Time limit of a test, far above its needs, because other processes share the machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long anything may take on a busy machine.
+/// Longest wait for any condition on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// The server of tests that have one.
+/// Name of the server in tests with one server.
 const ALONE: &str = "srv_test";
-/// The tenant of most tests.
+/// Tenant of most tests.
 pub(crate) const TENANT: &str = "tenant-a";
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -62,7 +62,7 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Runs the tests whose names have one of the arguments in them.
+/// Runs the tests whose names contain one of the arguments.
 pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let is_wanted =
@@ -104,7 +104,7 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A server's directory, which its lives share.
+/// Directory of a server, shared by its lives.
 pub(crate) struct Home {
     scratch: Scratch,
     engine: Engine,
@@ -112,7 +112,7 @@ pub(crate) struct Home {
     pub(crate) gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server.
     pub(crate) tokens: Option<TokenRegistry>,
-    /// Where disks are archived; a directory of the home when there is none.
+    /// Object store of archived disks; a directory in the home if absent.
     pub(crate) objects: Option<ObjectStore>,
 }
 
@@ -133,7 +133,7 @@ impl std::ops::Deref for Server {
     }
 }
 
-/// Small and quick.
+/// Small limits for quick tests.
 pub(crate) fn config() -> SessionsConfig {
     SessionsConfig {
         disk_bytes: 64 << 20,
@@ -157,8 +157,8 @@ impl Home {
         self.scratch.path()
     }
 
-    /// Starts one of several servers that share the store and the objects; each has a directory for
-    /// its disks.
+    /// Starts one of several servers that share the store and the objects; each has its own
+    /// directory of disks.
     pub(crate) async fn start_as(&self, server: &str) -> Server {
         let mut registry = telemetry::registry("test");
         let url = StoreUrl::Sqlite(self.path().join("cove.sqlite"));
@@ -212,7 +212,7 @@ impl Home {
 }
 
 impl Server {
-    /// Stops it as a signal does.
+    /// Stops the server as a signal does.
     pub(crate) async fn stop(self) {
         self.drain.begin();
         time::timeout(SOON, self.work).await.expect("it stops in time").unwrap();
@@ -227,31 +227,31 @@ impl Server {
         self.sessions.stop(TENANT, id).await.unwrap()
     }
 
-    /// A session with nothing special, of no agent.
+    /// Creates a session with default settings and no agent.
     pub(crate) async fn plain(&self) -> String {
         self.create(TENANT, CreateSession::default()).await.unwrap().id
     }
 
-    /// Runs a line of shell in a session.
+    /// Runs a shell command in a session.
     pub(crate) async fn sh(&self, id: &str, command: &str) -> SessionExecResult {
         let exec = SessionExec { command: Some(command.to_owned()), ..SessionExec::default() };
         self.commands().unwrap().run(TENANT, id, exec).await.unwrap()
     }
 
-    /// The same for one that succeeds; its output.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) async fn out(&self, id: &str, command: &str) -> String {
         let result = self.sh(id, command).await;
         assert_eq!(result.exit_code, Some(0), "`{command}`: {result:?}");
         result.stdout
     }
 
-    /// Sends a message and hears its turn.
+    /// Sends a message and returns the events of its turn.
     pub(crate) async fn say(&self, id: &str, text: &str) -> Vec<Arc<SessionEvent>> {
         let stream = self.conversations().unwrap().send(TENANT, id, message(text)).await.unwrap();
         hear(stream).await
     }
 
-    /// Waits until something is true.
+    /// Waits until a condition holds.
     pub(crate) async fn until<F: Future<Output = bool>>(&self, what: &str, is: impl Fn() -> F) {
         let waited = time::timeout(SOON, async {
             while !is().await {
@@ -272,7 +272,7 @@ pub(crate) fn message(text: &str) -> MessageRequest {
     }
 }
 
-/// All of a turn.
+/// Reads all events of a turn.
 pub(crate) async fn hear(mut stream: MessageStream) -> Vec<Arc<SessionEvent>> {
     let mut all = Vec::new();
     let heard = time::timeout(SOON, async {
@@ -287,19 +287,19 @@ pub(crate) async fn hear(mut stream: MessageStream) -> Vec<Arc<SessionEvent>> {
     all
 }
 
-/// What the agent said in a turn.
+/// Returns the agent's text in a turn.
 pub(crate) fn texts(events: &[Arc<SessionEvent>]) -> String {
     let texts = events.iter().filter(|event| event.kind == SessionEventKind::Text);
     texts.filter_map(|event| event.data["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// The errors of a turn.
+/// Returns the errors of a turn.
 pub(crate) fn errors(events: &[Arc<SessionEvent>]) -> String {
     let errors = events.iter().filter(|event| event.kind == SessionEventKind::Error);
     errors.filter_map(|event| event.data["error"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// An agent of these files, started by `python3 agent.py`.
+/// Returns the deployment of an agent with these files, started by `python3 agent.py`.
 pub(crate) fn agent(name: &str, files: &[(&str, &str)]) -> DeployRequest {
     let file = |(path, content): &(&str, &str)| AgentFile {
         path: (*path).to_owned(),
@@ -316,12 +316,12 @@ pub(crate) fn agent(name: &str, files: &[(&str, &str)]) -> DeployRequest {
     }
 }
 
-/// The process on this machine whose command line has `mark` in it, and its parent: of a program
-/// that a session's sandbox started, its guest init.
+/// Finds the `sleep` process whose command line contains `mark`, and returns its parent: for a
+/// program of a session's sandbox, its guest init.
 pub(crate) fn guest_init_of(mark: &str) -> Option<u32> {
     for entry in std::fs::read_dir("/proc").unwrap() {
         let path = entry.unwrap().path();
-        // Processes come and go while this looks.
+        // Processes may start and end meanwhile.
         let Ok(line) = std::fs::read(path.join("cmdline")) else { continue };
         let is_it = String::from_utf8_lossy(&line).contains(mark);
         let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();

@@ -1,16 +1,16 @@
-//! Lines as the real program says them (shortened), and what becomes of them.
+//! Lines of the real program (shortened), and their translation.
 
 use super::*;
 
 const UUID: &str = "660ad063-1abe-4f39-bef1-4b5ff22173c5";
 
-/// What lines become: `turn text {…}` or `- message {…}` for an event, and what they say beyond.
+/// Translates lines to `turn text {…}` or `- message {…}` for each event, and to their meanings.
 fn told(translator: &mut LineTranslator, lines: &[&str]) -> Vec<String> {
     let mut out = Vec::new();
     for line in lines {
         let said = translator.line(line.as_bytes(), &mut |in_turn, kind, data| {
             let whose = if in_turn { "turn" } else { "-" };
-            // The line itself is not looked at again.
+            // The line itself is not checked again.
             let data = if kind == Kind::Message { String::new() } else { format!(" {data}") };
             out.push(format!("{whose} {}{data}", kind.as_str()));
         });
@@ -105,7 +105,7 @@ fn a_result_says_what_its_turn_cost() {
     };
     assert_eq!(cost(&result("0.25", "")), 0.25);
     assert_eq!(cost(&result("0.75", "")), 0.5);
-    // A process that continues a conversation may begin with what that has cost.
+    // The total of a continuing process may include the cost of the earlier conversation.
     let by_model = r#","model_usage_since_last_result":{"a":{"costUSD":0.5},"b":{"costUSD":0.25}}"#;
     assert_eq!(cost(&result("9.0", by_model)), 0.75);
     assert_eq!(cost(&result("-1.0", "")), 0.0);
@@ -138,13 +138,13 @@ fn only_the_result_of_its_turn_ends_it() {
     let own = of(r#","origin":{"kind":"task-notification"}"#);
     let plain = of("");
 
-    // A task of the agent's ended just when the message came.
+    // A task of the agent ended just when the message arrived.
     let mut agent = in_turn(false);
     assert!(!is_result(&mut agent, &own));
     assert!(!is_result(&mut agent, &of(r#","user_message_uuid":"another""#)));
     assert!(is_result(&mut agent, &ours));
 
-    // Of an agent that says when it begins, nothing before that is of the turn.
+    // For an agent that reports starts, nothing before the start belongs to the turn.
     agent.end();
     told(&mut agent, &[&life(UUID, "completed")]);
     agent.begin(UUID.to_owned(), false);
@@ -156,7 +156,7 @@ fn only_the_result_of_its_turn_ends_it() {
     assert_eq!(told(&mut agent, &[text]), [r#"turn text {"text":"x"}"#, "turn message"]);
     assert!(is_result(&mut agent, &plain));
 
-    // Of none.
+    // Without a turn.
     agent.end();
     assert!(!is_result(&mut agent, &plain) && !is_result(&mut agent, &ours));
 }
@@ -218,7 +218,7 @@ fn capabilities_are_believed() {
 }
 
 proptest::proptest! {
-    /// Whatever is said, it is taken or refused, and what is of no turn ends none.
+    /// Any line is translated or rejected, and a line without a turn ends none.
     #[test]
     fn no_line_is_too_strange(line in proptest::prelude::any::<Vec<u8>>(), kind in 0_usize..6) {
         let kinds = ["assistant", "user", "result", "system", "stream_event", "control_response"];
@@ -240,7 +240,7 @@ fn lines_of_another_protocol_are_refused() {
         let said = in_turn(false).line(line.as_bytes(), &mut |_, _, _| panic!("{line}"));
         assert!(matches!(said, LineMeaning::Malformed(_)), "{line}: {said:?}");
     }
-    // What is not UTF-8 is replaced.
+    // Invalid UTF-8 is replaced.
     let line = b"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"\xff\"}]}}";
     let mut texts = Vec::new();
     in_turn(false).line(line, &mut |_, kind, data| texts.push((kind, data)));

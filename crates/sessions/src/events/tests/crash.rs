@@ -1,4 +1,4 @@
-//! Lives that end in the middle: no number is told twice, nothing told as done is lost.
+//! Lives that end abruptly: no number is sent twice, and no turn reported as done is lost.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use tokio::runtime::Runtime;
 
 use super::*;
 
-/// What is done in one life before the server is gone.
+/// Action in one life before the server crashes.
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many pieces.
+    /// Appends partial messages.
     Pieces(u16),
-    /// So many events.
+    /// Appends events.
     Events(u8),
-    /// The end of a turn, and whether it is waited for.
+    /// Ends a turn, and optionally waits for it.
     Done(bool),
-    /// Time for the writer, or not.
+    /// Yields to the writer.
     Yield,
 }
 
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One life of a server. Answers what it told, by number, and the last `done` it told.
+/// Runs one life of a server. Returns the visible events by number, and the last visible `done`.
 async fn live(
     url: StoreUrl,
     life: usize,
@@ -97,7 +97,7 @@ proptest! {
         let mut told: HashMap<u64, Arc<SessionEvent>> = HashMap::new();
         let mut last = 0;
         for (life, (steps, ends_at_rest)) in lives.iter().enumerate() {
-            // The runtime goes, and with it everything that was not written: a crash.
+            // Dropping the runtime discards all unwritten data, like a crash.
             let runtime = Runtime::new().unwrap();
             let (events, done) = runtime.block_on(live(url.clone(), life, steps, *ends_at_rest));
             drop(runtime);
@@ -106,7 +106,7 @@ proptest! {
                 last = event.seq;
                 told.insert(event.seq, Arc::clone(event));
             }
-            // Everything up to a `done` that was told is there, as it was told.
+            // Everything up to a visible `done` is stored unchanged.
             let stored = Runtime::new().unwrap().block_on(async {
                 let server = Server::on(url.clone()).await;
                 let row = server.row("ses_1").await;
@@ -124,7 +124,7 @@ proptest! {
             for event in events.iter().filter(|it| it.seq <= done && !it.kind.is_partial()) {
                 prop_assert_eq!(stored.get(&event.seq), Some(&**event));
             }
-            // And nothing is there under a number that was told of something else.
+            // No stored event has the number of another visible event.
             for (seq, event) in &stored {
                 if let Some(told) = told.get(seq) {
                     prop_assert_eq!(event, &**told);

@@ -1,4 +1,4 @@
-//! Several servers on one PostgreSQL, and a PostgreSQL that is away for a while.
+//! Several servers on one PostgreSQL, and a PostgreSQL that is temporarily unavailable.
 
 use testkit::Postgres;
 
@@ -15,7 +15,7 @@ async fn who_lost_a_session_is_told_and_its_listeners_hear_the_new_owner() {
     text(&log, "a");
     assert_eq!(numbers(&read(&mut listener, 1).await), [1]);
     soon(log.settle()).await.unwrap();
-    // Nobody has seen the owner, so it is taken for dead.
+    // The owner was never registered, so it counts as dead.
     let row = there.store.claim("ses_1", &node_of("there"), 1, at(0)).await.unwrap().unwrap();
     let theirs = there.writer.log(&row);
     let next = text(&theirs, "b");
@@ -27,12 +27,12 @@ async fn who_lost_a_session_is_told_and_its_listeners_hear_the_new_owner() {
     let lost = soon(here.lost.recv()).await.unwrap();
     assert_eq!((lost.session.as_str(), lost.epoch), ("ses_1", 1));
     assert!(matches!(lost.why, LossReason::Taken), "{lost:?}");
-    // What is removed after it was saved is the new owner's by now, however often it is tried.
+    // The new owner has the session, so every later save fails.
     for _ in 0..2 {
         assert!(soon(log.save(Arc::new(row.clone()))).await.is_err());
     }
     soon(log.room()).await;
-    // What was told and is not stored may be heard; then comes what the other one says.
+    // The subscriber may receive events that were never stored; then it receives the new owner's.
     let mut heard = Vec::new();
     while heard.last() != Some(&next) {
         heard.extend(numbers(&soon(listener.next()).await.unwrap()));
@@ -55,14 +55,14 @@ async fn nothing_is_lost_while_the_store_is_away() {
     text(&log, "b");
     let done = log.push(Kind::Done, Some("t"), json!({}));
     assert_eq!(numbers(&read(&mut listener, 2).await), [1, 2]);
-    // Long enough for attempts that fail.
+    // Long enough for failed attempts.
     assert!(timeout(Duration::from_millis(500), log.flushed(done)).await.is_err());
     let mut waiting = 0;
     while timeout(Duration::from_millis(20), log.room()).await.is_ok() {
         text(&log, "x".repeat(100_000));
         waiting += 1;
     }
-    // A new listener waits, too, for what only the store has.
+    // A new subscriber waits, too, for events that only the store has.
     let followed = server.writer.follow("ses_1");
     assert!(has_nothing(&mut followed.subscribe(2)).await);
     postgres.sql("ALTER DATABASE test_0 ALLOW_CONNECTIONS true");

@@ -1,4 +1,4 @@
-//! What is written, when, and with what.
+//! Timing and contents of writes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn many_sessions_are_written_in_few_transactions() {
         logs.push(server.log(&format!("ses_{number:02}")).await);
     }
     let before = server.batches();
-    // One thread: nothing is written while this runs but where it waits.
+    // With one thread, nothing is written except where this waits.
     for _ in 0..40 {
         for log in &logs {
             text(log, "streamed");
@@ -44,7 +44,7 @@ async fn a_row_is_written_behind_and_the_latest_one_counts() {
     let whole = SessionRow { turns: 6, idle_s: Some(9), ..row.clone() };
     soon(log.save(Arc::new(whole.clone()))).await.unwrap();
     assert_eq!(server.row("ses_1").await, whole);
-    // A mark that follows does not make less of it.
+    // A later mark does not reduce the pending write.
     let unblock = server.block().await;
     let save = log.save(Arc::new(SessionRow { idle_s: Some(10), ..whole.clone() }));
     tokio::pin!(save);
@@ -69,7 +69,7 @@ async fn who_writes_too_much_waits_for_room_and_nobody_else_does() {
         assert!(pushed * large.len() <= LOG_WAITING_MAX + large.len());
     }
     soon(other.room()).await;
-    // What has no room is taken nevertheless: the limit is the reader's to keep.
+    // Events beyond the limit are accepted: only readers observe the limit.
     text(&log, "more");
     let room = log.room();
     tokio::pin!(room);

@@ -1,4 +1,4 @@
-//! Doors to an endpoint that is written in the relay's tests.
+//! Doors to the endpoint of the relay's tests.
 
 use node::clock;
 use node::cluster::{LimitScope, NodeDescription, NodeIdentity, NodeMembership, ServingLease};
@@ -13,7 +13,7 @@ use super::budget::{OF_GRANT, OF_TENANT};
 use super::*;
 use crate::model::tests::{ERROR_END, KEY, Model, ask, model, read_until, request};
 
-/// What was told of a request.
+/// Report of a request.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     text: String,
@@ -43,7 +43,7 @@ impl ModelWitness for Diary {
 }
 
 impl Diary {
-    /// Everything so far, once there is so much.
+    /// Returns all reports once there are at least `count`.
     async fn all(&self, count: usize) -> Vec<Seen> {
         let started = clock::now();
         loop {
@@ -63,7 +63,7 @@ struct Ground {
     diary: Arc<Diary>,
 }
 
-/// A door that is served, and where.
+/// A served door and its address.
 struct Served {
     address: std::net::SocketAddr,
     task: JoinHandle<()>,
@@ -117,21 +117,21 @@ impl Served {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// What is answered to a request that is not streamed.
+    /// Returns the answer to a request that is not streamed.
     async fn answer(&self, head: &str, body: &str) -> String {
         let mut client = self.client().await;
         client.write_all(request(head, body).as_bytes()).await.unwrap();
         whole(&mut client).await
     }
 
-    /// Asks for a message; the status that is answered, and the kind of error.
+    /// Requests a message; returns the answer's status and error type.
     async fn message(&self, body: &str) -> (u16, Option<String>) {
         let answer = self.answer("POST /v1/messages", body).await;
         (status(&answer), kind(&answer))
     }
 }
 
-/// An answer whose length is known.
+/// Reads an answer with a declared length.
 async fn whole(client: &mut TcpStream) -> String {
     let mut text = read_until(client, "\r\n\r\n").await;
     let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
@@ -197,7 +197,7 @@ async fn what_is_free_is_not_charged() {
         assert!(ground.model.asked.recv().await.unwrap().ends_with(HELLO));
     }
     let seen = ground.diary.all(4).await;
-    // What the stand-in says of every answer is believed only of messages.
+    // Usage in answers counts only for messages.
     assert!(seen.iter().all(|seen| seen.tokens == 0), "{seen:?}");
 }
 
@@ -258,12 +258,12 @@ async fn a_budget_stops_and_is_not_begun_anew() {
     assert_eq!((status(&answer), kind(&answer).as_deref()), (429, Some("rate_limit_error")));
     assert!(answer.contains(OF_GRANT) && answer.contains("x-should-retry: false"), "{answer}");
     assert_eq!(status(&served.answer("GET /v1/models", "").await), 429);
-    // As when its sandbox comes back, or when it is granted once more.
+    // As when its sandbox is restarted, or when it is granted again.
     drop(served);
     let again = ground.serve(spec.clone()).await;
     assert_eq!(again.message(HELLO).await.0, 429);
     assert!(ground.model.asked.try_recv().is_err(), "something was sent");
-    // What is granted beyond it is there, and others' budgets are their own.
+    // A larger budget has something left, and other budgets are separate.
     let more = ground.serve(ModelDoorSpec { tokens_max: Some(11), ..spec.clone() }).await;
     assert_eq!(more.message(HELLO).await.0, 200);
     assert_eq!(more.message(HELLO).await.0, 429);
@@ -288,7 +288,7 @@ async fn budgets_outlast_the_server() {
         let member = NodeMembership::join(&store, run, &description, lease).await.unwrap();
         let scope = LimitScope::Node;
         let ledger = AmountLedger::open(&store, &member, scope, &mut registry).await.unwrap();
-        // A message has five tokens, and costs five dollars and a half.
+        // A message uses five tokens, and costs 5.50 dollars.
         let mut ground = ground(15).await;
         ground.doors = ground.doors.kept_in(Some(ledger.clone()));
         let of = |holder: &str, tenant: &str| ModelDoorSpec {
@@ -335,7 +335,7 @@ async fn the_grants_of_a_tenant_have_a_budget_together() {
 #[tokio::test]
 async fn dollars_are_counted_by_model() {
     let ground = ground(0).await;
-    // A message has two tokens in and three out: five dollars and a half.
+    // A message uses two input and three output tokens: 5.50 dollars.
     let price = ModelPrice { input: 500_000.0, output: 1_500_000.0, ..ModelPrice::default() };
     let prices = BTreeMap::from([("small".to_owned(), price)]);
     let spec = ModelDoorSpec { dollars_max: Some(11.0), prices, ..ground.spec() };
@@ -359,7 +359,7 @@ async fn streams_are_counted_and_leaving_early_is_not_free() {
     }
     let seen = ground.diary.all(1).await;
     assert_eq!((seen[0].tokens, seen[0].is_estimated), (18, false));
-    // Everything but the end, where it would be said how much there was.
+    // Everything except the end, which would report the usage.
     let mut client = served.client().await;
     client.write_all(sent.as_bytes()).await.unwrap();
     for end in ["\"output_tokens\":1}}}", "content_block_delta\"}"] {
@@ -387,7 +387,7 @@ async fn who_leaves_before_the_answer_pays_for_what_it_may_be() {
     let expected = 1000 + u64::try_from(HELLO.len()).unwrap() / 4;
     assert_eq!((seen[0].tokens, seen[0].is_estimated, seen[0].status), (expected, true, None));
     assert_eq!(seen[0].end, ModelEnd::Failed);
-    // Nobody answers there any more: that costs nothing.
+    // No endpoint answers there any more, so nothing is charged.
     drop((listener, endpoint));
     assert_eq!(served.message(HELLO).await, (502, Some("api_error".to_owned())));
     let seen = ground.diary.all(2).await;
@@ -402,7 +402,7 @@ async fn large_requests_of_one_sandbox_are_bounded() {
     let head = |length: usize| {
         format!("POST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n")
     };
-    // Two that are as large as they may be, but for their ends.
+    // Two requests of maximum size, without their ends.
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut client = served.client().await;
@@ -420,10 +420,10 @@ async fn large_requests_of_one_sandbox_are_bounded() {
     }
     let refused = (529, Some("overloaded_error".to_owned()));
     assert_eq!(served.message(&format!(r#"{{"model":"small","x":"{part}"}}"#)).await, refused);
-    // Another sandbox does not feel it.
+    // Another sandbox is not affected.
     let other = ground.serve(ModelDoorSpec { holder: "ses_2".into(), ..ground.spec() }).await;
     assert_eq!(other.message(HELLO).await.0, 200);
-    // What they held is there again.
+    // Their held bytes are released.
     drop(held);
     ground.diary.all(4).await;
     assert_eq!(served.message(HELLO).await.0, 200);

@@ -1,4 +1,4 @@
-//! The books agree with each other, whatever happens in whatever order.
+//! Both sets of books agree after any sequence of operations.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ fn session(id: &str) -> ResidentKey {
     ResidentKey::Session(id.into())
 }
 
-/// Asks for a place as the one tenant there is.
+/// Requests a place as the only tenant.
 fn admit(
     books: &ResidentLedger,
     key: &ResidentKey,
@@ -19,7 +19,7 @@ fn admit(
     admit_as(books, "one", usize::MAX, key, now)
 }
 
-/// Asks for a place as a tenant that may have so many.
+/// Requests a place as a tenant with a limit.
 fn admit_as(
     books: &ResidentLedger,
     tenant: &str,
@@ -44,12 +44,12 @@ async fn admit_in_line(
     books.admit_in_line(&request, node::clock::now).await
 }
 
-/// Begins to work with a sandbox; false when it is on its way out.
+/// Begins a use of a sandbox; returns false if it is ending.
 fn begins(books: &ResidentLedger, key: &ResidentKey, uses: &UseCount, now: Instant) -> bool {
     books.begin(key, &TENANT.into(), uses, now).is_some()
 }
 
-/// Books in which each of these waits, the first one the longest.
+/// Returns a ledger in which each of these waits, the first one longest.
 fn waiting(books: &ResidentLedger, ids: &[&str], now: Instant) -> Vec<UseCount> {
     let wait = |id: &&str| {
         assert_eq!(admit(books, &session(id), now), Ok(Vec::new()));
@@ -103,7 +103,7 @@ fn a_claim_takes_the_place_over() {
     assert!(admit_if_free(&books, 1, now));
     books.warm(&ResidentKey::Ready(1), now);
     assert!(books.claim(1, &"a".into(), now));
-    // Its row is still being written: nobody takes it meanwhile.
+    // Its row is still being written, so it cannot be evicted.
     assert_eq!(books.state(&session("a")), Some(State::Warming));
     assert_eq!(admit(&books, &session("b"), now), Err(CapacityRefusal::Soon));
     books.warm(&session("a"), now);
@@ -158,7 +158,7 @@ fn nobody_is_struck_off_for_what_is_there_already() {
     assert_eq!(books.stats().total, 4);
     assert!(begins(&books, &session("a"), &uses[0], now), "it lives");
     books.end(&session("a"), &TENANT.into(), &uses[0], now);
-    // One goes for each that comes, and no more.
+    // Each new sandbox evicts exactly one.
     let duties = admit(&books, &session("e"), now);
     assert_eq!(duties, Ok(vec![EvictionDuty::Stop("a".into()), EvictionDuty::Archive("b".into())]));
     assert_eq!(books.stats().total, 4);
@@ -251,12 +251,12 @@ fn sandboxes_at_work_are_counted_by_tenant() {
     assert_eq!(begin(0, &one), Some(1), "a second use is of the same sandbox");
     assert_eq!(begin(1, &one), Some(2));
     assert_eq!(begin(2, &other), Some(1));
-    // One of two uses ends: the sandbox is at work still.
+    // One of two uses ends: the sandbox is still at work.
     books.end(&session("a"), &one, &uses[0], now);
     assert_eq!(begin(1, &one), Some(2));
     books.end(&session("a"), &one, &uses[0], now);
     assert_eq!(begin(1, &one), Some(1));
-    // Its sandbox goes meanwhile; the end of its uses is counted once all the same.
+    // Its sandbox ends meanwhile; the end of its uses is still counted once.
     books.cold(&session("c"), &uses[2], now);
     assert_eq!(begin(2, &other), None);
     books.end(&session("c"), &other, &uses[2], now);
@@ -275,14 +275,14 @@ fn a_tenant_has_its_share_and_no_more() {
         assert!(begins(&books, &session(id), uses, now));
     }
     assert_eq!(hog("h3"), Err(CapacityRefusal::Share), "though there are two places");
-    // Others have theirs, and lose none of them to it.
+    // Other tenants have their places, and lose none to it.
     let other = |id: &str| admit_as(&books, "other", 2, &session(id), now);
     for id in ["o1", "o2"] {
         assert_eq!(other(id), Ok(Vec::new()));
         books.waiting(&session(id), now);
     }
     assert_eq!(hog("h3"), Err(CapacityRefusal::Share));
-    // What it has that is idle goes for what it wants next, and nobody else's does.
+    // Its idle sandbox is evicted for its next one, and no other tenant's is.
     books.end(&session("h2"), &TENANT.into(), &uses[1], now);
     assert_eq!(hog("h3"), Ok(vec![EvictionDuty::Stop("h2".into())]));
     let of = |tenant| {

@@ -1,8 +1,8 @@
-//! Conflicts that happen for sure, on PostgreSQL: an operation is stopped in the middle, after what
-//! it has read, until another one has committed.
+//! Deterministic conflicts on PostgreSQL: an operation is stopped after its reads until another one
+//! has committed.
 //!
-//! A trigger of the test holds it there: it waits for an advisory lock, in connections of one name
-//! only. Nothing in the store knows of it.
+//! A trigger of the test stops it: the trigger waits for an advisory lock, in connections with one
+//! application name only. The store is unaware of it.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// What has not happened by then does not happen.
+/// Longest wait for any step.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Stops whoever calls itself `gated` before it changes a table, for as long as somebody else has
-/// the lock.
+/// Returns a trigger that stops connections named `gated` before they change a table, while another
+/// connection holds the lock.
 fn gate(table: &str) -> String {
     format!(
         "CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -31,7 +31,7 @@ fn gate(table: &str) -> String {
 }
 
 /// Runs `gated` until it begins to write `table`, then `meanwhile` to its end, then the rest of
-/// `gated`, which has to lose and to be run again: that is asserted. Answers what both answered.
+/// `gated`, which must conflict and run again: that is asserted. Returns both results.
 async fn collide<A: Send + 'static, B>(
     table: &str,
     prepare: impl AsyncFn(&SessionStore),
@@ -61,7 +61,7 @@ async fn collide<A: Send + 'static, B>(
             .write("test.hold", move |it| {
                 it.batch("SELECT pg_advisory_xact_lock(42)")?;
                 locked.take().unwrap().send(()).unwrap();
-                // Until the other end is dropped.
+                // Blocks until the other end is dropped.
                 until_unlocked.recv().unwrap_err();
                 Ok(())
             })
@@ -91,13 +91,13 @@ async fn collide<A: Send + 'static, B>(
     };
     let both = async { tokio::join!(gated(slow.clone()), second) };
     let (first, second) = timeout(SOON, both).await.expect("in time");
-    // The counter is written before the repetition that answered.
+    // The counter is written before the successful repetition returns.
     let text = metrics.render().unwrap();
     let retried = |line: &&str| {
         line.starts_with("cove_store_transaction_retries_total{") && !line.ends_with(" 0")
     };
     assert!(text.lines().any(|line| retried(&line)), "nothing was tried again:\n{text}");
-    // The server ends with the last who holds it.
+    // The server ends with its last user.
     (first, second, free, server)
 }
 
@@ -178,7 +178,7 @@ async fn nobody_begins_to_stand_on_a_layer_that_is_being_removed() {
     assert!(matches!(late, Err(SessionError::NotFound("layer"))), "{late:?}");
     assert_eq!(taken, ["l_1"]);
     assert_eq!(store.session("a", "ses_1").await.unwrap(), None);
-    // The other way round, the layer stays.
+    // In the opposite order, the layer stays.
     let (late, first, store, _server) = collide(
         "session_layers",
         async |store| layer(store, "l_1").await,

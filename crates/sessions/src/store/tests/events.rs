@@ -16,7 +16,7 @@ pub(super) fn row(session: &str, seq: u64) -> EventRow {
     }
 }
 
-/// The number of the last event that is stored, or 0.
+/// Returns the number of the last stored event, or 0.
 pub(super) async fn last(store: &SessionStore, session: &str) -> u64 {
     let mut last = 0;
     loop {
@@ -50,7 +50,7 @@ async fn a_batch_is_written_once_however_often_and_read_in_pages() {
     check(async |store| {
         store.insert_session(session("ses_1", "a"), 9).await.unwrap();
         store.insert_session(session("ses_2", "a"), 9).await.unwrap();
-        // Two rows of 64, of 8 and of 1.
+        // Two inserts of each size: 64, 8 and 1 rows.
         let mut events: Vec<EventRow> = (1..=146).map(|seq| row("ses_1", seq * 2)).collect();
         events[0].turn = Some("t\0".to_owned());
         events[1].kind = Failed;

@@ -9,7 +9,7 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
     check(async |store| {
         for id in ["l_1", "l_2", "l_3"] {
             layer(store, id).await;
-            // Again, as after an answer that was lost.
+            // Repeated, as after a lost answer.
             layer(store, id).await;
         }
         let chain = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
@@ -33,7 +33,7 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
         assert_eq!(store.layers.take_unused(NOW, 9).await.unwrap(), [""; 0], "too young");
         assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), ["l_3"]);
         assert_eq!(store.layers.list("", 9).await.unwrap(), ["l_1", "l_2"]);
-        // What is gone is stood on no more.
+        // Missing layers cannot be used.
         let row = SessionRow { chain: chain(&["l_1", "l_3"]), ..session("ses_2", "a") };
         let refused = store.insert_session(row, 9).await;
         assert!(matches!(refused, Err(SessionError::NotFound("layer"))), "{refused:?}");
@@ -165,7 +165,7 @@ async fn usage_is_summed_and_no_agent_can_spoil_the_sum() {
         let two = row("ses_1", "t2", NOW + 10);
         for (session, usage) in [
             ("ses_1", vec![row("ses_1", "t1", NOW), two.clone()]),
-            // Again: it counts once.
+            // A repetition counts once.
             ("ses_1", vec![UsageRow { input_tokens: 99, ..row("ses_1", "t1", NOW) }]),
             ("ses_2", vec![wild]),
         ] {

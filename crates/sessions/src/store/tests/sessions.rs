@@ -1,4 +1,4 @@
-//! Sessions: what comes back, who may see it, and who may write it.
+//! Sessions: stored content, visibility, and write access.
 
 use api::SessionState::{Active, Ended, Paused, Stopped};
 
@@ -136,7 +136,7 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
         }
         let refused = store.insert_session(session("ses_3", "a"), 3).await;
         assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
-        // Another tenant's do not count, nor do those that have ended.
+        // Sessions of another tenant and ended ones do not count.
         store.insert_session(session("ses_4", "b"), 3).await.unwrap();
         let end = |row: &mut SessionRow| {
             row.state = Ended;
@@ -144,7 +144,7 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
         };
         store.modify("a", "ses_1", end).await.unwrap();
         store.insert_session(session("ses_5", "a"), 3).await.unwrap();
-        // A failed one takes no place.
+        // A failed insertion takes no place.
         let again = store.insert_session(session("ses_4", "b"), 3).await;
         assert!(matches!(again, Err(SessionError::Internal(_))), "{again:?}");
         store.insert_session(session("ses_6", "b"), 3).await.unwrap();
@@ -153,8 +153,8 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
     .await;
 }
 
-/// What a lost node had is claimed in few statements, by whoever comes first, and what is on its
-/// disk alone is left to it.
+/// Sessions of a lost node are claimed in few statements by the first claimant, except those whose
+/// only files are on its disk.
 #[tokio::test]
 async fn sessions_of_a_lost_node_are_claimed_together() {
     check(async |store| {
@@ -194,7 +194,7 @@ async fn sessions_of_a_lost_node_are_claimed_together() {
         assert!(nodes.expire("here", "here 1").await.unwrap());
         let taken = claim(&there, lost(false), NOW).await;
         assert_eq!(ids(&taken), ["ses_1", "ses_3"]);
-        // Files that are newer on its disk are waited for, when they may be.
+        // A claim waits for newer files on the lost node's disk if the terms require that.
         let terms = ClaimTerms { patience: Duration::from_millis(5), ..at(NOW + 4) };
         assert_eq!(store.claim("ses_0", &there, 1, terms).await.unwrap(), None);
         assert!(!terms.may_move_files(NOW));
@@ -204,12 +204,12 @@ async fn sessions_of_a_lost_node_are_claimed_together() {
         assert_eq!((before.seq_start, before.seq_ceiling), (SEQ_BLOCK, 2 * SEQ_BLOCK));
         assert_eq!(store.session("a", "ses_0").await.unwrap().as_ref(), Some(before));
         assert_eq!(claim(&node_of("third"), lost(true), NOW).await, [], "once");
-        // One that is of no use there waits for its node.
+        // A session that is useless there waits for its node.
         assert!(!store.give_back("ses_1", 1, "here").await.unwrap());
         assert!(store.give_back("ses_1", 2, "here").await.unwrap());
         let owned = store.epochs_of_server("here").await.unwrap();
         assert_eq!(owned, [("ses_1".to_owned(), 2), ("ses_2".to_owned(), 1)].into());
-        // Its next run goes on with what it has.
+        // The node's next run continues with its sessions.
         let again = NodeIdentity { incarnation: "here 2".into(), ..node_of("here") };
         nodes.register(&again, &NodeDescription::default(), true, NOW).await.unwrap();
         assert_eq!(claim(&there, lost(true), NOW + 1_000_000).await, []);
@@ -223,7 +223,7 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
         let lease = u64::try_from(NODE_LEASE.as_millis()).unwrap();
         let row = store.insert_session(session("ses_1", "a"), MANY).await.unwrap();
         register(store, "here", NOW).await;
-        // The owner is there: only it may.
+        // The owner is alive, so only it may claim.
         assert_eq!(
             store.claim("ses_1", &node_of("there"), 1, at(NOW + lease - 1)).await.unwrap(),
             None
@@ -241,14 +241,14 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
         };
         assert_eq!(again, expected);
         assert_eq!(store.session("a", "ses_1").await.unwrap().unwrap(), expected);
-        // Not seen for as long as the lease.
+        // The owner was not seen for the duration of the lease.
         let theirs =
             store.claim("ses_1", &node_of("there"), 2, at(NOW + lease)).await.unwrap().unwrap();
         assert_eq!((theirs.owner.as_deref(), theirs.epoch), (Some("there"), 3));
-        // Who comes back writes nothing any more.
+        // The former owner cannot write any more.
         assert!(!store.update(&again).await.unwrap());
         assert!(!store.release("ses_1", 2).await.unwrap());
-        // Nobody has ever seen `there`.
+        // The node `there` was never registered.
         let back = store.claim("ses_1", &node_of("here"), 3, at(NOW)).await.unwrap().unwrap();
         assert!(store.release("ses_1", back.epoch).await.unwrap());
         let free = store.session("a", "ses_1").await.unwrap().unwrap();
@@ -277,8 +277,8 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
     .await;
 }
 
-/// A directory that was copied has its server's name, and so has a server that stood still while
-/// its copy was started.
+/// A copied directory has its server's name, and so has a server that was suspended while its copy
+/// started.
 #[tokio::test]
 async fn a_run_that_was_replaced_claims_nothing() {
     check(async |store| {
@@ -399,13 +399,13 @@ async fn a_removed_session_leaves_nothing_but_what_it_used() {
         assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), ["l_1"]);
         assert_eq!(store.usage.list("a", UsageFilter::default(), 9).await.unwrap().len(), 2);
         assert_eq!(super::events::last(store, "ses_2").await, 12_000);
-        // Removing it again changes nothing.
+        // A second removal changes nothing.
         assert_eq!(store.remove_session("a", "ses_1").await.unwrap(), [""; 0]);
     })
     .await;
 }
 
-/// What a node has to hand over before it has nothing left.
+/// The sessions that a draining node has to hand over.
 #[tokio::test]
 async fn sessions_of_a_server_are_counted_and_the_oldest_come_first() {
     check(async |store| {

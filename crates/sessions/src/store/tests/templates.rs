@@ -40,7 +40,7 @@ fn of_layer(id: &str) -> LayerRow {
     LayerRow { id: id.to_owned(), tenant: "a".to_owned(), bytes: 5, created_ms: NOW }
 }
 
-/// Announces a build, begins it with a layer for each key, and ends it.
+/// Announces a build, runs it with a layer for each key, and ends it.
 async fn built(store: &SessionStore, row: TemplateBuildRow, keys: &[&str], tags: &[&str]) {
     let of = template(row.template.strip_prefix("tpl_a_").unwrap(), "a");
     store.templates.announce(of, row.clone(), BOUNDS).await.unwrap();
@@ -127,11 +127,11 @@ async fn layers_of_steps_stay_while_a_build_stands_on_them() {
         assert_eq!((released.builds, released.layers), (vec!["b1".into()], vec!["l_b1_k2".into()]));
         let gap = ["k1", "k2", "k3"].map(str::to_owned).to_vec();
         assert_eq!(store.templates.find_steps("a", "b9", gap).await.unwrap(), ["l_b1_k1"]);
-        // Whoever has begun to stand on a layer keeps it.
+        // A build that uses a layer keeps it.
         let released = store.templates.delete("a", "two").await.unwrap().unwrap();
         assert_eq!(released.layers, ["l_b2_k3"]);
         assert_eq!(store.templates.delete("a", "two").await.unwrap(), None);
-        // It is no build that there is.
+        // The user is not an existing build.
         assert_eq!(store.templates.forget_uses().await.unwrap(), 1);
         assert_eq!(store.layers.take_unused(NOW + 1, 9).await.unwrap(), ["l_b1_k1"]);
     })

@@ -1,4 +1,4 @@
-//! Messages that wait.
+//! Queued messages.
 
 use api::{MessageContent, MessageRequest, SessionEventKind};
 
@@ -32,12 +32,12 @@ async fn messages_wait_in_their_order_until_their_turns_begin() {
             assert!(store.waiting.keep("ses_1", claimed.epoch, message(turn)).await.unwrap());
         }
         assert!(store.waiting.keep("ses_2", 1, message("turn_1")).await.unwrap());
-        // Whoever has lost the session keeps nothing for it.
+        // A server that has lost the session stores nothing for it.
         assert!(!store.waiting.keep("ses_1", 1, message("turn_0")).await.unwrap());
         assert!(!store.waiting.keep("ses_9", 0, message("turn_0")).await.unwrap());
         let waiting = store.waiting.of_session("ses_1").await.unwrap();
         assert_eq!(waiting, ["turn_1", "turn_2", "turn_3"].map(message));
-        // One has begun, and its row is still there.
+        // One turn has begun, and its row still exists.
         let mut begun = row("ses_1", 1);
         (begun.turn, begun.kind) = (Some("turn_1".to_owned()), SessionEventKind::TurnStart);
         let part = SessionBatch {
@@ -50,7 +50,7 @@ async fn messages_wait_in_their_order_until_their_turns_begin() {
         store.write_batch(Arc::new(WriteBatch { parts })).await.unwrap();
         assert_eq!(turns(store, "ses_1").await, ["turn_2", "turn_3"]);
         assert_eq!(turns(store, "ses_2").await, ["turn_1"]);
-        // What is there takes room, also of what has begun.
+        // Stored messages count as storage, including those whose turns have begun.
         let bytes = serde_json::to_vec(&message("turn_1").request).unwrap().len();
         let stored = store.stored_by("a", "here").await.unwrap().bytes;
         assert_eq!(stored, 4 * u64::try_from(bytes).unwrap());

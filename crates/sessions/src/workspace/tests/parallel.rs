@@ -1,5 +1,4 @@
-//! What comes from the object store comes side by side: a store that answers only when enough has
-//! been asked of it at once.
+//! Concurrent restores: a store that answers only once enough requests have arrived concurrently.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,24 +18,24 @@ use crate::metrics::RestoreMetrics;
 use crate::workspace::WorkspaceStore;
 use crate::workspace::restores::{RestoreLimits, RestoreRank};
 
-/// Time after which a test gives up waiting for what never comes.
+/// Time limit for waits that would never end.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-/// Objects in memory. Those whose keys have a certain part in them are given only once so many of
-/// them are asked for at the same time.
+/// Objects in memory. Requests for keys that contain `held` are answered only once `together` of
+/// them are pending.
 struct HeldObjects {
     objects: Mutex<BTreeMap<String, Bytes>>,
     held: &'static str,
     together: usize,
-    /// Keys of those that are asked for now.
+    /// Keys of pending requests.
     asked: watch::Sender<HashSet<String>>,
-    /// Keys, in the order in which they were asked for.
+    /// Keys in order of their requests.
     order: Mutex<Vec<String>>,
     most: Mutex<usize>,
 }
 
 impl HeldObjects {
-    /// Starts a store; `together` of those with `held` in their keys are given at once.
+    /// Starts a store that answers requests for keys with `held` in groups of `together`.
     async fn start(held: &'static str, together: usize) -> (Arc<HeldObjects>, ObjectStore) {
         let held = Arc::new(HeldObjects {
             objects: Mutex::default(),
@@ -68,7 +67,7 @@ impl HeldObjects {
                 let mut most = self.most.lock();
                 *most = most.max(asked.len());
             });
-            // Whoever was among so many goes, also when others have gone already.
+            // Members of a complete group proceed, even if others have already left.
             let are_enough = |_: &HashSet<String>| *self.most.lock() >= self.together;
             self.asked.subscribe().wait_for(are_enough).await.unwrap();
             self.asked.send_modify(|asked| asked.retain(|it| it != key));
@@ -100,7 +99,7 @@ async fn answer(
     }
 }
 
-/// Waits for what a store that holds back would never let come.
+/// Waits for work that would never finish without enough concurrency.
 async fn soon<T>(held: &HeldObjects, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(GIVE_UP, work).await {
         Ok(done) => done,
@@ -160,11 +159,11 @@ async fn images_come_side_by_side_and_those_that_were_used_last_first() {
     let mut first: Vec<&String> =
         order.iter().filter(|key| key.ends_with("/m.json")).take(IMAGES).collect();
     first.sort();
-    // The fourth place is for the one that has waited longest.
+    // The fourth place goes to the request that has waited longest.
     assert_eq!(first, [0, 5, 6, 7].map(|number| &manifests[number]));
 }
 
-/// One layer must not wait for another one, and a chain is there as soon as its slowest layer.
+/// Layers do not wait for each other, so a chain is ready with its slowest layer.
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_come_side_by_side() {
     let place = Place::new("layers");
@@ -188,7 +187,7 @@ async fn layers_come_side_by_side() {
     }
     let (one, others) = chain.split_at(1);
     let elsewhere = open();
-    // Of two agents, and two of one chain.
+    // Two chains: one of one layer, and one of two.
     let found =
         soon(&held, async { tokio::try_join!(elsewhere.layers(one), elsewhere.layers(others)) });
     let (one, others) = found.await.unwrap();

@@ -1,4 +1,4 @@
-//! Pieces come back the same whoever wrote them, and nothing else ever comes back.
+//! Pieces of all versions are read back unchanged, and damaged ones never.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -18,7 +18,7 @@ use crate::workspace::piece;
 const BLOCK: usize = 4096;
 const PIECE: usize = piece::PIECE_BYTES as usize;
 
-/// Content with these bytes at these blocks.
+/// Returns content with these bytes at these offsets.
 fn content_of(bytes: usize, parts: &[(usize, Vec<u8>)]) -> Vec<u8> {
     let mut content = vec![0; bytes];
     for (offset, part) in parts {
@@ -29,14 +29,14 @@ fn content_of(bytes: usize, parts: &[(usize, Vec<u8>)]) -> Vec<u8> {
     content
 }
 
-/// The object of a piece as versions before the index wrote it.
+/// Returns the object of a piece as written by versions without the index.
 fn packed_before(content: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()
 }
 
-/// The content of an object as these versions read it.
+/// Reads the content of an object as those versions do.
 fn read_before(object: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     let mut decoder = DeflateDecoder::new(&object[2..]).take(u64::from(piece::PIECE_BYTES) + 1);
@@ -44,7 +44,7 @@ fn read_before(object: &[u8]) -> Vec<u8> {
     content
 }
 
-/// Image into which an object is placed as the second of three pieces; the others are holes.
+/// Image in which an object becomes the second of two pieces; the first is a hole.
 struct PieceTarget {
     place: Place,
     count: std::cell::Cell<usize>,
@@ -55,7 +55,7 @@ impl PieceTarget {
         PieceTarget { place: Place::new(name), count: std::cell::Cell::new(0) }
     }
 
-    /// The file; its last piece is the one, of so many bytes.
+    /// Places a piece of `bytes` bytes and returns the file.
     fn placed(&self, bytes: usize, name: &str, object: &[u8]) -> Result<PathBuf, SessionError> {
         let path = self.place.0.join(self.count.replace(self.count.get() + 1).to_string());
         let image = ImageWriter::create(&path, (PIECE + bytes) as u64, piece::PIECE_BYTES).unwrap();
@@ -69,7 +69,7 @@ impl PieceTarget {
         let mut image = std::fs::read(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         let piece = image.split_off(PIECE);
-        // What is beside it stays as it was, or is found to differ.
+        // The content beside it must be unchanged.
         let is_alone = sandbox::is_zero(&image);
         Ok(if is_alone { piece } else { image })
     }
@@ -111,7 +111,7 @@ fn a_piece_without_gaps_comes_back_the_same() {
     }
 }
 
-/// A piece with zeros before, between and behind its data, and a few of them within a run.
+/// A piece with zeros before, between and after its data, and a few within a run.
 fn sparse(bytes: usize) -> Vec<u8> {
     let text: Vec<u8> = (0..2000_u32).flat_map(|number| (number % 777).to_le_bytes()).collect();
     let parts = [
@@ -144,8 +144,8 @@ fn every_changed_byte_is_found() {
     let content = sparse(bytes);
     let name = piece::name_of(&content);
     let object = piece::pack(&name, &content).unwrap();
-    // In the stream it is refused, whether it is checked by the checksum or by the name. What is
-    // wrong with the index alone leaves a stream that is right.
+    // Damage to the stream is rejected by the checksum or by the name. Damage to only the index
+    // leaves a valid stream.
     let stream_bytes = packed_end(&object);
     let (mut refused, mut read) = (0, 0);
     for at in (0..object.len()).step_by(5).chain(stream_bytes..object.len()) {
@@ -167,7 +167,7 @@ fn every_changed_byte_is_found() {
     }
 }
 
-/// Bytes of an object before its index.
+/// Returns the length of an object before its index.
 fn packed_end(object: &[u8]) -> usize {
     let mut decoder = flate2::bufread::ZlibDecoder::new(object);
     std::io::copy(&mut decoder, &mut std::io::sink()).unwrap();
@@ -186,7 +186,7 @@ fn the_object_of_another_piece_is_refused() {
     let words = "is not what was stored";
     assert!(refused(PIECE, &piece::pack(&other_name, &other).unwrap()).contains(words));
     assert!(refused(PIECE, &packed_before(&other)).contains(words));
-    // The last piece of an image can be shorter.
+    // The last piece of an image may be shorter.
     let object = piece::pack(&name, &one).unwrap();
     assert!(refused(PIECE - 1, &object).contains("instead of"));
 }

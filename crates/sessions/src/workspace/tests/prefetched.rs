@@ -1,5 +1,4 @@
-//! Disks that were fetched ahead come back without the object store, and never otherwise than from
-//! there.
+//! Prefetched disks are restored without the object store, with the same content as from there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ const DISK: &str = "d_01M8MR4C0PB6C5XASBCW7ES8FX";
 const NAMES: [&str; 2] = ["m_01M8MR4AG15HDP9DWDPYW6QMTT", "m_01M8MR4C0PB6C5XASBCW7ES8FX"];
 const BYTES_MAX: u64 = 10 * MIB;
 
-/// A disk in an object store, and a node that fetches it.
+/// A disk in an object store, and a node that prefetches it.
 struct PrefetchFixture {
     place: Place,
     objects: ObjectStore,
@@ -37,7 +36,7 @@ impl PrefetchFixture {
         self.place.0.join(name)
     }
 
-    /// Stores a disk whose pieces have these bytes.
+    /// Stores a disk whose pieces contain these bytes.
     async fn store(&self, name: &str, pieces: &[u8], before: Option<&str>) -> StoredDisk {
         let parts: Vec<_> = (0..).zip(pieces).map(|(i, byte)| (i * MIB, vec![*byte; 9])).collect();
         let path = self.path(name);
@@ -56,7 +55,7 @@ impl PrefetchFixture {
         image::restore(source, &RestoreLimits::new(), RestoreRank::Disk(1), manifest, path).await
     }
 
-    /// Keys of the disk's pieces in the object store.
+    /// Returns the keys of the disk's pieces in the object store.
     async fn pieces(&self) -> Vec<String> {
         self.objects.list(&format!("disks/{DISK}/pieces/"), None, 100).await.unwrap()
     }
@@ -67,7 +66,7 @@ impl PrefetchFixture {
         }
     }
 
-    /// Directories of disks that are here.
+    /// Returns the directories of prefetched disks.
     fn here(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("prefetched")).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -83,7 +82,7 @@ async fn a_disk_that_was_fetched_comes_back_without_the_object_store() {
     let fixture = PrefetchFixture::new("ahead");
     let first = fixture.store(NAMES[0], &[1, 2, 3], None).await.manifest;
     fixture.fetch(&first, "f_1").await.unwrap();
-    // A newer one needs one more piece, and one less.
+    // The newer manifest needs one piece more, and one less.
     let second = fixture.store(NAMES[1], &[1, 2, 4], Some(&first)).await.manifest;
     let known = fixture.prefetched.bytes();
     for key in fixture.pieces().await {
@@ -100,7 +99,7 @@ async fn a_disk_that_was_fetched_comes_back_without_the_object_store() {
     fixture.restore(&second, &back).await.unwrap();
     assert!(fs::read(&back).unwrap() == fs::read(fixture.path(NAMES[1])).unwrap());
     assert_eq!(fixture.counts(), (3, 0));
-    // It is a disk of this node now.
+    // The disk belongs to this node now.
     assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
 }
 
@@ -115,8 +114,8 @@ async fn what_is_not_here_or_damaged_comes_from_the_object_store() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    // Two of them are pieces of the second one: of these one is of other content, unless it is the
-    // third, which nobody reads.
+    // Two of them are pieces of the second manifest: one of these gets other content, unless it is
+    // the third, which is not read.
     let other = fs::read(fixture.path("prefetched/f_1").join(&names[1])).unwrap();
     fs::write(fixture.path("prefetched/f_1").join(&names[0]), other).unwrap();
     let back = fixture.path("back");
@@ -137,11 +136,11 @@ async fn what_cannot_be_fetched_leaves_nothing() {
     let error = fixture.fetch(&manifest, "f_1").await.unwrap_err();
     assert!(node::telemetry::error_chain(&error).contains("is missing"), "{error:?}");
     assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
-    // More than there is to be.
+    // More than the limit.
     let too_much = fixture.prefetched.fetch(&fixture.objects, &manifest, "f_2", 1).await;
     assert!(too_much.is_err());
     assert!(fixture.here().is_empty());
-    // What is removed there does not stay here.
+    // An image that is removed from the object store is removed here as well.
     let again = fixture.store(NAMES[1], &[1, 2], None).await.manifest;
     fixture.fetch(&again, "f_3").await.unwrap();
     assert_eq!(fixture.here(), ["f_3"]);
@@ -162,7 +161,7 @@ async fn a_layer_is_fetched_once_and_comes_back_without_the_object_store() {
     fixture.fetch(&manifest, "fl_1").await.unwrap();
     let bytes = fixture.prefetched.bytes();
     image::remove(&fixture.objects, image::LAYERS, LAYER).await;
-    // Another session stands on it: nothing is asked.
+    // Another session uses it: the object store is not contacted.
     fixture.fetch(&manifest, "fl_2").await.unwrap();
     assert_eq!((fixture.prefetched.bytes(), fixture.here()), (bytes, vec!["fl_1".to_owned()]));
 
@@ -188,7 +187,7 @@ async fn a_layer_that_is_too_large_is_asked_for_once() {
     assert!(fetch("fl_1").await.is_err());
     fetch("fl_2").await.unwrap();
     assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
-    // Who wants it has it from the object store.
+    // The restore then uses the object store.
     let back = fixture.path("back");
     fixture.restore(&manifest, &back).await.unwrap();
     assert!(fs::read(&back).unwrap() == fs::read(&path).unwrap());
