@@ -35,7 +35,7 @@ pub struct SessionsConfig {
     /// Seconds for which an ended session is kept with its events and messages; its usage stays on
     /// record.
     pub keep_ended_s: u32,
-    /// Number of disks prepared for any session, with their sandboxes' default size.
+    /// Number of sandboxes, and of disks of the default size, that are prepared for any session.
     pub ready: usize,
     /// Default memory of a session, in bytes.
     pub memory_bytes: u64,

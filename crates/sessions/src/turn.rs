@@ -11,7 +11,7 @@ pub(crate) enum AgentState {
     Idle,
     /// A turn is running.
     Running,
-    /// The turn was told to stop and has not ended yet.
+    /// The turn was asked to stop and has not ended yet.
     Stopping(StopReason, SignalForce),
     /// Input closed, so that the process ends by itself. It may finish its turn first.
     Closing {

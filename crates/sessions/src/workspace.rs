@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! DATA_DIR/sessions/disks/d_….img      one for each session that has been here
-//! DATA_DIR/sessions/layers/l_….img     agents' versions, snapshots, what forks stand on
+//! DATA_DIR/sessions/layers/l_….img     agents' versions, snapshots, bases of forks
 //! objects: disks/d_…/…, layers/l_…/…   a manifest, and pieces
 //! ```
 //!

@@ -239,7 +239,7 @@ fn error_of(error: hyper::Error) -> UpstreamError {
     UpstreamError::Http(error)
 }
 
-/// Returns a connection to the idle ones once its request was answered.
+/// Keeper of a connection whose request was answered.
 struct UpstreamKeeper {
     tenant: Arc<str>,
     idle: Arc<Mutex<VecDeque<IdleUpstream>>>,

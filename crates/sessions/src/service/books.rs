@@ -177,6 +177,7 @@ impl ResidentLedger {
     /// Takes a place for a sandbox that is about to start. The caller must perform the returned
     /// duties first, in this order; the ledger already counts them as done.
     ///
+    /// # Errors
     /// If there is no room and all sandboxes are at work, or the tenant has used its share and all
     /// of its own are at work. Nothing has changed then.
     pub(crate) fn admit(

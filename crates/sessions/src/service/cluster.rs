@@ -15,7 +15,7 @@ use crate::store::ClaimTerms;
 use crate::store::rows::SessionRow;
 
 /// Time that a lost node has to return to the files on its disk, since the object store may have
-/// older ones. Not applied if snapshots are uploaded continuously.
+/// older ones. Zero if the snapshot policy keeps the object store up to date.
 const RETURN_MAX: Duration = Duration::from_secs(30);
 /// Error of operations that are refused while the lease is over.
 const OVER: &str = "this server has not reached the store for so long that others may take its \
@@ -121,8 +121,8 @@ impl ClusterPlace {
         taker.flatten()
     }
 
-    /// Returns whether another node can take sessions over. In a cluster whose nodes all drain,
-    /// they would otherwise pass sessions around in circles.
+    /// Returns whether sessions can be handed over: in a cluster, only if another node accepts
+    /// them. Nodes that all drain would otherwise pass sessions around in circles.
     pub(super) fn has_taker(&self) -> bool {
         let nodes = self.membership.session_nodes();
         !self.is_in_cluster() || nodes.iter().any(|node| *node != self.server())

@@ -250,7 +250,7 @@ impl SessionLifecycle {
         entry.log.push(SessionEventKind::Lifecycle, None, data);
     }
 
-    /// Stops the session's turn and waits for it to end.
+    /// Stops the session's turn and waits, for at most [`INTERRUPT_MAX`], for it to end.
     pub(super) async fn quiet(&self, entry: &Arc<SessionEntry>) {
         let turn = entry.state.lock().turns.stop_current();
         if let Some(turn) = turn

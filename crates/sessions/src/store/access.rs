@@ -22,7 +22,8 @@ impl TableAccess {
         self.store.read(name, body).await.map_err(refused)
     }
 
-    /// Runs a single query without a transaction, for rows that are consistent by themselves.
+    /// Runs one query outside the serial order of transactions, for rows that are consistent by
+    /// themselves.
     pub(super) async fn select<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -3,8 +3,8 @@
 //! Every accepted turn has a `turn_start` and a `done`, and every event between them carries its
 //! id. While a turn runs or waits, the session's sandbox counts as working.
 //!
-//! A queued message is stored before its sender is answered, and until its turn has begun: if this
-//! server is lost, the session's next owner continues with it. The start of a turn is durable
+//! A queued message is stored before its sender is answered, and kept until its turn has begun: if
+//! this server is lost, the session's next owner continues with it. The start of a turn is durable
 //! before the agent receives the message, so no message is delivered twice.
 
 use std::sync::Arc;
