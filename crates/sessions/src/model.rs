@@ -118,7 +118,7 @@ impl fmt::Debug for ModelRelay {
     }
 }
 
-/// One session's access to the model.
+/// Access of one session to the model.
 #[derive(Debug)]
 pub(crate) struct ModelAccessSpec {
     /// The session's tenant, whose turns and places its requests take.

@@ -93,7 +93,7 @@ pub(super) struct AgentTask {
     is_input_ending: bool,
     is_stdout_open: bool,
     is_stderr_open: bool,
-    /// How the process ended, once it has.
+    /// Description of the process's end, once it has ended.
     ended: Option<String>,
     /// Violation of the protocol.
     fault: Option<String>,

@@ -25,7 +25,7 @@ pub(super) async fn query(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct DescribeQuery {
-    /// One object; all if absent.
+    /// Name of one object; all objects if absent.
     name: Option<String>,
 }
 

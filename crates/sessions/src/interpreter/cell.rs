@@ -63,11 +63,11 @@ enum CellStop {
     ClientGone,
 }
 
-/// How the execution of a cell ended.
+/// End of a cell's execution.
 #[derive(Debug)]
 enum CellFinish {
     Done(CellFigures),
-    /// It did not react to the interrupt, so its context was killed.
+    /// The cell did not react to the interrupt, so its context was killed.
     Killed,
     Over(FramesOver),
 }
@@ -83,7 +83,7 @@ pub(super) struct CellRun<'a> {
     stop: Option<CellStop>,
 }
 
-/// Whether the context's process still runs.
+/// State of the context's process after a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContextFate {
     Waits,

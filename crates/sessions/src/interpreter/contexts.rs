@@ -68,7 +68,7 @@ pub(crate) struct NewContext {
 #[derive(Debug)]
 pub(crate) struct CodeContext {
     new: NewContext,
-    /// Its process, used by one cell at a time.
+    /// Process of the context, used by one cell at a time.
     process: tokio::sync::Mutex<Option<StartedContext>>,
     /// Controls the process while a cell has it.
     control: Mutex<Option<ContextControl>>,

@@ -49,14 +49,14 @@ enum ParkedEvent {
     Ended { id: u64, code: Option<i32>, signal: Option<i32> },
 }
 
-/// How the process of a context has ended.
+/// End of a context's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ContextExit {
     /// By itself, with a code.
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// It was never started, with the reason.
+    /// Never started, with the reason.
     NotStarted(String),
     /// Unknown, because the process that reports it has ended as well.
     Unknown,

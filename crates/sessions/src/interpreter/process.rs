@@ -73,7 +73,7 @@ pub(super) struct ContextProcess {
     pub(super) control: ContextControl,
 }
 
-/// One of the two streams of a context.
+/// Output stream of a context: standard output or standard error.
 #[derive(Debug)]
 pub(super) struct OutputPipe {
     pipe: pipe::Receiver,

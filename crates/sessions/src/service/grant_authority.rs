@@ -42,7 +42,7 @@ impl GrantAuthority {
     /// are available to everyone who may use the agent.
     ///
     /// # Errors
-    /// See [`GrantAuthority::authorize`].
+    /// See [`GrantAuthority::authorize`]; also if the store cannot be read.
     pub async fn authorize_for(
         &self,
         who: &TokenPrincipal,

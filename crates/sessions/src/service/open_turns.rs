@@ -57,7 +57,7 @@ pub(crate) struct QueuedMessage {
 pub(super) enum MessageKeeping {
     /// Not needed, because the message does not wait.
     NotNeeded,
-    /// It is being written.
+    /// Being stored.
     Writing,
     /// Stored.
     Kept,

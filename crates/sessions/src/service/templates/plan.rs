@@ -47,13 +47,13 @@ const PATH_WITH_LOCAL: &str = "/home/user/.local/bin:/usr/local/sbin:/usr/local/
 pub(crate) struct TemplateBase {
     /// Key of its last step.
     pub(crate) key: String,
-    /// Its layers.
+    /// Layers of the build.
     pub(crate) chain: Vec<String>,
-    /// Its environment.
+    /// Environment of the build.
     pub(crate) env: BTreeMap<String, String>,
-    /// Its working directory.
+    /// Working directory of the build.
     pub(crate) workdir: Option<String>,
-    /// Its start and ready commands, which the new template may override.
+    /// Start and ready commands of the build, which the new template may override.
     pub(crate) commands: (Option<String>, Option<String>),
 }
 
