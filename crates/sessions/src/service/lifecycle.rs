@@ -9,7 +9,7 @@
 //!    │           ▼                                                       ▼
 //!    └─────── stopped ◄──────────────────────────────────────────────────┘
 //!
-//! end: from any state, final             a failed resume: error, until the next resume
+//!  end: from any state, final            a failed resume: error, until the next resume
 //! ```
 //!
 //! [`SessionLifecycle::leave`] and [`SessionLifecycle::enter`] are the only functions that change

@@ -73,7 +73,7 @@ pub(crate) fn limits(
         memory_bytes,
         processes: pick(session.processes, agent.processes, config.processes, config.processes_max),
         disk_bytes,
-        // A default number of files is reduced to fit a requested disk size.
+        // A number of files that the session did not request is reduced to fit its disk.
         disk_inodes: pick(
             session.disk_inodes,
             agent.disk_inodes,

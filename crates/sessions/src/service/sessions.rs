@@ -116,7 +116,7 @@ pub(super) struct SessionsInner {
     pub(super) long_frames: Arc<Shares>,
     /// Places for terminals that outlive their clients.
     pub(super) terminal_places: Arc<Shares>,
-    /// Sessions that this server has lost to another one.
+    /// Receiver of sessions that this server has lost.
     pub(super) lost: Mutex<Option<mpsc::UnboundedReceiver<LostSession>>>,
 }
 

@@ -582,7 +582,7 @@ impl AuthorizedRequest<'_> {
             let message = format!("template '{}' not found", shown(id));
             RestError::new(StatusCode::NOT_FOUND, message)
         };
-        // Agents may be deleted only through the native interface, not by sandbox clients.
+        // Only snapshots and templates: sandbox clients must not delete agents.
         let sessions = &self.face.sessions;
         let deleted = match id.starts_with(SNAPSHOT_PREFIX) {
             true => sessions.copies()?.delete_snapshot(self.tenant, id).await,
