@@ -372,7 +372,7 @@ const PLACES_EXHAUSTED: &str =
 /// Error of a large request when the memory for bodies is used up.
 const FULL: &str = "this server holds too many large requests to the model; try again later";
 
-/// Why a request was not relayed, converted to the error format of the Messages API.
+/// Why a request was not relayed; converted to the error format of the Messages API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelRefusal {
     Path,
@@ -395,7 +395,7 @@ enum ModelRefusal {
     Exceeded,
     /// All places for requests are taken.
     Exhausted,
-    /// The body did not arrive in time.
+    /// The body could not be read, or did not arrive in time.
     Unread,
     Down,
     Slow,

@@ -247,7 +247,8 @@ pub(crate) struct TerminalAttachment {
 
 /// Use of a sandbox while one of its terminals is served.
 pub(crate) struct TerminalHold {
-    /// Keeps the sandbox at work. Dropped when the program ends or the terminal closes.
+    /// Keeps the sandbox at work. Dropped when the program ends, or the terminal is closed or
+    /// abandoned.
     pub(crate) keeps: Box<dyn Send>,
     /// Resolves when the sandbox has ended.
     pub(crate) ended: Boxed<'static, String>,

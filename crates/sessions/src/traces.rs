@@ -98,7 +98,7 @@ pub(crate) struct CommandTrace {
 }
 
 impl CommandTrace {
-    /// Begins a span for a session's sandbox.
+    /// Binds a command's span to a session's sandbox.
     pub(crate) fn begin(mut span: Span, session: &str) -> CommandTrace {
         span.set("cove.session.id", session.to_owned());
         let bound = span.bind(session);

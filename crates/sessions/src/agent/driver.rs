@@ -85,7 +85,7 @@ pub(crate) enum AgentDriver {
 /// Actions that change the options of a running agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OptionChange {
-    /// None needed.
+    /// No action needed.
     None,
     /// Requests, for [`super::AgentHandle::apply`].
     Requests(Vec<Map<String, Value>>),

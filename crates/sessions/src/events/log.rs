@@ -157,7 +157,7 @@ impl SessionLog {
         &self.session
     }
 
-    /// Number of the latest event that was appended in this life, or reserved before it.
+    /// Returns the number of the latest event appended in this life, or reserved before it.
     pub(crate) fn last_seq(&self) -> u64 {
         self.state.lock().next.saturating_sub(1)
     }

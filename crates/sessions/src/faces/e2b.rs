@@ -249,7 +249,7 @@ impl E2bContext {
     }
 
     /// Returns a sandbox's current usage; none if it does not run. CPU usage covers the time since
-    /// the last sample that was shown.
+    /// the previous sample.
     async fn sample(&self, tenant: &str, id: &str) -> Result<Option<UsageSample>, SessionError> {
         let live = self.sandboxes.known(id);
         let unknown = UsageSamples::default();

@@ -55,8 +55,7 @@ const PIECE_BYTES: usize = 64;
 const CLOSE_MALFORMED: u16 = 4400;
 /// Close code for a client whose terminal another one has taken over.
 const CLOSE_TAKEN_OVER: u16 = 4409;
-/// Maximum number of arguments of a program, bytes of one (MAX_ARG_STRLEN, execve(2)), and of the
-/// query.
+/// Maximum number of arguments of a program.
 const ARGV_MAX: usize = 256;
 /// Default and maximum number of rows and columns.
 const SIZE_DEFAULT: TerminalSize = TerminalSize { rows: 24, cols: 80 };

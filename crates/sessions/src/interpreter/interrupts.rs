@@ -32,7 +32,7 @@ pub(super) enum InterruptRequest {
 }
 
 impl InterruptGate {
-    /// Records the begin of a cell.
+    /// Records the start of a cell.
     pub(super) fn begin(&self) {
         *self.0.lock() = CellPhase::Starting { is_interrupted: false };
     }

@@ -20,7 +20,7 @@ use super::languages::{ContextStart, copy_request};
 use super::parked::{ContextExit, ForkedContext, ParkedInterpreter};
 use crate::error::SessionError;
 
-/// Longest start of a context: an interpreter on a busy machine.
+/// Longest time for the start of a context: an interpreter on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for a killed context to end.
 const KILL_MAX: Duration = Duration::from_secs(3);

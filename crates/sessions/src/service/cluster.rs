@@ -15,7 +15,7 @@ use crate::store::ClaimTerms;
 use crate::store::rows::SessionRow;
 
 /// Time that a lost node has to return to the files on its disk, since the object store may have
-/// older ones. Zero if the snapshot policy keeps the object store up to date.
+/// older ones. Not applied if the snapshot policy keeps the object store up to date.
 const RETURN_MAX: Duration = Duration::from_secs(30);
 /// Error of operations that are refused while the lease is over.
 const OVER: &str = "this server has not reached the store for so long that others may take its \

@@ -104,7 +104,8 @@ impl SandboxFactory {
         disk
     }
 
-    /// Kills a sandbox's agent without a grace period.
+    /// Kills a sandbox's agent without a grace period, but waits for at most
+    /// [`AGENT_START_GRACE`] if it is being started.
     pub(super) async fn kill(&self, body: &Arc<SessionSandbox>) {
         let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
         if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {

@@ -324,7 +324,7 @@ impl SessionStore {
             .await
     }
 
-    /// Storage of a tenant, according to its rows.
+    /// Returns the storage of a tenant, according to its rows.
     pub(crate) async fn stored_by(
         &self,
         tenant: &str,

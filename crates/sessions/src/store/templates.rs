@@ -22,7 +22,7 @@ const BUILD: &str = "id, template, tenant, status, detail, chain, env, owner, cr
 
 const ARCHIVE: &str = "tenant, name, objects, pieces, bytes, used_ms";
 
-/// Maximum number of builds removed with a deleted template.
+/// Maximum number of builds of a template that a removal examines.
 const BUILDS_MAX: usize = super::access::PAGE_MAX;
 
 /// Limits for a new build.

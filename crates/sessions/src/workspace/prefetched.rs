@@ -164,8 +164,8 @@ impl PrefetchedPieces {
     /// here.
     ///
     /// # Errors
-    /// If `key` is not the manifest key of a disk or a layer, a piece is missing, or a file cannot
-    /// be written.
+    /// If `key` is not the manifest key of a disk or a layer, the image is larger than `bytes_max`,
+    /// a piece is missing, or a file cannot be written.
     pub(super) async fn fetch(
         &self,
         objects: &ObjectStore,

@@ -24,7 +24,7 @@ type Held = Arc<Mutex<BTreeMap<u16, (Grant, TcpListener)>>>;
 #[derive(Debug, Default)]
 struct Sockets {
     held: Held,
-    /// Where to stop when grants with a certain port are resolved, and after how many resolutions.
+    /// Stop that a test requests: at the resolution of a port, after a number of earlier ones.
     stops: Mutex<Option<Stop>>,
 }
 

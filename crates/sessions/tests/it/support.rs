@@ -133,7 +133,7 @@ impl std::ops::Deref for Server {
     }
 }
 
-/// Small limits for quick tests.
+/// Returns small limits for quick tests.
 pub(crate) fn config() -> SessionsConfig {
     SessionsConfig {
         disk_bytes: 64 << 20,

@@ -184,7 +184,7 @@ impl OutputStream {
 
 impl SandboxProcesses {
     /// Starts a process and returns the receiver of its events. After `time` the process is killed,
-    /// even if listeners remain.
+    /// with or without listeners.
     ///
     /// # Errors
     /// If the request is invalid, the sandbox has too many processes, or the sandbox has ended.

@@ -86,7 +86,7 @@ impl TemplateService {
         }
     }
 
-    /// A missing layer is reported as a missing template if its build was deleted.
+    /// Reports a missing layer as a missing template if its build was deleted.
     async fn why_no_layers(&self, tenant: &str, build: &str, error: SessionError) -> SessionError {
         match self.table.build(tenant, build).await {
             Ok(None) => SessionError::NotFound("template"),

@@ -111,7 +111,7 @@ fn a_piece_without_gaps_comes_back_the_same() {
     }
 }
 
-/// A piece with zeros before, between and after its data, and a few within a run.
+/// Returns a piece with zeros before, between and after its data, and a few within a run.
 fn sparse(bytes: usize) -> Vec<u8> {
     let text: Vec<u8> = (0..2000_u32).flat_map(|number| (number % 777).to_le_bytes()).collect();
     let parts = [

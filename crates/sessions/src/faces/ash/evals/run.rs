@@ -306,7 +306,7 @@ fn found(text: &str, topics: Option<&[String]>) -> f64 {
     part(topics.iter().filter(|topic| text.contains(&topic.to_lowercase())).count(), topics.len())
 }
 
-/// Returns the fraction of the topics that a text does not contain.
+/// Returns the fraction of the topics that a text does not contain; 1 without topics.
 fn missing(text: &str, topics: Option<&[String]>) -> f64 {
     let topics = topics.unwrap_or_default();
     let text = text.to_lowercase();
