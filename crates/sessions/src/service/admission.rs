@@ -81,8 +81,8 @@ impl SandboxAdmission {
         Ok(BuildPlace { books: Arc::clone(&self.books), key })
     }
 
-    /// Takes a place for a tenant's sandbox, and performs the necessary evictions. If all places
-    /// belong to sandboxes that are starting, waits in line until one of them has started.
+    /// Takes a place for a tenant's sandbox, and performs the necessary evictions. If no sandbox
+    /// can be evicted but some are starting, waits in line for at most [`ADMISSION_MAX`].
     pub(super) async fn admit(
         &self,
         key: &ResidentKey,

@@ -23,7 +23,7 @@ use tokio::time;
 pub(crate) enum ResidentKey {
     /// A session, by its id.
     Session(Arc<str>),
-    /// A prepared sandbox, or one in which an agent version is built.
+    /// A prepared sandbox, or one in which an agent version or a template layer is built.
     Ready(u64),
 }
 
@@ -348,8 +348,8 @@ impl ResidentLedger {
         Some(at_work)
     }
 
-    /// Marks a starting sandbox as at work and not evictable, because an agent version is built in
-    /// it.
+    /// Marks a starting sandbox as at work and not evictable, because an agent version or a
+    /// template layer is built in it.
     pub(crate) fn build(&self, key: &ResidentKey, now: Instant) {
         let marked = self.inner.lock().mark_running(key, now);
         debug_assert!(marked, "what was admitted can be at work");

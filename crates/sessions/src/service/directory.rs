@@ -243,9 +243,9 @@ impl SessionDirectory {
         Ok(())
     }
 
-    /// Releases a session that was claimed before a lapse of this server's lease: another server
-    /// may have claimed it since, and the comparison with the store after the lapse did not include
-    /// it. A later lapse includes it.
+    /// Drops a session that was claimed before a lapse of this server's lease: another server may
+    /// have claimed it since, and the comparison with the store after the lapse did not include it.
+    /// The comparison after a later lapse includes it.
     pub(super) fn check_claim_is_new(
         &self,
         entry: &Arc<SessionEntry>,
