@@ -1,4 +1,4 @@
-//! `cove agent`: folders that become agents of a server.
+//! `cove agent`: deploys folders as agents of a server.
 
 pub(crate) mod folder;
 
@@ -29,9 +29,9 @@ use crate::values::{columns, human_bytes};
 
 /// File of the folder that describes its agent.
 const MANIFEST: &str = "agent.toml";
-/// Largest of them.
+/// Largest manifest, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
-/// Time for the answer: the server runs `install.sh` first, for as long as it allows.
+/// Response timeout: the server runs `install.sh` first, for as long as its limits allow.
 const DEPLOY_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Runs one command.
@@ -79,7 +79,7 @@ async fn execute(args: &AgentArgs, server: &Remote) -> Result<()> {
     }
 }
 
-/// Prints a document on a line.
+/// Prints a document as one line of JSON.
 pub(crate) fn print_line(document: &impl serde::Serialize) -> Result<()> {
     let text = plain_json(&serde_json::to_string(document)?);
     Ok(writeln!(io::stdout(), "{text}")?)
@@ -158,12 +158,12 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A folder that is ready to be sent.
+/// Deploy request made from a folder.
 struct AgentUpload {
     request: DeployRequest,
-    /// Bytes of its files.
+    /// Total size of the files.
     bytes: u64,
-    /// Paths that were left out although nobody named them.
+    /// Paths that the built-in rules exclude, without a line of `.coveignore`.
     left_out: Vec<String>,
 }
 
@@ -218,7 +218,7 @@ async fn info(server: &Remote, name: &str, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns what is started, in a few words.
+/// Returns a short description of the program that an agent starts.
 fn runtime(runtime: &AgentRuntime) -> String {
     match runtime {
         AgentRuntime::Claude => "claude".to_owned(),
@@ -242,7 +242,7 @@ fn table(agents: &[AgentView]) -> String {
     columns(&rows, "")
 }
 
-/// Grants in few words.
+/// Returns grants as a comma-separated list of labels.
 pub(crate) fn labels(grants: &[Grant]) -> String {
     grants.iter().map(Grant::label).collect::<Vec<_>>().join(", ")
 }
@@ -283,7 +283,7 @@ fn details(agent: &AgentView, versions: &AgentVersionList) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What is read of a folder, and what a person reads of an agent.
+    //! Reading an agent's folder, and the text output about an agent.
 
     use testkit::Scratch;
 

@@ -1,4 +1,4 @@
-//! `cove audit`: what sandboxes did with their grants.
+//! `cove audit`: shows how sandboxes used their grants.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -19,17 +19,17 @@ use crate::remote::{self, Remote, plain, span};
 use crate::run::print_json;
 use crate::values::columns;
 
-/// Records that are asked for at a time: as many as a server gives.
+/// Records per request: the largest page that a server returns.
 const PAGE_RECORDS: usize = 1000;
-/// Interval at which new records are looked for; a server writes them as often.
+/// Interval at which new records are requested; a server writes them as often.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// First line of comma-separated values.
 const CSV_HEADING: &str = "seq,at,tenant,holder,grant,event,outcome,took_us,rows,bytes_out,\
     bytes_in,text,error\r\n";
-/// Characters of a text that people are shown.
+/// Characters of a text that are shown to people.
 const TEXT_SHOWN: usize = 160;
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run(
     args: &SandboxAuditArgs,
     config: &CoveConfig,
@@ -77,7 +77,7 @@ async fn show(args: &SandboxAuditArgs, server: &Remote) -> Result<()> {
     }
 }
 
-/// Shows records as they come, until Ctrl-C.
+/// Shows records as they arrive, until Ctrl-C.
 async fn follow(args: &SandboxAuditArgs, filter: &str, server: &Remote) -> Result<()> {
     let mut after = match args.after {
         Some(after) => after,
@@ -102,7 +102,7 @@ async fn follow(args: &SandboxAuditArgs, filter: &str, server: &Remote) -> Resul
     }
 }
 
-/// Shows what was reached, and how often.
+/// Shows the targets that sandboxes reached, with counts.
 async fn summarize(args: &SandboxAuditArgs, by: AuditSummaryKey, server: &Remote) -> Result<()> {
     let (filter, limit) = (filter(args), args.limit.get().min(PAGE_RECORDS));
     let place = place(args.after, args.before);
@@ -146,7 +146,7 @@ fn print(args: &SandboxAuditArgs, records: &[AuditRecord], is_first: bool) -> Re
     Ok(())
 }
 
-/// A record as a line of comma-separated values (RFC 4180).
+/// Formats a record as a line of comma-separated values (RFC 4180).
 fn csv(record: &AuditRecord) -> String {
     let number = |number: Option<u64>| number.map(|it| it.to_string()).unwrap_or_default();
     let fields = [
@@ -167,8 +167,8 @@ fn csv(record: &AuditRecord) -> String {
     fields.map(|field| quoted(&field)).join(",") + "\r\n"
 }
 
-/// A field in quotes where it needs them. What a spreadsheet would take for a formula begins with
-/// an apostrophe, which it does not show: sandboxes choose these texts.
+/// Quotes a field where necessary. A text that a spreadsheet would take for a formula gets a
+/// leading apostrophe, which spreadsheets do not show: sandboxes choose these texts.
 fn quoted(field: &str) -> String {
     let is_formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let field = if is_formula { format!("'{field}") } else { field.to_owned() };
@@ -178,13 +178,13 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// Returns where a page is, as a query with `&` at its end.
+/// Returns the page position as query parameters, with `&` at the end.
 fn place(after: Option<u64>, before: Option<u64>) -> String {
     let after = after.map(|it| format!("after={it}&")).unwrap_or_default();
     before.map(|it| format!("{after}before={it}&")).unwrap_or(after)
 }
 
-/// Returns what is asked for, as a query with `&` at its end.
+/// Returns the filter as query parameters, with `&` at the end.
 fn filter(args: &SandboxAuditArgs) -> String {
     let parameters = [
         ("holder", args.holder.clone()),
@@ -203,13 +203,13 @@ fn filter(args: &SandboxAuditArgs) -> String {
     filter
 }
 
-/// Returns the name of a value in the interface.
+/// Returns the name of an enum value in the HTTP interface.
 fn word(word: &impl Serialize) -> String {
     let word = serde_json::to_value(word).ok();
     word.as_ref().and_then(|it| it.as_str()).unwrap_or_default().to_owned()
 }
 
-/// A page of records.
+/// Formats records as a table.
 fn table(records: &[AuditRecord], heading: bool) -> String {
     let mut rows = Vec::new();
     if heading {
@@ -231,7 +231,7 @@ fn table(records: &[AuditRecord], heading: bool) -> String {
     columns(&rows, "")
 }
 
-/// Returns what was asked for, on one line, and why it failed.
+/// Returns the requested text on one line, followed by the error if there was one.
 fn text(record: &AuditRecord) -> String {
     let mut line = short(record.text.as_deref().unwrap_or_default());
     if let Some(error) = &record.error {
@@ -251,7 +251,7 @@ fn short(text: &str) -> String {
     cut
 }
 
-/// Microseconds as people say them.
+/// Formats microseconds for people.
 fn took(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),

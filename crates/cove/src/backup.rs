@@ -1,13 +1,13 @@
 //! `cove backup` and `cove restore`: a consistent copy of a server, made while it serves.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `backup/service.rs` | `GET /v1/backup` |
 //! | `backup/writer.rs` | a backup from its first to its last byte |
-//! | `backup/staging.rs` | files of the data directory, held for as long as it takes |
-//! | `backup/elsewhere.rs` | what cannot be in it, by the configuration |
+//! | `backup/staging.rs` | holds files of the data directory for the duration of a backup |
+//! | `backup/elsewhere.rs` | data outside the data directory, by the configuration |
 //! | `backup/archive.rs`, `backup/manifest.rs` | the format |
-//! | `backup/unpack.rs` | reads archives, which come from anywhere |
+//! | `backup/unpack.rs` | reads archives, which are untrusted |
 //! | `backup/fetch.rs`, `backup/restore.rs` | the commands |
 
 mod archive;
@@ -45,10 +45,10 @@ use crate::values::human_bytes;
 pub(crate) use self::fetch::run;
 pub(crate) use self::restore::run as restore;
 
-/// Bytes that are read of an archive, or of a file of one, at once.
+/// Bytes that are read at once from an archive or from one of its files.
 const READ_BYTES: usize = 256 << 10;
 
-/// Returns the route of backups, having removed what one has left behind.
+/// Returns the route of backups, after removing files that an interrupted backup left behind.
 pub(crate) async fn routes_of(
     source: &ConfigSource,
     data_dir: &DataDir,
@@ -70,7 +70,7 @@ pub(crate) async fn routes_of(
     Ok(service::routes(service))
 }
 
-/// Reads all of an archive in a file.
+/// Reads a whole archive from a file.
 fn read_file(path: &Path, visitor: &mut dyn ArchiveVisitor) -> Result<CheckedArchive> {
     let file = std::fs::File::open(path)
         .map_err(|error| UsageError(format!("`{}`: {error}", path.display())))?;
@@ -78,7 +78,7 @@ fn read_file(path: &Path, visitor: &mut dyn ArchiveVisitor) -> Result<CheckedArc
     read_archive(from, visitor).with_context(|| format!("`{}` cannot be restored", path.display()))
 }
 
-/// Checks an archive in a file.
+/// Checks an archive file.
 fn verify(path: &Path) -> Result<CheckedArchive> {
     read_file(path, &mut CheckOnly)
 }

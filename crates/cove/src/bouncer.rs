@@ -1,4 +1,4 @@
-//! The bouncer: what it needs of this machine and of the configuration, beside a server or alone.
+//! Starts the bouncer, within a server or alone, with its environment and configuration.
 
 pub(crate) mod handover;
 mod passing;
@@ -53,40 +53,39 @@ use crate::{config, service_manager};
 /// Purpose of the key from which salts for unknown users are derived.
 const LOGIN_PURPOSE: &str = "bouncer/logins";
 
-/// Interval at which it is looked whether certificates changed, and while draining, whether all
-/// have left.
+/// Interval at which certificates are checked for changes.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A bouncer that runs.
+/// Running bouncer.
 pub(crate) struct RunningBouncer {
     bouncer: Bouncer,
     relay: Arc<Relay>,
     client_tls: Arc<ClientSide>,
     server_tls: Arc<ServerSide>,
-    /// SIGHUP; none where somebody else reads the configuration again.
+    /// SIGHUP; none if the server reloads the configuration.
     hangups: Option<Hangups>,
-    /// Routes at which other nodes ask the console.
+    /// Routes through which other nodes query the console.
     for_peers: axum::Router,
 }
 
 /// Environment of the bouncer: its store, secrets, and limits.
 pub(crate) struct BouncerContext {
-    /// Store of the tenants that come by the interface; none when the bouncer is alone.
+    /// Store of tenants created through the HTTP interface; none for a bouncer without a server.
     pub(crate) store: Option<(SqlStore, Sealer)>,
-    /// From what salts follow; outlives the process when it is beside a server.
+    /// Secret from which salts are derived; persistent in a server.
     pub(crate) login_secret: [u8; 32],
-    /// Process as the console controls it.
+    /// Process that the console controls.
     pub(crate) host: Arc<dyn ConsoleHost>,
     /// Handover from another process, and to the next one.
     pub(crate) succession: Option<HandoverConfig>,
-    /// SIGHUP, at which it reads the configuration again; none where somebody else does.
+    /// SIGHUP, which reloads the configuration; none if the server does.
     pub(crate) hangups: Option<Hangups>,
-    /// Share of the limits that hold over all nodes, where they do.
+    /// Shares of the limits that apply to all nodes together, if there are any.
     pub(crate) limits: Option<LimitShares>,
 }
 
-/// A process that is configured by `cove.toml`, as the console sees it.
+/// Process that is configured by `cove.toml`, as the console controls it.
 #[derive(Debug)]
 struct ConsoleProcess(DrainHandle);
 
@@ -115,7 +114,7 @@ impl ConsoleHost for ConsoleProcess {
     }
 }
 
-/// The configuration of the bouncer, and how it is resolved and read again.
+/// Configuration of the bouncer, and the functions that resolve and reload it.
 struct ConfigUpdate {
     config: BouncerConfig,
     resolve: Arc<Resolver>,
@@ -123,7 +122,7 @@ struct ConfigUpdate {
 }
 
 impl BouncerContext {
-    /// Beside a server.
+    /// Returns the context of a bouncer within a server.
     pub(crate) fn for_server(
         store: SqlStore,
         sealer: Sealer,
@@ -144,14 +143,14 @@ impl BouncerContext {
     }
 }
 
-/// Settings that help where another program listens already, PgBouncer for example.
+/// Remedies if another program, PgBouncer for example, uses the address.
 const MOVE: &str = "choose another address by `[bouncer] listen`, `[bouncer.mysql] listen`, \
                     `--bouncer` or `--bouncer-mysql`, or have no bouncer by `[bouncer] enabled = \
                     false`";
 
 impl RunningBouncer {
-    /// Starts it, when there is to be one. Somebody else at an address that nobody chose is a
-    /// warning only: that is another bouncer, most often another Cove.
+    /// Starts the bouncer if it is enabled. If the default address is in use, it only logs a
+    /// warning: the other program is another bouncer, most often another Cove.
     pub(crate) async fn start(
         source: &ConfigSource,
         context: BouncerContext,
@@ -230,8 +229,8 @@ impl RunningBouncer {
         Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups, for_peers }))
     }
 
-    /// Has cancel requests passed on to other nodes, and figures of all nodes shown. Returns the
-    /// routes at which the others do that.
+    /// Forwards cancel requests to other nodes, and includes the figures of all nodes. Returns the
+    /// routes through which other nodes do the same.
     pub(crate) fn join(&self, nodes: PeerForwarder) -> axum::Router {
         self.bouncer.peers().join(nodes.clone());
         if self.relay.shares_limits() {
@@ -244,23 +243,23 @@ impl RunningBouncer {
         of_relay.merge(of_tenants).merge(self.for_peers.clone())
     }
 
-    /// Returns its control plane.
+    /// Returns the control plane.
     pub(crate) fn bouncer(&self) -> &Bouncer {
         &self.bouncer
     }
 
-    /// Returns where its first listener is for clients that speak this.
+    /// Returns the address of the first listener for clients of this engine.
     pub(crate) fn address(&self, engine: TenantEngine) -> Option<SocketAddr> {
         let mut addresses = self.relay.addresses().iter();
         addresses.find(|(of, _)| *of == engine).map(|(_, address)| *address)
     }
 
-    /// Works until the server drains; then sees clients off, for `patience`, and ends.
+    /// Runs until the server drains; then waits up to `patience` for clients to leave, and stops.
     pub(crate) async fn work(mut self, drain: &DrainHandle, patience: Duration) {
         let works = async {
             self.bouncer.work(drain, patience).await;
             if self.relay.is_taken_over() {
-                // Clients are not seen off before the next process had time to take them.
+                // Disconnecting starts only after the next process had time to take the clients.
                 std::future::pending().await
             }
         };
@@ -284,15 +283,15 @@ impl RunningBouncer {
             () = drain.cancelled() => {}
         }
         let relay = Arc::clone(&self.relay);
-        // Its threads end within a turn of theirs.
+        // Each thread ends after its current turn.
         if node::task::blocking(move || relay.stop()).await.is_err() {
             tracing::error!("the end of the bouncer failed");
         }
     }
 }
 
-/// Waits until another process has taken over, for as long as `patience` for the last client. All
-/// of this process stops then.
+/// Waits until another process has taken over, then up to `patience` for the last client. Then the
+/// whole process stops.
 async fn taken_over(relay: &Relay, drain: &DrainHandle, patience: Duration) {
     while !relay.is_taken_over() {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -303,11 +302,11 @@ async fn taken_over(relay: &Relay, drain: &DrainHandle, patience: Duration) {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
-    // Who is left then is seen off as at any end.
+    // The remaining clients are disconnected as in any shutdown.
     drop(tokio::time::timeout(patience, gone).await);
 }
 
-/// Reads the configuration again at every SIGHUP. Never ends.
+/// Reloads the configuration at every SIGHUP. Never returns.
 async fn reload(bouncer: &Bouncer, hangups: Option<&mut Hangups>) {
     let Some(hangups) = hangups else { return std::future::pending().await };
     loop {
@@ -341,7 +340,7 @@ async fn renew_certificates(client: &Arc<ClientSide>, server: &Arc<ServerSide>) 
     }
 }
 
-/// Returns what the field is, where there is one, and what is wrong with it.
+/// Returns an error with the name of the refused field, if there is one, and the reason.
 fn explain(error: &bouncer::BouncerError) -> anyhow::Error {
     match refusal(error) {
         ReloadError::Refused(refused) => refused.into(),
@@ -349,7 +348,7 @@ fn explain(error: &bouncer::BouncerError) -> anyhow::Error {
     }
 }
 
-/// Converts an error for callers of the interface.
+/// Converts an error for callers of the HTTP interface.
 pub(crate) fn refusal(error: &bouncer::BouncerError) -> ReloadError {
     match error {
         bouncer::BouncerError::Refused(refusal) => {
@@ -367,8 +366,8 @@ fn client_tls(table: &TlsTable) -> ClientTls {
     ClientTls { mode, cert, key, client_ca }
 }
 
-/// Returns what keeps the bouncer from starting although each value is right: a setting and what is
-/// wrong with it.
+/// Returns the combinations of valid values that prevent the bouncer from starting, each as a
+/// setting and a message.
 pub(crate) fn contradictions(
     config: &config::CoveConfig,
     environment: &config::Environment,
@@ -385,7 +384,7 @@ pub(crate) fn contradictions(
     of_relay.chain(of_tenants.map(|error| (error.field, error.message))).collect()
 }
 
-/// Returns what the relay is told of the configuration.
+/// Returns the relay's part of the configuration.
 fn relay_config(config: &BouncerConfig) -> Result<RelayConfig> {
     let threads = match config.threads {
         Some(count) => {
@@ -433,7 +432,7 @@ fn listeners(config: &BouncerConfig) -> Result<Vec<ListenerSpec>> {
     let mysql = Some(&config.mysql).filter(|table| table.enabled);
     for text in mysql.map(|table| table.listen.addresses()).unwrap_or_default() {
         let address = ListenAddress::Tcp(tcp("bouncer.mysql.listen", text)?);
-        // Nobody chose it: another bouncer may be there.
+        // For a default address: another bouncer may be using it.
         listeners.push(open(address, TenantEngine::Mysql, config.mysql.is_default()));
     }
     if let Some(directory) = &config.unix_socket_dir {
@@ -459,7 +458,7 @@ fn listeners(config: &BouncerConfig) -> Result<Vec<ListenerSpec>> {
     Ok(listeners)
 }
 
-/// An address that can be listened on; names are resolved.
+/// Resolves a listening address.
 fn tcp(setting: &str, text: &str) -> Result<SocketAddr, crate::config::CoveConfigError> {
     let found = text.to_socket_addrs().ok().and_then(|mut found| found.next());
     found.ok_or_else(|| crate::config::CoveConfigError::Value {
@@ -505,7 +504,7 @@ async fn reload_server(server: &Remote, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A runtime for what decides: the relay has threads of its own.
+/// Returns a runtime for the control plane: the relay has its own threads.
 fn control_plane() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -515,7 +514,7 @@ fn control_plane() -> Result<Runtime> {
         .context("failed to start the runtime")
 }
 
-/// The bouncer without a server around it.
+/// Runs the bouncer without a server.
 fn alone(source: &ConfigSource, takeover: Option<PathBuf>) -> Result<()> {
     let config = &source.config;
     telemetry::init_logs(config.log.format, config.log.level, source.environment.has_log_colours())
@@ -528,11 +527,11 @@ fn alone(source: &ConfigSource, takeover: Option<PathBuf>) -> Result<()> {
         let host = Arc::new(ConsoleProcess(drain.clone()));
         let succession =
             takeover.map(|socket| HandoverConfig { socket, former: FormerProcess::AtSocket });
-        // Before anybody can see that it is there: a signal that nobody heeds ends the process.
+        // Before anything shows that the process runs: an unhandled signal would end it.
         let hangups = Some(Hangups::new().context("failed to listen to signals")?);
         let context =
             BouncerContext { store: None, login_secret, host, succession, hangups, limits: None };
-        // Alone it has no other purpose, so that a taken address is an error.
+        // A bouncer without a server has no other purpose, so an address in use is an error.
         let Some(running) = RunningBouncer::start(source, context, &mut registry).await? else {
             bail!("nothing to do: the bouncer is not enabled, or its address is in use");
         };

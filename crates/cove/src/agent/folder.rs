@@ -1,5 +1,5 @@
-//! A folder on this machine, as it is deployed: every file but secrets, repositories and what is
-//! named not to be.
+//! Reads the files of a local folder for deployment: all files except secrets, repositories and
+//! paths that `.coveignore` excludes.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,8 +15,8 @@ use crate::usage_error::UsageError;
 
 /// File with patterns of files that are not deployed.
 pub(crate) const IGNORE: &str = ".coveignore";
-/// Names that are left out unless a line of [`IGNORE`] brings them back: repositories, which have
-/// all that was ever in the folder, and files in which tools keep secrets.
+/// Names that are left out unless a line of [`IGNORE`] includes them again: repositories, whose
+/// history contains every earlier file of the folder, and files in which tools keep secrets.
 const LEFT_OUT: [&str; 12] = [
     ".git",
     ".hg",
@@ -31,21 +31,21 @@ const LEFT_OUT: [&str; 12] = [
     ".gnupg",
     ".DS_Store",
 ];
-/// Files of one folder, and bytes of all of them: a little more than any server takes, so that its
-/// own answer is heard where it takes less.
+/// Maximum number and total bytes of a folder's files: slightly above any server's limit, so that a
+/// server with a lower limit rejects the request with its own message.
 const FILES_MAX: usize = 20_000;
 const BYTES_MAX: u64 = 256 << 20;
-/// Directories within each other.
+/// Maximum depth of nested directories.
 const DEPTH_MAX: usize = 64;
 
 /// Files of a folder.
 #[derive(Debug, Default)]
 pub(crate) struct AgentFolder {
-    /// By path.
+    /// Files, sorted by path.
     pub(crate) files: Vec<AgentFile>,
-    /// Bytes of all of them.
+    /// Total bytes of the files.
     pub(crate) bytes: u64,
-    /// Paths that were left out although nobody named them.
+    /// Paths that the built-in rules exclude, without a line of [`IGNORE`].
     pub(crate) left_out: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ struct FolderRules<'a> {
 }
 
 impl AgentFolder {
-    /// Reads it, without the files of these names at its top.
+    /// Reads the folder, without the entries of its top directory that `without` names.
     pub(crate) fn read(directory: &Path, without: &[&str]) -> Result<AgentFolder> {
         let root = fs::canonicalize(directory)
             .with_context(|| format!("read `{}`", directory.display()))?;
@@ -117,8 +117,8 @@ impl AgentFolder {
         Ok(())
     }
 
-    /// Adds a file. A link is what it leads to, if that is a file of this folder: nothing of
-    /// elsewhere goes along unnoticed.
+    /// Adds a file. A link is followed if its target is a file of this folder, so that no file from
+    /// outside is uploaded unnoticed.
     fn add(&mut self, root: &Path, file: &Path, path: String) -> Result<()> {
         let real = fs::canonicalize(file).with_context(|| format!("follow `{path}`"))?;
         let found = fs::metadata(&real).with_context(|| format!("read `{path}`"))?;
@@ -153,7 +153,7 @@ impl AgentFolder {
     }
 }
 
-/// Returns what the agent of a folder is called when nobody says it.
+/// Returns the default name of a folder's agent: the name of the directory.
 pub(crate) fn name_of(directory: &Path) -> Result<String> {
     let real =
         fs::canonicalize(directory).with_context(|| format!("read `{}`", directory.display()))?;
@@ -167,7 +167,7 @@ pub(crate) fn name_of(directory: &Path) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// Names of what is not deployed.
+/// Patterns of files that are not deployed.
 #[derive(Debug, Default)]
 struct IgnorePatterns(Vec<IgnorePattern>);
 
@@ -177,9 +177,9 @@ struct IgnorePattern {
     parts: Vec<String>,
     /// True if the pattern begins at the top; otherwise it is a name anywhere.
     is_anchored: bool,
-    /// True if the pattern is for directories.
+    /// True if the pattern matches directories only.
     is_directory: bool,
-    /// True if the pattern brings back what another one leaves out.
+    /// True if the pattern includes paths that an earlier one excludes.
     is_exception: bool,
 }
 
@@ -200,8 +200,8 @@ impl IgnorePatterns {
         IgnorePatterns(lines.map(pattern).filter(|pattern| !pattern.parts.is_empty()).collect())
     }
 
-    /// Tells whether what is at this path is left out; the last pattern that names it decides, and
-    /// none where there is no such.
+    /// Returns whether the path is excluded, according to the last pattern that matches it; `None`
+    /// if no pattern matches.
     fn has(&self, path: &str, is_directory: bool) -> Option<bool> {
         let last = self.0.iter().rfind(|pattern| {
             if pattern.is_directory && !is_directory {
@@ -223,7 +223,7 @@ impl IgnorePatterns {
     }
 }
 
-/// Returns whether a name fits a pattern, in which `*` stands for anything.
+/// Returns whether a name matches a pattern, in which `*` stands for any characters.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
@@ -231,7 +231,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     let Some(last) = pattern.contains('*').then(|| pieces.next_back().unwrap_or_default()) else {
         return rest.is_empty();
     };
-    // The earliest place of each piece leaves most for those behind it.
+    // Taking the earliest match of each piece leaves the longest rest for the following pieces.
     for piece in pieces {
         let Some(at) = rest.find(piece) else { return false };
         rest = rest.get(at + piece.len()..).unwrap_or_default();
@@ -241,7 +241,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! What goes along and what does not.
+    //! Which files are deployed and which are not.
 
     use std::os::unix::fs::symlink;
 

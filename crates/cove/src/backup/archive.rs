@@ -3,12 +3,13 @@
 //! ```text
 //! cove-backup.json         manifest
 //! data/…                   files of the data directory, in the order of their names
-//! cove-backup-report.json  what happened meanwhile
+//! cove-backup-report.json  skipped and shortened files
 //! SHA256SUMS               the sum of each member above, as it stands in the archive
 //! ```
 //!
-//! Files with holes are written without them, in GNU tar's form; the sum of such a member is that
-//! of its data. Names are compared part by part, as a directory is walked.
+//! Files with holes are written without them, in GNU tar's format; the checksum of such a member
+//! covers its data in the archive. Names are compared component by component, in the order in which
+//! a directory is walked.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, Write};
@@ -39,14 +40,14 @@ const HOLE_BYTES_MIN: u64 = 4096;
 pub(super) enum ArchivedContent {
     /// All of it.
     Whole,
-    /// A part: the file became shorter meanwhile, and zeros stand for the rest.
+    /// A part: the file became shorter while it was read, and zeros replace the missing bytes.
     Shortened,
 }
 
 /// Archive that is being written.
 pub(super) struct BackupArchive<W: Write> {
     out: GzEncoder<W>,
-    /// Sums of what was written, in a file, because there may be millions.
+    /// Checksums of the members, in a file, because there may be millions.
     sums: BufWriter<File>,
     sums_bytes: u64,
     files: u64,
@@ -54,7 +55,7 @@ pub(super) struct BackupArchive<W: Write> {
 }
 
 impl<W: Write> BackupArchive<W> {
-    /// Begins an archive. `sums` is an empty file for its own use.
+    /// Starts an archive. `sums` is an empty file for the archive's own use.
     pub(super) fn begin(out: W, sums: File, manifest: &BackupManifest) -> Result<Self> {
         let mut writer = BackupArchive {
             out: GzEncoder::new(out, Compression::fast()),
@@ -64,7 +65,7 @@ impl<W: Write> BackupArchive<W> {
             buf: vec![0; READ_BYTES],
         };
         writer.document(MANIFEST_NAME, &serde_json::to_vec_pretty(manifest)?)?;
-        // Who reads it can say what comes while the rest is being made.
+        // A reader can print the manifest while the rest is being written.
         writer.out.flush()?;
         Ok(writer)
     }
@@ -77,7 +78,7 @@ impl<W: Write> BackupArchive<W> {
         self.sum(name, &Sha256::digest(content))
     }
 
-    /// Adds a file, of the size that it has now.
+    /// Adds a file, with its current size.
     pub(super) fn file(&mut self, name: &str, file: &mut File) -> Result<ArchivedContent> {
         ensure!(self.files < FILES_MAX, "the data directory has more than {FILES_MAX} files");
         self.files += 1;
@@ -115,7 +116,7 @@ impl<W: Write> BackupArchive<W> {
         Ok(content)
     }
 
-    /// Copies so many bytes, with zeros in place of those that are not there.
+    /// Copies `bytes` bytes of the file, and fills up with zeros if the file is shorter.
     fn copy(
         &mut self,
         from: &mut File,
@@ -154,7 +155,7 @@ impl<W: Write> BackupArchive<W> {
         self.sums.write_all(line.as_bytes()).context("write the sums")
     }
 
-    /// Ends the archive.
+    /// Finishes the archive.
     pub(super) fn finish(mut self, report: BackupReport) -> Result<W> {
         let report = BackupReport { files: self.files, ..report };
         self.document(REPORT_NAME, &serde_json::to_vec_pretty(&report)?)?;
@@ -169,7 +170,7 @@ impl<W: Write> BackupArchive<W> {
     }
 }
 
-/// Returns the line of a member in the sums, as `sha256sum` writes it.
+/// Returns the checksum line of a member, as `sha256sum` writes it.
 pub(super) fn sum_line(name: &str, sum: &[u8]) -> String {
     format!("{}  {name}\n", hex::encode(sum))
 }
@@ -186,15 +187,16 @@ fn member(name: &str, size: u64) -> TarMember {
     }
 }
 
-/// Offset and length of what is data in a file. Holes are data where the file system does not know
-/// them, and the shortest ones where there would be too many.
+/// Returns offset and length of each data extent of a file. A hole counts as data if the file
+/// system does not report it; if there are too many extents, the shortest holes count as data as
+/// well.
 fn data_extents(file: &File, bytes: u64) -> io::Result<Vec<(u64, u64)>> {
     let mut extents: Vec<Range<u64>> = Vec::new();
     let (mut at, mut hole_min) = (0, HOLE_BYTES_MIN);
     while at < bytes {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // Nothing but a hole is left.
+            // Only a hole is left.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(error.into()),
         };
@@ -203,7 +205,8 @@ fn data_extents(file: &File, bytes: u64) -> io::Result<Vec<(u64, u64)>> {
             break;
         }
         add_extent(&mut extents, start..end, hole_min);
-        // The archive ends a file with a hole with an extent of no bytes, for which room is left.
+        // The archive ends a file that ends in a hole with an extent of zero bytes; one place is
+        // reserved.
         while extents.len() >= EXTENTS_MAX - 1 {
             hole_min = hole_min.saturating_mul(2);
             let found = std::mem::take(&mut extents);
@@ -217,7 +220,7 @@ fn data_extents(file: &File, bytes: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(extents.into_iter().map(|it| (it.start, it.end - it.start)).collect())
 }
 
-/// Adds a stretch of data, or lets the one before it go on to its end.
+/// Adds a data extent, or extends the last one if the hole before it is shorter than `hole_min`.
 fn add_extent(extents: &mut Vec<Range<u64>>, extent: Range<u64>, hole_min: u64) {
     match extents.last_mut() {
         Some(last) if extent.start - last.end < hole_min => last.end = extent.end,

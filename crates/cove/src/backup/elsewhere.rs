@@ -1,11 +1,11 @@
-//! Omissions of a backup by the configuration: what the data directory does not have.
+//! Omissions of a backup by the configuration: data outside the data directory.
 
 use node::store::StoreDialect;
 
 use super::manifest::BackupOmission;
 use crate::config::CoveConfig;
 
-/// Returns what is elsewhere, with how to keep it.
+/// Returns the omissions, each with a way to keep its data.
 pub(super) fn elsewhere(config: &CoveConfig, store: StoreDialect) -> Vec<BackupOmission> {
     let mut all = vec![omission(
         "the configuration: its file, and variables of the environment",

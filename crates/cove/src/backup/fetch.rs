@@ -1,4 +1,4 @@
-//! `cove backup`: brings an archive from a server into a file, and reads it on its way.
+//! `cove backup`: downloads an archive from a server into a file and checks it meanwhile.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, IsTerminal as _, Read, Write};
@@ -27,13 +27,13 @@ use crate::run::print_json;
 use crate::usage_error::UsageError;
 use crate::values::human_bytes;
 
-/// Longest pause of an archive: the server copies its store meanwhile.
+/// Longest pause in the download: the server copies its store during that time.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Pieces of an archive that wait to be read.
+/// Pieces of an archive that wait for the checking thread.
 const PIECES_MAX: usize = 16;
-/// Interval at which a terminal shows how much has come.
+/// Interval at which the progress in a terminal is updated.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
-/// Suffix of a file that is not whole.
+/// Suffix of an incomplete file.
 const PARTIAL: &str = "partial";
 
 /// Runs `cove backup`.
@@ -86,7 +86,7 @@ impl ArchiveOutput {
         partial.push(PARTIAL);
         let partial = PathBuf::from(partial);
         let failed = || format!("create `{}`", partial.display());
-        // One that an interrupted backup left behind; a new one, whose mode is ours.
+        // An interrupted backup may have left it behind; a new file gets our mode.
         match fs::remove_file(&partial) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(failed);
@@ -107,7 +107,7 @@ impl ArchiveOutput {
         }
     }
 
-    /// Gives a whole archive its name.
+    /// Renames the complete archive to its final name.
     fn finish(self) -> Result<Option<PathBuf>> {
         let ArchiveOutput::File { path, partial, file } = self else {
             io::stdout().flush()?;
@@ -123,10 +123,10 @@ impl ArchiveOutput {
         Ok(Some(path))
     }
 
-    /// Removes what is not whole.
+    /// Removes the incomplete file.
     fn discard(self) {
         if let ArchiveOutput::File { partial, .. } = self {
-            // What is left is called `.partial`, and the next attempt removes it.
+            // If this fails, the file keeps its `.partial` name, and the next attempt removes it.
             drop(fs::remove_file(partial));
         }
     }
@@ -137,7 +137,7 @@ async fn fetch(args: &BackupArgs, server: &Remote) -> Result<()> {
     request.response_bytes_max = u64::MAX;
     request.pause_max = PAUSE_MAX;
     request.timeout = PAUSE_MAX;
-    // Before the server begins: what cannot be written need not be read.
+    // Opened before the request, so that the server does not start a backup that cannot be stored.
     let mut output = ArchiveOutput::open(args)?;
     let received = async {
         let mut response = server.open(request).await?;
@@ -163,7 +163,7 @@ async fn fetch(args: &BackupArgs, server: &Remote) -> Result<()> {
     Ok(())
 }
 
-/// Writes an archive as it comes; it is whole when this returns.
+/// Writes an archive as it arrives. The file is complete and checked when this returns.
 async fn receive(
     server: &Remote,
     response: &mut ClientResponse,
@@ -191,7 +191,7 @@ async fn receive(
     reading.end()
 }
 
-/// The thread that reads an archive while it is written.
+/// Thread that checks an archive while it is downloaded.
 struct ArchiveReading {
     pieces: SyncSender<Bytes>,
     counts: Arc<ReadCounts>,
@@ -242,7 +242,7 @@ impl ArchiveReading {
     }
 }
 
-/// Pieces of an archive as something to read.
+/// Pieces of an archive as a reader.
 struct PieceReader {
     receiver: Receiver<Bytes>,
     piece: Bytes,
@@ -262,7 +262,7 @@ impl Read for PieceReader {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes read.
 struct CountingVisitor(Arc<ReadCounts>);
 
 impl ArchiveVisitor for CountingVisitor {

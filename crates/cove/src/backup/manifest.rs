@@ -1,21 +1,21 @@
-//! Manifest of an archive, its first member, and the names that an archive has.
+//! Manifest of an archive, its first member, and the names in an archive.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-/// Version of the format that is written, and the newest that is read.
+/// Version of the format that is written, and newest version that is read.
 pub(super) const FORMAT: u32 = 1;
 /// Name of the manifest, which is the first member.
 pub(super) const MANIFEST_NAME: &str = "cove-backup.json";
-/// Name of the report on the backup itself, which comes after all files.
+/// Name of the report on the backup itself, which follows all files.
 pub(super) const REPORT_NAME: &str = "cove-backup-report.json";
-/// Name of the sums, which are the last member: lines of `sha256sum`.
+/// Name of the checksum file, the last member, with lines of `sha256sum`.
 pub(super) const SUMS_NAME: &str = "SHA256SUMS";
-/// Directory in the archive of everything that belongs into a data directory.
+/// Directory in the archive with the content of a data directory.
 pub(super) const DATA_PREFIX: &str = "data/";
 /// Name of the store in a data directory.
 pub(super) const STORE_NAME: &str = "cove.sqlite";
-/// Files of a data directory beside its directories, but for the store.
+/// Files at the top of a data directory, except the store.
 pub(super) const KEY_FILES: [&str; 6] =
     ["secrets.key", "server.id", "token", "tokens.jsonl", "tokens.jsonl.moved", "webhook.key"];
 /// Directory of objects.
@@ -90,7 +90,7 @@ pub(super) struct SkippedFiles {
     pub(super) first: Vec<String>,
 }
 
-/// Names that are kept of many.
+/// Names that are kept of many files.
 const NAMED_MAX: usize = 20;
 
 impl SkippedFiles {
@@ -103,7 +103,8 @@ impl SkippedFiles {
     }
 }
 
-/// Format of an archive, which decides whether anything else of the manifest can be read.
+/// Format of an archive, read first because it decides whether the rest of the manifest is
+/// readable.
 #[derive(Deserialize)]
 struct ManifestFormat {
     format: u32,
@@ -115,7 +116,7 @@ impl BackupManifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// When it is malformed, or of a newer format.
+    /// If it is malformed or has a newer format.
     pub(super) fn parse(text: &[u8]) -> Result<BackupManifest> {
         let malformed = || format!("`{MANIFEST_NAME}` is malformed");
         let found: ManifestFormat = serde_json::from_slice(text).with_context(malformed)?;
@@ -136,7 +137,7 @@ impl BackupManifest {
         self.part("store").is_some()
     }
 
-    /// Returns a part, where there is something of it.
+    /// Returns a part, if the archive has files of it.
     pub(super) fn part(&self, name: &str) -> Option<&BackupPart> {
         self.parts.iter().find(|part| part.name == name && part.files > 0)
     }

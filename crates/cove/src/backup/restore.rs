@@ -1,12 +1,12 @@
-//! `cove restore`: makes a data directory of an archive, without a server.
+//! `cove restore`: creates a data directory from an archive, without a server.
 //!
-//! Everything is unpacked and checked in a directory within the new one, and moved into its place
-//! at the end: a directory in which a server could start is whole.
+//! Everything is unpacked and checked in a directory within the new one, and moved into place at
+//! the end: a directory in which a server could start is complete.
 //!
-//! Two servers that were one must not take each other for themselves: the restored one gets an id
-//! of its own, and what the store says is the first one's becomes its own. Where the store is in
-//! PostgreSQL its rows cannot be changed from here, and the id stays: there a server does not start
-//! while another one of its id is seen.
+//! A restored server must not be taken for the original one: it gets a new id, and the entries of
+//! the store that name the original server are changed to the new id. If the store is in
+//! PostgreSQL, this command cannot change its rows, and the id stays: such a server does not start
+//! while another one with its id is seen.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
@@ -33,9 +33,9 @@ use crate::remote;
 use crate::run::print_json;
 use crate::usage_error::UsageError;
 
-/// Directory of what is not checked yet, within the new data directory.
+/// Directory for unchecked files, within the new data directory.
 const UNCHECKED: &str = ".restoring";
-/// Directory that new file systems have, which counts as nothing.
+/// Directory of a new file system, which is ignored by the check for an empty directory.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Runs `cove restore`.
@@ -60,7 +60,7 @@ fn restore(args: &RestoreArgs, config: &CoveConfig) -> Result<()> {
         }
         Err(error) => {
             if !was_there {
-                // It is as if nobody had tried. What cannot be removed is empty.
+                // Restores the former state. If the removal fails, the directory is empty.
                 drop(fs::remove_dir(data_dir));
             }
             Err(error)
@@ -68,7 +68,7 @@ fn restore(args: &RestoreArgs, config: &CoveConfig) -> Result<()> {
     }
 }
 
-/// Makes the directory, or looks whether it is empty; tells whether it was there.
+/// Creates the directory, or checks that it is empty. Returns whether it existed.
 fn prepare(data_dir: &Path) -> Result<bool> {
     let path_text = data_dir.display();
     let was_there = match fs::read_dir(data_dir) {
@@ -103,7 +103,7 @@ fn prepare(data_dir: &Path) -> Result<bool> {
 
 /// Identity of a restored server.
 struct RestoredServer {
-    /// New id; none where it has the old one.
+    /// New id; none if it keeps the old one.
     id: Option<String>,
     sessions: u64,
 }
@@ -130,7 +130,7 @@ fn unpack(
             "--pause-queue: the store is not in this archive; pause the queue where it is";
         return Err(UsageError(message.to_owned()).into());
     }
-    // All of it is on the disk before anything has its name.
+    // Everything is on the disk before any file gets its final name.
     rustix::fs::syncfs(File::open(unchecked)?)?;
     for entry in fs::read_dir(unchecked)? {
         let entry = entry?;
@@ -141,7 +141,7 @@ fn unpack(
     Ok((archive, server))
 }
 
-/// Gives the restored server a new id, and what the old one had in the store.
+/// Gives the restored server a new id, and assigns it the old server's entries in the store.
 async fn rename_server(
     directory: &Path,
     old: &str,

@@ -1,7 +1,7 @@
 //! `GET /v1/backup`: an archive of the server, for operators.
 //!
-//! The answer is written by a thread of its own: it blocks for as long as the client takes to read,
-//! and the threads for blocking work are few.
+//! A dedicated thread writes the response: it blocks for as long as the client reads, and the
+//! blocking-task pool has few threads.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::writer::{self, BackupSources, HeldBackup, NoRoom};
 
 /// Media type of an archive (RFC 6713).
 const MEDIA_TYPE: &str = "application/gzip";
-/// Bytes that are sent at once, and pieces of them that wait for the client.
+/// Bytes of one piece, and number of pieces that wait for the client.
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 8;
 
@@ -39,7 +39,7 @@ pub(super) struct BackupService {
 }
 
 impl BackupService {
-    /// Removes what a backup has left behind whose server was killed. Blocks.
+    /// Removes the files of a backup whose server was killed. Blocks.
     pub(super) fn open(sources: BackupSources) -> Result<BackupService> {
         staging::remove(&sources.data_dir.join(STAGE))
             .context("failed to remove the remains of a backup")?;
@@ -56,8 +56,8 @@ fn handlers() -> Router<BackupService> {
     OperationRoutes::of(table::BACKUP).serve(&table::GET_BACKUP, backup).routes()
 }
 
-/// Refuses what an operator signed in with or was issued: an archive has the keys of the server and
-/// its first token, which outlast that.
+/// Rejects operators who signed in or use an issued token: an archive contains the server's keys
+/// and its first token, which outlive such credentials.
 fn authorize(who: &TokenPrincipal) -> Result<(), HttpError> {
     match who.credential {
         CallerCredential::Token => Ok(()),
@@ -113,7 +113,7 @@ fn refusal(error: anyhow::Error) -> HttpError {
     }
 }
 
-/// A backup with its reader.
+/// Backup that is sent to a client.
 struct RunningBackup {
     held: HeldBackup,
     sender: mpsc::Sender<io::Result<Bytes>>,
@@ -132,14 +132,15 @@ impl RunningBackup {
             Err(error) => {
                 let cause: &(dyn std::error::Error + 'static) = error.as_ref();
                 tracing::error!(error = cause, "a backup failed");
-                // Cuts the answer off, so that nobody takes it for all there is.
+                // Cuts the response off, so that the client does not take it for a complete
+                // archive.
                 drop(sender.blocking_send(Err(io::Error::other("the backup failed"))));
             }
         }
     }
 }
 
-/// Sends what is written to it in pieces.
+/// Sends the written bytes in pieces.
 struct PieceWriter {
     sender: mpsc::Sender<io::Result<Bytes>>,
     piece: Vec<u8>,

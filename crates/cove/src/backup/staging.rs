@@ -1,12 +1,12 @@
-//! Holds the files of a data directory for a backup, while services go on with theirs.
+//! Holds the files of a data directory for a backup while the services continue.
 //!
-//! Files of objects, layers and tables are written once, beside their place, and never changed. A
-//! second name of each, in a directory of the backup's own, keeps it for as long as the backup
-//! takes, whatever services remove meanwhile, and costs no room. Where a file cannot have a second
-//! name, as one of a file system that is mounted below the data directory, it is copied.
+//! Files of objects, layers and tables are written once, beside their place, and never changed. The
+//! backup makes a hard link to each in its own directory. The link keeps the file until the end of
+//! the backup even if a service removes it, and takes no space. A file that cannot be linked, for
+//! example on a file system mounted below the data directory, is copied.
 //!
-//! Clients write into the warehouse as well, and are not trusted: directories are opened one by
-//! one without following a link, and what is no regular file is left out and named.
+//! Clients write into the warehouse as well and are not trusted: directories are opened one by one
+//! without following links, and anything but a regular file is skipped and reported by name.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, DirBuilder, File};
@@ -27,10 +27,10 @@ use super::unpack::is_plain_part;
 pub(super) const STAGE: &str = "backup";
 /// Size from which a file is expected to have holes.
 const HOLES_BYTES_MIN: u64 = 1 << 20;
-/// Deepest directory that is looked into.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 64;
 
-/// Directory with the files of one backup. It goes away with the value.
+/// Directory with the files of one backup. Dropping the value removes it.
 #[derive(Debug)]
 pub(super) struct StagedFiles {
     directory: PathBuf,
@@ -46,7 +46,7 @@ impl Drop for StagedFiles {
     }
 }
 
-/// Removes what an earlier backup has left behind.
+/// Removes the files that an earlier backup left behind.
 pub(super) fn remove(stage: &Path) -> io::Result<()> {
     match fs::remove_dir_all(stage) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -55,7 +55,7 @@ pub(super) fn remove(stage: &Path) -> io::Result<()> {
 }
 
 impl StagedFiles {
-    /// Makes the directory, in place of one that was left behind.
+    /// Creates the directory, and replaces one that was left behind.
     pub(super) fn begin(data_dir: &Path) -> Result<StagedFiles> {
         let directory = data_dir.join(STAGE);
         remove(&directory).context("remove what an earlier backup left behind")?;
@@ -69,17 +69,17 @@ impl StagedFiles {
         Ok(staged)
     }
 
-    /// Returns the directory of what goes below `data/`.
+    /// Returns the directory of the files that go below `data/`.
     pub(super) fn data(&self) -> PathBuf {
         self.directory.join(DATA_PREFIX.trim_end_matches('/'))
     }
 
-    /// Returns a path for a file that is not in the archive.
+    /// Returns a path for a temporary file that is not in the archive.
     pub(super) fn beside(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// Holds one file, if it is there.
+    /// Holds one file if it exists.
     pub(super) fn hold_file(&self, from: &Path, name: &str) -> Result<BackupPart> {
         let mut part = BackupPart { name: String::new(), files: 0, bytes: 0 };
         let to = self.data().join(name);
@@ -96,8 +96,8 @@ impl StagedFiles {
         Ok(part)
     }
 
-    /// Holds the files of a directory and of those below it, but for what `leave` names in the
-    /// first.
+    /// Holds the files of a directory and its subdirectories, except the entries of the top
+    /// directory that `leave` names.
     pub(super) fn hold_tree(
         &mut self,
         from: &Path,
@@ -107,7 +107,7 @@ impl StagedFiles {
         let mut part = BackupPart { name: name.to_owned(), files: 0, bytes: 0 };
         let to = self.data().join(name);
         fs::create_dir_all(&to)?;
-        // A link is the operator's word, here and nowhere below.
+        // Only the top directory may be a link, because the operator made it.
         let Some(from) = open_directory(from)? else { return Ok(part) };
         let to = open_directory(&to)?.context("the directory of the backup is gone")?;
         let mut walk = StagedTreeWalk { part: &mut part, skipped: &mut self.skipped, leave };
@@ -116,7 +116,7 @@ impl StagedFiles {
     }
 }
 
-/// Opens a directory; none when it is not there.
+/// Opens a directory; returns `None` if it does not exist.
 fn open_directory(path: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
@@ -161,7 +161,7 @@ impl StagedTreeWalk<'_> {
                 continue;
             }
             let stat = match rustix::fs::statat(&from, name, AtFlags::SYMLINK_NOFOLLOW) {
-                // Clients remove what is theirs.
+                // Clients may remove their files at any time.
                 Err(Errno::NOENT) => continue,
                 stat => stat.with_context(|| format!("look at `{below}`"))?,
             };
@@ -186,7 +186,8 @@ impl StagedTreeWalk<'_> {
     }
 }
 
-/// A directory, and the one of its name in the other tree; none when it is gone.
+/// Opens a directory and creates the one of the same name in the other tree; returns `None` if the
+/// directory no longer exists.
 fn entered(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -194,7 +195,7 @@ fn entered(
 ) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let from = match rustix::fs::openat(from, name, flags, Mode::empty()) {
-        // Removed, or changed into something else, since it was looked at.
+        // Removed or replaced since `statat`.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
         opened => opened?,
     };
@@ -202,7 +203,7 @@ fn entered(
     Ok(Some((from, rustix::fs::openat(to, name, flags, Mode::empty())?)))
 }
 
-/// A file in a directory, and the directory of the backup that is to have it.
+/// File in a directory, and the directory of the backup that it is linked into.
 struct StagedEntry<'a> {
     from: BorrowedFd<'a>,
     to: BorrowedFd<'a>,
@@ -210,7 +211,7 @@ struct StagedEntry<'a> {
 }
 
 impl StagedEntry<'_> {
-    /// Gives the file a second name, or copies it, and counts it.
+    /// Links the file, or copies it, and counts it.
     fn hold(&self, part: &mut BackupPart) -> io::Result<()> {
         let StagedEntry { from, to, name } = *self;
         match rustix::fs::linkat(from, name, to, name, AtFlags::empty()) {
@@ -224,14 +225,14 @@ impl StagedEntry<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        // What was linked may be a link that somebody put there just now.
+        // A client may have replaced the file by a link before it was linked.
         let Some(held) = open_regular(to, name)? else {
             return Ok(rustix::fs::unlinkat(to, name, AtFlags::empty())?);
         };
         let metadata = held.metadata()?;
         part.files += 1;
         part.bytes += match metadata.len() {
-            // Images of disks have more holes than data.
+            // Disk images have more holes than data.
             bytes @ HOLES_BYTES_MIN.. => bytes.min(metadata.blocks().saturating_mul(512)),
             bytes => bytes,
         };
@@ -239,7 +240,7 @@ impl StagedEntry<'_> {
     }
 }
 
-/// Opens a regular file; none when it is none, or not there.
+/// Opens a regular file; returns `None` if it does not exist or is no regular file.
 fn open_regular(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -249,7 +250,7 @@ fn open_regular(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Fil
     Ok(file.metadata()?.is_file().then_some(file))
 }
 
-/// Opens a held file, which nobody else has a directory to.
+/// Opens a held file, in a directory that no other program has open.
 pub(super) fn open_held(path: &Path) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
@@ -298,7 +299,7 @@ mod tests {
         assert!(open_held(&held).is_ok() && open_held(&held.with_file_name("9")).is_err());
         assert!(!staged.data().join("warehouse/main/file").exists());
         drop(staged);
-        // A later backup takes the place of one that was cut off.
+        // A later backup replaces one that was cut off.
         fs::create_dir_all(data.join(STAGE).join("data")).unwrap();
         drop(StagedFiles::begin(&data).unwrap());
         assert!(!data.join(STAGE).exists());

@@ -1,10 +1,9 @@
-//! Reads an archive: checks all of it, and unpacks it where somebody wants that.
+//! Reads an archive: checks all of it, and optionally unpacks it.
 //!
-//! An archive comes from anywhere, so that nothing it says is believed: each member is a regular
-//! file below `data/`, under a name whose first part is one of a data directory, and in ascending
-//! order, so that no name comes twice. A file is created anew and never through a link, in a
-//! directory that was made for this. What is read is whole when the sums at its end are those of
-//! what came before, and nothing follows.
+//! An archive is untrusted. Each member must be a regular file below `data/` whose name starts with
+//! a part of a data directory, in ascending order, so that no name occurs twice. A file is created
+//! anew and never through a link, in a directory that was made for this. The archive is complete if
+//! the checksums at its end match the members before them and nothing follows.
 
 use std::cmp::Ordering;
 use std::fs::{self, File, OpenOptions};
@@ -31,33 +30,33 @@ const NAME_BYTES_MAX: usize = 4096;
 const PART_BYTES_MAX: usize = 255;
 /// Largest file, holes included.
 const FILE_BYTES_MAX: u64 = 1 << 42;
-/// Digits of a sum in hexadecimal.
+/// Digits of a checksum in hexadecimal.
 const SUM_DIGITS: usize = 64;
-/// Longest line of the sums.
+/// Longest line of the checksums.
 const LINE_BYTES_MAX: u64 = NAME_BYTES_MAX as u64 + 128;
 /// First parts of names below `data/`, but for [`KEY_FILES`].
 const PARTS: [&str; 4] = [STORE_NAME, OBJECTS, SESSIONS, WAREHOUSE];
 
-/// Content of an archive that was checked.
+/// Content of a checked archive.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedArchive {
     pub(super) manifest: BackupManifest,
     pub(super) report: BackupReport,
 }
 
-/// Receiver of what is read of an archive. It passes over what it does not take.
+/// Receiver of the content of an archive. The default methods ignore it.
 pub(super) trait ArchiveVisitor {
-    /// Takes the manifest, before any file.
+    /// Receives the manifest, before any file.
     fn manifest(&mut self, _manifest: &BackupManifest) -> Result<()> {
         Ok(())
     }
 
-    /// Begins a file, whose name below `data/` has been checked.
+    /// Starts a file, whose name below `data/` has been checked.
     fn file(&mut self, _name: &str, _member: &TarMember) -> Result<()> {
         Ok(())
     }
 
-    /// Takes the next bytes of the file, which belong at an offset.
+    /// Receives the next bytes of the file, at their offset.
     fn content(&mut self, _offset: u64, _bytes: &[u8]) -> Result<()> {
         Ok(())
     }
@@ -68,10 +67,10 @@ pub(super) trait ArchiveVisitor {
     }
 }
 
-/// Reads all of an archive.
+/// Reads a whole archive.
 ///
 /// # Errors
-/// When it is no archive, damaged, cut off or of a newer format, and when the visitor fails.
+/// If it is no archive, damaged, cut off or of a newer format, or if the visitor fails.
 pub(super) fn read_archive(
     from: impl BufRead,
     visitor: &mut dyn ArchiveVisitor,
@@ -86,7 +85,7 @@ pub(super) fn read_archive(
 
 struct ArchiveReader<R> {
     headers: HeaderReader<GzDecoder<R>>,
-    /// Digests of the lines that the sums must have, in their order: there may be millions.
+    /// Digests of the expected checksum lines, in order: there may be millions.
     lines: Vec<[u8; 32]>,
 }
 
@@ -123,14 +122,14 @@ impl<R: BufRead> ArchiveReader<R> {
             self.headers.next().map_err(explained)?.is_none(),
             "something follows `{SUMS_NAME}`"
         );
-        // The second block of the end, and the sum of gzip, which is looked at there.
+        // The second end block and gzip's checksum, which is verified at the end of the stream.
         let rest = io::copy(&mut (&mut self.headers.source).take(1 << 20), &mut io::sink());
         let rest = rest.map_err(damaged)?;
         ensure!(rest <= u64::try_from(tar::BLOCK_BYTES)?, "something follows `{SUMS_NAME}`");
         Ok(CheckedArchive { manifest, report })
     }
 
-    /// The next member, which there has to be.
+    /// Returns the next member, which is required.
     fn next(&mut self, before: &str) -> Result<TarMember> {
         let next = self.headers.next().map_err(explained);
         let next = next.with_context(|| format!("after `{before}`"))?;
@@ -189,7 +188,7 @@ impl<R: BufRead> ArchiveReader<R> {
         self.headers.source.read_exact(padding).map_err(damaged)
     }
 
-    /// Compares what was read with the sums, line by line.
+    /// Compares the expected checksums with the archive's, line by line.
     fn check_sums(&mut self, member: &TarMember) -> Result<()> {
         ensure!(
             member.kind == MemberKind::File && member.sparse.is_none(),
@@ -217,7 +216,7 @@ impl<R: BufRead> ArchiveReader<R> {
     }
 }
 
-/// The order in which a directory is walked: `a/b` comes before `a-b`.
+/// Compares names in the order in which a directory is walked: `a/b` precedes `a-b`.
 pub(super) fn compare_names(one: &str, other: &str) -> Ordering {
     one.split('/').cmp(other.split('/'))
 }
@@ -231,7 +230,7 @@ pub(super) fn is_plain_part(part: &str) -> bool {
         && !part.bytes().any(|byte| byte.is_ascii_control() || byte == b'/')
 }
 
-/// The name of a file, if it is one that a data directory may have.
+/// Returns the name of a file, if a data directory may have such a file.
 fn checked_name(member: &TarMember) -> Result<String> {
     let lossy_name = String::from_utf8_lossy(&member.name).chars().take(200).collect::<String>();
     let name = String::from_utf8(member.name.clone()).ok();
@@ -267,13 +266,13 @@ fn damaged(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// Looks at an archive and unpacks nothing.
+/// Checks an archive without unpacking it.
 #[derive(Debug, Default)]
 pub(super) struct CheckOnly;
 
 impl ArchiveVisitor for CheckOnly {}
 
-/// Unpacks an archive into a directory that was made for it.
+/// Unpacks an archive into a new directory.
 #[derive(Debug)]
 pub(super) struct ArchiveUnpacker {
     directory: PathBuf,
@@ -286,7 +285,7 @@ struct OpenedFile {
     /// Position of the next byte without seeking.
     at: u64,
     real_size: u64,
-    /// Time of its last change, where it keeps that.
+    /// Modification time, where it is restored.
     modified: Option<SystemTime>,
 }
 

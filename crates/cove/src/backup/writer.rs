@@ -1,10 +1,10 @@
-//! A backup from its first to its last byte: what is held, and what is written of it.
+//! Makes a backup: which files are held, and in which order they are written.
 //!
 //! 1. The gate of removals is closed: no service removes a file.
-//! 2. A snapshot of the store is taken, which costs nothing, and the files get second names.
-//! 3. The gate is opened. From here on services go on as if there were no backup.
-//! 4. The archive is written, in the order of names: the store is copied when its turn comes, and a
-//!    disk of a session when its turn comes, as it is then.
+//! 2. A snapshot of the store is taken, which copies nothing, and the files are linked.
+//! 3. The gate is opened. From here on services continue as without a backup.
+//! 4. The store is copied, and the archive is written in the order of names. A disk of a session is
+//!    copied when its turn comes, in its state at that time.
 //!
 //! So every file that the copy of the store names is in the archive, and every transaction that was
 //! answered before the backup began is in the copy.
@@ -48,9 +48,9 @@ pub(super) struct BackupSources {
     pub(super) node: String,
     /// True if warehouses are in the store.
     pub(super) has_catalog: bool,
-    /// Data that is elsewhere by the configuration.
+    /// Data outside the data directory, by the configuration.
     pub(super) elsewhere: Vec<BackupOmission>,
-    /// Bytes that have to stay free where the data directory is.
+    /// Bytes that must stay free on the file system of the data directory.
     pub(super) free_bytes_min: u64,
 }
 
@@ -60,12 +60,12 @@ impl std::fmt::Debug for BackupSources {
     }
 }
 
-/// Reason why there is no backup that its caller can do something about.
+/// Error of a backup that its caller can resolve: not enough free space.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoRoom(String);
 
-/// A backup whose files are held.
+/// Backup whose files are held.
 pub(super) struct HeldBackup {
     sources: Arc<BackupSources>,
     staged: StagedFiles,
@@ -73,7 +73,7 @@ pub(super) struct HeldBackup {
     /// Ids of disks, by their names below the data directory.
     disks: HashMap<String, String>,
     pub(super) manifest: BackupManifest,
-    /// Lock of the backup; last, so that it is free when nothing of the files is left.
+    /// Lock of the backup; the last field, so that the files are dropped before it is released.
     _running: OwnedMutexGuard<()>,
 }
 
@@ -85,7 +85,8 @@ pub(super) async fn hold(
     let closed = sources.removals.close().await;
     let elsewhere = match sources.store.dialect() {
         StoreDialect::Sqlite => None,
-        // Of no snapshot, but of a moment after which nothing that they name is removed.
+        // These names come from no snapshot, but from a time after which none of the files is
+        // removed.
         StoreDialect::Postgres => {
             let sessions = sources.sessions.clone();
             let read = sources.store.read("backup.files", move |it| {
@@ -94,7 +95,7 @@ pub(super) async fn hold(
             read.await.context("read the store")?
         }
     };
-    // Goes on to its end also when nobody waits for it, with its place and the closed gate.
+    // Runs to its end, with the lock and the closed gate, even if the caller is cancelled.
     let held = task::blocking(move || {
         let held = hold_files(sources, elsewhere, running);
         drop(closed);
@@ -103,7 +104,7 @@ pub(super) async fn hold(
     held.await.context("hold the files of a backup")?
 }
 
-/// `names` are files of sessions by a store that is elsewhere.
+/// `names` are the session files according to an external store.
 fn hold_files(
     sources: Arc<BackupSources>,
     mut names: Option<SessionFileNames>,
@@ -172,7 +173,7 @@ impl BackupPart {
     }
 }
 
-/// Refuses what would take the last room of the data directory.
+/// Rejects a copy that would use up the free space of the data directory.
 fn check_room(sources: &BackupSources, bytes: u64) -> Result<()> {
     let stat = rustix::fs::statvfs(&sources.data_dir)?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -211,7 +212,7 @@ fn read_names(
     })
 }
 
-/// Returns what is said of tables that are not below the data directory.
+/// Returns the omission for tables that are not below the data directory.
 fn omitted_warehouse(name: &str, location: &str) -> BackupOmission {
     let remedy = match location.starts_with("file:") {
         true => "copy the directory after this backup",
@@ -227,8 +228,8 @@ fn omitted_warehouse(name: &str, location: &str) -> BackupOmission {
 }
 
 impl HeldBackup {
-    /// Writes the archive. `runtime` runs what is asked of services; `is_wanted` ends it early.
-    /// Blocks.
+    /// Writes the archive. `runtime` runs requests to services; the copy of the store stops when
+    /// `is_wanted` returns false. Blocks.
     pub(super) fn write<W: Write>(
         mut self,
         out: W,
@@ -285,13 +286,13 @@ impl HeldBackup {
             {
                 shortened.add(below);
             }
-            // The room of what services have removed meanwhile is free again.
+            // Frees the space of files that services have removed meanwhile.
             fs::remove_file(&path)?;
         }
         Ok(())
     }
 
-    /// Opens a held file; of a disk a copy that is of one moment.
+    /// Opens a held file; for a disk, a copy that is consistent at one time.
     fn opened(&self, path: &Path, below: &str, runtime: &Handle) -> Result<File> {
         let Some(id) = self.disks.get(below) else { return open_held(path) };
         let copy = self.staged.beside("disk.img");

@@ -1,8 +1,8 @@
 //! Handover of the bouncer from one server to the next, on the same data directory.
 //!
-//! The next server asks for the former one's listeners and clients before anything else, which has
-//! the former one stop as by SIGTERM. It then waits for the data directory, starts, and goes on
-//! with the clients. A process of its own keeps them meanwhile ([`bouncer::relay::keep_handover`]).
+//! The next server first requests the former one's listeners and clients, at which the former one
+//! stops as after SIGTERM. It then waits for the data directory, starts, and continues with the
+//! clients. A separate process keeps them meanwhile ([`bouncer::relay::keep_handover`]).
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,25 +16,26 @@ use anyhow::{Context as _, Result};
 use bouncer::relay::{FormerProcess, HandoverConfig, KeptHandover, keep_handover};
 use node::data_dir::{DataDir, DataDirError};
 
-/// Interval at which the data directory is tried again while the former server has it.
+/// Interval at which the data directory is tried again while the former server holds it.
 const DATA_DIR_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs `cove bouncer keep-handover`, whose standard input leads to the next server.
+/// Runs `cove bouncer keep-handover`, whose standard input is a socket to the next server.
 pub(crate) fn keep(socket: &Path) -> Result<()> {
     let server: OwnedFd = io::stdin().as_fd().try_clone_to_owned().context("use standard input")?;
     let kept = keep_handover(socket, UnixStream::from(server));
     kept.with_context(|| format!("failed to take over at `{}`", socket.display()))
 }
 
-/// Asks the server that was started with the same socket file for its listeners and clients, if
-/// there is one.
+/// Requests the listeners and clients of the server that was started with the same socket file, if
+/// it is running.
 ///
 /// # Errors
-/// When it is there and does not give them, or no keeper can be started.
+/// If the server is running and does not hand them over, or no keeper process can be started.
 pub(crate) fn ask(socket: PathBuf) -> Result<HandoverConfig> {
     let (own, of_keeper) = UnixStream::pair().context("failed to make a socket pair")?;
     let program = std::env::current_exe().context("failed to find the program itself")?;
-    // In one statement: nobody else keeps the keeper's end of the pair, whose end is to be heard.
+    // In one statement, so that this process keeps no copy of the keeper's end: it must notice when
+    // the keeper closes it.
     let keeper = Command::new(program)
         .args(["bouncer", "keep-handover"])
         .arg(&socket)
@@ -48,10 +49,10 @@ pub(crate) fn ask(socket: PathBuf) -> Result<HandoverConfig> {
     Ok(HandoverConfig { socket, former })
 }
 
-/// Opens the data directory; where the server that hands over has it, when that has stopped.
+/// Opens the data directory, and waits for a server that hands over to release it.
 ///
 /// # Errors
-/// When another server has it, or the file system refuses.
+/// If another server holds it, or the file system returns an error.
 pub(crate) fn open_data_dir(
     path: &Path,
     handover: Option<&HandoverConfig>,

@@ -1,5 +1,5 @@
-//! Clients of the bouncer between nodes: one whose tenant has a small limit over all nodes is
-//! passed to a home of that limit, and its bytes are carried there and back.
+//! Passes clients of the bouncer between nodes: a client whose tenant has a small limit over all
+//! nodes is passed to a home of that limit, and its bytes are carried to and from there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,37 +24,37 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Where a node takes clients of others.
+/// Path at which a node accepts clients of others.
 const TAKE: &str = "/peer/clients";
-/// Where it is told that clients are to be seen off, because the node that they came to stops.
+/// Path for requests to disconnect clients because the node that accepted them stops.
 const SEE_OFF: &str = "/peer/clients/see-off";
-/// Where it is told that clients are gone.
+/// Path for reports that clients have disconnected.
 const END: &str = "/peer/clients/end";
-/// Role of nodes that have clients of databases.
+/// Role of nodes that serve database clients.
 const ROLE: &str = "bouncer";
-/// Orders that wait; one more client is served where it is.
+/// Maximum number of queued orders; a client beyond it is served locally.
 const WAITING_MAX: usize = 1024;
-/// Orders that are carried out at one time.
+/// Orders that are carried out concurrently.
 const AT_ONCE_MAX: usize = 64;
-/// Homes that are asked to take a client.
+/// Homes that are tried for a client.
 const HOMES_ASKED_MAX: usize = 2;
-/// Time for homes to take a client.
+/// Timeout for a home to accept a client.
 const TAKE_MAX: Duration = Duration::from_secs(2);
-/// Clients of one order to see off.
+/// Clients in one request to disconnect.
 const SEEN_OFF_MAX: usize = 1000;
-/// Time for a client to go whose home is lost, before its socket is closed.
+/// Time for a client whose home is lost to disconnect, before its socket is closed.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
-/// Passes clients to homes.
+/// Queues clients to be passed to homes.
 struct HomePasser {
     nodes: PeerForwarder,
     orders: mpsc::Sender<PassOrder>,
 }
 
-/// What is to be done about clients of this node that others serve.
+/// Order about clients of this node that other nodes serve.
 #[derive(Debug)]
 enum PassOrder {
-    /// Pass a client, until this time.
+    /// Pass a client before a deadline.
     Pass(Box<PassedLogin>, TenantLimit, PassReply, Instant),
     SeeOff(Vec<(Arc<str>, u64)>),
     End(Arc<str>, u64),
@@ -72,7 +72,7 @@ impl ClientPasser for HomePasser {
     }
 
     fn pass(&self, login: PassedLogin, limit: TenantLimit, reply: PassReply) {
-        // The reply goes with what is not sent: the client is served here then.
+        // If the queue is full, the reply is dropped with the order, and the client is served here.
         let order = PassOrder::Pass(Box::new(login), limit, reply, clock::now() + TAKE_MAX);
         if self.orders.try_send(order).is_err() {
             tracing::debug!("a client is not passed: too many wait");
@@ -86,14 +86,14 @@ impl ClientPasser for HomePasser {
     }
 
     fn end(&self, node: Arc<str>, client: u64) {
-        // The home finds out when it has something to say to the client.
+        // If this fails, the home notices when it next writes to the client.
         if self.orders.try_send(PassOrder::End(node, client)).is_err() {
             tracing::debug!("a home is not told that a client is gone: too many orders wait");
         }
     }
 }
 
-/// Has clients passed to the homes of their tenants' limits.
+/// Starts passing clients to the homes of their tenants' limits.
 pub(super) fn pass_clients_on(relay: &Relay, nodes: PeerForwarder) {
     use futures_util::StreamExt as _;
 
@@ -110,7 +110,7 @@ pub(super) fn pass_clients_on(relay: &Relay, nodes: PeerForwarder) {
                 PassOrder::Pass(login, limit, reply, until) => {
                     let turn = turn.fetch_add(1, Ordering::Relaxed);
                     let passed = pass(&nodes, &login, &limit, reply, turn);
-                    // Otherwise the reply says that no home took it.
+                    // After a timeout, the dropped reply reports that no home accepted the client.
                     if timeout(until.saturating_duration_since(clock::now()), passed).await.is_err()
                     {
                         tracing::debug!(name = limit.name, "no home took a client in time");
@@ -127,7 +127,7 @@ pub(super) fn pass_clients_on(relay: &Relay, nodes: PeerForwarder) {
     }));
 }
 
-/// Passes a client to the home whose turn it is, or to the next one.
+/// Passes a client to the next home in rotation, or to the one after it.
 async fn pass(
     nodes: &PeerForwarder,
     login: &PassedLogin,
@@ -154,7 +154,7 @@ async fn pass(
     }
 }
 
-/// Carries the bytes of a client from and to the home that has taken it.
+/// Carries the bytes of a client to and from the home that accepted it.
 fn begin(home: &str, stream: PeerStream, reply: PassReply) {
     let pair = StdUnixStream::pair().and_then(|(ours, of_relay)| {
         ours.set_nonblocking(true)?;
@@ -162,7 +162,7 @@ fn begin(home: &str, stream: PeerStream, reply: PassReply) {
     });
     let (ours, of_relay) = match pair {
         Ok(pair) => pair,
-        // The stream ends with this, and the home with it.
+        // Returning drops the stream, which ends the client at the home.
         Err(error) => return tracing::warn!(%error, "a client is not passed"),
     };
     let mut notice = reply.taken(home, of_relay);
@@ -175,14 +175,14 @@ fn begin(home: &str, stream: PeerStream, reply: PassReply) {
         if let Err(error) = carried {
             tracing::debug!(%error, "a stream to a home broke off");
             notice.lost();
-            // The end of the socket would be taken for that of the home's answers.
+            // Closing the socket would look like the regular end of the home's responses.
             drop(timeout(GONE_MAX, notice.gone()).await);
         }
         drop(ours);
     });
 }
 
-/// Has homes see clients off.
+/// Asks homes to disconnect clients.
 async fn see_off(nodes: &PeerForwarder, clients: Vec<(Arc<str>, u64)>) {
     let mut of_homes: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
     for (home, id) in clients {

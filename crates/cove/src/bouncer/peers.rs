@@ -1,7 +1,8 @@
-//! Cancel requests of PostgreSQL, and `KILL` of MySQL, between nodes: a balancer hands them to any.
+//! Forwards PostgreSQL cancel requests and MySQL `KILL` between nodes: a balancer may send them to
+//! any node.
 //!
-//! A request says only the key, or the number, that the client was given. So a node that has given
-//! no such key or number asks all others.
+//! A request carries only the key or number that the client was given. A node that did not issue it
+//! forwards the request to all other nodes.
 
 use std::sync::Arc;
 
@@ -19,22 +20,22 @@ use tokio::sync::mpsc;
 const CANCEL: &str = "/peer/cancel";
 /// Route for requests to kill a client of MySQL.
 const KILL: &str = "/peer/kill";
-/// Bytes of the answer to that, which says nothing but its status.
+/// Maximum bytes of the response to a kill request; only its status matters.
 const ANSWER_BYTES_MAX: usize = 4096;
-/// Role of nodes that have clients of databases.
+/// Role of nodes that serve database clients.
 const ROLE: &str = "bouncer";
-/// Requests that wait to be passed on; one more is dropped, as one with a wrong key is.
+/// Maximum number of queued requests; one more is dropped, as one with a wrong key is.
 const WAITING_MAX: usize = 256;
-/// Requests that are passed on at one time.
+/// Requests that are forwarded concurrently.
 const AT_ONCE_MAX: usize = 16;
 /// Bytes of a process id, before the key.
 const PID_BYTES: usize = 4;
 
-/// Passes requests on to all other nodes.
+/// Queues requests for all other nodes.
 #[derive(Debug)]
 struct PeerCancels(mpsc::Sender<ClientRequestElsewhere>);
 
-/// Request about a client that may be at another node.
+/// Request for a client that may be at another node.
 #[derive(Debug)]
 enum ClientRequestElsewhere {
     Cancel(Bytes),
@@ -50,7 +51,7 @@ impl CancelForwarder for PeerCancels {
     }
 
     fn kill(&self, kill: ForwardedKill, reply: KillReply) {
-        // The reply goes with what is not sent.
+        // If the queue is full, the reply is dropped with the request.
         if self.0.try_send(ClientRequestElsewhere::Kill(kill, reply)).is_err() {
             tracing::debug!("a KILL was not passed on: too many wait");
         }
@@ -73,7 +74,7 @@ impl ClientRequestElsewhere {
     }
 }
 
-/// Has requests passed on whose client is at another node.
+/// Starts forwarding requests whose client is at another node.
 pub(super) fn pass_cancels_on(relay: &Relay, nodes: PeerForwarder) {
     use futures_util::StreamExt as _;
 

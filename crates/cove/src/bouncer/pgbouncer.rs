@@ -1,4 +1,4 @@
-//! `cove bouncer --pgbouncer-ini FILE`: the pooler alone, as PgBouncer is started and told.
+//! `cove bouncer --pgbouncer-ini FILE`: the pooler alone, started and controlled as PgBouncer is.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -37,16 +37,16 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::{BouncerContext, ConfigUpdate, LOOK_EVERY, RunningBouncer};
 use crate::cli::BouncerArgs;
 
-/// Time that a database that is drained over nothing may take.
+/// Drain timeout of a database for which the file sets none.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// The longest file of users that is read.
+/// Longest file of users, in bytes.
 const USERS_BYTES_MAX: u64 = 64 << 20;
 
-/// The longest file of settings, each.
+/// Longest settings file, in bytes.
 const INI_BYTES_MAX: u64 = 16 << 20;
 
-/// A file of PgBouncer, and what was changed since it was read.
+/// PgBouncer settings file, and the changes made since it was read.
 #[derive(Debug)]
 pub(super) struct IniFile {
     path: PathBuf,
@@ -58,14 +58,14 @@ pub(super) struct IniFile {
 struct PgbouncerState {
     ini: ParsedIni,
     values: SettingValues,
-    /// True if `SET` changed a value that the next reading takes over; otherwise it reads the file.
+    /// True if `SET` changed a value, which the next reload applies; otherwise it reads the file.
     is_set: bool,
-    /// Settings without effect that were logged already.
+    /// Ineffective settings that were logged already.
     noted: BTreeSet<String>,
 }
 
 impl IniFile {
-    /// Reads it.
+    /// Reads the file.
     pub(super) fn open(path: &Path) -> Result<(Arc<IniFile>, BouncerConfig), String> {
         let (ini, values) = load(path)?;
         let state = PgbouncerState { ini, values, is_set: false, noted: BTreeSet::new() };
@@ -78,7 +78,7 @@ impl IniFile {
         Ok((Arc::new(file), config))
     }
 
-    /// Reads it again, or takes over what was set.
+    /// Reads the file again, or applies values changed by `SET`.
     pub(super) fn reread(&self) -> Result<BouncerConfig, String> {
         let mut state = self.state.lock();
         if !std::mem::take(&mut state.is_set) {
@@ -103,7 +103,7 @@ impl IniFile {
                     Ok(text) => {
                         userlist::parse(&text).map_err(|error| format!("{file}: {error}"))?
                     }
-                    // It may come later: nobody can log in until then.
+                    // The file may be created later; until then no user can log in.
                     Err(error) => {
                         tracing::error!("could not open auth_file {}: {error}", path.display());
                         Vec::new()
@@ -121,18 +121,18 @@ impl IniFile {
         Ok(translated.config)
     }
 
-    /// Ends it, as `SHUTDOWN` does.
+    /// Starts the shutdown, as `SHUTDOWN` does.
     pub(super) fn end(&self, wait: ShutdownWait) {
         self.ending.send_modify(|ending| {
             *ending = Some(match (*ending, wait) {
-                // Who asks twice is in a hurry.
+                // A second request stops at once.
                 (Some(_), _) | (None, ShutdownWait::Nobody) => ShutdownWait::Nobody,
                 (None, wait) => wait,
             });
         });
     }
 
-    /// Says when it is to end, and how.
+    /// Returns a receiver that reports a shutdown request and its mode.
     pub(super) fn endings(&self) -> watch::Receiver<Option<ShutdownWait>> {
         self.ending.subscribe()
     }
@@ -151,7 +151,7 @@ impl ConsoleHost for IniFile {
         let mut state = self.state.lock();
         let before = state.values.clone();
         state.values.set(key, value)?;
-        // What cannot be had is refused here rather than at the next reading.
+        // Rejects a value that cannot be applied here, rather than at the next reload.
         if let Err(error) = self.translated(&mut state) {
             state.values = before;
             return Err(error);
@@ -176,7 +176,7 @@ fn load(path: &Path) -> Result<(ParsedIni, SettingValues), String> {
     Ok((ini, values))
 }
 
-/// Reads a file that is not too long.
+/// Reads a file of limited length.
 fn read(path: &Path, bytes_max: u64) -> io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
@@ -211,7 +211,7 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     let again = Arc::clone(&file);
     let update = ConfigUpdate {
         config,
-        // Its passwords stand for themselves.
+        // Passwords in the file are literal.
         resolve: Arc::new(|_, text| Ok(text.to_owned())),
         reread: Arc::new(move || again.reread()),
     };
@@ -229,7 +229,8 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     node::task::blocking(move || relay.stop()).await.context("the end failed")
 }
 
-/// Acts on signals as PgBouncer does; `SIGHUP` is somebody else's. Never ends but with an error.
+/// Handles signals as PgBouncer does, except `SIGHUP`, which the reload task handles. Returns only
+/// on an error.
 async fn handle_signals(file: &IniFile, bouncer: &Bouncer) -> Result<()> {
     let of = |kind| signal(kind).context("failed to listen to signals");
     let mut terminate = of(SignalKind::terminate())?;
@@ -271,13 +272,13 @@ async fn handle_signals(file: &IniFile, bouncer: &Bouncer) -> Result<()> {
 fn each(bouncer: &Bouncer, act: impl Fn(&str) -> Result<(), bouncer::BouncerError>) {
     for tenant in bouncer.routing().tenants() {
         if let Err(error) = act(&tenant.name) {
-            // It was removed this moment.
+            // The tenant was removed meanwhile.
             tracing::debug!(%error, tenant = &*tenant.name, "act on a database");
         }
     }
 }
 
-/// Waits until it is to end, and for whom that has to wait.
+/// Waits for a shutdown request, and then for servers or clients if its mode requires that.
 async fn end(file: &IniFile, bouncer: &Bouncer, relay: &Relay) {
     let mut endings = file.endings();
     let mut wait = None;
@@ -317,14 +318,14 @@ async fn any_busy(bouncer: &Bouncer) -> bool {
     servers.any(|server| server.state == ServerState::Active)
 }
 
-/// Returns whether there is a client, the console's left aside.
+/// Returns whether a client is connected, apart from clients of the console.
 async fn any_client(bouncer: &Bouncer) -> bool {
     let snapshots = bouncer.snapshots().await;
     let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
     clients.any(|client| !matches!(client.state, ClientState::Console | ClientState::Closing))
 }
 
-/// Destination of log lines.
+/// Destinations of log lines.
 struct LogJournal {
     file: Option<Arc<File>>,
     is_quiet: bool,
@@ -338,7 +339,7 @@ impl LogJournal {
         Ok(LogJournal { file, is_quiet })
     }
 
-    /// Writes all log lines there, in PgBouncer's form.
+    /// Sends all log lines to the destinations, in PgBouncer's format.
     fn install(self) -> Result<()> {
         let is_logged = |of: &tracing::Metadata<'_>| {
             *of.level() <= tracing::Level::INFO || of.target() == bouncer::relay::JOURNAL
@@ -352,7 +353,7 @@ impl LogJournal {
     }
 }
 
-/// A log line on its way.
+/// Writer of log lines.
 struct LogOutput {
     file: Option<Arc<File>>,
     is_quiet: bool,
@@ -374,7 +375,7 @@ impl io::Write for LogOutput {
     }
 }
 
-/// The form of a line: when, who, how bad, what.
+/// Format of a line: time, process id, level, message.
 struct LogLineFormat;
 
 impl<S, N> FormatEvent<S, N> for LogLineFormat
@@ -441,7 +442,7 @@ impl Visit for LogLineFields<'_> {
     }
 }
 
-/// A file with the process id, removed at the end.
+/// File with the process id, removed on drop.
 struct PidFile(PathBuf);
 
 impl PidFile {
@@ -457,7 +458,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Somebody may have removed it; nobody can be told.
+        // The file may have been removed already; there is no caller to report to.
         drop(std::fs::remove_file(&self.0));
     }
 }

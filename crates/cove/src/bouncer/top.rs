@@ -1,4 +1,4 @@
-//! `cove bouncer top`: a server's tenants, as they change.
+//! `cove bouncer top`: shows a server's tenants continuously.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -16,7 +16,7 @@ use crate::tenant::{TenantRow, admission, fetch_tenants, health};
 use crate::top::draw;
 use crate::values::columns;
 
-/// Most characters of a name.
+/// Maximum characters of a name.
 const NAME_CHARS_MAX: usize = 24;
 
 pub(super) async fn watch(args: &BouncerTopArgs, server: &Remote) -> Result<()> {
@@ -61,7 +61,7 @@ impl PreviousCounts {
         PreviousCounts { at: Some(at), transactions: counts.collect() }
     }
 
-    /// Transactions in a second since then.
+    /// Transactions per second since the last poll.
     fn rate(&self, row: &TenantRow, now: Instant) -> Option<f64> {
         let before = self.transactions.get(&row.stats.name)?;
         let count = row.stats.transactions.checked_sub(*before)?;

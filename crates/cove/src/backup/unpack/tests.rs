@@ -1,4 +1,4 @@
-//! Archives that are whole, damaged and hostile.
+//! Complete, damaged and hostile archives.
 
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
@@ -12,7 +12,7 @@ use super::super::manifest::tests::manifest;
 use super::super::manifest::{BackupPart, SkippedFiles};
 use super::*;
 
-/// A file of a test, open for both.
+/// Creates a file that is open for reading and writing.
 fn file(path: &Path, content: &[u8]) -> File {
     let options = OpenOptions::new().read(true).write(true).create_new(true).clone();
     let file = options.open(path).unwrap();
@@ -20,7 +20,7 @@ fn file(path: &Path, content: &[u8]) -> File {
     file
 }
 
-/// An archive with these files, as the server writes it.
+/// Returns an archive with these files, as the server writes it.
 fn archive(scratch: &Scratch, files: Vec<(&str, File)>) -> Vec<u8> {
     let sums = file(&scratch.path().join("sums"), b"");
     let mut writer = BackupArchive::begin(Vec::new(), sums, &manifest()).unwrap();
@@ -80,7 +80,7 @@ fn a_file_that_becomes_shorter_is_filled_with_zeros_and_named() {
     struct TruncatingWriter(File);
     impl io::Write for TruncatingWriter {
         fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-            // Whatever is written after the first header finds the file cut.
+            // Each write after the first header finds the file truncated.
             self.0.set_len(1000)?;
             Ok(buf.len())
         }
@@ -100,7 +100,7 @@ fn a_file_that_becomes_shorter_is_filled_with_zeros_and_named() {
     assert_eq!(content, ArchivedContent::Shortened);
 }
 
-/// Bytes that deflate does not make shorter.
+/// Returns bytes that deflate does not compress.
 fn incompressible(count: usize) -> Vec<u8> {
     let next = |state: &mut u32| {
         *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -124,7 +124,7 @@ fn an_archive_that_is_cut_or_changed_anywhere_is_refused() {
     for at in (10..bytes.len()).step_by(5) {
         let mut changed = bytes.clone();
         changed[at] ^= 0x10;
-        // Some bits of deflate fill up a byte and say nothing.
+        // Some bits of deflate are padding.
         let is_same = content(&changed) == original;
         assert_eq!(read(&changed, None).is_ok(), is_same, "changed at {at}");
     }
@@ -133,7 +133,7 @@ fn an_archive_that_is_cut_or_changed_anywhere_is_refused() {
     assert!(error.contains("something follows the end"), "{error}");
 }
 
-/// A member of an archive that somebody else made.
+/// Returns a member of a foreign archive.
 fn member(name: &[u8], kind: MemberKind, content: &[u8]) -> Vec<u8> {
     let size = content.len() as u64;
     let link = if kind == MemberKind::File { Vec::new() } else { b"/etc/passwd".to_vec() };
@@ -160,8 +160,8 @@ fn manifest_member(manifest: &BackupManifest) -> Vec<u8> {
     member(MANIFEST_NAME.as_bytes(), MemberKind::File, &text)
 }
 
-/// Reads an archive of these members behind a manifest: what is refused, and that nothing is
-/// outside of the directory.
+/// Reads an archive of these members after a manifest, and checks that it is rejected and that
+/// nothing is written outside the directory.
 fn check_refused(members: &[Vec<u8>], expected: &str) {
     let scratch = Scratch::new();
     let into = scratch.path().join("a/into");
@@ -216,7 +216,8 @@ fn hostile_members_are_refused() {
     let sum = format!("{:06o}\0 ", sum - own + 8 * 32);
     device[148..156].copy_from_slice(sum.as_bytes());
     check_refused(&[device], "is a device");
-    // A link does not become a way out for what follows it, nor a file a directory.
+    // A link cannot lead a later member outside the directory, and a file cannot act as a
+    // directory.
     let through = [
         member(b"data/objects/a", MemberKind::Symlink, b""),
         member(b"data/objects/a/passwd", MemberKind::File, b"x"),
