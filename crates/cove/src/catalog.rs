@@ -1,5 +1,5 @@
-//! The catalog: what it needs of this machine and of the configuration, beside a server or alone;
-//! and `cove catalog`.
+//! Starts the catalog, within a server or alone, with its environment and configuration; and `cove
+//! catalog`.
 
 mod alone;
 mod audit;
@@ -46,7 +46,7 @@ use crate::config::{CoveConfig, Environment, Flags, ObjectsTable};
 use crate::remote::{self, Remote, plain};
 use crate::storage::objects;
 
-/// The warehouses of a server that was told nothing else, in the data directory.
+/// Default directory of warehouses, in the data directory.
 const WAREHOUSE_DIRECTORY: &str = "warehouse";
 
 /// Runs one command, or the catalog alone.
@@ -95,7 +95,7 @@ async fn execute(args: &CatalogArgs, server: &Remote) -> Result<()> {
     }
 }
 
-/// A value as it is shown: a text without its quotes, and nothing that would steer a terminal.
+/// Formats a value for display: strings without quotes, and without terminal control characters.
 fn text(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => plain(text),
@@ -104,15 +104,15 @@ fn text(value: &serde_json::Value) -> String {
     }
 }
 
-/// Routes of the catalog, and what answers before them.
+/// Routes of the catalog, and its fast path.
 pub(crate) struct CatalogRoutes {
     router: Router,
     face: (&'static str, CompatFace),
-    /// Fast path, which answers before a request is routed.
+    /// Fast path, which responds before a request is routed.
     at_once: Arc<dyn FastPath>,
 }
 
-/// Merges the routes of one listener: `routes`, and the catalog where there is one.
+/// Merges the routes of one listener: `routes`, and the catalog's if it is enabled.
 pub(crate) fn site(
     shell: &HttpShell,
     routes: Router,
@@ -126,16 +126,16 @@ pub(crate) fn site(
     ListenerSite::from(shell.wrap_with(routes.merge(router), faces)).with_fast_path(shell, at_once)
 }
 
-/// Server that a catalog is part of.
+/// Server that the catalog is part of.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogSite {
-    /// Name of the node, where others reach it.
+    /// Name of the node, if other nodes reach it.
     pub(crate) node: Option<String>,
-    /// Gate that removals of its files pass.
+    /// Gate for removals of the catalog's files.
     pub(crate) removals: RemovalGate,
 }
 
-/// A catalog that is there.
+/// Running catalog.
 pub(crate) struct RunningCatalog {
     catalog: Catalog,
     access: AccessControl,
@@ -143,7 +143,7 @@ pub(crate) struct RunningCatalog {
 }
 
 impl RunningCatalog {
-    /// Opens it, unless it is switched off, and brings back files that were lost with the power.
+    /// Opens the catalog if it is enabled, and restores metadata files lost in a power failure.
     pub(crate) async fn start(
         config: &CoveConfig,
         environment: &Environment,
@@ -182,40 +182,40 @@ impl RunningCatalog {
         Ok(Some(RunningCatalog { catalog, access, separator }))
     }
 
-    /// Returns the routes of the interface, and how the shell treats them.
+    /// Returns the routes of the HTTP interface, and how the shell treats them.
     pub(crate) fn routes(&self, keys: IdempotencyKeys) -> CatalogRoutes {
         let (catalog, access) = (self.catalog.clone(), self.access.clone());
         let (router, at_once) = http::routes(catalog, access, &self.separator, Some(keys));
         CatalogRoutes { router, face: (http::PREFIX, http::face()), at_once }
     }
 
-    /// Returns who comes in by sockets of their own.
+    /// Returns the access for sandboxes, which connect through their own sockets.
     pub(crate) fn guests(&self) -> SandboxAccess {
         SandboxAccess::new(self.catalog.clone(), self.access.clone(), &self.separator)
     }
 
-    /// Returns what counts commits.
+    /// Returns the service that counts commits.
     pub(crate) fn relations(&self) -> RelationService {
         self.catalog.relations().clone()
     }
 
-    /// Has its figures told to Prometheus.
+    /// Registers the catalog's metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         metrics::register(&self.catalog, registry);
     }
 
-    /// Has other nodes told of changed rights. Returns the routes at which they tell of theirs.
+    /// Reports changed rights to other nodes. Returns the routes that receive their reports.
     pub(crate) fn join(&self, nodes: PeerForwarder) -> Router {
         self.access.join(nodes);
         self.access.peer_routes()
     }
 
-    /// Returns what has to be told when the last request was answered.
+    /// Returns the final step, for the time after the last response.
     pub(crate) fn ending(&self) -> CatalogShutdown {
         CatalogShutdown(self.access.clone())
     }
 
-    /// Does what has to be done beside serving, until the server drains.
+    /// Runs background work until the server drains.
     pub(crate) async fn work(self, drain: &DrainHandle) {
         tokio::select! {
             () = self.catalog.work(drain) => {}
@@ -224,11 +224,11 @@ impl RunningCatalog {
     }
 }
 
-/// The end of a catalog.
+/// Final step of a catalog's shutdown.
 pub(crate) struct CatalogShutdown(AccessControl);
 
 impl CatalogShutdown {
-    /// Writes down what was done last.
+    /// Writes the last audit records.
     pub(crate) async fn write(self) {
         if let Err(error) = self.0.audit_log().write_audit().await {
             let error = &error as &dyn std::error::Error;
@@ -242,7 +242,7 @@ fn audit_limits(config: &CoveConfig) -> CatalogAuditLimits {
     CatalogAuditLimits { age, lines_max: config.catalog.audit_lines_max }
 }
 
-/// Checks that there is a key where tables are in buckets.
+/// Checks that credentials are configured if tables are in buckets.
 pub(crate) fn check(config: &CoveConfig, environment: &Environment, data_dir: &Path) -> Result<()> {
     settings(config, environment, data_dir).map(drop)
 }
@@ -255,13 +255,13 @@ fn settings(
     let table = &config.catalog;
     let all = data_dir.join(WAREHOUSE_DIRECTORY);
     let own = || all.join(&table.warehouse);
-    // No references: these begin with `file:` as well, and hold no secret.
+    // Locations are not secret references, which begin with `file:` as well.
     let root = table.root.clone().unwrap_or_else(|| format!("file://{}", own().display()));
     let is_bucket = |location: &String| location.starts_with("s3");
     let is_needed = std::iter::once(&root).chain(&table.locations).any(is_bucket);
     let credentials = match credentials(config, environment) {
         Ok(found) => Some(found),
-        // Nobody asked for a key. Warehouses that are made later bring their own.
+        // No key is needed. Warehouses that are created later bring their own.
         Err(_) if !is_needed && is_keyless(config) => None,
         Err(error) => return Err(error),
     };
@@ -296,7 +296,7 @@ fn settings(
     })
 }
 
-/// Returns whether the configuration says nothing of a key for buckets.
+/// Returns whether the configuration sets no key for buckets.
 fn is_keyless(config: &CoveConfig) -> bool {
     let catalog = &config.catalog;
     [&catalog.access_key_id, &catalog.secret_access_key, &catalog.session_token]
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use crate::config::Flags;
 
-    /// Where the warehouse is with these variables, or why there is none.
+    /// Checks the location of the warehouse with these variables, or the error.
     fn check(variables: &[(&str, &str)], expected: Result<&str, &str>) {
         let variables = [("HOME", "/nowhere")].iter().chain(variables);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

@@ -1,4 +1,4 @@
-//! This server among those that share its store.
+//! Membership of this server among the nodes that share its store.
 
 use std::fs;
 use std::io;
@@ -39,45 +39,45 @@ use crate::compat;
 use crate::config::{ConfigSource, CoveConfig};
 use crate::kubernetes;
 
-/// The name of this server among those that share a store, for as long as its directory exists.
+/// File with this server's id, which stays the same for as long as its data directory exists.
 pub(crate) const SERVER_FILE: &str = "server.id";
 
-/// Path, for nodes alone, at which a node says whether it runs an execution.
+/// Path for peers at which a node reports whether it runs an execution.
 const RUNS_HERE: &str = "/peer/executions";
-/// Path, for nodes alone, at which a node is told that executions wait.
+/// Path for peers that announce waiting executions.
 const QUEUE_CHANGED: &str = "/peer/queue";
-/// Role of the nodes that are told: all run executions.
+/// Role of the nodes that receive announcements: all of them run executions.
 const QUEUE_ROLE: &str = "front";
-/// Least time between two such announcements of a node.
+/// Minimum time between two announcements of a node.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest id that is looked for.
+/// Longest id that is looked up.
 const ID_BYTES_MAX: usize = 64;
-/// Time that a caller who attaches waits for the execution to begin, before it is told.
+/// Time that a caller who attaches waits for the execution to begin before the request is answered.
 const ATTACH_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Interval at which it is looked for that.
+/// Interval at which that is checked.
 const ATTACH_LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Name of E2B's listener, for other nodes. That of the main one is the shell's.
+/// Name of E2B's listener for other nodes. That of the main listener is defined by the shell.
 pub(crate) const E2B_LISTENER: &str = "e2b";
-/// Purpose of the key that nodes prove their membership with.
+/// Purpose of the key with which nodes prove their membership.
 const PEER_PURPOSE: &str = "connections between nodes";
 
-/// Access of other nodes to this one, where the configuration says so, and of this one to them,
-/// where they share a store.
+/// Access of other nodes to this one, if it is configured, and of this one to them, if they share a
+/// store.
 pub(crate) struct PeerAccess {
     key: Option<ClusterKey>,
     listener: Option<PeerListener>,
 }
 
-/// Time for which a node counts as alive after it was seen, unless the configuration says
-/// otherwise: a statement that waits for the disk of the store, or a packet that is lost twice,
-/// costs no session. Where nodes do not reach each other nobody takes over without being asked, so
-/// that there is no hurry.
+/// Default time for which a node counts as alive after its last renewal. It outlasts a statement
+/// that waits for the store's disk and a packet that is lost twice, neither of which may cost a
+/// session. Where nodes do not reach each other, sessions are taken over only on request, so a
+/// longer time does no harm.
 const LEASE: Duration = Duration::from_secs(3);
 const LEASE_UNREACHED: Duration = NODE_LEASE;
-/// Least and most.
+/// Accepted range.
 const LEASE_MS: RangeInclusive<u64> = 1000..=60_000;
 
-/// Returns for how long a node counts as alive after it was seen.
+/// Returns the time for which a node counts as alive after its last renewal.
 fn lease(config: &CoveConfig) -> Duration {
     match config.cluster.lease_ms {
         Some(ms) => Duration::from_millis(ms),
@@ -86,7 +86,7 @@ fn lease(config: &CoveConfig) -> Duration {
     }
 }
 
-/// Checks that a server that other nodes reach shares with them what they need.
+/// Checks that a server that other nodes reach shares the store and objects with them.
 pub(crate) fn check(config: &CoveConfig, store: &StoreUrl) -> Result<()> {
     if let Some(ms) = config.cluster.lease_ms
         && !LEASE_MS.contains(&ms)
@@ -153,12 +153,12 @@ impl PeerAccess {
         Ok(NodeMembership::join(store, identity, &description, lease(&source.config)).await?)
     }
 
-    /// Returns the name of this node, where others reach it.
+    /// Returns the name of this node if other nodes reach it.
     pub(crate) fn node(&self, membership: &NodeMembership) -> Option<String> {
         self.listener.as_ref().map(|_| membership.identity().id.clone())
     }
 
-    /// Returns what passes requests on to other nodes.
+    /// Returns the forwarder of requests to other nodes.
     pub(crate) async fn forwarder(
         &self,
         membership: &NodeMembership,
@@ -190,7 +190,7 @@ impl PeerAccess {
     }
 }
 
-/// Returns the routes that other nodes reach, by the names of their listeners.
+/// Returns the routes for other nodes, by the names of their listeners.
 pub(crate) fn sites(
     main: &ListenerSite,
     e2b: Option<&ListenerSite>,
@@ -220,8 +220,8 @@ async fn queue_changed(State(jobs): State<Jobs>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// Runs executions that wait, until the drain has finished. Other nodes are told of those that are
-/// accepted here, so that an idle one need not ask the store for them ten times a second.
+/// Runs waiting executions until the drain has finished. Announces executions accepted here to
+/// other nodes, so that an idle node need not query the store for them ten times a second.
 pub(crate) async fn run_executions(
     jobs: &Jobs,
     membership: &NodeMembership,
@@ -234,7 +234,7 @@ pub(crate) async fn run_executions(
         loop {
             jobs.accepted_here().await;
             nodes.tell_others(QUEUE_ROLE, QUEUE_CHANGED, Bytes::new()).await;
-            // One word for all that come meanwhile.
+            // One announcement covers all executions accepted meanwhile.
             tokio::time::sleep(ANNOUNCE_INTERVAL).await;
         }
     };
@@ -250,8 +250,8 @@ pub(crate) async fn run_executions(
     }
 }
 
-/// Keeps the membership, and this node's parts of limits on executions, until the server stops;
-/// tells all of other nodes that are lost, and lets this node drain with its machine.
+/// Keeps the membership, and this node's shares of execution limits, until the server stops;
+/// detects lost nodes, and drains this node with its Kubernetes machine.
 pub(crate) async fn keep(
     membership: &NodeMembership,
     nodes: Option<PeerForwarder>,
@@ -266,12 +266,12 @@ pub(crate) async fn keep(
             nodes.watch_peers().await;
         }
     };
-    // Boxed, because few servers have others or such a machine.
+    // Boxed, because few servers have other nodes or such a machine.
     let limits = Box::pin(jobs.service().follow_limits());
     tokio::join!(membership.keep(drain), Box::pin(watching), Box::pin(machine), limits);
 }
 
-/// Finds the node that has a session, or the plan of a scan.
+/// Finds the node that holds a session, an execution or the plan of a scan.
 struct NodeLocator {
     membership: NodeMembership,
     owners: SessionOwners,
@@ -279,12 +279,13 @@ struct NodeLocator {
 }
 
 impl NodeLocator {
-    /// The node that runs an execution. One that is about to begin is waited for, when the caller
-    /// has to be where it runs.
+    /// Returns the node that runs an execution. If the caller must be at that node, it waits for an
+    /// execution that is about to begin.
     async fn runner(&self, id: &str, is_socket: bool, attaches: bool) -> SubjectOwner {
         let id = ExecutionId(id.to_owned());
         let deadline = clock::now() + ATTACH_WAIT_MAX;
-        // The request says it, too, which is read once, and for those alone who can attach.
+        // Whether the execution is for an attached caller is also in the stored request, which is
+        // read once, and only for callers that can attach.
         let mut waits = (attaches || !is_socket).then_some(attaches && is_socket);
         loop {
             match self.jobs.place(&id).await {
@@ -296,7 +297,7 @@ impl NodeLocator {
                         waits = Some(self.jobs.is_for_attached(&id).await.unwrap_or(false));
                     }
                 }
-                // Where the queue is away this node's own handler says so.
+                // If the queue is unavailable, this node's own handler reports it.
                 Ok(_) | Err(_) => return SubjectOwner::This,
             }
             if waits != Some(true) {
@@ -308,8 +309,8 @@ impl NodeLocator {
 }
 
 impl NodeLocator {
-    /// The node that claims a session which nobody has: not this one while it drains, if another
-    /// one takes sessions.
+    /// Returns the node that claims a session without an owner: not this one while it drains, if
+    /// another node takes sessions.
     fn claimant(&self, session: &str) -> SubjectOwner {
         if *self.membership.takes_work().borrow() {
             return SubjectOwner::This;
@@ -318,7 +319,7 @@ impl NodeLocator {
     }
 }
 
-/// Returns the execution whose events a request is for.
+/// Returns the execution whose events are requested.
 fn events_of(request: FastHead<'_>) -> Option<RequestSubject> {
     let id = request.uri.path().strip_prefix("/v1/executions/")?.strip_suffix("/events")?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -328,20 +329,20 @@ fn events_of(request: FastHead<'_>) -> Option<RequestSubject> {
     is_id.then(|| RequestSubject::Execution { id: id.to_owned(), is_socket, attaches })
 }
 
-/// Field of a request for a session that says where it should be: at nodes that have the files of
-/// its agent.
+/// Field of a session request that decides its placement: at nodes that have the files of its
+/// agent.
 #[derive(Debug, Default, Deserialize)]
 struct SessionPlacement {
     #[serde(alias = "templateID")]
     agent: Option<String>,
 }
 
-/// Returns whether a field is in the query of a request.
+/// Returns whether the query of a request has a field.
 fn has_field(request: FastHead<'_>, field: &str) -> bool {
     request.uri.query().is_some_and(|query| query.split('&').any(|it| it == field))
 }
 
-/// Returns the node that has a plan, as its id says, or the token of a task of it.
+/// Returns the node that has a plan, according to the plan's id or the token of one of its tasks.
 fn node_of_plan(id_or_task: &str) -> Option<RequestSubject> {
     let node = ::catalog::service::node_of_plan(id_or_task)?;
     Some(RequestSubject::Node(node.to_owned()))
@@ -387,7 +388,7 @@ impl RequestLocator for NodeLocator {
 
     fn subject_in(&self, path: &str, body: &[u8]) -> Option<RequestSubject> {
         if path.ends_with("/sessions") || path.ends_with("/sandboxes") {
-            // What is wrong with it is said by whoever answers.
+            // The node that handles the request reports errors in it.
             let agent = serde_json::from_slice::<SessionPlacement>(body).unwrap_or_default().agent;
             return Some(RequestSubject::Work(WorkKind::Session, agent.unwrap_or_default()));
         }
@@ -411,7 +412,7 @@ impl RequestLocator for NodeLocator {
                     SubjectOwner::This
                 }
                 RequestSubject::Node(id) => SubjectOwner::Node(id.clone()),
-                // Nobody could answer for it.
+                // No other node can be asked.
                 RequestSubject::Session(_)
                 | RequestSubject::Execution { .. }
                 | RequestSubject::Asked(_)
@@ -427,7 +428,7 @@ impl RequestLocator for NodeLocator {
                     Ok(SessionHolder::Other(owner)) => SubjectOwner::Node(owner),
                     Ok(SessionHolder::This) => SubjectOwner::This,
                     Ok(SessionHolder::Nobody) => self.claimant(id),
-                    // This node's own handler says that the store is away.
+                    // This node's own handler reports that the store is unavailable.
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
                         tracing::warn!(error, "failed to look for the node of a session");
@@ -439,7 +440,7 @@ impl RequestLocator for NodeLocator {
     }
 }
 
-/// Returns what a server says of itself.
+/// Returns the description of a server for other nodes.
 fn describe(
     config: &CoveConfig,
     address: SocketAddr,
@@ -457,7 +458,7 @@ fn describe(
     NodeDescription {
         address: Some(address.to_string()),
         peer_address: peer_address.map(|bound| match advertised {
-            // The port that the kernel chose is known now only.
+            // Only now is the port known that the kernel chose.
             Some(text) => match text.strip_suffix(":0") {
                 Some(host) => format!("{host}:{}", bound.port()),
                 None => text,
@@ -474,7 +475,7 @@ fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// This directory's name; made when there is none.
+/// Returns the id in this data directory; creates it if it is missing.
 fn server_id(data_dir: &Path) -> Result<String> {
     let path = data_dir.join(SERVER_FILE);
     match fs::read_to_string(&path) {
@@ -489,7 +490,7 @@ fn server_id(data_dir: &Path) -> Result<String> {
     }
 }
 
-/// Says how much work there is, whenever the membership is renewed.
+/// Reports the load at every renewal of the membership.
 fn measure(membership: &NodeMembership, executions: &ExecutionService, sessions: &Sessions) {
     let (executions, sessions) = (executions.clone(), sessions.clone());
     let takes_work = membership.takes_work();
@@ -508,7 +509,7 @@ fn measure(membership: &NodeMembership, executions: &ExecutionService, sessions:
     });
 }
 
-/// Routes below `/v1/nodes`, of a node that has this to do.
+/// Routes below `/v1/nodes`; also registers the load report of this node.
 pub(crate) fn routes(
     membership: &NodeMembership,
     executions: &ExecutionService,
@@ -576,7 +577,7 @@ fn view(node: NodeRecord, now_ms: u64, this: &str) -> NodeView {
         NodeState::Left if node.load.is_lost => NodeStatus::Lost,
         NodeState::Left => NodeStatus::Left,
         _ if !node.is_alive(now_ms) => NodeStatus::Lost,
-        // Asked just now, which it learns of when it renews its row.
+        // Requested just now; the node notices when it renews its row.
         _ if node.drain_wanted => NodeStatus::Draining,
         NodeState::Joining => NodeStatus::Joining,
         NodeState::Active => NodeStatus::Active,

@@ -1,4 +1,5 @@
-//! `cove cluster`: the keys that all nodes have, made on the first and brought to the others.
+//! `cove cluster`: creates the keys that all nodes share on the first node, and copies them to
+//! others.
 
 use std::io::{self, Write as _};
 
@@ -79,7 +80,7 @@ async fn join(
         }
     }
     let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
-    // Before the token is used up.
+    // Checked before the token is used up.
     for file in [Sealer::KEY_FILE, storage::WEBHOOK_KEY_FILE] {
         let path = data_dir.path().join(file);
         if path.exists() {
@@ -105,7 +106,7 @@ fn report(args: &ClusterArgs, config: &CoveConfig, text: &str) -> Result<()> {
     }
 }
 
-/// Opens the store, which has to be one that servers can share.
+/// Opens the store, which must be one that servers can share.
 async fn open(config: &CoveConfig, environment: &Environment) -> Result<SqlStore> {
     let settings = storage::store_config(config, environment, &config.data_dir)?;
     if matches!(settings.url, StoreUrl::Sqlite(_)) {
@@ -114,7 +115,7 @@ async fn open(config: &CoveConfig, environment: &Environment) -> Result<SqlStore
     storage::open(settings, &mut Registry::default()).await
 }
 
-/// The keys of this server; made where there are none.
+/// Returns the keys of this server; creates missing ones.
 fn keys(config: &CoveConfig, environment: &Environment) -> Result<ClusterKeys> {
     Ok(ClusterKeys {
         secrets: objects::secrets_key(config, environment, &config.data_dir)?,
@@ -122,7 +123,7 @@ fn keys(config: &CoveConfig, environment: &Environment) -> Result<ClusterKeys> {
     })
 }
 
-/// Compares keys with those of the servers on the store, or makes them theirs.
+/// Compares keys with those of the servers on the store, or registers them if there are none.
 async fn check(store: &SqlStore, keys: &ClusterKeys) -> Result<()> {
     let sealer = Sealer::new(&keys.secrets);
     storage::check_keys(store, &sealer, Some(&keys.webhooks), KeyCheck::Compare).await

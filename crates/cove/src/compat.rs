@@ -1,4 +1,4 @@
-//! Other systems' interfaces: below `/compat/` of the server, and where they listen by themselves.
+//! Compatibility interfaces: below `/compat/` of the server, and on their own listeners.
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -21,21 +21,21 @@ use crate::cluster;
 use crate::config::CompatConfig;
 use crate::scrape::MetricsPage;
 
-/// Path that all are mounted below.
+/// Path that they are mounted below.
 pub(crate) const ROOT: &str = "/compat/";
 
-/// An interface.
+/// Compatibility interface.
 pub(crate) struct CompatInterface {
-    /// Path that it is mounted at; the last part is its name.
+    /// Path of the interface; the last segment is its name.
     prefix: &'static str,
     routes: Router,
     /// Routes for other nodes.
     for_peers: Router,
     /// Renders errors in the shape of the interface.
     render: fn(&http::HttpError) -> Response,
-    /// Ways in which its clients can send a token.
+    /// Authentication schemes by which its clients can send a token.
     schemes: TokenSchemes,
-    /// Address of a listener for itself, if it has one.
+    /// Address of its own listener, if it has one.
     listen: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl CompatInterface {
         self.prefix.rsplit('/').next().unwrap_or_default()
     }
 
-    /// All of them run programs.
+    /// Returns the protection of the interface. All of them run programs.
     fn face(&self, access: FaceAccess) -> CompatFace {
         CompatFace {
             access,
@@ -56,7 +56,7 @@ impl CompatInterface {
     }
 }
 
-/// All of them.
+/// Returns all interfaces.
 pub(crate) fn faces(
     config: &CompatConfig,
     jobs: &Jobs,
@@ -95,7 +95,7 @@ pub(crate) fn faces(
             routes: sandbox_fusion::routes(service(), sandbox_fusion.settings),
             for_peers: Router::new(),
             render: sandbox_fusion::render_error,
-            // Its clients have no word for a token, but take an address with a password.
+            // Its clients have no token parameter, but accept a URL with a password.
             schemes: TokenSchemes::BearerOrBasic,
             listen: sandbox_fusion.listen,
         },
@@ -103,7 +103,7 @@ pub(crate) fn faces(
 }
 
 /// Returns whether a request, or the WebSocket that it opens, runs programs while its caller waits.
-/// Submissions of Judge0 are jobs, also where their callers wait.
+/// Submissions of Judge0 are jobs even if their callers wait.
 pub(crate) fn runs_programs(request: FastHead<'_>) -> bool {
     let FastHead { method, uri, .. } = request;
     let Some(path) = uri.path().strip_prefix(ROOT) else { return false };
@@ -117,12 +117,12 @@ pub(crate) fn runs_programs(request: FastHead<'_>) -> bool {
     }
 }
 
-/// Routes at which other nodes ask for what callers of these interfaces keep.
+/// Routes for other nodes to request data that these interfaces keep for their callers.
 pub(crate) fn for_peers(faces: &[CompatInterface]) -> Router {
     faces.iter().fold(Router::new(), |routes, face| routes.merge(face.for_peers.clone()))
 }
 
-/// Ash's interface, which is at its own paths of the main listener, and how it is protected there.
+/// Returns Ash's interface, at its own paths of the main listener, and its protection there.
 pub(crate) fn ash(
     config: &CompatConfig,
     sessions: sessions::Sessions,
@@ -137,8 +137,9 @@ pub(crate) fn ash(
     Ok((routes, shapes))
 }
 
-/// E2B's interface, which has a listener of its own or is nowhere: its clients make some addresses
-/// from the root. It looks at every request itself. The routes beside it are for other nodes.
+/// Opens E2B's interface, which requires its own listener, because its clients derive some
+/// addresses from the root. It authorizes every request itself. The second router is for other
+/// nodes.
 pub(crate) async fn e2b(
     config: &CompatConfig,
     shell: &HttpShell,
@@ -159,8 +160,8 @@ pub(crate) async fn e2b(
     Ok((Some((listener, shell.wrap_face(cluster::E2B_LISTENER, routes, face))), for_peers))
 }
 
-/// DBBouncer's interface, which has a listener of its own or is nowhere: its paths are short. Who
-/// may see tenants needs a token; health and metrics are open, as they are there.
+/// Opens DBBouncer's interface, which requires its own listener, because its paths are short.
+/// Tenants require a token; health and metrics are open, as in DBBouncer.
 pub(crate) async fn dbbouncer(
     config: &CompatConfig,
     shell: &HttpShell,
@@ -177,13 +178,13 @@ pub(crate) async fn dbbouncer(
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::HttpError) -> Response);
     let face = CompatFace { render, scope: Some(TokenScope::Tenants), ..CompatFace::NATIVE };
-    // Of what it serves nothing is one node's alone.
+    // Every node can serve all of its requests.
     let shell = shell.clone().forwarding(None);
     let site = ListenerSite::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));
     Ok(Some((listener, site.with_errors(render))))
 }
 
-/// Mounts them beside the native routes, and says how each is protected there.
+/// Mounts the interfaces beside the native routes, and returns the protection of each.
 pub(crate) fn mount(
     routes: Router,
     faces: &[CompatInterface],
@@ -195,7 +196,7 @@ pub(crate) fn mount(
     (mounted, shapes.collect())
 }
 
-/// Opens their own listeners, as far as they have some.
+/// Opens the interfaces' own listeners.
 pub(crate) async fn listen(
     faces: Vec<CompatInterface>,
     config: &CompatConfig,

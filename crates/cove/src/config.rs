@@ -1,8 +1,8 @@
 //! Configuration: `cove.toml`, then `COVE_*`, then flags. The only reader of the environment.
 //!
 //! Every setting has one path, such as `executions.queue_max`. In the file it is a key in a table;
-//! in the environment it is `COVE_EXECUTIONS__QUEUE_MAX`, with `__` where the file has a dot; what
-//! is changed often has a flag. Unknown keys are errors that name the line.
+//! in the environment it is `COVE_EXECUTIONS__QUEUE_MAX`, with `__` in place of the dot; settings
+//! that change often have a flag. Unknown keys are errors that name the line.
 
 mod effective;
 mod layers;
@@ -34,15 +34,15 @@ pub(crate) use self::source::ConfigSource;
 /// Default address of the HTTP interface.
 pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:4100";
 
-/// First of the user ids that sandboxes of a server run under. Above everything that distributions,
-/// subordinate id ranges and container managers give away, and below 2^31, where some tools stop.
+/// First of the user ids that sandboxes of a server run under. Above all ids that distributions,
+/// subordinate id ranges and container managers allocate, and below 2^31, the limit of some tools.
 const UID_BASE_DEFAULT: u32 = 1_879_048_192;
 
 /// Prefix of the environment variables that are settings.
 const ENV_PREFIX: &str = "COVE_";
 
-/// Variables with the prefix that are not settings in the file: where the file is, and what clients
-/// keep their token and the server's address in, or name their pager by.
+/// Variables with the prefix that are not settings: the location of the file, and those in which
+/// clients find their context, token, server address and pager.
 const ENV_NOT_SETTINGS: [&str; 5] =
     ["COVE_CONFIG", "COVE_CONTEXT", "COVE_PAGER", "COVE_TOKEN", "COVE_URL"];
 
@@ -55,7 +55,7 @@ pub(crate) struct CoveConfig {
     /// Address of the HTTP interface: `host:port`, port 0 for any.
     #[serde(deserialize_with = "listen_address")]
     pub(crate) http: String,
-    /// Seconds that running programs may take to end once the server is told to stop.
+    /// Seconds that running programs may take to end during a drain.
     #[serde(deserialize_with = "seconds")]
     pub(crate) drain_s: Duration,
     pub(crate) log: LogConfig,
@@ -75,18 +75,18 @@ pub(crate) struct CoveConfig {
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     pub(crate) cluster: ClusterConfig,
-    /// Key that secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a
+    /// Key that secrets are sealed with: 64 hexadecimal digits, or a reference to them. Default: a
     /// key in the data directory.
     #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) secrets_key: Option<String>,
     pub(crate) compat: CompatConfig,
-    /// Variables that look like settings and are none, to be mentioned in the log. They are no
-    /// errors: other programs, such as test suites, have variables with this prefix.
+    /// Variables with the prefix that are not settings, to be mentioned in the log. They are not
+    /// errors: other programs, such as test suites, use variables with this prefix.
     #[serde(skip)]
     pub(crate) ignored_variables: Vec<String>,
 }
 
-/// The `[auth]` table: whose tokens are honoured beside Cove's own.
+/// The `[auth]` table: issuers whose tokens are accepted besides Cove's own.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AuthConfig {
@@ -98,17 +98,17 @@ pub(crate) struct AuthConfig {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HttpTlsConfig {
-    /// The server's certificate, followed by those between it and an authority: a PEM file.
+    /// The server's certificate, followed by intermediate certificates: a PEM file.
     pub(crate) cert: Option<PathBuf>,
     /// Private key: a PEM file.
     pub(crate) key: Option<PathBuf>,
-    /// Clients that are served without TLS where there is a certificate.
+    /// Clients that are served without TLS if there is a certificate.
     #[serde(deserialize_with = "plaintext")]
     pub(crate) plaintext: PlaintextPolicy,
 }
 
 impl HttpTlsConfig {
-    /// Reads the files; none where there are none.
+    /// Reads the files; none if they are not configured.
     pub(crate) fn listener(&self) -> anyhow::Result<Option<HttpListenerTls>> {
         let certificate = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => ServerCertificate::open(cert, key)
@@ -126,11 +126,11 @@ impl HttpTlsConfig {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct StoreTable {
     /// `sqlite:PATH`, or `postgres://…` to share the state among several servers; a reference
-    /// (`env:NAME`, `file:PATH`) keeps a password out of the file. Left out: a file in the data
+    /// (`env:NAME`, `file:PATH`) keeps a password out of the file. Default: a file in the data
     /// directory.
     #[serde(deserialize_with = "api::secret_address")]
     pub(crate) url: Option<String>,
-    /// Durability of an answered write: it survives the end of the process, or a power failure.
+    /// Durability of an acknowledged write: it survives the end of the process, or a power failure.
     #[serde(deserialize_with = "durability")]
     pub(crate) durability: CommitDurability,
 }
@@ -139,43 +139,43 @@ pub(crate) struct StoreTable {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ObjectsTable {
-    /// A directory, or `s3://BUCKET/PREFIX?endpoint=…&region=…` to share them among several
-    /// servers. Left out: a directory in the data directory.
+    /// A directory, or `s3://BUCKET/PREFIX?endpoint=…&region=…` to share objects among several
+    /// servers. Default: a directory in the data directory.
     pub(crate) url: Option<String>,
-    /// For S3: names the key. References are taken for all three. Without any of them they are
-    /// those of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
+    /// For S3: id of the access key. The three credentials accept references. Without any of them,
+    /// the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` are used.
     pub(crate) access_key_id: Option<String>,
-    /// The key.
+    /// Secret access key.
     #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) secret_access_key: Option<String>,
-    /// With keys that are for a time only.
+    /// Session token of temporary credentials.
     #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) session_token: Option<String>,
 }
 
-/// Time that terminals may go on for on a node that drains.
+/// Time that terminals may continue on a draining node.
 const DRAIN_TERMINALS: Duration = Duration::from_secs(300);
 
-/// The `[cluster]` table: servers on one store.
+/// The `[cluster]` table: servers that share a store.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ClusterConfig {
-    /// Address at which other nodes reach this one: `host:port`, port 0 for any. Left out: nowhere,
-    /// so that what this node has is not found through others.
+    /// Address at which other nodes reach this one: `host:port`, port 0 for any. By default there
+    /// is none, and other nodes cannot forward requests to this one.
     #[serde(deserialize_with = "optional_listen_address")]
     pub(crate) listen: Option<String>,
-    /// The address that others are told, where it is not the one that is listened at.
+    /// Address that is announced to other nodes, if it differs from the listening address.
     #[serde(deserialize_with = "optional_listen_address")]
     pub(crate) advertise: Option<String>,
     /// Place that this node shares with others that may fail together.
     pub(crate) zone: String,
-    /// The machine of Kubernetes that this node runs on.
+    /// Kubernetes node that this server runs on.
     pub(crate) kubernetes: crate::kubernetes::KubernetesConfig,
-    /// Milliseconds for which this node counts as alive after it was seen.
+    /// Milliseconds for which this node counts as alive after its last renewal.
     pub(crate) lease_ms: Option<u64>,
     /// Scope of limits on server connections, clients and executions: each node, or all together.
     pub(crate) limits: node::cluster::LimitScope,
-    /// Time that terminals may go on for while this node drains.
+    /// Time that terminals may continue while this node drains.
     #[serde(deserialize_with = "seconds")]
     pub(crate) drain_terminals_s: Duration,
 }
@@ -205,8 +205,8 @@ pub(crate) struct CompatConfig {
     pub(crate) ash: ash::AshConfig,
     pub(crate) dbbouncer: FaceConfig<NoSettings>,
     pub(crate) e2b: FaceConfig<e2b::E2bConfig>,
-    /// Serve whoever reaches a listener of a face, not only programs of this machine, without a
-    /// token.
+    /// Serve all clients that reach a listener of a face without a token, not only programs of this
+    /// machine.
     pub(crate) insecure_open: bool,
 }
 
@@ -214,8 +214,8 @@ pub(crate) struct CompatConfig {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, bound(deserialize = "T: Default + Deserialize<'de>"))]
 pub(crate) struct FaceConfig<T> {
-    /// Address of a listener for itself, at `/`: `host:port`. Programs of this machine need no
-    /// token there.
+    /// Address of its own listener, at `/`: `host:port`. Programs of this machine need no token
+    /// there.
     #[serde(deserialize_with = "optional_listen_address")]
     pub(crate) listen: Option<String>,
     /// Settings of the interface itself.
@@ -236,7 +236,7 @@ pub(crate) struct LogConfig {
     pub(crate) level: LevelFilter,
 }
 
-/// Least room on the data directory's disk with which the server says that it is ready.
+/// Free space on the data directory's disk below which the server is not ready.
 const DISK_FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// The `[limits]` table: limits of the HTTP server, by the names of [`node::http::ShellLimits`].
@@ -259,21 +259,21 @@ pub(crate) struct HttpConfig {
     disk_free_bytes_min: u64,
 }
 
-/// The `[sandbox]` table. What is left out follows the number of cores.
+/// The `[sandbox]` table. Defaults depend on the number of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SandboxConfig {
     /// Sandboxes kept prepared.
     pub(crate) warm: Option<usize>,
-    /// Start interpreters ahead of their programs where the language table says how.
+    /// Start interpreters ahead of their programs if the language table describes how.
     pub(crate) warm_runtimes: bool,
-    /// Sandboxes kept prepared with each of them, in place of the table's numbers.
+    /// Number of sandboxes kept prepared with each interpreter, instead of the table's numbers.
     pub(crate) warm_runtimes_ready: Option<usize>,
     /// Processes that prepare sandboxes.
     pub(crate) spawners: Option<usize>,
     /// First of the user ids that sandboxes run under.
     pub(crate) uid_base: u32,
-    /// Run although the kernel does not limit memory or processes here.
+    /// Run even if the kernel does not limit memory or processes here.
     pub(crate) insecure_no_limits: bool,
 }
 
@@ -346,7 +346,7 @@ impl Default for SandboxConfig {
 }
 
 impl HttpConfig {
-    /// Room on the data directory's disk with which the server is ready.
+    /// Returns the free space on the data directory's disk that readiness requires.
     pub(crate) fn disk_free_bytes_min(&self) -> u64 {
         self.disk_free_bytes_min
     }
@@ -368,7 +368,7 @@ impl HttpConfig {
     }
 }
 
-/// A number of seconds, which may be broken.
+/// Reads a number of seconds, which may have a fraction.
 pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a number of seconds")]
@@ -384,11 +384,11 @@ pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
         .map_err(|_| de::Error::custom(format!("{seconds} is not a number of seconds")))
 }
 
-/// An address to listen at: a host or an address, and a port.
+/// Reads a listening address: a host or an IP address, and a port.
 fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     let is_address = text.rsplit_once(':').is_some_and(|(host, port)| {
-        // An address of IPv6 stands in brackets, or its last group would be the port.
+        // An IPv6 address requires brackets; otherwise its last group would be taken for the port.
         let is_host = !host.is_empty() && (host.starts_with('[') || !host.contains(':'));
         is_host && port.parse::<u16>().is_ok()
     });
@@ -435,28 +435,28 @@ fn level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LevelFilter, D::E
     })
 }
 
-/// Why there is no configuration.
+/// Error in the configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CoveConfigError {
     /// The file cannot be read.
     #[error("read configuration `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// Settings that do not exist, or have values that they cannot have.
+    /// Some settings do not exist or have invalid values.
     #[error("{}", listed(.0))]
     Problems(Vec<ConfigProblem>),
-    /// A reference leads to nothing.
+    /// A reference cannot be resolved.
     #[error("{setting}: {message}")]
     Reference { setting: String, message: String },
-    /// A variable or a flag has a value it cannot have.
+    /// A variable or a flag has an invalid value.
     #[error("{origin}: {message}")]
     Value { origin: String, message: String },
-    /// There is no directory to keep state in.
+    /// No data directory is configured and there is no default.
     #[error("no home directory for the data directory; specify one with --data-dir")]
     NoHome,
 }
 
-/// Returns whether a path, which may go into lists (`bouncer.tenants[0].server`), is that of a
-/// setting.
+/// Returns whether a path, which may contain list indexes (`bouncer.tenants[0].server`), is that of
+/// a setting.
 pub(crate) fn is_setting(path: &str) -> bool {
     let keys = path.split('.').map(|key| key.split('[').next().unwrap_or(key));
     let mut node = schema::schema();
@@ -467,7 +467,7 @@ pub(crate) fn is_setting(path: &str) -> bool {
     true
 }
 
-/// Returns the table or setting that a mistyped one was most likely meant to be.
+/// Returns the table or setting whose name is closest to a mistyped one.
 pub(crate) fn nearest_section(section: &str) -> Option<String> {
     let mut known = Vec::new();
     schema::schema().each_setting(&mut |path, _| {
@@ -482,18 +482,18 @@ pub(crate) fn nearest_section(section: &str) -> Option<String> {
     schema::nearest(section, &known).map(str::to_owned)
 }
 
-/// Returns problems, each on a line.
+/// Returns problems, one per line.
 fn listed(problems: &[ConfigProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Environment of the process. Taken once, so that everything else can be tested with made-up ones.
+/// Environment of the process, read once; tests construct their own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     variables: BTreeMap<String, String>,
     pub(crate) is_root: bool,
     colours: ColourChoice,
-    /// True if standard output goes to a pager, and so to a person.
+    /// True if standard output goes to a pager, and thus to a person.
     is_paged: bool,
 }
 
@@ -507,7 +507,7 @@ pub(crate) enum ColourChoice {
 }
 
 impl Environment {
-    /// The environment of this process. Variables that are not UTF-8 are no settings of ours.
+    /// Reads the environment of this process. Variables that are not UTF-8 are ignored.
     pub(crate) fn of_this_process() -> Environment {
         let variables = env::vars_os();
         let variables = variables.filter_map(|(name, value)| {
@@ -517,33 +517,33 @@ impl Environment {
         Environment { variables, is_root: crate::host::is_root(), ..Environment::default() }
     }
 
-    /// An environment that a test made up.
+    /// Returns an environment for a test.
     #[cfg(test)]
     pub(crate) fn made_up(variables: BTreeMap<String, String>) -> Environment {
         Environment { variables, ..Environment::default() }
     }
 
-    /// The value of a variable that is set and not empty.
+    /// Returns the value of a variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The value of a variable that is set, which may be empty.
+    /// Returns the value of a variable that is set, which may be empty.
     pub(crate) fn get_set(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The caller's home directory.
+    /// Returns the caller's home directory.
     pub(crate) fn home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from)
     }
 
-    /// Notes what the command line says of colours.
+    /// Records the colour option of the command line.
     pub(crate) fn set_colours(&mut self, colours: ColourChoice) {
         self.colours = colours;
     }
 
-    /// Notes that standard output goes to a pager.
+    /// Records that standard output goes to a pager.
     pub(crate) fn note_pager(&mut self) {
         self.is_paged = true;
     }
@@ -563,7 +563,7 @@ impl Environment {
         self.has_colours_on(io::stderr().is_terminal())
     }
 
-    /// Returns whether to use colours: the command line counts for more than the environment
+    /// Returns whether to use colours: the command line takes precedence over the environment
     /// (<https://no-color.org>).
     fn has_colours_on(&self, is_for_people: bool) -> bool {
         match self.colours {
@@ -573,15 +573,15 @@ impl Environment {
         }
     }
 
-    /// Returns whether the character set of the terminal is UTF-8 (POSIX.1 §8.2: the first of
-    /// these variables that is set counts).
+    /// Returns whether the character set of the terminal is UTF-8 (POSIX.1 §8.2: the first of these
+    /// variables that is set decides).
     pub(crate) fn is_utf8(&self) -> bool {
         let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| self.get(name));
         let set = set.unwrap_or_default().to_ascii_lowercase();
         set.contains("utf-8") || set.contains("utf8")
     }
 
-    /// The data directory when nothing names one.
+    /// Returns the default data directory.
     pub(crate) fn default_data_dir(&self) -> Option<PathBuf> {
         if self.is_root {
             return Some(PathBuf::from("/var/lib/cove"));
@@ -591,7 +591,7 @@ impl Environment {
         data.or_else(|| Some(self.home()?.join(".local/share"))).map(|data| data.join("cove"))
     }
 
-    /// The configuration file when nothing names one.
+    /// Returns the default configuration file.
     fn default_file(&self) -> Option<PathBuf> {
         if self.is_root {
             return Some(PathBuf::from("/etc/cove/cove.toml"));
@@ -599,7 +599,7 @@ impl Environment {
         self.config_home().map(|it| it.join("cove/cove.toml"))
     }
 
-    /// Directory of the caller's own settings (XDG Base Directory Specification,
+    /// Returns the directory of the caller's own settings (XDG Base Directory Specification,
     /// <https://specifications.freedesktop.org/basedir-spec/latest/>).
     pub(crate) fn config_home(&self) -> Option<PathBuf> {
         let config = self.get("XDG_CONFIG_HOME").map(PathBuf::from);
@@ -608,8 +608,8 @@ impl Environment {
     }
 }
 
-/// Returns what a setting that may be secret says: the text itself, or what `env:NAME` or
-/// `file:PATH` stands for, without white space around it.
+/// Returns the value of a setting that may be secret: the text itself, or the trimmed content of
+/// the reference `env:NAME` or `file:PATH`.
 pub(crate) fn resolve(
     setting: &str,
     text: &str,
@@ -628,12 +628,12 @@ pub(crate) fn resolve(
     Ok(text.to_owned())
 }
 
-/// Values of flags, in the order in which they are laid over the rest: path, value and flag.
+/// Values of flags, in the order in which they override other layers: path, value and flag.
 pub(crate) type Flags = Vec<(&'static str, Value, &'static str)>;
 
 impl CoveConfig {
-    /// Returns the names under which browsers know the server: those that are configured, and
-    /// that of the listener where names are configured at all.
+    /// Returns the server's host names for browsers: the configured ones, and the listener's if any
+    /// are configured.
     pub(crate) fn host_names(&self) -> HostNames {
         let mut known: Vec<String> =
             self.mcp.hosts.iter().chain(&self.console.hosts).cloned().collect();
@@ -644,8 +644,8 @@ impl CoveConfig {
         HostNames::new(known, "`console.hosts` or `mcp.hosts`")
     }
 
-    /// Brings file, environment and flags together. `file` is the flag; a file that is named must
-    /// exist, the one in the default place need not.
+    /// Merges file, environment and flags. `file` is the flag's value; a named file must exist, the
+    /// default file need not.
     pub(crate) fn load(
         file: Option<&Path>,
         environment: &Environment,
@@ -655,7 +655,7 @@ impl CoveConfig {
     }
 }
 
-/// A configuration, and the layers that it was made of.
+/// Configuration with the layers that it was made from.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedConfig {
     pub(crate) config: CoveConfig,
@@ -663,7 +663,7 @@ pub(crate) struct LoadedConfig {
 }
 
 impl LoadedConfig {
-    /// Reads all layers, which have to be right in all of them.
+    /// Reads all layers, each of which must be valid.
     pub(crate) fn read(
         file: Option<&Path>,
         environment: &Environment,
@@ -676,7 +676,7 @@ impl LoadedConfig {
         }
     }
 
-    /// Makes a configuration of what is right in layers.
+    /// Creates a configuration from the valid settings of the layers.
     pub(crate) fn of(
         layers: ConfigLayers,
         environment: &Environment,
@@ -690,21 +690,21 @@ impl LoadedConfig {
         if config.data_dir.as_os_str().is_empty() {
             config.data_dir = environment.default_data_dir().ok_or(CoveConfigError::NoHome)?;
         }
-        // Other processes get paths below it, and need not share this one's working directory.
+        // Other processes receive paths below it, and may have another working directory.
         config.data_dir = std::path::absolute(&config.data_dir).map_err(|error| {
             CoveConfigError::Value { origin: "data_dir".to_owned(), message: error.to_string() }
         })?;
         Ok(LoadedConfig { config, layers })
     }
 
-    /// Returns what may be shown of it.
+    /// Returns the configuration for display.
     pub(crate) fn view(&self) -> api::ConfigView {
         effective::view(&self.layers, &self.config.data_dir.display().to_string())
     }
 }
 
 impl fmt::Display for CoveConfig {
-    /// Returns one line for the log.
+    /// Formats the configuration as one line for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "data in {}, http at {}", self.data_dir.display(), self.http)
     }

@@ -21,7 +21,7 @@ use crate::serve::{open_routes, runtime};
 use crate::traces::ServerTraces;
 use crate::{service_manager, settings, storage};
 
-/// The settings that have a flag.
+/// Returns the settings that have a flag.
 pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
     let all = [
         ("http", &args.http, "--http"),
@@ -34,7 +34,7 @@ pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
     typed.collect()
 }
 
-/// Runs it until a signal ends it.
+/// Runs the catalog until a signal ends it.
 pub(super) fn serve(source: &ConfigSource, keys: KeyCheck, hangups: Hangups) -> Result<()> {
     let ConfigSource { config, environment, .. } = source;
     let log =

@@ -17,15 +17,15 @@ use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::{Remote, RemoteFailure};
 
-/// Lines that are asked for at a time: as many as a server gives.
+/// Lines per request: the largest page that a server returns.
 const PAGE_LINES: usize = 1000;
-/// Interval at which new lines are looked for; a server writes them a second later at most.
+/// Interval at which new lines are requested; a server writes them within a second.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time for which late lines of other servers are looked for: servers that share a store write
-/// their own, by their own clocks.
+/// Period that is queried again for late lines: servers that share a store write their own lines,
+/// by their own clocks.
 const OVERLAP_MS: u64 = 10_000;
 
-/// Shows lines, the newest last, and with `--follow` those that come.
+/// Shows lines, the newest last, and with `--follow` also new ones as they arrive.
 pub(super) async fn show(server: &Remote, args: &AuditArgs, is_json: bool) -> Result<()> {
     let (mut lines, left_out) = fetch(server, args, args.since, args.limit).await?;
     lines.reverse();
@@ -38,9 +38,9 @@ pub(super) async fn show(server: &Remote, args: &AuditArgs, is_json: bool) -> Re
     if !args.follow {
         return Ok(());
     }
-    // What --limit left out stays left out.
+    // Lines that `--limit` left out are not shown later either.
     let floor = lines.iter().map(|it| key(it).0).max().unwrap_or_default();
-    // Numbers of lines that were shown and may come again, with their times.
+    // Numbers of shown lines that later pages may contain again, with their times.
     let mut seen: BTreeMap<i64, u64> = lines.iter().map(key).collect();
     let begin = args.since.unwrap_or_else(node::clock::wall_ms);
     let mut newest = seen.values().max().copied().unwrap_or(begin);
@@ -65,7 +65,8 @@ fn key(line: &Value) -> (i64, u64) {
     (line["seq"].as_i64().unwrap_or_default(), line["at-ms"].as_u64().unwrap_or_default())
 }
 
-/// The newest lines that are wanted, the newest first, and how many the server has left out.
+/// Returns the newest matching lines, newest first, and the number of lines that the server
+/// dropped.
 async fn fetch(
     server: &Remote,
     args: &AuditArgs,
@@ -99,7 +100,7 @@ async fn fetch(
     Ok((lines, left_out))
 }
 
-/// Returns one line of it.
+/// Prints one line.
 fn print(line: &Value, is_json: bool) -> Result<()> {
     if is_json {
         return print_line(line);

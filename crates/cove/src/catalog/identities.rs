@@ -17,7 +17,7 @@ use crate::remote::Remote;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Executes a command about roles, which belong to no warehouse; what is granted to them does.
+/// Executes a command about roles, which belong to no warehouse; grants to them do.
 pub(super) async fn execute_role(
     server: &Remote,
     warehouse: Option<&str>,
@@ -102,7 +102,7 @@ pub(super) async fn execute_key(
             show(is_json, &answer, || keys_listed(&answer))
         }
         KeyCommand::Add { client, name, expires } => {
-            // A part of a second is not worth being refused for.
+            // A fraction of a second is rounded rather than refused.
             let seconds = expires.map(|it| it.as_secs().max(1));
             let body = json!({"name": name, "expires-seconds": seconds});
             secret(is_json, &ask(server, Method::POST, &keys(client), Some(&body)).await?)
@@ -122,7 +122,7 @@ pub(super) async fn execute_key(
     }
 }
 
-/// A key as it is shown to the catalog, and on standard error which it is.
+/// Shows a new key: the key itself on standard output, its id on standard error.
 fn secret(is_json: bool, answer: &Value) -> Result<()> {
     show(is_json, answer, || {
         let id = text(&answer["key-id"]);

@@ -1,4 +1,4 @@
-//! A server's catalog seen from the command line: its paths, its answers, its refusals.
+//! Access to a server's catalog from the command line: paths, requests and output.
 
 use std::io::{self, Write as _};
 
@@ -15,16 +15,16 @@ use crate::run::print_json;
 
 /// Path of the catalog on a server.
 const CATALOG: &str = "/catalog/v1";
-/// Path of its management interface, which is not Iceberg's.
+/// Path of the catalog's management interface, which is not part of Iceberg's.
 const MANAGEMENT: &str = "/catalog/management/v1";
 
-/// Header with the token of the next page where the body is no JSON.
+/// Header with the token of the next page, for bodies other than JSON.
 const NEXT_PAGE: &str = "x-next-page-token";
 
-/// A warehouse of a server's catalog, and how answers are shown.
+/// Warehouse of a server's catalog, with the output format.
 pub(super) struct RemoteWarehouse<'a> {
     server: &'a Remote,
-    /// Prefix of the warehouse, as it stands in a path.
+    /// Prefix of the warehouse in paths.
     prefix: String,
     is_json: bool,
 }
@@ -37,7 +37,7 @@ pub(super) enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Name of the kind in paths and answers.
+    /// Returns the name of the kind in paths and responses.
     pub(super) fn word(self) -> &'static str {
         match self {
             ObjectKind::Table => "table",
@@ -47,7 +47,7 @@ impl ObjectKind {
 }
 
 impl<'a> RemoteWarehouse<'a> {
-    /// The warehouse of this name, or the server's first one.
+    /// Returns the warehouse with this name, or the server's first one.
     pub(super) async fn find(
         server: &'a Remote,
         warehouse: Option<&str>,
@@ -62,22 +62,22 @@ impl<'a> RemoteWarehouse<'a> {
         Ok(RemoteWarehouse { server, prefix, is_json })
     }
 
-    /// A path of Iceberg's in this warehouse.
+    /// Returns a path of Iceberg's interface in this warehouse.
     pub(super) fn path(&self, rest: &str) -> String {
         format!("{CATALOG}/{}/{rest}", self.prefix)
     }
 
-    /// A path of management in this warehouse.
+    /// Returns a path of the management interface in this warehouse.
     pub(super) fn management(&self, rest: &str) -> String {
         format!("{MANAGEMENT}/{}/{rest}", self.prefix)
     }
 
-    /// The path of a namespace, and of what is below it.
+    /// Returns the path of a namespace, or a path below it.
     pub(super) fn namespace(&self, levels: &[String], rest: &str) -> String {
         self.path(&format!("namespaces/{}{rest}", in_path(levels)))
     }
 
-    /// The path of a table or view.
+    /// Returns the path of a table or view.
     pub(super) fn relation(&self, kind: ObjectKind, name: &CatalogName) -> String {
         let (namespace, name) = name.split();
         self.namespace(namespace, &format!("/{}s/{}", kind.word(), escaped(name)))
@@ -91,7 +91,7 @@ impl<'a> RemoteWarehouse<'a> {
         ask(self.server, Method::POST, path, Some(body)).await
     }
 
-    /// Asks by any method.
+    /// Sends a request with any method.
     pub(super) async fn ask(
         &self,
         method: Method,
@@ -101,7 +101,7 @@ impl<'a> RemoteWarehouse<'a> {
         ask(self.server, method, path, body).await
     }
 
-    /// A page that is no JSON, and what continues it.
+    /// Returns a page that is not JSON, and the token of the next page.
     pub(super) async fn page(&self, path: &str) -> Result<(String, Option<String>)> {
         let response = self.server.open(self.server.request(Method::GET, path)).await?;
         let next = response.headers.get(NEXT_PAGE).and_then(|it| it.to_str().ok());
@@ -116,17 +116,17 @@ impl<'a> RemoteWarehouse<'a> {
         ask(self.server, Method::DELETE, path, None).await
     }
 
-    /// Shows an answer: all of it as JSON, or what `text` makes of it.
+    /// Prints a response: as JSON, or formatted by `text`.
     pub(super) fn show(&self, answer: &Value, text: impl FnOnce() -> String) -> Result<()> {
         show(self.is_json, answer, text)
     }
 
-    /// Returns whether answers are shown as they are.
+    /// Returns whether responses are printed as JSON.
     pub(super) fn is_json(&self) -> bool {
         self.is_json
     }
 
-    /// Lists what is of a kind in a namespace, or was.
+    /// Lists the objects of a kind in a namespace, now or at an earlier time.
     pub(super) async fn list(
         &self,
         kind: ObjectKind,
@@ -166,7 +166,7 @@ impl<'a> RemoteWarehouse<'a> {
         self.show(&answer, || properties(&answer["metadata"]["properties"]))
     }
 
-    /// Gives a table or view another name.
+    /// Renames a table or view.
     pub(super) async fn rename(
         &self,
         kind: ObjectKind,
@@ -182,7 +182,7 @@ impl<'a> RemoteWarehouse<'a> {
         self.show(&answer, || format!("{} is {} now\n", from.dotted(), to.dotted()))
     }
 
-    /// Removes what has these paths, one after the other.
+    /// Drops the objects one after the other.
     pub(super) async fn drop_each(
         &self,
         names: &[CatalogName],
@@ -196,12 +196,12 @@ impl<'a> RemoteWarehouse<'a> {
     }
 }
 
-/// A path of management that belongs to no warehouse.
+/// Returns a management path outside any warehouse.
 pub(super) fn management(rest: &str) -> String {
     format!("{MANAGEMENT}/{rest}")
 }
 
-/// Asks, with or without a document. An answer without one is null.
+/// Sends a request with or without a JSON body. An empty response is returned as null.
 pub(super) async fn ask(
     server: &Remote,
     method: Method,
@@ -211,7 +211,7 @@ pub(super) async fn ask(
     server.ask_with(method, path, body).await
 }
 
-/// Shows an answer as JSON, if there is one and that was asked for, or as a text.
+/// Prints a response as JSON, if it has a body and `is_json` is set, or as a text.
 pub(super) fn show(is_json: bool, answer: &Value, text: impl FnOnce() -> String) -> Result<()> {
     match (is_json, answer) {
         (true, Value::Null) => Ok(()),
@@ -220,18 +220,18 @@ pub(super) fn show(is_json: bool, answer: &Value, text: impl FnOnce() -> String)
     }
 }
 
-/// The members of a list, if there is one of this name.
+/// Returns the elements of the array with this name, or none if it is missing.
 pub(super) fn items<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns what was typed as NAME=VALUE, as an object.
+/// Converts NAME=VALUE arguments to an object.
 pub(super) fn pairs(all: &[(String, String)]) -> Value {
     let all = all.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
     Value::Object(all.collect::<Map<_, _>>())
 }
 
-/// An object of texts, one on a line.
+/// Formats an object of strings, one on a line.
 pub(super) fn properties(all: &Value) -> String {
     let all = all.as_object().into_iter().flatten();
     all.map(|(name, value)| format!("{}={}\n", plain(name), text(value))).collect()

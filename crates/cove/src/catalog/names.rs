@@ -1,9 +1,9 @@
-//! Names as people type them: levels with dots between them, columns with their types.
+//! Parses names as people type them: levels separated by dots, columns with their types.
 
 use crate::percent::escaped;
 use crate::plain_text::plain;
 
-/// A namespace, or a table or view with the namespace it is in: its levels, from the first one.
+/// Name of a namespace, table or view: its levels, from the outermost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CatalogName(Vec<String>);
 
@@ -11,12 +11,12 @@ pub(crate) struct CatalogName(Vec<String>);
 const SEPARATOR: &str = "%1F";
 
 impl CatalogName {
-    /// All levels.
+    /// Returns all levels.
     pub(crate) fn levels(&self) -> &[String] {
         &self.0
     }
 
-    /// The namespace of a table or view, and its own name.
+    /// Returns the namespace of a table or view, and its own name.
     pub(crate) fn split(&self) -> (&[String], &str) {
         match self.0.split_last() {
             Some((name, namespace)) => (namespace, name),
@@ -24,24 +24,24 @@ impl CatalogName {
         }
     }
 
-    /// Returns the levels with dots between them, as they are typed.
+    /// Returns the levels separated by dots, as they are typed.
     pub(crate) fn dotted(&self) -> String {
         dotted(self.0.iter().map(String::as_str))
     }
 }
 
-/// Returns levels with dots between them, as they are typed, without terminal controls.
+/// Returns levels separated by dots, as they are typed, without terminal control characters.
 pub(crate) fn dotted<'a>(levels: impl Iterator<Item = &'a str>) -> String {
     let written = levels.map(|level| plain(&level.replace('\\', r"\\").replace('.', r"\.")));
     written.collect::<Vec<_>>().join(".")
 }
 
-/// Levels as one part of a path.
+/// Returns levels as one segment of a path.
 pub(crate) fn in_path(levels: &[String]) -> String {
     levels.iter().map(|level| escaped(level)).collect::<Vec<_>>().join(SEPARATOR)
 }
 
-/// A namespace. A backslash takes its meaning from the dot or backslash behind it.
+/// Parses a namespace. A backslash escapes a dot or backslash.
 pub(crate) fn levels(text: &str) -> Result<CatalogName, String> {
     let (mut all, mut level) = (Vec::new(), String::new());
     let mut characters = text.chars();
@@ -62,7 +62,7 @@ pub(crate) fn levels(text: &str) -> Result<CatalogName, String> {
     Ok(CatalogName(all))
 }
 
-/// A table or view: it is in a namespace.
+/// Parses the name of a table or view, which requires a namespace.
 pub(crate) fn relation(text: &str) -> Result<CatalogName, String> {
     let name = levels(text)?;
     if name.0.len() < 2 {
@@ -71,7 +71,7 @@ pub(crate) fn relation(text: &str) -> Result<CatalogName, String> {
     Ok(name)
 }
 
-/// A column: its name, its type, and whether every row has it.
+/// Parses a column: name, type, and whether it is required.
 pub(crate) fn column(text: &str) -> Result<(String, String, bool), String> {
     let (text, is_required) = match text.strip_suffix(":required") {
         Some(rest) => (rest, true),
@@ -85,16 +85,16 @@ pub(crate) fn column(text: &str) -> Result<(String, String, bool), String> {
     }
 }
 
-/// A condition on a column, as Iceberg's interface writes it.
+/// Condition on a column, in Iceberg's JSON format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnCondition(pub(crate) serde_json::Value);
 
-/// Signs of comparisons, those first that others begin with, and their names.
+/// Comparison operators with their names; an operator precedes its own prefixes.
 const SIGNS: [(&str, &str); 6] =
     [("!=", "not-eq"), ("<=", "lt-eq"), (">=", "gt-eq"), ("=", "eq"), ("<", "lt"), (">", "gt")];
 
-/// A condition: a column, a sign, a value. A number, a switch and what is quoted are what they look
-/// like; all else is text.
+/// Parses a condition: column, operator, value. Numbers, booleans and quoted strings are read as
+/// JSON; any other value is text.
 pub(crate) fn comparison(text: &str) -> Result<ColumnCondition, String> {
     let wrong = || format!("`{text}` is not COLUMN=VALUE; there are = != < <= > >=");
     let at = text.find(['!', '<', '>', '=']).ok_or_else(wrong)?;
@@ -113,7 +113,7 @@ pub(crate) fn comparison(text: &str) -> Result<ColumnCondition, String> {
 
 #[cfg(test)]
 mod tests {
-    //! What is typed, what is asked for, what is shown.
+    //! Parsing and formatting of names and conditions.
 
     use serde_json::json;
 

@@ -11,7 +11,7 @@ use crate::percent::escaped;
 pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &NamespaceCommand) -> Result<()> {
     match command {
         NamespaceCommand::List { parent, as_of } => {
-            // The parent is a value of the query, where its separator is escaped like all else.
+            // The parent is a query value, whose separators are escaped like other characters.
             let parent = parent.as_ref().map(|it| escaped(&it.levels().join("\u{1f}")));
             let query = parent.map(|it| format!("?parent={it}")).unwrap_or_default();
             let path = as_of.laid_on(lake.path(&format!("namespaces{query}")));

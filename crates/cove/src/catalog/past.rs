@@ -20,15 +20,15 @@ use crate::remote::{FailureKind, Remote, RemoteFailure};
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// First and longest wait between two tries to connect.
+/// Minimum and maximum wait between two connection attempts.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// Time that a server may be away: a restart with all its checks takes less.
+/// Maximum time without a server: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
-/// Parameter that asks for new changes only.
+/// Parameter value that requests new changes only.
 const LATEST: &str = "latest";
 
-/// Executes a command about what was dropped.
+/// Executes a command about dropped objects.
 pub(super) async fn execute_undrop(
     lake: &RemoteWarehouse<'_>,
     command: &UndropCommand,
@@ -86,7 +86,7 @@ fn listed(answer: &Value) -> String {
     columns(&rows, "")
 }
 
-/// Shows changes: those that were made, and with `--follow` those that are being made.
+/// Shows past changes, and with `--follow` also new ones as they are made.
 pub(super) async fn changes(
     server: &Remote,
     lake: &RemoteWarehouse<'_>,
@@ -95,7 +95,7 @@ pub(super) async fn changes(
 ) -> Result<()> {
     let mut after = args.after.clone();
     let mut left = args.limit.unwrap_or(u64::MAX);
-    // `latest` has no past to show.
+    // `latest` requests no past changes.
     while left > 0 && !(args.follow && after.as_deref() == Some(LATEST)) {
         let page = lake.get(&lake.management(&query(args, after.as_deref()))).await?;
         for change in items(&page, "changes").iter().take(usize::try_from(left)?) {
@@ -144,7 +144,8 @@ async fn follow(
                 }
             },
         };
-        // The end of an answer is no loss: the server wants to know again who reads.
+        // A regular end of the response is no failure: the server ends streams to authorize readers
+        // again.
         if let Err(failure) = end {
             let since = *lost.get_or_insert_with(|| {
                 complain(&format!("{failure}; trying again"));
@@ -180,7 +181,7 @@ fn query(args: &ChangesArgs, after: Option<&str>) -> String {
     format!("changes?{}", all.join("&"))
 }
 
-/// Prints a change on a line.
+/// Prints a change on one line.
 fn show(change: &Value, is_json: bool) -> Result<()> {
     if is_json {
         return print_line(change);

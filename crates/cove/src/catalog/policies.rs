@@ -15,7 +15,7 @@ use crate::percent::escaped;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Executes a command about who may read which part of a table.
+/// Executes a command about policies, which limit the rows and columns that a principal may read.
 pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) -> Result<()> {
     let path = |name: &str| lake.management(&format!("policies/{}", escaped(name)));
     match command {
@@ -55,7 +55,7 @@ pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &PolicyCommand)
     }
 }
 
-/// Returns what was typed, as it is asked for.
+/// Converts arguments to a request body.
 fn body(args: &SetPolicyArgs) -> Result<Value> {
     let (namespace, table) = args.table.split();
     let columns = args.column.iter().map(|(name, how)| json!({"column": name, "action": how}));
@@ -79,13 +79,13 @@ fn body(args: &SetPolicyArgs) -> Result<Value> {
     Ok(body)
 }
 
-/// The table that a policy is about.
+/// Returns the table of a policy.
 fn of(policy: &Value) -> String {
     let levels = items(policy, "namespace").iter().filter_map(Value::as_str);
     names::dotted(levels.chain(policy["table"].as_str()))
 }
 
-/// The names that columns have now, by their ids. Who may not read the table sees ids.
+/// Returns the current names of columns by id. A caller who may not read the table sees ids.
 async fn names_of_columns(lake: &RemoteWarehouse<'_>, policy: &Value) -> HashMap<String, String> {
     let levels = items(policy, "namespace").iter().filter_map(Value::as_str);
     let levels: Vec<String> = levels.map(str::to_owned).collect();

@@ -44,7 +44,7 @@ pub(super) async fn execute(
     }
 }
 
-/// A secret as clients of Iceberg's want it, and on standard error what it is good for.
+/// Shows a new secret in the form that Iceberg clients expect; standard error explains its use.
 fn secret(is_json: bool, answer: &Value) -> Result<()> {
     show(is_json, answer, || {
         let principal = text(&answer["principal"]);
@@ -91,7 +91,7 @@ fn body(args: &GrantedArgs) -> Value {
     if let Some(namespace) = &args.namespace {
         body["namespace"] = json!(namespace.levels());
     }
-    // Tables and views share their names, so that a right knows no difference.
+    // Tables and views share their names, so a grant does not distinguish them.
     if let Some(name) = args.table.as_ref().or(args.view.as_ref()) {
         let (namespace, name) = name.split();
         body["namespace"] = json!(namespace);

@@ -1,4 +1,4 @@
-//! Metadata of a table in rows: columns below each other, JSON or CSV.
+//! Metadata of a table as rows: a text table, JSON or CSV.
 
 use std::io::{self, Write as _};
 
@@ -13,10 +13,10 @@ use crate::percent::escaped;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Rows that are asked for at a time: as many as a server gives.
+/// Rows per request: the largest page that a server returns.
 const PAGE_ROWS: usize = 10_000;
 
-/// Headings of rows: the name of the rows, and headings with the members they stand for.
+/// Name of a kind of rows, and its column headings with the JSON members that they show.
 pub(super) struct RowHeadings<const N: usize> {
     aspect: &'static str,
     columns: [(&'static str, &'static str); N],
@@ -72,7 +72,7 @@ pub(super) const COLUMNS: RowHeadings<4> = RowHeadings {
     columns: [("id", "id"), ("column", "name"), ("type", "type"), ("required", "required")],
 };
 
-/// Returns where rows of a table are.
+/// Returns the path of a table's rows.
 pub(super) fn path(
     lake: &RemoteWarehouse<'_>,
     namespace: &[String],
@@ -83,7 +83,7 @@ pub(super) fn path(
     lake.management(&format!("tables/{levels}/{table}/{aspect}?pageSize={PAGE_ROWS}"))
 }
 
-/// Shows all rows. `snapshot` says whose files.
+/// Shows all rows. `snapshot` selects a snapshot for rows about files.
 pub(super) async fn show<const N: usize>(
     lake: &RemoteWarehouse<'_>,
     what: &RowHeadings<N>,
@@ -117,7 +117,7 @@ pub(super) async fn show<const N: usize>(
     lake.show(&answer, || listed(what, &answer))
 }
 
-/// The pages as the server writes them, with the names of the columns once.
+/// Prints the pages in the server's CSV format, with one header line.
 async fn csv(lake: &RemoteWarehouse<'_>, path: &str) -> Result<()> {
     let (mut text, mut next) = lake.page(path).await?;
     loop {

@@ -14,7 +14,7 @@ use crate::messages::complain;
 use crate::percent::escaped;
 use crate::values::columns;
 
-/// Shows what has a text in its name.
+/// Shows the objects whose name contains a text.
 pub(super) async fn show(
     lake: &RemoteWarehouse<'_>,
     args: &CatalogSearchArgs,

@@ -16,7 +16,7 @@ use crate::values::{columns, human_bytes};
 /// Characters of the longest bar of the histogram.
 const BAR_WIDTH: u64 = 30;
 
-/// Shows it.
+/// Shows the statistics.
 pub(super) async fn show(lake: &RemoteWarehouse<'_>, args: &TableStatsArgs) -> Result<()> {
     let (namespace, table) = args.name.split();
     let (levels, table) = (in_path(namespace), escaped(table));
@@ -91,7 +91,7 @@ fn totals(of: &Value) -> String {
     format!("{files} files, {rows} rows, {bytes}")
 }
 
-/// A bar for each part that has files.
+/// Draws a bar for each part of the histogram.
 fn histogram(health: &Value, out: &mut String) {
     let parts = items(health, "histogram");
     let files = |it: &Value| it["files"].as_u64().unwrap_or(0);

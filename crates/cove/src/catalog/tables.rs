@@ -15,7 +15,7 @@ use crate::remote::plain;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Largest definition of a table that is read.
+/// Largest accepted table definition, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Levels of a nested type that are shown.
 pub(super) const LEVELS_SHOWN: usize = 8;
@@ -76,7 +76,7 @@ pub(super) async fn execute(lake: &RemoteWarehouse<'_>, command: &TableCommand) 
     }
 }
 
-/// Returns what a new table is to be: the file's, and what was typed laid over it.
+/// Returns the definition of a new table: the file's, overridden by arguments.
 fn definition(args: &CreateTableArgs) -> Result<Value> {
     let mut body = match &args.from {
         Some(path) => read(path)?,
@@ -98,7 +98,7 @@ fn definition(args: &CreateTableArgs) -> Result<Value> {
     Ok(body)
 }
 
-/// A file of JSON.
+/// Reads a JSON file.
 pub(super) fn read(path: &Path) -> Result<Value> {
     let path_text = path.display();
     let mut text = String::new();
@@ -115,7 +115,7 @@ pub(super) fn read(path: &Path) -> Result<Value> {
         .map_err(|error| UsageError(format!("`{path_text}`: {error}")).into())
 }
 
-/// Columns that were typed, as a schema. The catalog gives ids of its own.
+/// Converts column arguments to a schema. The catalog assigns its own ids.
 pub(super) fn schema_of(columns: &[(String, String, bool)]) -> Value {
     let fields = columns.iter().zip(1..).map(|((name, kind, is_required), id)| {
         json!({"id": id, "name": name, "type": kind, "required": is_required})
@@ -123,7 +123,7 @@ pub(super) fn schema_of(columns: &[(String, String, bool)]) -> Value {
     json!({"type": "struct", "schema-id": 0, "fields": fields.collect::<Vec<Value>>()})
 }
 
-/// The member of a list whose id is the current one; null if there is none.
+/// Returns the list element whose id is the current one; null if there is none.
 pub(super) fn by_id<'v>(document: &'v Value, list: &str, id: &str, current: &str) -> &'v Value {
     let current = &document[current];
     items(document, list).iter().find(|it| it[id] == *current).unwrap_or(&Value::Null)
@@ -144,14 +144,14 @@ impl DetailLines {
         }
     }
 
-    /// Adds a line with a text that is printed as it is.
+    /// Adds a line with a text that is printed unchanged.
     pub(super) fn text_line(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.0.push_str(&format!("  {name:<14}{value}\n"));
         }
     }
 
-    /// A line with a time.
+    /// Adds a line with a time.
     pub(super) fn time(&mut self, name: &str, ms: &Value) {
         self.text_line(name, &time(ms));
     }
@@ -162,7 +162,7 @@ impl DetailLines {
         }
     }
 
-    /// A table below what was said.
+    /// Adds a table after the previous lines.
     pub(super) fn table(&mut self, text: &str) {
         if !text.is_empty() {
             self.0.push_str(&format!("\n{text}"));
@@ -195,11 +195,11 @@ fn details(name: &str, answer: &Value) -> String {
     details.done()
 }
 
-/// Partitions or an order: what is done to which columns.
+/// Formats a partition spec or sort order: transforms and their columns.
 fn transforms(spec: &Value, schema: &Value) -> String {
     let name = |id: &Value| {
         let found = items(schema, "fields").iter().find(|it| it["id"] == *id);
-        // A column within another one, or one that is gone.
+        // A nested or dropped column.
         found.map_or_else(|| format!("#{}", text(id)), |it| text(&it["name"]))
     };
     let one = |it: &Value| {
@@ -219,7 +219,7 @@ fn transforms(spec: &Value, schema: &Value) -> String {
     items(spec, "fields").iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The columns of a schema.
+/// Formats the columns of a schema.
 pub(super) fn schema(schema: &Value) -> String {
     let mut rows = vec![["id", "column", "type", "required", "comment"].map(str::to_owned)];
     for field in items(schema, "fields") {
@@ -235,7 +235,7 @@ pub(super) fn schema(schema: &Value) -> String {
     columns(&rows, "")
 }
 
-/// A type in one line.
+/// Formats a type on one line.
 pub(super) fn kind(of: &Value, levels: usize) -> String {
     let Some(name) = of["type"].as_str() else { return text(of) };
     if levels == 0 {
@@ -255,7 +255,7 @@ pub(super) fn kind(of: &Value, levels: usize) -> String {
     }
 }
 
-/// Branches and tags.
+/// Lists branches and tags.
 fn refs(document: &Value) -> String {
     let mut rows = vec![["name", "kind", "snapshot", "of"].map(str::to_owned)];
     for (name, it) in document["refs"].as_object().into_iter().flatten() {
@@ -267,7 +267,7 @@ fn refs(document: &Value) -> String {
     if rows.len() > 1 { columns(&rows, "") } else { String::new() }
 }
 
-/// Metadata files, the oldest first and the current one last.
+/// Lists metadata files, the oldest first and the current one last.
 fn files(answer: &Value) -> String {
     let document = &answer["metadata"];
     let mut rows = vec![["at", "metadata file"].map(str::to_owned)];
@@ -278,14 +278,14 @@ fn files(answer: &Value) -> String {
     columns(&rows, "")
 }
 
-/// Milliseconds since 1970 as a date; nothing if they are none.
+/// Formats milliseconds since 1970 as a date; an empty text if the value is missing.
 fn time(ms: &Value) -> String {
     ms.as_u64().map(clock::rfc3339_of_ms).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    //! What a person reads of a document.
+    //! Text output about tables.
 
     use super::*;
 

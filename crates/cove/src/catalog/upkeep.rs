@@ -18,13 +18,13 @@ use crate::remote::progress::{ProgressLine, bar};
 use crate::remote::{FailureKind, RemoteFailure, span};
 use crate::values::columns;
 
-/// First and longest wait between two looks at a job.
+/// Minimum and maximum wait between two polls of a job.
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(2);
-/// Time that a server may be away: a restart with all its checks takes less.
+/// Maximum time without a server: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
 
-/// Executes a command about jobs that look after tables.
+/// Executes a command about maintenance jobs.
 pub(super) async fn maintain(lake: &RemoteWarehouse<'_>, command: &MaintainCommand) -> Result<()> {
     match command {
         MaintainCommand::ExpireSnapshots { scope, delete_files, clean_metadata, job } => {
@@ -64,7 +64,7 @@ fn path(lake: &RemoteWarehouse<'_>, id: &str) -> String {
     lake.management(&format!("maintenance/{}", escaped(id)))
 }
 
-/// Returns which tables, and whether anything is changed.
+/// Returns the request body with the tables' scope and the dry-run flag.
 fn body(scope: &MaintainedArgs, job: &JobArgs) -> Value {
     let mut body = json!({"dry-run": job.dry_run});
     if let Some(namespace) = &scope.namespace {
@@ -89,7 +89,7 @@ async fn start(lake: &RemoteWarehouse<'_>, body: &Value, job: &JobArgs) -> Resul
     follow(lake, &id).await
 }
 
-/// Waits for a job's end with a bar, and shows what it did.
+/// Waits for the end of a job with a progress bar, and shows its report.
 async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
     let mut progress = ProgressLine::new(lake.is_json());
     if progress.is_enabled() {
@@ -97,7 +97,7 @@ async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
     }
     let (mut wait, mut lost) = (LOOK_MIN, None);
     let report = loop {
-        // What is listed is asked for once, at the end.
+        // The items are requested once, at the end.
         match lake.get(&format!("{}?items=false", path(lake, id))).await {
             Ok(report) if is_over(&report) => break lake.get(&path(lake, id)).await?,
             Ok(report) => {
@@ -139,7 +139,7 @@ fn bar_of(report: &Value) -> String {
     format!("{bar} tables, {}, {}", counted(report), span(since))
 }
 
-/// Returns how much of each kind.
+/// Returns the counts of a report as a text.
 fn counted(report: &Value) -> String {
     let one = |name: &str, word: &str| match report[name].as_u64().unwrap_or_default() {
         1 => format!("1 {word}"),
@@ -196,7 +196,7 @@ fn jobs_listed(answer: &Value) -> String {
     columns(&rows, "")
 }
 
-/// The namespace, and the name in it unless it is the namespace itself that is meant.
+/// Returns the namespace, and the name in it unless the namespace itself is meant.
 fn parts(thing: &ThingArgs) -> (&[String], Option<&str>) {
     match (&thing.namespace, thing.table.as_ref().or(thing.view.as_ref())) {
         (Some(namespace), _) => (namespace.levels(), None),
@@ -208,7 +208,7 @@ fn parts(thing: &ThingArgs) -> (&[String], Option<&str>) {
     }
 }
 
-/// Executes a command about what cannot be dropped.
+/// Executes a command about protection against dropping.
 pub(super) async fn execute_protection(
     lake: &RemoteWarehouse<'_>,
     command: &ProtectionCommand,
@@ -244,7 +244,7 @@ pub(super) async fn execute_protection(
     })
 }
 
-/// Executes a command about how long what was dropped can come back.
+/// Executes a command about the retention of dropped objects.
 pub(super) async fn execute_retention(
     lake: &RemoteWarehouse<'_>,
     command: &RetentionCommand,

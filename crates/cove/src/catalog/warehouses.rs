@@ -59,7 +59,7 @@ pub(super) async fn execute(
     }
 }
 
-/// Returns what was typed of a warehouse, laid over what a file says.
+/// Returns the settings of a warehouse: the file's, overridden by arguments.
 fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
     let from = settings.from.as_deref().map(read).transpose()?;
     let mut body = match from {
@@ -82,7 +82,7 @@ fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
             return Err(UsageError("--from: `storage` is not a JSON object".to_owned()).into());
         };
         for (name, value) in &settings.storage {
-            // Switches and numbers are what they look like; all else is text.
+            // Booleans and numbers are read as JSON; any other value is text.
             let literal = serde_json::from_str::<Value>(value).ok();
             let literal = literal.filter(|it| it.is_boolean() || it.is_number());
             storage.insert(name.clone(), literal.unwrap_or_else(|| value.as_str().into()));

@@ -1,5 +1,5 @@
-//! The configuration in force as it is shown: every setting with its value, its default and where
-//! the value comes from. Secrets are taken out here, before anything can print or send them.
+//! The configuration in force for display: every setting with its value, default and origin.
+//! Secrets are removed here, before anything can print or send them.
 
 use std::sync::OnceLock;
 
@@ -10,14 +10,14 @@ use toml::{Table, Value};
 use super::layers::{ConfigLayers, ValueOrigin};
 use super::schema::{KeyPath, SettingNode, SettingSecrecy, SettingShape, schema};
 
-/// Example file: lines that are no comments show defaults, which a test compares with the types.
+/// Example file: lines that are not comments show defaults, which a test compares with the types.
 const EXAMPLE: &str = include_str!("../../../../docs/cove.toml");
 
-/// Text in place of a secret.
+/// Replacement for a secret.
 const MASK: &str = "…";
 
-/// Settings beside those of the bouncer that a reload takes over, and tables of such. That each of
-/// them is taken over is for `crate::reload`, and tested in `tests/it/reload.rs`.
+/// Settings, and tables of settings, that a reload applies, apart from the bouncer's.
+/// `crate::reload` applies them; `tests/it/reload.rs` tests it.
 const RELOADED: [&str; 52] = [
     "auth.issuers",
     "executions.compile_limits",
@@ -73,21 +73,22 @@ const RELOADED: [&str; 52] = [
     "sessions.turn_s",
 ];
 
-/// Settings that a reload takes over where they are set before and after it: TLS itself begins and
-/// ends with the server.
+/// Settings that a reload applies if they are set before and after it: TLS itself cannot be
+/// switched on or off while the server runs.
 const RELOADED_IF_SET: [&str; 2] = ["tls.cert", "tls.key"];
 
-/// Words in names that users choose, such as those of a database's settings, whose values are taken
-/// for secrets.
+/// Words in user-chosen names, such as those of a database's settings, whose values are treated as
+/// secrets.
 const SECRET_WORDS: [&str; 6] = ["pass", "secret", "token", "key", "credential", "signature"];
 
-/// Returns the configuration that layers make. `data_dir` is the data directory in force.
+/// Returns the configuration that results from the layers. `data_dir` is the data directory in
+/// force.
 pub(crate) fn view(layers: &ConfigLayers, data_dir: &str) -> ConfigView {
     let mut settings = Vec::new();
     schema().each_setting(&mut |path, node| {
         let value = find(&layers.values, path);
         match (node.kind, value) {
-            // Each name is a setting of its own.
+            // Each name is a setting.
             (SettingShape::Names, Some(Value::Table(table))) if !table.is_empty() => {
                 let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
                 each_named(&path, node, table, &mut |path, node, value| {
@@ -97,7 +98,7 @@ pub(crate) fn view(layers: &ConfigLayers, data_dir: &str) -> ConfigView {
             _ => settings.push(setting(layers, path, Some(node), value)),
         }
     });
-    // The one default that follows from the environment.
+    // The only default that depends on the environment.
     if let Some(it) = settings.iter_mut().find(|it| it.key == "data_dir") {
         it.value = Json::from(data_dir);
     }
@@ -161,7 +162,7 @@ fn schema_has_free_name<S: AsRef<str>>(path: &[S]) -> bool {
     parent.is_some_and(|it| it.kind == SettingShape::Names)
 }
 
-/// Returns whether a reload takes over a change of a setting from the value that it has.
+/// Returns whether a reload applies a change of a setting from its current value.
 pub(super) fn is_reloadable<S: AsRef<str>>(layers: &ConfigLayers, path: &[S]) -> bool {
     let keys: Vec<&str> = path.iter().map(AsRef::as_ref).collect();
     if let ["bouncer", key, ..] = keys[..] {
@@ -177,8 +178,7 @@ pub(super) fn is_reloadable<S: AsRef<str>>(layers: &ConfigLayers, path: &[S]) ->
     RELOADED.iter().any(|table| is_in(table))
 }
 
-/// Returns settings that have other values afterwards: the key of each, and whether a reload takes
-/// it over.
+/// Returns settings whose values differ: the key of each, and whether a reload applies it.
 pub(crate) fn changed(before: &ConfigLayers, after: &ConfigLayers) -> Vec<(String, bool)> {
     let mut changed = Vec::new();
     schema().each_setting(&mut |path, _| {
@@ -193,7 +193,7 @@ pub(crate) fn changed(before: &ConfigLayers, after: &ConfigLayers) -> Vec<(Strin
     changed
 }
 
-/// Returns a place as it is shown.
+/// Returns the origin of a value for display.
 pub(crate) fn origin_view(found: &ValueOrigin) -> SettingOrigin {
     let (kind, name, line) = match found {
         ValueOrigin::File { path, line } => {
@@ -206,7 +206,7 @@ pub(crate) fn origin_view(found: &ValueOrigin) -> SettingOrigin {
     SettingOrigin { kind, name: Some(name), line }
 }
 
-/// Returns the defaults that do not follow from the machine.
+/// Returns the defaults that do not depend on the machine.
 fn defaults() -> &'static Table {
     static DEFAULTS: OnceLock<Table> = OnceLock::new();
     DEFAULTS.get_or_init(|| toml::from_str(EXAMPLE).unwrap_or_default())
@@ -218,7 +218,7 @@ pub(super) fn find<'t, S: AsRef<str>>(table: &'t Table, path: &[S]) -> Option<&'
     rest.iter().try_fold(first, |value, key| value.as_table()?.get(key.as_ref()))
 }
 
-/// Returns a value with its secrets masked. `name` is the key that a user chose.
+/// Returns a value with its secrets masked. `name` is the user-chosen key.
 fn masked_value(
     value: &Value,
     node: Option<&SettingNode>,
@@ -270,7 +270,7 @@ fn is_secret_name(name: &str) -> bool {
     SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Returns an address without the password in it; other texts as they are.
+/// Returns an address without its password; other texts unchanged.
 pub(crate) fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     // The last `@`, because an unescaped password may have others.
