@@ -1,4 +1,4 @@
-//! `cove console`: an address that opens the console of a server, signed in.
+//! `cove console`: opens the console of a server in a browser, signed in.
 
 use std::io::{self, Write as _};
 use std::process::{Command, ExitCode, Stdio};
@@ -12,7 +12,7 @@ use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote};
 use crate::run::print_json;
 
-/// Program that opens an address in the browser that its user prefers (freedesktop.org xdg-utils).
+/// Program that opens an address in the user's preferred browser (freedesktop.org xdg-utils).
 const OPENER: &str = "xdg-open";
 
 /// Runs the command.
@@ -36,7 +36,7 @@ async fn execute(args: &ConsoleArgs, server: &Remote) -> Result<()> {
     if args.open { open(&url) } else { Ok(()) }
 }
 
-/// Has the desktop open an address. What the browser writes is not this command's.
+/// Opens an address with the desktop's browser. The browser's output is discarded.
 fn open(url: &str) -> Result<()> {
     let mut opener = Command::new(OPENER);
     opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,6 +1,6 @@
-//! `cove demo`: something to look at on a server, made by its own interfaces and taken away again.
+//! `cove demo`: creates example data on a server through its own interfaces, and removes it again.
 //!
-//! | file | what it makes |
+//! | file | contents |
 //! |---|---|
 //! | `work.rs` | the agent, sessions and executions |
 //! | `lake.rs` | tables of the catalog, their rows by `parquet.rs` and `manifests.rs` |
@@ -36,9 +36,9 @@ use crate::remote::{self, Remote, RemoteFailure, plain, span};
 use crate::run::print_json;
 use crate::usage_error::UsageError;
 
-/// Name of whatever the demo makes: agent, tenant, client of the catalog, label, metadata.
+/// Name of all objects of the demo: agent, tenant, catalog client, label, metadata.
 const DEMO: &str = "cove-demo";
-/// `--remove` left something.
+/// Exit code if `--remove` could not remove everything.
 const EXIT_INCOMPLETE: u8 = 1;
 /// Columns of a step's name.
 const NAME_WIDTH: usize = 16;
@@ -63,7 +63,7 @@ enum DemoOutcome {
 }
 
 impl DemoOutcome {
-    /// Mark on the terminal, word in JSON, and text.
+    /// Returns the mark for the terminal, the state for JSON, and the text.
     fn parts(&self) -> (&str, &str, &str) {
         match self {
             DemoOutcome::Made(text) => ("✓", "made", text),
@@ -74,7 +74,7 @@ impl DemoOutcome {
     }
 }
 
-/// A step that is over.
+/// Completed step.
 #[derive(Debug, Serialize)]
 struct DemoStep {
     name: &'static str,
@@ -83,7 +83,7 @@ struct DemoStep {
     ms: u64,
 }
 
-/// Answer of `--json`.
+/// Document of `--json`.
 #[derive(Debug, Serialize)]
 struct DemoReport {
     server: String,
@@ -93,14 +93,14 @@ struct DemoReport {
     ms: u64,
 }
 
-/// Shows steps as they end, and keeps them.
+/// Prints steps as they complete, and collects them.
 struct DemoProgress {
     json: bool,
     steps: Mutex<Vec<DemoStep>>,
 }
 
 impl DemoProgress {
-    /// Awaits a step and says what came of it. No failure of a step ends the others.
+    /// Runs a step and reports its outcome. A failed step does not stop the others.
     async fn step(&self, name: &'static str, act: impl Future<Output = Result<DemoOutcome>>) {
         let begun = clock::now();
         let outcome = act.await.unwrap_or_else(|error| DemoOutcome::Skipped(format!("{error:#}")));
@@ -108,7 +108,7 @@ impl DemoProgress {
         let (text, ms) = (plain(text), millis(begun.elapsed()));
         if !self.json {
             let line = format!("  {mark} {name:<NAME_WIDTH$}{text} ({})", span(ms));
-            // Nobody is left to tell when standard output is closed.
+            // A failure is ignored: standard output is closed.
             drop(writeln!(io::stdout(), "{line}"));
         }
         self.steps.lock().push(DemoStep { name, state: state.to_owned(), text, ms });
@@ -141,15 +141,15 @@ pub(crate) fn run(args: &DemoArgs, config: &CoveConfig, environment: &Environmen
 async fn execute(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
     match args.remove {
         true => remove(args, config, server).await,
-        // It holds all steps.
+        // Boxed, because it holds all steps.
         false => Box::pin(make(args, config, server)).await,
     }
 }
 
-/// Makes all of it; what does not depend on each other, at the same time.
+/// Runs all steps, those that are independent concurrently.
 async fn make(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
     let begun = clock::now();
-    // Says at once that there is no server, or no token for it.
+    // Fails at once if there is no server, or no token for it.
     server.call::<Value>(Method::GET, "/v1/whoami").await?;
     let progress = DemoProgress { json: args.json, steps: Mutex::new(Vec::new()) };
     let database = async {
@@ -203,7 +203,7 @@ async fn console_url(server: &Remote) -> Result<String, RemoteFailure> {
     Ok(format!("{}{}", server.base(), code.url_path))
 }
 
-/// Takes away what there is of it. Records of executions stay as long as the server keeps them.
+/// Removes the demo's objects. Records of executions stay for as long as the server retains them.
 async fn remove(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
     let begun = clock::now();
     server.call::<Value>(Method::GET, "/v1/whoami").await?;
@@ -224,12 +224,12 @@ async fn remove(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result
     Ok(if is_complete { 0 } else { EXIT_INCOMPLETE })
 }
 
-/// Gets an object that may be missing: `None` then.
+/// Gets an object; returns `None` if it does not exist.
 async fn get_if_present(server: &Remote, path: &str) -> Result<Option<Value>, RemoteFailure> {
     found(server.ask_with(Method::GET, path, None).await)
 }
 
-/// Deletes what may not be there; returns whether it was.
+/// Deletes an object; returns whether it existed.
 async fn delete(server: &Remote, path: &str) -> Result<bool, RemoteFailure> {
     Ok(found(server.ask_with(Method::DELETE, path, None).await)?.is_some())
 }
@@ -242,17 +242,17 @@ fn found(answer: Result<Value, RemoteFailure>) -> Result<Option<Value>, RemoteFa
     }
 }
 
-/// The text at a place of an answer.
+/// Returns the string member of a response.
 fn text<'v>(answer: &'v Value, member: &str) -> Result<&'v str> {
     answer[member].as_str().with_context(|| format!("the server did not return `{member}`"))
 }
 
-/// The members of a list, if there is one of this name.
+/// Returns the elements of the array with this name, or none if it is missing.
 fn items<'v>(answer: &'v Value, name: &str) -> &'v [Value] {
     answer[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A number with its noun: `1 session`, `3 sessions`.
+/// Formats a number with its noun: `1 session`, `3 sessions`.
 fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }

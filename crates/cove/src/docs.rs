@@ -1,4 +1,4 @@
-//! `cove docs`: the documentation as files that need no server.
+//! `cove docs`: writes the documentation as files that need no server.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 
 use crate::cli::DocsArgs;
 
-/// Writes every page, the search and the reference below a directory, and prints where to begin.
+/// Writes every page, the search and the reference below a directory, and prints the first page.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub(crate) fn docs(args: &DocsArgs) -> Result<()> {
     for (address, content) in site::static_files() {
         let path = args.out.join(address);

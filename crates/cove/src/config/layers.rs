@@ -1,5 +1,5 @@
-//! Layers of the configuration: the file, the environment and flags, laid over each other with the
-//! place that each value comes from. All that is wrong with them is found.
+//! Layers of the configuration: the file, the environment and flags, merged with the origin of each
+//! value. All problems in them are collected.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,15 +16,15 @@ use super::effective::{find, is_reloadable};
 use super::schema::{KeyPath, SettingNode, SettingShape, nearest, schema};
 use super::{CoveConfig, CoveConfigError, ENV_NOT_SETTINGS, ENV_PREFIX, Environment, Flags};
 
-/// Problems of one file that are looked for.
+/// Maximum number of problems that are reported for one file.
 const PROBLEMS_MAX: usize = 100;
-/// Largest whole number of JSON's interface, and of TOML.
+/// Largest integers of the JSON interface and of TOML.
 const JSON_WHOLE_MAX: &str = "18446744073709551615";
 const TOML_WHOLE_MAX: &str = "9223372036854775807";
 /// Known keys that a message lists.
 const KNOWN_MAX: usize = 40;
 
-/// Place that a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValueOrigin {
     /// A line of the configuration file, from 1.
@@ -45,14 +45,14 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// A fault in the configuration.
+/// Problem in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigProblem {
-    /// Place of the value; none for one that is not set.
+    /// Origin of the value; none for one that is not set.
     pub(crate) origin: Option<ValueOrigin>,
-    /// Path of the setting; empty where the file is not TOML.
+    /// Path of the setting; empty if the file is not TOML.
     pub(crate) key: String,
-    /// Description of the fault, with the values that may be there instead.
+    /// Description of the problem, with the accepted values.
     pub(crate) message: String,
 }
 
@@ -71,25 +71,25 @@ impl fmt::Display for ConfigProblem {
 /// A path of keys.
 type SettingPath = Vec<String>;
 
-/// Layers of settings, before they are a [`CoveConfig`].
+/// Layers of settings, before conversion to a [`CoveConfig`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigLayers {
-    /// The file that was read; none when there is none.
+    /// File that was read, if there is one.
     pub(crate) file: Option<Arc<Path>>,
-    /// All values that somebody set.
+    /// All values that are set.
     pub(crate) values: Table,
     origins: BTreeMap<SettingPath, ValueOrigin>,
     pub(crate) problems: Vec<ConfigProblem>,
-    /// Variables that look like settings and are none.
+    /// Variables with the prefix that are not settings.
     pub(crate) ignored_variables: Vec<String>,
 }
 
 impl ConfigLayers {
-    /// Reads all of them. `file` is the flag; a file that is named must exist, the one in the
-    /// default place need not.
+    /// Reads all layers. `file` is the flag's value; a named file must exist, the default file need
+    /// not.
     ///
     /// # Errors
-    /// When the file cannot be read. What is wrong in it is among the problems.
+    /// If the file cannot be read. Invalid content is reported among the problems.
     pub(crate) fn read(
         file: Option<&Path>,
         environment: &Environment,
@@ -107,8 +107,8 @@ impl ConfigLayers {
         Ok(layers)
     }
 
-    /// Returns where the value of a setting comes from; none for one that nobody set. A value that
-    /// came as a part of a larger one has that one's place.
+    /// Returns the origin of a setting's value; none if it is not set. A value that was set as part
+    /// of a larger one has the larger one's origin.
     pub(crate) fn origin<S: AsRef<str>>(&self, path: &[S]) -> Option<&ValueOrigin> {
         let mut path: SettingPath = path.iter().map(|key| key.as_ref().to_owned()).collect();
         while !path.is_empty() {
@@ -120,7 +120,7 @@ impl ConfigLayers {
         None
     }
 
-    /// Takes the values of settings over that a reload takes over, with their places: those whose
+    /// Applies the values, with their origins, of those settings that a reload applies and whose
     /// paths begin with these keys.
     pub(crate) fn take_over(&mut self, read: &ConfigLayers, keys: &[&str]) {
         schema().each_setting(&mut |path, _| {
@@ -141,8 +141,8 @@ impl ConfigLayers {
         self.file.clone_from(&read.file);
     }
 
-    /// Notes a problem of a setting that was found later, with the place of its value. `key` may go
-    /// on below what the file says, such as `bouncer.tenants[0].server`.
+    /// Records a problem that was found later, with the origin of the value. `key` may be below a
+    /// setting of the file, such as `bouncer.tenants[0].server`.
     pub(crate) fn add_problem(&mut self, key: &str, message: String) {
         let path: Vec<&str> = key.split('.').map(|it| it.split('[').next().unwrap_or(it)).collect();
         let origin = self.origin(&path).cloned();
@@ -154,7 +154,7 @@ impl ConfigLayers {
         let (mut root, errors) = DeTable::parse_recoverable(text);
         self.file = Some(Arc::clone(&path));
         if !errors.is_empty() {
-            // What can be read of a file that is not TOML is not what its author meant.
+            // Values that can be read from a file that is not TOML are not what its author meant.
             let errors = errors.into_iter().take(PROBLEMS_MAX);
             self.problems.extend(errors.map(|error| ConfigProblem {
                 origin: Some(place(error.span().map_or(0, |span| span.start))),
@@ -176,7 +176,7 @@ impl ConfigLayers {
         }));
         let origins = reader.origins.into_iter();
         self.origins.extend(origins.map(|(path, at)| (path, place(at))));
-        // It was read as a configuration, so it is a table.
+        // It was read as a configuration before, so it is a table.
         self.values = Table::deserialize(toml::Deserializer::from(root)).unwrap_or_default();
     }
 
@@ -187,7 +187,7 @@ impl ConfigLayers {
                 continue;
             }
             let path: SettingPath = rest.to_lowercase().split("__").map(str::to_owned).collect();
-            // Other programs have variables with this prefix, too.
+            // Other programs use variables with this prefix, too.
             let is_ours = schema().child(&path[0]).is_some_and(|node| match node.kind {
                 SettingShape::Table(_) | SettingShape::Names => path.len() > 1,
                 SettingShape::List | SettingShape::Text | SettingShape::Other => true,
@@ -205,12 +205,12 @@ impl ConfigLayers {
         }
     }
 
-    /// Sets one value, unless the result would be no configuration.
+    /// Sets one value, unless the result is an invalid configuration.
     fn lay_value(&mut self, path: SettingPath, value: Value, origin: ValueOrigin) {
         let message = match unknown_key(&path) {
             Some(message) => Some(message),
-            // What it says is checked together with what is below and beside it, because some
-            // tables are complete only with several keys.
+            // The value is checked together with all others, because some tables are complete only
+            // with several keys.
             None => {
                 let mut whole = self.values.clone();
                 set(&mut whole, &path, value);
@@ -233,7 +233,7 @@ impl ConfigLayers {
     }
 }
 
-/// Returns the file that is to be read and its text; none when there is none.
+/// Returns the configuration file and its text; none if there is no file.
 fn read_file(
     named: Option<&Path>,
     environment: &Environment,
@@ -253,7 +253,7 @@ fn read_file(
     }
 }
 
-/// Finds what is wrong in a file, by the offsets of its bytes.
+/// Finds the problems in a file, with byte offsets.
 struct FileReader {
     /// Offset, path and message.
     problems: Vec<(usize, String, String)>,
@@ -261,7 +261,7 @@ struct FileReader {
 }
 
 impl FileReader {
-    /// Notes and takes away keys that no setting has.
+    /// Records and removes unknown keys.
     fn drop_unknown(
         &mut self,
         node: &SettingNode,
@@ -274,7 +274,7 @@ impl FileReader {
             path.push(name);
             let is_list = |it: &Spanned<DeValue<'_>>| matches!(it.get_ref(), DeValue::Array(_));
             match node.child(key.get_ref()) {
-                // A list would be taken for the values of its keys, in their order.
+                // A list would be taken for the values of the table's keys, in order.
                 Some(child)
                     if matches!(child.kind, SettingShape::Table(_))
                         && table.get(&key).is_some_and(is_list) =>
@@ -319,7 +319,7 @@ impl FileReader {
         }
     }
 
-    /// Notes and takes away values that cannot be what they are, until the rest is a configuration.
+    /// Records and removes invalid values until the rest is a valid configuration.
     fn drop_wrong(&mut self, root: &mut Spanned<DeTable<'_>>) {
         for _ in 0..PROBLEMS_MAX {
             let read = CoveConfig::deserialize(toml::Deserializer::from(root.clone()));
@@ -352,8 +352,8 @@ impl FileReader {
     }
 }
 
-/// Takes the smallest value away that is at an offset: an entry of a table, or an element of a
-/// list. Returns whether there was one; `path` is then that of it.
+/// Removes the smallest value at an offset: an entry of a table, or an element of a list. Returns
+/// whether there was one; `path` is then its path.
 fn remove_at(table: &mut DeTable<'_>, at: usize, path: &mut SettingPath) -> bool {
     let keys: Vec<_> = table.keys().cloned().collect();
     for key in &keys {
@@ -361,7 +361,7 @@ fn remove_at(table: &mut DeTable<'_>, at: usize, path: &mut SettingPath) -> bool
         path.push(key.get_ref().to_string());
         let is_below = match value.get_mut() {
             DeValue::Table(table) => remove_at(table, at, path),
-            // Only the element, so that others are checked as well.
+            // Only the element is removed, so that the other elements are checked as well.
             DeValue::Array(values) => match values.iter().position(|it| is_at(it, at)) {
                 Some(found) => {
                     let rest = values.iter().enumerate().filter(|(index, _)| *index != found);
@@ -402,12 +402,12 @@ fn schema_of(path: &[String]) -> &'static SettingNode {
     path.iter().fold(schema(), |node, key| node.child(key).unwrap_or(node))
 }
 
-/// Returns what is wrong with a path that leads to no setting.
+/// Returns the message for a path without a setting.
 fn unknown_key(path: &[String]) -> Option<String> {
     let mut node = schema();
     for (depth, key) in path.iter().enumerate() {
         if !matches!(node.kind, SettingShape::Table(_) | SettingShape::Names) {
-            // Below a value that is no table: its type says what is wrong.
+            // Below a value that is not a table: the error of its type is reported.
             return None;
         }
         match node.child(key) {
@@ -418,7 +418,7 @@ fn unknown_key(path: &[String]) -> Option<String> {
     None
 }
 
-/// Returns the message for a key that a table does not have, with what was most likely meant.
+/// Returns the message for a key that a table does not have, with the most likely correct key.
 fn unknown_in(node: &SettingNode, path: &[String]) -> String {
     let key = path.last().map(String::as_str).unwrap_or_default();
     let SettingShape::Table(known) = node.kind else { return format!("unknown field `{key}`") };
@@ -441,15 +441,15 @@ fn unknown_in(node: &SettingNode, path: &[String]) -> String {
     }
 }
 
-/// Returns a message of the parser in words of TOML, without a value that must not be shown.
+/// Returns a parser message in terms of TOML, without secret values.
 fn harmless(message: &str, node: &SettingNode) -> String {
     readable(&without_secret(message, node))
 }
 
-/// Returns a message in words of TOML: the parser names types of Rust.
+/// Returns a message in terms of TOML: the parser names Rust types.
 fn readable(message: &str) -> String {
     let message = api::json_message::plain(message);
-    // What follows may be a value, in which nothing is replaced.
+    // The rest may be a value, in which nothing is replaced.
     let (expected, found) = message.split_once(", got ").unwrap_or((&message, ""));
     let expected = match expected {
         "expected an array" => "expected a list",
@@ -497,7 +497,7 @@ fn line(text: &str, at: usize) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Numbers and booleans are what they look like; everything else is text.
+/// Parses numbers and booleans; everything else is text.
 fn scalar(text: &str) -> Value {
     let number = text.parse().map(Value::Integer);
     let number = number.or_else(|_| text.parse().map(Value::Boolean));

@@ -1,8 +1,8 @@
-//! Settings that exist, as the types of the configuration say it.
+//! Settings that exist, derived from the types of the configuration.
 //!
-//! A type that derives `Deserialize` asks the deserializer for each of its fields by name. A
-//! deserializer that has no values, but remembers what it is asked for, so describes the
-//! configuration: there is no second list of settings that could differ from the types.
+//! A type that derives `Deserialize` requests each of its fields by name. A deserializer without
+//! values that records these requests therefore describes the configuration, and no second list of
+//! settings could differ from the types.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use super::CoveConfig;
 pub(crate) const ANY_NAME: &str = "*";
 /// Step of a path to all elements of a list.
 pub(crate) const ELEMENT: &str = "[]";
-/// Deepest level that is described. The configuration has no type that contains itself.
+/// Maximum depth of the description. The configuration has no recursive type.
 const DEPTH_MAX: usize = 12;
 
 /// Shape of a setting, or of a table of settings.
@@ -34,7 +34,7 @@ pub(crate) enum SettingShape {
     Names,
     /// A list.
     List,
-    /// A text, also where it has to have a certain form.
+    /// A text, even if it must have a certain format.
     Text,
     /// Anything else.
     Other,
@@ -43,9 +43,9 @@ pub(crate) enum SettingShape {
 /// Secrecy of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettingSecrecy {
-    /// All, but for a password in an address.
+    /// The value may be shown, except passwords in addresses.
     Open,
-    /// An address, without its password.
+    /// An address may be shown without its password.
     Address,
     /// Only a reference to it may be shown.
     Secret,
@@ -61,7 +61,7 @@ pub(crate) struct SettingNode {
 }
 
 impl SettingNode {
-    /// Returns what is below it under a key, which a table with free names has for each.
+    /// Returns the child with this key; a table with free names has one child for all names.
     pub(crate) fn child(&self, key: &str) -> Option<&SettingNode> {
         match self.kind {
             SettingShape::Names => self.children.get(ANY_NAME),
@@ -69,23 +69,23 @@ impl SettingNode {
         }
     }
 
-    /// Returns what each element of a list is.
+    /// Returns the description of a list's elements.
     pub(crate) fn element(&self) -> Option<&SettingNode> {
         self.children.get(ELEMENT)
     }
 
-    /// Returns the setting at a path. What is below a setting that is no table has no node.
+    /// Returns the setting at a path. Values below a setting that is not a table have no node.
     pub(crate) fn at<'k>(&self, path: impl IntoIterator<Item = &'k str>) -> Option<&SettingNode> {
         path.into_iter().try_fold(self, |node, key| node.child(key))
     }
 
-    /// Returns whether it, or anything below it, is not to be shown.
+    /// Returns whether it, or anything below it, may contain a secret.
     pub(crate) fn has_secret(&self) -> bool {
         self.secrecy != SettingSecrecy::Open || self.children.values().any(SettingNode::has_secret)
     }
 
-    /// Calls `visit` with the path of each setting that is no table, in the order of the keys of
-    /// the types; a table with free names is one setting.
+    /// Calls `visit` with the path of each setting that is not a table, in the order of the types'
+    /// fields; a table with free names is one setting.
     pub(crate) fn each_setting(&self, visit: &mut impl FnMut(&[&'static str], &SettingNode)) {
         self.each_below(&mut Vec::new(), visit);
     }
@@ -106,13 +106,13 @@ impl SettingNode {
     }
 }
 
-/// Returns the whole configuration.
+/// Returns the schema of the whole configuration.
 pub(crate) fn schema() -> &'static SettingNode {
     static SCHEMA: OnceLock<SettingNode> = OnceLock::new();
     SCHEMA.get_or_init(describe::<CoveConfig>)
 }
 
-/// Returns what a type takes.
+/// Returns the schema of a type.
 fn describe<T: for<'de> Deserialize<'de>>() -> SettingNode {
     node_at::<T>(&mut Vec::new())
 }
@@ -137,8 +137,8 @@ fn node_at<T: for<'de> Deserialize<'de>>(path: &mut Vec<&'static str>) -> Settin
     SettingNode { kind: kind.get(), secrecy: secrecy.get(), children }
 }
 
-/// A deserializer that has one entry of each table on its path, and fails at the end of that with
-/// what was asked for there.
+/// Deserializer that has one entry of each table on its path, and fails at the end of the path
+/// after it has recorded the request made there.
 #[derive(Clone, Copy)]
 struct TypeProbe<'a> {
     path: &'a [&'static str],
@@ -154,7 +154,7 @@ impl<'a> TypeProbe<'a> {
         Err(de::Error::custom("described"))
     }
 
-    /// Returns what gives the next step of the path; none at its end.
+    /// Returns the next step of the path; none at its end.
     fn step(self) -> Option<OneEntry<'a>> {
         let (key, rest) = self.path.split_first()?;
         Some(OneEntry { key, below: TypeProbe { path: rest, ..self }, is_taken: false })
@@ -234,7 +234,7 @@ impl<'de> Deserializer<'de> for TypeProbe<'_> {
     }
 }
 
-/// The one entry of a table, or element of a list.
+/// The only entry of a table, or element of a list.
 struct OneEntry<'a> {
     key: &'static str,
     below: TypeProbe<'a>,
@@ -274,7 +274,7 @@ impl<'de> SeqAccess<'de> for OneEntry<'_> {
     }
 }
 
-/// A path as it is written in messages: `executions.queue_max`, with quotes where a key needs them.
+/// Path as it is written in messages: `executions.queue_max`, with quotes where a key needs them.
 pub(crate) struct KeyPath<'a, S>(pub(crate) &'a [S]);
 
 impl<S: AsRef<str>> fmt::Display for KeyPath<'_, S> {
@@ -291,13 +291,13 @@ impl<S: AsRef<str>> fmt::Display for KeyPath<'_, S> {
     }
 }
 
-/// Longest key that is compared with known ones.
+/// Longest key that is compared with known keys.
 const COMPARED_BYTES_MAX: usize = 64;
 
-/// Shortest beginning of a key that is taken for the key.
+/// Shortest prefix that counts as a match of a key.
 const BEGINNING_BYTES_MIN: usize = 3;
 
-/// Returns the known key that a mistyped one was most likely meant to be.
+/// Returns the known key that is closest to a mistyped one.
 pub(crate) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     if key.len() > COMPARED_BYTES_MAX {
         return None;
@@ -308,7 +308,7 @@ pub(crate) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     nearest.or_else(|| known.iter().find(begins).copied())
 }
 
-/// Returns how many letters have to be added, removed or replaced to make one of the other.
+/// Returns the number of letters to add, remove or replace to turn one text into the other.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,4 +1,4 @@
-//! A configuration together with where it came from.
+//! Configuration together with its source.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use super::{ConfigLayers, CoveConfig, CoveConfigError, Environment, Flags, LoadedConfig};
 
-/// A configuration, and all that it takes to read it again while the process runs.
+/// Configuration, and everything needed to reload it while the process runs.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigSource {
     pub(crate) config: CoveConfig,
     pub(crate) environment: Environment,
-    /// Layers that `config` was made of.
+    /// Layers from which `config` was made.
     pub(crate) layers: ConfigLayers,
-    /// Configuration that the bouncer read last by itself.
+    /// Configuration that the bouncer reloaded last by itself.
     pub(crate) bouncer_read: Arc<Mutex<Option<LoadedConfig>>>,
     file: Option<PathBuf>,
     flags: Flags,
@@ -24,7 +24,7 @@ impl ConfigSource {
     /// Reads a configuration for the first time.
     ///
     /// # Errors
-    /// When the file cannot be read, or a value is wrong.
+    /// If the file cannot be read, or a value is invalid.
     pub(crate) fn read(
         file: Option<PathBuf>,
         environment: &Environment,
@@ -46,7 +46,8 @@ impl ConfigSource {
         LoadedConfig::read(self.file.as_deref(), &self.environment, self.flags.clone())
     }
 
-    /// Reads the configuration again for the bouncer, and keeps it for views of what is in force.
+    /// Reloads the configuration for the bouncer, and keeps it for views of the configuration in
+    /// force.
     pub(crate) fn reload_for_bouncer(
         &self,
     ) -> Result<::bouncer::config::BouncerConfig, CoveConfigError> {

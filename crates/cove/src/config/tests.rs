@@ -1,4 +1,4 @@
-//! The three layers, with made-up environments.
+//! The three layers, with constructed environments.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
 /// Largest whole number of TOML.
 const TOML_MAX: &str = "9223372036854775807";
 
-/// A file with this text that is gone after the test.
+/// Temporary file with this text, removed after the test.
 struct File(PathBuf);
 
 impl File {
@@ -116,7 +116,7 @@ fn every_problem_is_found_with_its_place_and_a_remedy() {
         assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
     };
     check("http = '127.0.0.1:1'\n[log]\nlevel = 'debug'\n", &[], &[]);
-    // Of one file all, in the order of its lines.
+    // All problems of one file, in the order of its lines.
     check(
         "htpp = 'x'\ndrain_s = -1\n[executions]\nquee_max = 1\nfiles_max = 'many'\n\n[log]\nlevel = 'loud'\n",
         &[],
@@ -141,7 +141,7 @@ fn every_problem_is_found_with_its_place_and_a_remedy() {
         &[],
         &["f:2: log.colour: unknown field `colour`, expected one of `format`, `level`"],
     );
-    // In lists and below names; other elements are looked at all the same.
+    // In lists and below names; other elements are checked as well.
     check(
         "[[bouncer.tenants]]\nnam = 'a'\n[[bouncer.tenants]]\nname = 'b'\nread_only = 'x'\n\
          [bouncer.servers.main]\nadress = 'db'\nconnections_max = -1\n",
@@ -163,7 +163,7 @@ fn every_problem_is_found_with_its_place_and_a_remedy() {
             "COVE_TLS__CRT: tls.crt: unknown field `crt`; did you mean `cert`?",
         ],
     );
-    // No value of a secret is in a message.
+    // No message contains the value of a secret.
     check(
         "secrets_key = 12345\n[gateway]\nsecrets = 'hunter2'\n",
         &[("COVE_BOUNCER__TENANTS", "hunter2")],
@@ -254,7 +254,7 @@ fn every_value_says_where_it_is_from() {
     check("data_dir", "\"/home/somebody/.local/share/cove\"", "null", Default, None, None);
 }
 
-/// A value for everything that is secret, and what is needed for it to be there.
+/// Returns a value for every secret below a node, and for the settings that it requires.
 fn filled(node: &schema::SettingNode, path: &str, secrets: &mut Vec<String>) -> Option<Value> {
     if !node.has_secret() {
         return None;
@@ -317,7 +317,7 @@ fn no_secret_is_ever_shown() {
     let json_text = serde_json::to_string(&view).unwrap();
     assert!(!json_text.contains("hunter2"), "{json_text}");
     assert_eq!(json_text.matches('…').count(), expected.len(), "{json_text}");
-    // Those of lists are in one value.
+    // Secrets in lists are part of one value.
     assert_eq!(view.settings.iter().filter(|it| it.masked).count(), 14);
 }
 
@@ -395,7 +395,7 @@ fn variables_of_others_are_left_alone() {
     assert_eq!(config.ignored_variables, ["COVE_CASE"]);
 }
 
-/// An example with its settings that are commented out.
+/// Returns an example with its commented-out settings enabled.
 fn uncommented(text: &str) -> String {
     let lines = text.lines().map(|line| match line.strip_prefix("# ") {
         // A commented-out setting looks like one; prose does not.
@@ -411,7 +411,8 @@ fn uncommented(text: &str) -> String {
 fn the_example_file_is_the_default_configuration() {
     let text = include_str!("../../../../docs/cove.toml");
     let mut config: CoveConfig = toml::from_str(&uncommented(text)).unwrap();
-    // What follows the host, or is left out, has an example value rather than a default.
+    // Settings that depend on the host, or are omitted, have an example value rather than a
+    // default.
     config.data_dir = PathBuf::new();
     config.store.url = None;
     config.objects = ObjectsTable::default();
@@ -487,9 +488,9 @@ fn the_example_file_is_the_default_configuration() {
     config.executions.compile_limits = api::LimitSpec::default();
     config.executions.compile_limits_max = api::LimitSpec::default();
     assert_eq!(config, CoveConfig::default());
-    // Defaults that are shown are read from the file as it stands.
+    // Displayed defaults are read from the file without changes.
     let mut from_file: CoveConfig = toml::from_str(text).unwrap();
-    // A limit of tenants that is left out has the same value.
+    // An omitted limit of tenants has the same value.
     from_file.bouncer.defaults.limits = api::TenantLimitsSpec::default();
     assert_eq!(from_file, CoveConfig::default());
 }

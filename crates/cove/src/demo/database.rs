@@ -1,7 +1,7 @@
-//! A PostgreSQL server of the demo's own, in a directory of its own, and a tenant of it.
+//! PostgreSQL server that the demo starts in its own directory, and a tenant for it.
 //!
-//! What has to be ended and removed is written down in the data directory before it is started, so
-//! that `--remove` finds it whatever became of the run that made it.
+//! The server is recorded in the data directory before it starts, so that `--remove` finds it even
+//! if the run that started it was interrupted.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -24,11 +24,11 @@ use super::{DEMO, DemoOutcome, delete, get_if_present};
 use crate::config::CoveConfig;
 use crate::remote::{self, Remote};
 
-/// File of the data directory about the demo's database.
+/// File of the data directory that records the demo's database.
 const STATE_FILE: &str = "demo.json";
-/// Directory of distributions' packages with programs that are not on the search path.
+/// Directory of distribution packages whose programs are not on the search path.
 const PACKAGED: &str = "/usr/lib/postgresql";
-/// Whom a server runs as that root starts: PostgreSQL refuses root.
+/// Users for a server that root starts: PostgreSQL does not run as root.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 const WHAT: &str = "PostgreSQL";
 const SUPERUSER: &str = "postgres";
@@ -37,7 +37,7 @@ const USER: &str = "demo";
 const DATABASE: &str = "demo";
 /// Server connections that all clients of the tenant share.
 pub(super) const CONNECTIONS_MAX: u32 = 5;
-/// Tables with rows. The password is set by itself.
+/// Tables with rows. The password is set separately.
 const TABLES: &str = "
 CREATE TABLE customers (id bigint PRIMARY KEY, name text NOT NULL, city text NOT NULL);
 INSERT INTO customers SELECT n, 'customer ' || n,
@@ -49,15 +49,15 @@ INSERT INTO orders SELECT n, n * 7 % 40 + 1, (n * 37 % 9000 + 500) / 100.0,
 CREATE INDEX orders_customer ON orders (customer);
 ";
 
-/// Held while a server is started or stopped: a run that ends early does both at once otherwise.
+/// Held while a server is started or stopped: an interrupted run would do both at once.
 static BUSY: Mutex<()> = Mutex::new(());
 
-/// A server that the demo has started.
+/// Server that the demo started.
 #[derive(Debug, Deserialize, Serialize)]
 struct DemoDatabase {
     directory: PathBuf,
     programs: PathBuf,
-    /// Known once the database is filled.
+    /// Set once the database is filled.
     #[serde(default)]
     login: Option<DatabaseLogin>,
 }
@@ -69,7 +69,7 @@ pub(super) struct DatabaseLogin {
     pub(super) password: String,
 }
 
-/// User of the operating system, by its ids.
+/// User of the operating system.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnixUser {
     pub(super) uid: u32,
@@ -104,7 +104,7 @@ impl DatabaseAddress {
     }
 }
 
-/// Makes the tenant, of the database that was named or of one that is started.
+/// Creates the tenant, for the given database or for a server that it starts.
 pub(super) async fn make(
     server: &Remote,
     config: &CoveConfig,
@@ -153,8 +153,8 @@ pub(super) async fn remove(server: &Remote, config: &CoveConfig) -> Result<DemoO
     }))
 }
 
-/// Finds the directory with PostgreSQL's programs: the newest that was packaged, or that of the
-/// search path.
+/// Finds the directory of PostgreSQL's programs: of the newest packaged version, or on the search
+/// path.
 fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir(PACKAGED).into_iter().flatten().flatten();
     let packaged = versions.filter_map(|entry| {
@@ -172,7 +172,8 @@ fn programs() -> Option<PathBuf> {
     })
 }
 
-/// Finds whom a server runs as: this user, or the first of `users` that there is if this is root.
+/// Returns the user for a server: none for the current user, or the first existing one of `users`
+/// if this process runs as root.
 pub(super) fn unprivileged(what: &str, users: &[&str]) -> Result<Option<UnixUser>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -200,7 +201,7 @@ impl DemoDatabase {
         command
     }
 
-    /// Runs a program to its end; what it says is part of the error if it fails.
+    /// Runs a program to its end; if it fails, the error contains its output.
     fn run<A: AsRef<OsStr>>(
         &self,
         program: &str,
@@ -209,7 +210,7 @@ impl DemoDatabase {
         password: &str,
     ) -> Result<()> {
         let mut command = self.command(program, user);
-        // A server that is started keeps its streams: so they are a file.
+        // A server that the program starts keeps its streams open, so they are a file.
         let log_path = self.directory.join(format!("{program}.log"));
         let log = fs::File::create(&log_path)?;
         command.args(arguments).env("PGPASSWORD", password);
@@ -227,7 +228,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
-/// Writes down what is started, in place of what was written before.
+/// Records a server, and replaces the previous record.
 pub(super) fn note(state: &Path, server: &impl Serialize) -> Result<()> {
     let beside = state.with_extension("new");
     let write = || {
@@ -240,7 +241,7 @@ pub(super) fn note(state: &Path, server: &impl Serialize) -> Result<()> {
     write().with_context(|| format!("write `{}`", state.display()))
 }
 
-/// Reads what was written down; none when nothing is.
+/// Reads the record of a server, if there is one.
 pub(super) fn noted<T: DeserializeOwned>(state: &Path) -> Result<Option<T>> {
     match fs::read_to_string(state) {
         Ok(text) => {
@@ -252,16 +253,16 @@ pub(super) fn noted<T: DeserializeOwned>(state: &Path) -> Result<Option<T>> {
     }
 }
 
-/// Returns the login to the database that the demo has started; none when it has started none.
+/// Returns the login to the database that the demo started; none if it started none.
 ///
 /// # Errors
-/// When what is written down of it cannot be read.
+/// If the record cannot be read.
 pub(super) fn login(data_dir: &Path) -> Result<Option<DatabaseLogin>> {
     let database = noted::<DemoDatabase>(&data_dir.join(STATE_FILE))?;
     Ok(database.and_then(|database| database.login))
 }
 
-/// Writes a file that this user alone reads.
+/// Writes a file that only this user can read.
 pub(super) fn write_for(path: &Path, user: Option<UnixUser>, text: &str) -> io::Result<()> {
     write_private(path, text)?;
     user.map_or(Ok(()), |user| chown(path, Some(user.uid), Some(user.gid)))
@@ -274,14 +275,14 @@ fn start(data_dir: &Path) -> Result<DatabaseAddress> {
         "no PostgreSQL server is installed: install the package `postgresql`, or \
          name a database by --postgres",
     )?;
-    // Of a run that did not come to its end.
+    // Left by a run that was interrupted.
     stop_started(data_dir)?;
     let user = unprivileged(WHAT, &USERS)?;
-    // Not in the data directory, which its owner alone may enter.
+    // Not in the data directory, which only its owner may enter.
     let name = IdGenerator::new()?.next("cove-demo-postgres-");
     let directory = std::env::temp_dir().join(name);
     let mut database = DemoDatabase { directory: directory.clone(), programs, login: None };
-    // The server may be another machine's: then there is none here yet.
+    // The server may be on another machine, and this one may have no data directory yet.
     DirBuilder::new().recursive(true).mode(0o700).create(data_dir)?;
     let state = data_dir.join(STATE_FILE);
     note(&state, &database)?;
@@ -315,7 +316,7 @@ fn fill(database: &DemoDatabase, user: Option<UnixUser>) -> Result<DatabaseAddre
     let mut arguments = vec![OsStr::new("-D"), data, OsStr::new(&pwfile)];
     arguments.extend(options.map(OsStr::new));
     database.run("initdb", user, &arguments, "")?;
-    // Given back right before the server takes it.
+    // Released right before the server binds it.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let options = format!("-p {port} -h 127.0.0.1 -k '' -c fsync=off -c max_connections=50");
     let log = format!("{directory}/postgres.log");
@@ -324,7 +325,7 @@ fn fill(database: &DemoDatabase, user: Option<UnixUser>) -> Result<DatabaseAddre
     arguments.push(data);
     database.run("pg_ctl", user, &arguments, "")?;
     let port_text = port.to_string();
-    // In a file, because others see the arguments of a program.
+    // In a file, because other users can see a program's arguments.
     let script = database.directory.join("script.sql");
     let psql = |login: &str, password: &str, database_name: &str, sql: &str| {
         write_for(&script, user, sql)?;
@@ -334,7 +335,7 @@ fn fill(database: &DemoDatabase, user: Option<UnixUser>) -> Result<DatabaseAddre
         database.run("psql", user, &arguments, password)?;
         Ok::<_, anyhow::Error>(fs::remove_file(&script)?)
     };
-    // Hexadecimal digits: nothing in them ends the literal.
+    // Hexadecimal digits cannot end the literal.
     let role = format!(
         "CREATE ROLE {USER} LOGIN PASSWORD '{password}';\nCREATE DATABASE {DATABASE} OWNER {USER};"
     );
@@ -348,8 +349,8 @@ fn fill(database: &DemoDatabase, user: Option<UnixUser>) -> Result<DatabaseAddre
     })
 }
 
-/// Stops the server that was started, if there is one, and removes its files. One that is being
-/// started is waited for.
+/// Stops the recorded server, if there is one, and removes its files. Waits for a server that is
+/// being started.
 pub(super) fn stop(data_dir: &Path) -> Result<bool> {
     let _one = BUSY.lock();
     stop_started(data_dir)

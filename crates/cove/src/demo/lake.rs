@@ -1,8 +1,8 @@
-//! Tables of the demo in the catalog's first warehouse: made by Iceberg's interface, with files
-//! that any engine reads.
+//! Tables of the demo in the catalog's first warehouse, created through Iceberg's interface, with
+//! files that any engine can read.
 //!
-//! The client writes the files of a table itself, as every client of the catalog does. So the demo
-//! has to reach the place where the warehouse is: a directory, on this machine.
+//! The client writes the files of a table itself, as every client of the catalog does. Therefore
+//! the warehouse must be a directory on this machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use super::parquet::{self, ParquetColumn, ParquetValues};
 use super::{DEMO, DemoOutcome, counted, delete, found, get_if_present, items, text};
 use crate::remote::{self, Remote, RemoteFailure};
 
-/// Namespaces, outermost first. The levels of one stand in paths with a separator of their own.
+/// Namespaces, outermost first. Paths join the levels of a namespace with a separator.
 const NAMESPACES: [&[&str]; 2] = [&["demo"], &["demo", "web"]];
 /// Separator of the levels of a namespace in a path: U+001F, percent-encoded
 /// (<https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>).
 const SEPARATOR: &str = "%1F";
-/// Property by which a namespace is the demo's.
+/// Property that marks a namespace as the demo's.
 const MADE_BY: &str = "made-by";
 /// Tables of the demo and its view, in any of its namespaces.
 const TABLES: [&str; 6] = ["orders", "customers", "visits", "old_prices", "big_orders", "load"];
@@ -30,7 +30,7 @@ const TABLES: [&str; 6] = ["orders", "customers", "visits", "old_prices", "big_o
 const SNAPSHOTS: i64 = 30;
 const ORDERS_PER_DAY: i64 = 20;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Days on which the columns of orders change, and those that a branch and tags point to.
+/// Days on which the columns of orders change, and days that a branch and tags refer to.
 const COUNTRY_ADDED: i64 = 10;
 const TOTAL_RENAMED: i64 = 20;
 const REFERENCES: [(&str, &str, i64); 4] =
@@ -44,7 +44,7 @@ pub(super) struct DemoLake<'a> {
     prefix: String,
 }
 
-/// A table that was just made, and how far its snapshots have come.
+/// New table, and the files of its snapshots.
 struct DemoTable<'l> {
     lake: &'l DemoLake<'l>,
     path: String,
@@ -71,7 +71,7 @@ impl<'a> DemoLake<'a> {
         self.path(&format!("namespaces/{}{rest}", levels.join(SEPARATOR)))
     }
 
-    /// Returns whether a namespace is there. One that somebody else has made is an error.
+    /// Returns whether a namespace exists. One that the demo did not create is an error.
     pub(super) async fn has(&self, levels: &[&str]) -> Result<bool> {
         let Some(there) = get_if_present(self.server, &self.namespace(levels, "")).await? else {
             return Ok(false);
@@ -86,17 +86,17 @@ impl<'a> DemoLake<'a> {
         Ok(true)
     }
 
-    /// Name of the warehouse.
+    /// Returns the name of the warehouse.
     pub(super) fn warehouse(&self) -> String {
         node::objects::decoded(&self.prefix).unwrap_or_else(|| self.prefix.clone())
     }
 
-    /// Makes a table without rows in the demo's namespace; returns its path.
+    /// Creates a table without rows in the demo's namespace; returns its path.
     pub(super) async fn create_empty(&self, name: &str) -> Result<String> {
         Ok(self.create(NAMESPACES[0], name, &schema(0, &[(1, "id", "long")])).await?.path)
     }
 
-    /// Has tables of these names that were dropped from a namespace of the demo go now.
+    /// Purges dropped tables of these names from a namespace of the demo.
     pub(super) async fn purge_dropped(&self, levels: &[&str], names: &[&str]) -> Result<()> {
         let path = self.management(&format!("dropped?namespace={}", levels.join(SEPARATOR)));
         let list = self.server.ask_with(Method::GET, &path, None).await?;
@@ -109,7 +109,7 @@ impl<'a> DemoLake<'a> {
     }
 
     async fn make_namespace(&self, levels: &[&str]) -> Result<()> {
-        // Where files are written, the server says: one on another machine could name any place.
+        // The server chooses where files are written: one on another machine could name any path.
         anyhow::ensure!(
             remote::is_local(self.server.base()),
             "the server is on another machine, and a demo's rows are written to directories of this one"
@@ -150,7 +150,7 @@ fn write(address: &str, bytes: &[u8]) -> Result<i64> {
 }
 
 impl DemoTable<'_> {
-    /// Writes the files of one more snapshot; returns the updates that add it.
+    /// Writes the files of another snapshot; returns the updates that add it.
     fn append(
         &mut self,
         at_ms: i64,
@@ -160,7 +160,7 @@ impl DemoTable<'_> {
         let sequence = i64::try_from(self.files.len()).unwrap_or(i64::MAX) + 1;
         let rows = columns.first().map_or(0, |it| i64::try_from(it.len()).unwrap_or(0));
         let (location, parent) = (&self.location, self.files.last().map(|it| it.snapshot));
-        // The first bits are a time and the last ones the number, so that ids differ between runs.
+        // The high bits are a time and the low ones the number, so that ids differ between runs.
         let snapshot = clock::wall_ms().cast_signed() * 1000 + sequence;
         let mut file = DemoFile {
             path: format!("{location}/data/{DEMO}-{sequence}.parquet"),
@@ -219,7 +219,7 @@ fn schema(id: i64, fields: &[(i64, &str, &str)]) -> Value {
     json!({"type": "struct", "schema-id": id, "fields": fields})
 }
 
-/// The columns of orders on a day: one comes, and another one gets a better name.
+/// Returns the columns of orders on a day: one is added, and another one is renamed.
 fn orders_schema(day: i64) -> Value {
     let amount = if day > TOTAL_RENAMED { "total" } else { "amount" };
     let mut fields = vec![
@@ -235,14 +235,14 @@ fn orders_schema(day: i64) -> Value {
     schema(id, &fields)
 }
 
-/// Picks a text by a number.
+/// Selects a text by a number.
 fn pick(all: &[&str], number: i64) -> String {
     let place = usize::try_from(number).unwrap_or_default() % all.len().max(1);
     all.get(place).copied().unwrap_or_default().to_owned()
 }
 
-/// Returns the orders of a day. `amount` has two decimals, which no float has exactly: as a demo
-/// may.
+/// Returns the orders of a day. `amount` has two decimals, which a float cannot represent exactly;
+/// this is sufficient for a demo.
 fn orders_of(day: i64, at_ms: i64) -> Vec<ParquetColumn> {
     let ids: Vec<i64> = ((day - 1) * ORDERS_PER_DAY + 1..=day * ORDERS_PER_DAY).collect();
     let amount = |id: &i64| f64::from(u32::try_from(id * 37 % 9000 + 500).unwrap_or(0)) / 100.0;
@@ -261,7 +261,7 @@ fn orders_of(day: i64, at_ms: i64) -> Vec<ParquetColumn> {
     all
 }
 
-/// Makes the table with a history: snapshots, columns that change, a branch and tags.
+/// Creates the table with a history: snapshots, changing columns, a branch and tags.
 pub(super) async fn orders(server: &Remote) -> Result<DemoOutcome> {
     let lake = DemoLake::find(server).await?;
     let levels = NAMESPACES[0];
@@ -280,7 +280,7 @@ pub(super) async fn orders(server: &Remote) -> Result<DemoOutcome> {
     )))
 }
 
-/// Drops a table that could not be filled, so that the next run makes it again.
+/// Drops a table that could not be filled, so that the next run creates it again.
 async fn taken_back(table: &DemoTable<'_>, filled: Result<()>) -> Result<()> {
     if filled.is_err() {
         delete(table.lake.server, &table.path).await?;
@@ -307,7 +307,7 @@ async fn fill_orders(table: &mut DemoTable<'_>) -> Result<()> {
     table.commit(updates).await
 }
 
-/// Makes a table with one snapshot.
+/// Creates a table with one snapshot.
 async fn small_table(
     lake: &DemoLake<'_>,
     levels: &[&str],
@@ -331,7 +331,7 @@ async fn small_table(
     taken_back(&table, filled).await
 }
 
-/// Makes the other tables, a view, and a table that was dropped and can come back.
+/// Creates the other tables, a view, and a dropped table that can be restored.
 pub(super) async fn others(server: &Remote) -> Result<DemoOutcome> {
     let lake = DemoLake::find(server).await?;
     let (shop, web) = (NAMESPACES[0], NAMESPACES[1]);
@@ -402,7 +402,7 @@ async fn reader_of(server: &Remote) -> Result<Option<String>> {
     own.map(|it| Ok(text(it, "client-id")?.to_owned())).transpose()
 }
 
-/// Makes a client of the catalog that reads one namespace and does nothing else.
+/// Creates a client of the catalog that can only read one namespace.
 pub(super) async fn reader(server: &Remote) -> Result<DemoOutcome> {
     let lake = DemoLake::find(server).await?;
     if reader_of(server).await?.is_some() {
@@ -429,8 +429,8 @@ pub(super) async fn remove_reader(server: &Remote) -> Result<DemoOutcome> {
     Ok(DemoOutcome::Removed(format!("client:{id}")))
 }
 
-/// Drops tables and views of the demo's namespaces for good, files and all, and the namespaces.
-/// What others have put there is left.
+/// Purges tables and views of the demo's namespaces with their files, and drops the namespaces.
+/// Objects that others created there are kept.
 pub(super) async fn remove(server: &Remote) -> Result<DemoOutcome> {
     let lake = DemoLake::find(server).await?;
     let (mut tables, mut views) = (0, 0);

@@ -1,7 +1,7 @@
-//! `cove demo load`: requests to every service of a server that has the demo, until it is told to
-//! end. It uses what the demo made, changes no limit, and takes away what it made itself.
+//! `cove demo load`: sends requests to every service of a server that has the demo, until it is
+//! stopped. It uses the demo's objects, changes no limit, and removes the objects that it creates.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `database.rs` | clients of the pooler |
 //! | `meter.rs` | counts and times, and the pace of requests |
@@ -37,20 +37,20 @@ const LOAD: &str = "cove-demo-load";
 const PURPOSE: &str = "load";
 /// Interval of the lines that show the load.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
-/// Some operations failed.
+/// Exit code if some operations failed.
 const EXIT_FAILURES: u8 = 1;
 
-/// Answer of `--json`.
+/// Document of `--json`.
 #[derive(Debug, Serialize)]
 struct LoadReport {
     server: String,
     ms: u64,
     services: Vec<LoadSummary>,
-    /// Services that the demo has nothing for, and why.
+    /// Services that are skipped because the demo has nothing for them, with the reason.
     skipped: Vec<String>,
 }
 
-/// Runs the load until its time is over or a signal comes, then removes what it made.
+/// Runs the load until its time is over or a signal arrives, then removes the objects it created.
 pub(super) async fn run(args: &DemoLoadArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
     let mut signals = EndSignals::new()?;
     let (wanted, skipped) = available(args, config, server).await?;
@@ -63,7 +63,7 @@ pub(super) async fn run(args: &DemoLoadArgs, config: &CoveConfig, server: &Remot
         _ = signals.next() => Ok(()),
     };
     let ms = millis(begun.elapsed());
-    // The clients are gone with their futures: nothing is asked any more.
+    // The clients were dropped with their futures and send no more requests.
     let removed = tokio::select! {
         outcome = remove(config, server, &wanted) => outcome,
         _ = signals.next() => {
@@ -82,7 +82,7 @@ pub(super) async fn run(args: &DemoLoadArgs, config: &CoveConfig, server: &Remot
     Ok(if has_failures { EXIT_FAILURES } else { 0 })
 }
 
-/// Operations of a service per second.
+/// Returns the operations of a service per second.
 fn rate(args: &DemoLoadArgs, service: LoadService) -> f64 {
     args.rate.unwrap_or(match service {
         LoadService::Databases => f64::from(args.clients),
@@ -98,8 +98,8 @@ async fn ended_after(time: Option<Duration>) {
     }
 }
 
-/// Finds out which services the demo has something for. What was named and is not there is an
-/// error, and so is a server without a demo.
+/// Finds the services for which the demo has objects. A named service without them is an error, and
+/// so is a server without a demo.
 async fn available(
     args: &DemoLoadArgs,
     config: &CoveConfig,
@@ -126,7 +126,7 @@ async fn available(
             Some(why) => skipped.push(format!("{}: {why}", service.name())),
         }
     }
-    // Executions need nothing of the demo.
+    // Executions do not require the demo.
     if !is_named && wanted == [LoadService::Executions] {
         let message = format!("there is no demo at {}: make it with `cove demo`", server.base());
         return Err(UsageError(message).into());
@@ -139,7 +139,7 @@ async fn available(
     Ok((wanted, skipped))
 }
 
-/// Prepares every service, then asks until it is dropped.
+/// Prepares every service, then sends requests until it is dropped.
 async fn load(
     args: &DemoLoadArgs,
     config: &CoveConfig,
@@ -214,7 +214,7 @@ fn show(services: &[LoadSummary], ms: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what a load has made, also one that was killed.
+/// Removes the objects of a load, even of one that was killed.
 async fn remove(config: &CoveConfig, server: &Remote, services: &[LoadService]) -> Result<()> {
     for service in services {
         let removed = match service {
@@ -228,7 +228,7 @@ async fn remove(config: &CoveConfig, server: &Remote, services: &[LoadService]) 
     Ok(())
 }
 
-/// Looks for a part of the demo. A request that is refused for lack of rights is an error.
+/// Checks that a part of the demo exists. A request without the required rights is an error.
 async fn lacks(
     server: &Remote,
     path: &str,

@@ -1,4 +1,4 @@
-//! A server of Cove for the demo alone, which ends with it.
+//! Cove server for the demo only, which ends with it.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -22,17 +22,17 @@ use crate::remote::signals::EndSignals;
 
 /// Log of the server in its directory.
 const LOG_FILE: &str = "server.log";
-/// Time for a server to start: languages are looked for meanwhile.
+/// Time for a server to start, which includes its checks of languages.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Interval at which it is looked whether it has started, or ended.
+/// Interval at which its start or end is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Lines of the log that explain why a server has not started.
+/// Lines of the log that are shown if a server does not start.
 const LINES_SHOWN: usize = 5;
 
-/// The server's process. Dropped while it runs, it is told to end.
+/// The server's process. Dropping it terminates a running server.
 struct DemoServer {
     child: Child,
-    /// Removed with it, unless the user has named it.
+    /// Removed with the server, unless the user named it.
     directory: PathBuf,
     keeps_directory: bool,
 }
@@ -56,13 +56,13 @@ impl DemoServer {
         if let Some(config) = &args.server.config.config {
             command.arg("--config").arg(config);
         }
-        // Ctrl-C is for this process, which ends the server when it is ready to.
+        // Ctrl-C signals this process only, which ends the server later.
         command.process_group(0).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("start `cove serve`")?;
         Ok(DemoServer { child, directory, keeps_directory })
     }
 
-    /// Waits until it answers.
+    /// Waits until the server responds.
     async fn ready(&mut self, config: &CoveConfig, environment: &Environment) -> Result<Remote> {
         let begun = clock::now();
         loop {
@@ -94,7 +94,7 @@ impl DemoServer {
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// Ends it and all that is in its directory.
+    /// Ends the server and removes its directory.
     async fn end(mut self) -> Result<()> {
         self.terminate();
         while self.child.try_wait()?.is_none() {
@@ -111,7 +111,7 @@ impl DemoServer {
 
     fn terminate(&self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // One that has ended needs no signal.
+            // A process that has ended needs no signal.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -131,7 +131,7 @@ fn address(directory: &Path) -> Option<String> {
     Some(format!("http://{}", document.get("http")?.as_str()?))
 }
 
-/// Starts a server, makes the demo on it, and ends both when it is told to.
+/// Starts a server, creates the demo on it, and removes both on a signal.
 pub(super) async fn serve(
     args: &DemoArgs,
     config: &CoveConfig,

@@ -6,12 +6,12 @@
 
 use serde_json::{Value, json};
 
-/// Divides the blocks of a container; any 16 bytes will do.
+/// Sync marker between the blocks of a container; any 16 bytes are valid.
 const SYNC: &[u8; 16] = b"cove demo blocks";
 /// Status of a file that its snapshot adds.
 const ADDED: i64 = 1;
 
-/// A data file, the manifest that lists it, and the snapshot that adds both.
+/// Data file, the manifest that lists it, and the snapshot that adds both.
 #[derive(Clone, Debug)]
 pub(super) struct DemoFile {
     pub(super) path: String,
@@ -61,7 +61,7 @@ fn field(name: &str, id: i64, kind: &Value) -> Value {
     json!({"name": name, "type": kind, "field-id": id})
 }
 
-/// Returns the manifest of one file that is added. `schema` is the table's at that time.
+/// Returns the manifest of one added file. `schema` is the table's at that time.
 pub(super) fn manifest(file: &DemoFile, schema: &Value) -> Vec<u8> {
     let (int, long, text) = (json!("int"), json!("long"), json!("string"));
     let data_file = json!({"type": "record", "name": "r2", "fields": [
@@ -72,7 +72,7 @@ pub(super) fn manifest(file: &DemoFile, schema: &Value) -> Vec<u8> {
         field("record_count", 103, &long),
         field("file_size_in_bytes", 104, &long),
     ]});
-    // A union whose second branch is written.
+    // Union, whose second branch is written.
     let maybe = json!(["null", "long"]);
     let entry = json!({"type": "record", "name": "manifest_entry", "fields": [
         field("status", 0, &int),

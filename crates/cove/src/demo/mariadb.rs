@@ -1,6 +1,6 @@
-//! A MariaDB server of the demo's own, in a directory of its own, and a tenant of it.
+//! MariaDB server that the demo starts in its own directory, and a tenant for it.
 //!
-//! What has to be ended and removed is written down in the data directory, as it is for PostgreSQL.
+//! The server is recorded in the data directory before it starts, as the PostgreSQL server is.
 
 use std::fs::{self, DirBuilder, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -26,11 +26,11 @@ use super::{DemoOutcome, delete, get_if_present};
 use crate::config::CoveConfig;
 use crate::remote::{self, Remote};
 
-/// The tenant.
+/// Name of the tenant.
 pub(super) const TENANT: &str = "cove-demo-mariadb";
-/// File of the data directory about the server.
+/// File of the data directory that records the server.
 const STATE_FILE: &str = "demo-mariadb.json";
-/// Whom the server runs as that root starts: MariaDB refuses root.
+/// Users for a server that root starts: MariaDB does not run as root.
 const USERS: [&str; 2] = ["mysql", "nobody"];
 /// User and database of the tenant.
 const USER: &str = "demo";
@@ -38,11 +38,11 @@ const DATABASE: &str = "demo";
 /// Time for a server to start, and to end.
 const START_MAX: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Lines of the log that explain why a server has not started.
+/// Lines of the log that are shown if a server does not start.
 const LINES_SHOWN: usize = 5;
-/// Directories with the server's programs, below those of the installation.
+/// Directories with the server's programs, in the installation prefixes.
 const PLACES: [&str; 2] = ["/usr", "/usr/local"];
-/// Settings of a small server whose data is thrown away.
+/// Settings of a small server whose data is disposable.
 const SETTINGS: [&str; 7] = [
     "--skip-name-resolve",
     "--bind-address=127.0.0.1",
@@ -52,7 +52,7 @@ const SETTINGS: [&str; 7] = [
     "--innodb-flush-log-at-trx-commit=0",
     "--skip-log-bin",
 ];
-/// Tables with rows, a statement on each line: the server reads them before it lets anybody in.
+/// Tables with rows, one statement per line: the server runs them before it accepts clients.
 const TABLES: &str = "CREATE TABLE customers (id bigint PRIMARY KEY, \
     name varchar(40) NOT NULL, city varchar(20) NOT NULL);\n\
     INSERT INTO customers SELECT seq, CONCAT('customer ', seq), \
@@ -63,19 +63,19 @@ const TABLES: &str = "CREATE TABLE customers (id bigint PRIMARY KEY, \
     INSERT INTO orders SELECT seq, seq * 7 % 40 + 1, (seq * 37 % 9000 + 500) / 100, \
     NOW() - INTERVAL seq HOUR FROM seq_1_to_600;\n";
 
-/// Held while a server is started, or what is known of it is read to stop it.
+/// Held while a server is started, or while its record is read to stop it.
 static BUSY: Mutex<()> = Mutex::new(());
 
-/// A server that the demo has started.
+/// Server that the demo started.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct DemoMariaDb {
     directory: PathBuf,
-    /// Id of the process, once it is started.
+    /// Id of the process, once it has started.
     #[serde(default)]
     pid: Option<u32>,
 }
 
-/// A server that is starting.
+/// Server that is starting.
 struct StartingMariaDb {
     server: DemoMariaDb,
     address: SocketAddr,
@@ -87,8 +87,8 @@ impl DemoMariaDb {
         Pid::from_raw(i32::try_from(self.pid?).ok()?)
     }
 
-    /// Returns whether its process is there: another one may have the number since, and one that
-    /// has ended has no arguments.
+    /// Returns whether its process runs. The arguments are checked, because another process may
+    /// have the same id by now; a process that has ended has no arguments.
     fn is_running(&self) -> bool {
         let Some(pid) = self.pid else { return false };
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -103,7 +103,7 @@ impl DemoMariaDb {
     }
 }
 
-/// Makes the tenant of a server that is started.
+/// Creates the tenant of a server that it starts.
 pub(super) async fn make(server: &Remote, config: &CoveConfig) -> Result<DemoOutcome> {
     if get_if_present(server, &format!("/v1/tenants/{TENANT}")).await?.is_some() {
         return Ok(DemoOutcome::Present(format!("the tenant {TENANT} is there")));
@@ -112,7 +112,7 @@ pub(super) async fn make(server: &Remote, config: &CoveConfig) -> Result<DemoOut
         remote::is_local(server.base()),
         "the server is on another machine and cannot reach a MariaDB server on this one"
     );
-    // Of a run that did not come to its end.
+    // Left by a run that was interrupted.
     stop(&config.data_dir).await?;
     let made = tenant(server, config).await;
     if made.is_err() {
@@ -146,7 +146,7 @@ pub(super) async fn remove(server: &Remote, config: &CoveConfig) -> Result<DemoO
     }))
 }
 
-/// Finds the program that makes a data directory, and the server, with their installation.
+/// Finds the program that creates a data directory, the server, and their installation prefix.
 fn programs() -> Option<(PathBuf, PathBuf, PathBuf)> {
     PLACES.iter().map(Path::new).find_map(|base| {
         let install = base.join("bin/mariadb-install-db");
@@ -156,7 +156,7 @@ fn programs() -> Option<(PathBuf, PathBuf, PathBuf)> {
     })
 }
 
-/// Starts a server, which makes the tables before it lets anybody in.
+/// Starts a server, which creates the tables before it accepts clients.
 fn start(data_dir: &Path) -> Result<StartingMariaDb> {
     let _one = BUSY.lock();
     let (install, program, base) = programs()
@@ -176,7 +176,7 @@ fn start(data_dir: &Path) -> Result<StartingMariaDb> {
     let command = |program: &Path| -> Result<Command> {
         let mut command = Command::new(program);
         command.current_dir(&directory).env_clear().env("LC_ALL", "C");
-        // One of them is a script.
+        // One of the programs is a script.
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
         if let Some(user) = user {
@@ -193,19 +193,19 @@ fn start(data_dir: &Path) -> Result<StartingMariaDb> {
     anyhow::ensure!(status.success(), "`mariadb-install-db` failed: {}", server.log_end());
     let [root_password, password] =
         [node::auth::random_key()?, node::auth::random_key()?].map(|it| node::hex::encode(&it));
-    // Hexadecimal digits: nothing in them ends the literal.
+    // Hexadecimal digits cannot end the literal.
     let script = format!(
         "ALTER USER root@localhost IDENTIFIED BY '{root_password}';\nCREATE DATABASE {DATABASE};\n\
          CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{password}';\n\
          GRANT ALL ON {DATABASE}.* TO {USER}@'127.0.0.1';\nUSE {DATABASE};\n{TABLES}"
     );
     write_for(&directory.join("script.sql"), user, &script)?;
-    // Given back right before the server takes it.
+    // Released right before the server binds it.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let child = command(&program)?
         .args([place("socket", "socket"), place("pid-file", "pid")])
         .args([place("init-file", "script.sql"), format!("--port={port}")])
-        // Ctrl-C is for the demo, which ends the server when it is ready to.
+        // Ctrl-C signals the demo only, which ends the server later.
         .process_group(0)
         .spawn()
         .with_context(|| format!("run `{}`", program.display()))?;
@@ -215,7 +215,7 @@ fn start(data_dir: &Path) -> Result<StartingMariaDb> {
     Ok(StartingMariaDb { server, address, password })
 }
 
-/// Waits until the server greets a client: the tables are there then.
+/// Waits until the server greets a client: the tables exist then.
 async fn ready(server: &DemoMariaDb, address: SocketAddr) -> Result<()> {
     let greeted = async {
         loop {
@@ -230,12 +230,12 @@ async fn ready(server: &DemoMariaDb, address: SocketAddr) -> Result<()> {
     };
     let late = || format!("MariaDB does not answer: {}", server.log_end());
     tokio::time::timeout(START_MAX, greeted).await.with_context(late)??;
-    // It has the passwords.
+    // It contains the passwords.
     Ok(fs::remove_file(server.directory.join("script.sql"))?)
 }
 
-/// Stops the server that was started, if there is one, and removes its files. One that is being
-/// started is waited for.
+/// Stops the recorded server, if there is one, and removes its files. Waits for a server that is
+/// being started.
 pub(super) async fn stop(data_dir: &Path) -> Result<bool> {
     let state = data_dir.join(STATE_FILE);
     let path = state.clone();
@@ -246,9 +246,9 @@ pub(super) async fn stop(data_dir: &Path) -> Result<bool> {
     let Some(server) = known.await.context("look for MariaDB")?? else { return Ok(false) };
     let begun = clock::now();
     while server.is_running() {
-        // Its data is thrown away, so it need not end in order.
+        // Its data is disposable, so it is killed without a clean shutdown.
         if let Some(pid) = server.process() {
-            // One that has ended meanwhile needs no signal.
+            // A process that has ended meanwhile needs no signal.
             let _ = kill_process(pid, Signal::KILL);
         }
         anyhow::ensure!(begun.elapsed() < START_MAX, "MariaDB does not end");

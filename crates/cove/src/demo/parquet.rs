@@ -1,7 +1,7 @@
-//! Parquet files of a few rows: one row group, a page for each column, not compressed or encoded.
+//! Parquet files of a few rows: one row group, one page per column, uncompressed and plain.
 //!
-//! The demo writes tables that any engine reads, and a server needs no writer otherwise. No column
-//! has nulls, so that there are no levels before the values.
+//! The demo writes tables that any engine can read; the server needs no Parquet writer otherwise.
+//! Columns have no nulls, so no levels precede the values.
 //!
 //! # References
 //! - <https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>
@@ -16,7 +16,7 @@ const BYTE_ARRAY: i64 = 6;
 /// `ConvertedType` of the format: text, and microseconds since 1970.
 const UTF8: i64 = 0;
 const TIMESTAMP_MICROS: i64 = 10;
-/// `Encoding` of the format: values one after the other, and of levels, of which there are none.
+/// `Encoding` of the format: plain values, and the encoding of levels, of which there are none.
 const PLAIN: i64 = 0;
 const RLE: i64 = 3;
 /// Types of fields in Thrift's compact protocol.
@@ -25,7 +25,7 @@ const THRIFT_I64: u8 = 6;
 const THRIFT_BINARY: u8 = 8;
 const THRIFT_LIST: u8 = 9;
 const THRIFT_STRUCT: u8 = 12;
-/// Largest list whose length is in the byte of its type.
+/// Largest list whose length fits into its type byte.
 const SHORT_LIST_MAX: usize = 14;
 
 /// Values of a column.
@@ -38,7 +38,7 @@ pub(super) enum ParquetValues {
     Timestamp(Vec<i64>),
 }
 
-/// A column, by its name and Iceberg's id of it.
+/// Column with its name and Iceberg field id.
 #[derive(Debug)]
 pub(super) struct ParquetColumn {
     pub(super) id: i64,
@@ -82,7 +82,7 @@ impl ParquetColumn {
     }
 }
 
-/// A struct of Thrift's compact protocol under way.
+/// Struct of Thrift's compact protocol that is being written.
 #[derive(Default)]
 struct ThriftStruct {
     bytes: Vec<u8>,
@@ -106,7 +106,7 @@ fn number(length: usize) -> i64 {
 }
 
 impl ThriftStruct {
-    /// Fields come in the order of their ids, none of which is more than 15 above the one before.
+    /// Fields must be in the order of their ids, each at most 15 above the previous one.
     fn field(mut self, id: u8, kind: u8) -> ThriftStruct {
         self.bytes.push((id - self.last) << 4 | kind);
         self.last = id;
@@ -180,7 +180,7 @@ fn schema(columns: &[ParquetColumn]) -> Vec<Vec<u8>> {
     elements
 }
 
-/// Returns a file of these columns, which are of one length.
+/// Returns a file of these columns, which have the same length.
 pub(super) fn file(columns: &[ParquetColumn]) -> Vec<u8> {
     let rows = number(columns.first().map_or(0, ParquetColumn::len));
     let mut out = MAGIC.to_vec();
@@ -189,7 +189,7 @@ pub(super) fn file(columns: &[ParquetColumn]) -> Vec<u8> {
         let (values, offset) = (column.plain(), number(out.len()));
         let length = number(values.len());
         let page = ThriftStruct::default().i32(1, rows).i32(2, PLAIN).i32(3, RLE).i32(4, RLE);
-        // Type 0 is a page of data; it is as long as it was before nothing compressed it.
+        // Type 0 is a data page; its uncompressed and compressed sizes are equal.
         let header =
             ThriftStruct::default().i32(1, 0).i32(2, length).i32(3, length).nested(5, page).end();
         out.extend(header);

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::{DEMO, DemoOutcome, counted, delete, get_if_present, items, mariadb, text};
 use crate::remote::Remote;
 
-/// Sessions that a page of the list has: more than the demo makes.
+/// Sessions per page of the list: more than the demo creates.
 const PAGE: usize = 200;
-/// The agent: the example of the documentation, which answers without a model.
+/// The agent: an example of the documentation, which replies without a model.
 const AGENT: &str = include_str!("../../../../examples/agents/echo/agent.py");
-/// A report that the session with files has, and the program that made it.
+/// Files of the session with files: a report, and the program that created it.
 const FILES: [(&str, &str); 3] = [
     (
         "README.md",
@@ -23,9 +23,9 @@ const FILES: [(&str, &str); 3] = [
     ),
     ("data/sales.csv", "day,city,total\n2026-11-01,Lima,120\n2026-11-02,Oslo,80\n"),
 ];
-/// Runs for as long as its session does, and leaves something to see.
+/// Runs as long as its session, and leaves visible output.
 const TICKER: &str = "nohup sh -c 'while :; do date >> ticks.log; sleep 2; done' >/dev/null 2>&1 &";
-/// Cells, each of which uses what the one before has defined.
+/// Cells, each of which uses definitions of the previous one.
 const CELLS: [&str; 3] = [
     "prices = {'tea': 3.5, 'salt': 1.2, 'rice': 2.0}",
     "total = sum(prices.values())\ntotal",
@@ -51,7 +51,7 @@ pub(super) async fn remove_agent(server: &Remote) -> Result<DemoOutcome> {
     Ok(DemoOutcome::Removed(if was_there { DEMO } else { "there was none" }.to_owned()))
 }
 
-/// Sessions of the demo that are not over: all, or the one for a purpose.
+/// Returns the demo's sessions that have not ended: all, or those with a purpose.
 pub(super) async fn sessions_of(server: &Remote, purpose: Option<&str>) -> Result<Vec<String>> {
     let purpose = purpose.map(|it| format!("&metadata.purpose={it}")).unwrap_or_default();
     let states = "starting,active,paused,stopped,error";
@@ -60,7 +60,7 @@ pub(super) async fn sessions_of(server: &Remote, purpose: Option<&str>) -> Resul
     items(&list, "sessions").iter().map(|it| Ok(text(it, "id")?.to_owned())).collect()
 }
 
-/// Makes a session for a purpose, and does something in it. One that cannot be filled is ended.
+/// Creates a session for a purpose, and fills it. Deletes the session if that fails.
 async fn session(
     server: &Remote,
     purpose: &str,
@@ -85,7 +85,7 @@ async fn session(
     }
 }
 
-/// Runs a command in a session; one that fails is an error.
+/// Runs a command in a session. A failing command is an error.
 pub(super) async fn command(server: &Remote, id: &str, line: &str) -> Result<String> {
     let body = json!({"command": line});
     let end =
@@ -160,7 +160,7 @@ pub(super) async fn cells(server: &Remote) -> Result<DemoOutcome> {
     .await
 }
 
-/// A session that reaches the demo's databases, without a password.
+/// Creates a session that reaches the demo's databases without a password.
 pub(super) async fn database_session(server: &Remote) -> Result<DemoOutcome> {
     let (mut grants, mut clients) = (Vec::new(), Vec::new());
     for (kind, tenant, client, sql) in [
@@ -199,7 +199,7 @@ pub(super) async fn remove_sessions(server: &Remote) -> Result<DemoOutcome> {
     Ok(DemoOutcome::Removed(format!("{} ended", counted(all.len(), "session"))))
 }
 
-/// Requests whose ends differ, and the verdict of each.
+/// Returns requests with different outcomes, and the verdict of each.
 pub(super) fn programs() -> Vec<(&'static str, Value)> {
     let python = |source: &str| json!({"language": "python", "source": source});
     let mut right = python("print(sum(map(int, input().split())))");
@@ -228,10 +228,10 @@ pub(super) fn programs() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Programs that wait: more than a server runs at once, for as long as it takes to look at them.
+/// Waiting programs: more than a server runs at once, for long enough to look at them.
 const WAITING: usize = 12;
 const WAITING_SOURCE: &str = "import time\ntime.sleep(8)\nprint('waited')";
-/// Priority of the executions that others go before.
+/// Priority of the executions that others overtake.
 const LOW_PRIORITY: i64 = -5;
 
 async fn labelled(server: &Remote, label: &str, state: &str) -> Result<Vec<Value>> {
@@ -240,7 +240,7 @@ async fn labelled(server: &Remote, label: &str, state: &str) -> Result<Vec<Value
     Ok(items(&list, "executions").to_vec())
 }
 
-/// Submits programs, and waits for those whose verdict is known.
+/// Submits programs, and waits for those with a known verdict.
 pub(super) async fn executions(server: &Remote) -> Result<DemoOutcome> {
     let there = labelled(server, DEMO, "").await?;
     if !there.is_empty() {
@@ -283,12 +283,12 @@ pub(super) async fn remove_executions(server: &Remote) -> Result<DemoOutcome> {
     Ok(DemoOutcome::Removed(format!("{cancelled} cancelled; records of others go by age")))
 }
 
-/// Cancels executions of a label that wait or run; returns how many there were.
+/// Cancels executions of a label that wait or run; returns their number.
 pub(super) async fn cancel_labelled(server: &Remote, label: &str) -> Result<usize> {
     let waiting = labelled(server, label, "&state=queued,running").await?;
     for record in &waiting {
         let id = text(record, "id").context("a record without an id")?;
-        // One that has ended meanwhile is a conflict, and what was wanted.
+        // An execution that has ended meanwhile is a conflict, which is fine.
         let cancelled = delete(server, &format!("/v1/executions/{id}")).await;
         if let Err(failure) = cancelled {
             let is_over = failure.status == Some(axum::http::StatusCode::CONFLICT);

@@ -14,18 +14,18 @@ use super::requests;
 use crate::config::CoveConfig;
 use crate::remote::{self, Remote};
 
-/// Name of the pooler's listener in the file of addresses.
+/// Name of the pooler's listener in the addresses file.
 const LISTENER: &str = "bouncer";
-/// Table that clients write to, a row each.
+/// Table that clients write to, one row each.
 const TABLE: &str = "demo_load";
-/// Clients that log in at one time.
+/// Clients that log in concurrently.
 const LOGINS_MAX: usize = 2;
-/// Orders that are read.
+/// Number of orders that are read.
 const ORDERS: u64 = 600;
-/// Transactions of ten that write.
+/// Number of writing transactions out of ten.
 const WRITES_OF_TEN: u64 = 3;
 
-/// Why there can be no clients; none when there can.
+/// Returns the reason why clients cannot run; none if they can.
 pub(super) async fn lacks(server: &Remote, config: &CoveConfig) -> Result<Option<String>> {
     if let Some(why) = requests::lacks_tenant(server).await? {
         return Ok(Some(why));
@@ -33,7 +33,7 @@ pub(super) async fn lacks(server: &Remote, config: &CoveConfig) -> Result<Option
     Ok(place(config).err().map(|error| format!("{error:#}")))
 }
 
-/// Address of the pooler, and as whom the clients log in.
+/// Returns the pooler's address and the clients' login.
 fn place(config: &CoveConfig) -> Result<DemoPooler> {
     let login = database::login(&config.data_dir)?.with_context(|| {
         format!(
@@ -48,20 +48,20 @@ fn place(config: &CoveConfig) -> Result<DemoPooler> {
     Ok(DemoPooler { address, login })
 }
 
-/// Pooler of the demo's database, and who uses it.
+/// Pooler of the demo's database, with its login.
 struct DemoPooler {
     address: SocketAddr,
     login: DatabaseLogin,
 }
 
-/// Login of clients, and the number of concurrent ones: deriving a key from the password keeps the
-/// thread busy, on which everything else waits meanwhile.
+/// Login of clients, and a limit of concurrent logins: deriving a key from the password blocks the
+/// thread on which everything else runs.
 struct ClientPlace {
     database: DemoPooler,
     logins: Semaphore,
 }
 
-/// Connects; the connection is served for as long as the future of `act` runs.
+/// Connects; the connection is driven while the future of `act` runs.
 async fn connected<T>(
     database: &DemoPooler,
     logins: &Semaphore,
@@ -104,7 +104,7 @@ pub(super) async fn clients(
     })
 }
 
-/// Runs a client, which connects again when its connection is lost.
+/// Runs a client, which reconnects when its connection is lost.
 async fn serve(place: &ClientPlace, number: u32, meter: &LoadMeter) {
     let mut state = u64::from(number) + 1;
     loop {
@@ -125,7 +125,7 @@ async fn serve(place: &ClientPlace, number: u32, meter: &LoadMeter) {
     }
 }
 
-/// Reads an order, and in some transactions counts up the client's own row.
+/// Reads an order, and in some transactions increments the client's own row.
 async fn transaction(client: &mut Client, number: u32, draw: u64) -> Result<()> {
     let order = i64::try_from(draw % ORDERS + 1)?;
     let transaction = client.transaction().await?;
@@ -142,7 +142,7 @@ async fn transaction(client: &mut Client, number: u32, draw: u64) -> Result<()> 
     Ok(transaction.commit().await?)
 }
 
-/// The next number of a sequence that need not be unpredictable
+/// Returns the next number of a sequence that need not be unpredictable
 /// (<https://www.jstatsoft.org/article/view/v008i14>).
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;

@@ -1,4 +1,4 @@
-//! Counts and times of one service's operations, and the pace at which they are begun.
+//! Counts and times of one service's operations, and the pace at which they start.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use tokio::time::sleep;
 
 use crate::cli::LoadService;
 
-/// Steps of a power of two that times are told apart by: within 1/16 of the time.
+/// Steps per power of two: times are exact to 1/16.
 const STEPS: u64 = 16;
-/// The last one: for 32 powers of two of microseconds, which is more than an hour.
+/// Last step, for 32 powers of two of microseconds, which is more than an hour.
 const STEP_LAST: usize = 32 * 16 - 1;
 /// Characters of an error that are kept.
 const FAILURE_CHARS_MAX: usize = 300;
@@ -40,7 +40,7 @@ impl TimeCounts {
         self.counts.iter().sum()
     }
 
-    /// The time within which a part of the operations ended, in milliseconds.
+    /// Returns the time within which a percentage of the operations ended, in milliseconds.
     fn percentile_ms(&self, percent: u64) -> u64 {
         let rank = (self.total() * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -54,7 +54,7 @@ impl TimeCounts {
     }
 }
 
-/// Step of a time: the power of two below it, and its next four bits.
+/// Returns the step of a time: the power of two below it, and its next four bits.
 fn step_of(us: u64) -> usize {
     let power = us.ilog2();
     let below = ((us << 4) >> power) & 15;
@@ -62,7 +62,7 @@ fn step_of(us: u64) -> usize {
     step.map_or(STEP_LAST, |step| step.min(STEP_LAST))
 }
 
-/// Largest time of a step.
+/// Returns the largest time of a step.
 fn upper_us(step: usize) -> u64 {
     let step = u64::try_from(step).unwrap_or(u64::MAX);
     let (power, below) = (step / STEPS, step % STEPS);
@@ -78,7 +78,7 @@ pub(super) struct LineCounts {
     pub(super) p95_ms: u64,
 }
 
-/// All of a service's load.
+/// Summary of a service's load.
 #[derive(Debug, Serialize)]
 pub(super) struct LoadSummary {
     pub(super) service: &'static str,
@@ -119,7 +119,7 @@ impl LoadMeter {
         self.service
     }
 
-    /// Waits until this caller's next request is due. Missed ones are not made up for.
+    /// Waits until this caller's next request is due. Missed requests are not made up for.
     pub(super) async fn pace(&self) {
         let now = clock::now();
         let at = {
@@ -131,7 +131,7 @@ impl LoadMeter {
         sleep(at.saturating_duration_since(now)).await;
     }
 
-    /// Awaits one operation and counts it; returns whether it succeeded.
+    /// Runs one operation and counts it; returns whether it succeeded.
     pub(super) async fn measure(&self, act: impl Future<Output = anyhow::Result<()>>) -> bool {
         let begun = clock::now();
         let outcome = act.await;

@@ -1,5 +1,5 @@
-//! Requests of the HTTP interface: executions, messages to agents, commits and scans of tables, and
-//! what a sandbox asks through its grants.
+//! Requests to the HTTP interface: executions, messages to agents, commits and scans of tables, and
+//! requests that a sandbox sends through its grants.
 
 use anyhow::{Context as _, Result};
 use axum::http::Method;
@@ -14,7 +14,7 @@ use super::meter::LoadMeter;
 use super::{LOAD, PURPOSE, lacks};
 use crate::remote::Remote;
 
-/// Executions that are waited for at one time.
+/// Maximum number of executions that are awaited concurrently.
 const EXECUTIONS_MAX: usize = 4;
 /// Sessions with an agent.
 const AGENTS: usize = 2;
@@ -26,9 +26,9 @@ const LANGUAGES: [(&str, &str); 3] = [
     ("javascript", "console.log(6 * 7)"),
     ("c", "#include <stdio.h>\nint main(void) { puts(\"42\"); }\n"),
 ];
-/// Verdicts of the demo's programs that are quick to come by.
+/// Verdicts of the demo's programs that take little time.
 const QUICK: [&str; 5] = ["OK", "WA", "RE", "OLE", "CE"];
-/// Asks the catalog through a grant, from inside.
+/// Sends a request to the catalog through a grant, from a sandbox.
 const ASK_CATALOG: &str = "python3 -c \"from urllib import request; \
      request.urlopen('http://localhost:8181/v1/config').read()\"";
 
@@ -46,11 +46,11 @@ pub(super) async fn lacks_tables(server: &Remote) -> Result<Option<String>> {
     if let Some(why) = lacks(server, &path, "table demo.orders").await? {
         return Ok(Some(why));
     }
-    // Of somebody else's: its error says so.
+    // A namespace that the demo did not create is reported by its error.
     Ok(lake.has(&["demo"]).await.err().map(|error| format!("{error:#}")))
 }
 
-/// Does one operation after the other, at the meter's pace, until it is dropped.
+/// Runs one operation after the other, at the meter's pace, until it is dropped.
 async fn repeat(meter: &LoadMeter, act: impl AsyncFn(usize) -> Result<()>) {
     let mut number = 0;
     loop {
@@ -60,7 +60,8 @@ async fn repeat(meter: &LoadMeter, act: impl AsyncFn(usize) -> Result<()>) {
     }
 }
 
-/// Programs of several languages and verdicts, by turns answered at once and through the queue.
+/// Runs programs with several languages and verdicts, alternating between direct and queued
+/// requests.
 pub(super) async fn executions<'a>(
     server: &'a Remote,
     meter: &'a LoadMeter,
@@ -94,7 +95,7 @@ pub(super) async fn executions<'a>(
     Ok(work.boxed_local())
 }
 
-/// Runs a program, which has to end as expected.
+/// Runs a program, and checks its verdict.
 async fn execute(server: &Remote, expected: &str, body: &Value, is_queued: bool) -> Result<()> {
     let verdict = if is_queued {
         let record = server.ask_with(Method::POST, "/v1/executions", Some(body)).await?;
@@ -108,14 +109,14 @@ async fn execute(server: &Remote, expected: &str, body: &Value, is_queued: bool)
     Ok(())
 }
 
-/// Makes a session that is known by its metadata as one of the load.
+/// Creates a session whose metadata marks it as part of the load.
 async fn session(server: &Remote, mut body: Value) -> Result<String> {
     body["metadata"] = json!({"demo": DEMO, "purpose": PURPOSE});
     let made = server.ask_with(Method::POST, "/v1/sessions", Some(&body)).await?;
     Ok(text(&made, "id")?.to_owned())
 }
 
-/// Messages to sessions with the demo's agent.
+/// Sends messages to sessions with the demo's agent.
 pub(super) async fn sessions<'a>(
     server: &'a Remote,
     meter: &'a LoadMeter,
@@ -139,7 +140,7 @@ pub(super) async fn sessions<'a>(
     Ok(work.boxed_local())
 }
 
-/// Commits to a table of the load's own, and planned scans of the demo's orders.
+/// Commits to the load's own table, and planned scans of the demo's orders.
 pub(super) async fn catalog<'a>(
     server: &'a Remote,
     meter: &'a LoadMeter,
@@ -170,7 +171,7 @@ pub(super) async fn catalog<'a>(
     Ok(work.boxed_local())
 }
 
-/// Statements and requests of a session that has grants of the demo's database and tables.
+/// Statements and requests of a session with grants for the demo's database and tables.
 pub(super) async fn gateway<'a>(
     server: &'a Remote,
     meter: &'a LoadMeter,
