@@ -1,16 +1,16 @@
-//! `cove doctor` and `/v1/doctor`: what this machine offers for isolation, what is missing and what
-//! follows.
+//! `cove doctor` and `/v1/doctor`: reports the isolation that this machine supports, what is
+//! missing and the consequences.
 //!
-//! It does not guess from versions alone: it runs programs that exceed their limits. The command
-//! starts an engine for that; a server uses the one that it has.
+//! Versions alone are not conclusive, so it runs programs that exceed their limits. The command
+//! starts an engine for that; a server uses its own.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `doctor/host.rs` | checks of the machine |
 //! | `doctor/trials.rs` | programs that exceed their limits |
-//! | `doctor/interpreter.rs` | what keeps the code interpreter from forking |
+//! | `doctor/interpreter.rs` | reasons why the code interpreter cannot fork |
 //! | `doctor/report.rs` | a report as text |
-//! | `doctor/service.rs` | checks of a server that serves, and their routes |
+//! | `doctor/service.rs` | checks of a running server, and their routes |
 
 mod host;
 mod interpreter;
@@ -42,18 +42,18 @@ use crate::{engine, languages};
 
 pub(crate) use self::service::{DoctorService, ServerUnderTest, routes};
 
-/// Tenant that trials are admitted as, so that they share what one tenant may use.
+/// Tenant under which trials are admitted; they share the limits of one tenant.
 const TRIAL_TENANT: &str = "doctor";
-/// Interval at which a server is asked whether it has finished.
+/// Interval at which a server is asked whether its run has finished.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Finding about one thing.
+/// Result of one check.
 #[derive(Debug)]
 struct DoctorFinding {
     name: &'static str,
     status: CheckStatus,
     found: String,
-    /// Consequence of the finding, if there is one.
+    /// Consequence, if there is one.
     follows: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl DoctorFinding {
     }
 }
 
-/// Returns the report of what was found.
+/// Returns the report of the findings.
 fn conclude(
     findings: Vec<DoctorFinding>,
     root: bool,
@@ -89,12 +89,12 @@ fn conclude(
 struct LocalReport<'a> {
     #[serde(flatten)]
     report: &'a DoctorReport,
-    /// Libraries of the code interpreter that start threads when they are imported; none if that
-    /// was not tried, for which a check says why.
+    /// Libraries of the code interpreter that start threads when they are imported; none if this
+    /// was not tested, in which case a check gives the reason.
     interpreter: Option<ForkHazards>,
 }
 
-/// Looks, tries and reports: here, or on the server that is named.
+/// Runs the checks, here or on the named server, and prints the report.
 pub(crate) fn run(
     args: &DoctorArgs,
     config: &CoveConfig,
@@ -133,7 +133,7 @@ fn on_this_machine(config: &CoveConfig, environment: &Environment, json: bool) -
         .map_err(anyhow::Error::from_boxed)?;
     let mut findings = host::kernel(environment.is_root);
     let languages = languages::load(config, environment)?;
-    // Told to go on without limits, so that everything else can be looked at as well.
+    // Launched even without limits, so that all other checks can run as well.
     let launched = Engine::launch(engine::for_one_program(languages.toolchains(), true));
     let mut interpreter = None;
     let list = match launched {
@@ -154,7 +154,7 @@ fn on_this_machine(config: &CoveConfig, environment: &Environment, json: bool) -
             languages.list()
         }
     };
-    // A name that nobody can guess: what is below it is made and removed as root.
+    // An unpredictable name: files below it are created and removed as root.
     let place = std::env::temp_dir().join(IdGenerator::new()?.next("cove-doctor-"));
     DirBuilder::new().mode(0o700).create(&place)?;
     findings.push(host::session_disks(&place));
@@ -207,7 +207,7 @@ async fn try_engine(
     tried
 }
 
-/// Runs what has to be run.
+/// Runs the checks that run programs.
 async fn try_service(
     service: &ExecutionService,
     limited: bool,

@@ -1,4 +1,4 @@
-//! Size of the sandbox engine, and its figures for Prometheus.
+//! Size of the sandbox engine, and its Prometheus metrics.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use sandbox::{Engine, EngineConfig, HostImage, Toolchain, WarmRuntime};
 
 use crate::config::{CoveConfig, SandboxConfig};
 
-/// User ids of `cove run` start here, two for each possible process id, so that programs run side
-/// by side, and those of a server, never share one.
+/// First user id of `cove run`, two for each possible process id, so that programs that run
+/// concurrently, and those of a server, never share one.
 const RUN_UID_BASE: u32 = 1_900_000_000;
 
 /// Prepared sandboxes per core of a server. One runs while the next one is being prepared.
 const WARM_PER_CORE: usize = 2;
 
-/// An engine for a server: as many places as executions may run, and the prepared ones beside them.
+/// Returns the engine of a server: slots for the maximum of executions, and for prepared sandboxes.
 pub(crate) fn for_server(
     config: &CoveConfig,
     capacity: HostCapacity,
@@ -32,7 +32,7 @@ pub(crate) fn for_server(
     let running_max = config.executions.running_max(capacity.cores);
     let warm = warm.unwrap_or_else(|| capacity.cores.saturating_mul(WARM_PER_CORE));
     let ready: usize = runtimes.iter().map(|runtime| runtime.ready).sum();
-    // They need loop devices, mounts and network namespaces of their own.
+    // They require loop devices, mounts and network namespaces.
     let sessions = if is_root { config.sessions.resident_max } else { 0 };
     EngineConfig {
         slots: running_max.saturating_add(warm).saturating_add(ready),
@@ -47,12 +47,12 @@ pub(crate) fn for_server(
     }
 }
 
-/// An engine for one program.
+/// Returns the engine for one program.
 pub(crate) fn for_one_program(
     toolchains: Vec<Toolchain>,
     insecure_no_limits: bool,
 ) -> EngineConfig {
-    // A process id is below 2^22 (PID_MAX_LIMIT), so that this stays below 2^31.
+    // A process id is below 2^22 (PID_MAX_LIMIT), so this stays below 2^31.
     let own = std::process::id().saturating_mul(2);
     EngineConfig {
         slots: 1,
@@ -67,12 +67,12 @@ pub(crate) fn for_one_program(
     }
 }
 
-/// Registers the engine's figures.
+/// Registers the engine's metrics.
 pub(crate) fn register(engine: &Engine, registry: &mut Registry) {
     registry.register_collector(Box::new(EngineFigures(engine.clone())));
 }
 
-/// Read when they are asked for: the engine counts, nobody else does.
+/// Read on collection, because only the engine keeps the counts.
 #[derive(Debug)]
 struct EngineFigures(Engine);
 

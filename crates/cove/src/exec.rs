@@ -26,7 +26,7 @@ use crate::remote::signals::EndSignals;
 use crate::remote::{self, Remote};
 use crate::run::print_json;
 
-/// Interval at which the place in the queue is asked for, while somebody looks.
+/// Interval at which the queue position is requested while the progress is shown.
 const POSITION_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs one command.
@@ -87,11 +87,11 @@ async fn watch(args: &WatchArgs, server: &Remote) -> Result<u8> {
     Ok(code)
 }
 
-/// Reason why an execution is followed no longer, with the exit code.
+/// Reason why an execution is no longer followed, with the exit code.
 enum FollowEnd {
     /// The execution ended; the code is that of `cove run`.
     Ended(u8),
-    /// A signal ended the following; the execution goes on.
+    /// A signal ended the following; the execution continues.
     Left(u8),
 }
 
@@ -127,7 +127,7 @@ async fn until_end(server: &Remote, id: &str, show: &mut ExecutionPrinter) -> Re
                 tokio::select! {
                     news = &mut next => break news?,
                     _ = ticks.tick(), if queued && show.progress.is_enabled() => {
-                        // Only for show: without an answer the line stays as it is.
+                        // Only for display: without a response the line stays unchanged.
                         if let Ok(record) = fetch(server, id).await {
                             show.waiting(record.position, record.estimated_start_ms);
                         }
@@ -182,7 +182,7 @@ async fn get(args: &GetArgs, server: &Remote) -> Result<()> {
     Ok(())
 }
 
-/// On a line of its own where several come.
+/// Prints a record; on one line if there are several.
 fn print_record(record: &ExecutionRecord, several: bool) -> io::Result<()> {
     if !several {
         return print_json(record);
@@ -191,8 +191,7 @@ fn print_record(record: &ExecutionRecord, several: bool) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// Returns what the program wrote: that of all test cases, one after the other, where there are
-/// any.
+/// Prints the output of the program, or of all test cases one after the other.
 fn print_output(result: &Execution) -> io::Result<()> {
     let own = [&result.outcome];
     let tests = result.tests.iter().map(|test| &test.outcome);
@@ -211,7 +210,7 @@ fn print_output(result: &Execution) -> io::Result<()> {
         };
         io::stdout().write_all(&decoded(&outcome.stdout, &outcome.stdout_base64))?;
         io::stdout().flush()?;
-        // Nobody is left to tell when standard error is closed.
+        // A failure is ignored: standard error is closed.
         drop(io::stderr().write_all(&decoded(&outcome.stderr, &outcome.stderr_base64)));
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! Exit codes that several commands have. Beyond 128 they are those of a shell: 128 and the signal.
+//! Exit codes that several commands share. Above 128 they follow shells: 128 plus the signal.
 
 /// Wrong usage, in the command line or in the configuration.
 pub(crate) const EXIT_USAGE: u8 = 2;
-/// Time limit reached, as `timeout(1)` says it.
+/// Time limit reached, as with `timeout(1)`.
 pub(crate) const EXIT_TIME: u8 = 124;
 /// Cove failed.
 pub(crate) const EXIT_COVE: u8 = 125;

@@ -1,4 +1,4 @@
-//! The gateway, plugged together: what it asks of the bouncer and of others, each in a file.
+//! Assembles the gateway from its backends; each kind of grant has its backend in one file.
 
 mod catalogs;
 mod databases;
@@ -26,26 +26,26 @@ use self::databases::DatabaseBackend;
 use self::models::ModelBackend;
 use crate::config::{self, CoveConfig, Environment};
 
-/// Checks the endpoint of the model.
+/// Checks the configured endpoint of the model.
 pub(crate) fn check_model(config: &CoveConfig, environment: &Environment) -> Result<()> {
     let (fence, mut registry) = (EffectFence::open(), Registry::default());
     ModelBackend::new(config, environment, None, fence, None, &mut registry).map(drop)
 }
 
-/// Backends of grants, where they are there, and the traces of their use.
+/// Backends of grants, if they are enabled, and tracing of their use.
 pub(crate) struct GrantBackends<'a> {
     pub(crate) bouncer: Option<&'a Bouncer>,
     pub(crate) guests: Option<SandboxAccess>,
     pub(crate) tracer: Option<Tracer>,
-    /// Lets nothing go outside after the server's lease.
+    /// Blocks outgoing requests after the server's lease has ended.
     pub(crate) fence: EffectFence,
-    /// Keeps what grants have used.
+    /// Records the amounts that grants have used.
     pub(crate) amounts: AmountLedger,
-    /// Turns of the callers of HTTP.
+    /// Scheduler that is shared with callers of the HTTP interface.
     pub(crate) turns: &'a FairScheduler,
 }
 
-/// Returns the texts of the secrets of the configuration, by name.
+/// Returns the configured secrets by name.
 pub(crate) fn secrets(
     config: &CoveConfig,
     environment: &Environment,
@@ -57,7 +57,7 @@ pub(crate) fn secrets(
     resolved.collect()
 }
 
-/// Returns the gateway's table with the texts of its secrets in place of references.
+/// Returns the gateway's table with its secret references resolved.
 pub(crate) fn with_secrets(
     config: &CoveConfig,
     secrets: BTreeMap<String, String>,
@@ -65,7 +65,7 @@ pub(crate) fn with_secrets(
     gateway::GatewayConfig { secrets: NamedSecrets(secrets), ..config.gateway.clone() }
 }
 
-/// Starts it, with what there is behind it.
+/// Starts the gateway with its backends.
 pub(crate) async fn start(
     config: &CoveConfig,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! `cove grants`: what a token may give to sandboxes, and whether grants would be given.
+//! `cove grants`: shows which grants a token may give to sandboxes, and checks grants.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -19,7 +19,7 @@ use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
 use crate::values::columns;
 
-/// Exit code when a grant would be refused.
+/// Exit code if a grant would be refused.
 const REFUSED: u8 = 1;
 
 /// Runs one command.
@@ -62,7 +62,7 @@ async fn execute(command: &SandboxGrantCommand, server: &Remote) -> Result<u8> {
     }
 }
 
-/// A line for each offer, and the limits.
+/// Formats a line for each offer, and the limits.
 fn offers(list: &GrantOfferList) -> String {
     let mut text = match (list.unrestricted, list.offers.is_empty()) {
         (true, _) => "This token may give all that the server has, with any limits:\n".to_owned(),
@@ -88,7 +88,7 @@ fn offers(list: &GrantOfferList) -> String {
     text
 }
 
-/// Limits by name; 0 is for none.
+/// Formats limits by name; 0 means unlimited.
 fn numbers(limits: &Value) -> String {
     let each = limits.as_object().into_iter().flatten();
     let each = each.map(|(name, value)| match value.as_f64() {
@@ -142,7 +142,7 @@ fn access_text(access: &[GrantAccess]) -> String {
     }
 }
 
-/// A line for each grant.
+/// Formats a line for each grant.
 fn verdicts(report: &GrantCheckReport) -> String {
     let mut rows = vec![["grant", "port", "given", "reason"].map(str::to_owned)];
     rows.extend(report.grants.iter().map(|checked| {

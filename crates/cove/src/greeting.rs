@@ -1,4 +1,4 @@
-//! Greeting of a server that has started: what to try next, with its real paths and ports.
+//! Greeting of a started server: commands to try next, with its real paths and ports.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use crate::config::ConfigSource;
 
 /// Server that prints a hint at its start.
 pub(crate) enum StartHint {
-    /// The server with everything.
+    /// The complete server.
     Server {
         /// Path of its console with a code that signs in once.
         console: Option<String>,
@@ -19,10 +19,10 @@ pub(crate) enum StartHint {
     Catalog,
 }
 
-/// Says what to try next, with the real paths and ports. Never a token; of the console a code that
-/// works once and soon ends.
+/// Prints commands to try next. It never contains a token, but for the console a one-time code that
+/// expires soon.
 pub(crate) fn greet(source: &ConfigSource, address: SocketAddr, data_dir: &Path, who: StartHint) {
-    // An address that stands for all of them is reached through loopback.
+    // An unspecified address is reached through loopback.
     let reachable = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
         IpAddr::V6(ip) if ip.is_unspecified() => {
@@ -30,7 +30,7 @@ pub(crate) fn greet(source: &ConfigSource, address: SocketAddr, data_dir: &Path,
         }
         _ => address,
     };
-    // Where commands look without being told.
+    // Commands find the default data directory without an option.
     let is_default = source.environment.default_data_dir().is_some_and(|it| it == data_dir);
     let option = match is_default {
         true => String::new(),
@@ -59,14 +59,14 @@ pub(crate) fn greet(source: &ConfigSource, address: SocketAddr, data_dir: &Path,
              curl -s http://{reachable}/catalog/v1/config -H \"authorization: Bearer {token}\"\n\n",
         ),
     };
-    // In JSON the log is for machines, and so is whatever reads it.
+    // A JSON log is read by machines.
     if source.config.log.format == LogFormat::Text {
-        // A closed standard error is no reason not to serve.
+        // The server also runs with a closed standard error.
         drop(std::io::stderr().write_all(text.as_bytes()));
     }
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
@@ -75,7 +75,7 @@ fn quoted(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What is printed is what can be typed.
+    //! The printed commands can be typed.
 
     use super::*;
 

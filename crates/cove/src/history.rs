@@ -1,16 +1,16 @@
-//! `/v1/history`: what this server measured in the last 24 hours, so that a chart is full at the
-//! first look.
+//! `/v1/history`: figures that this server measured in the last 24 hours, so that a chart has data
+//! at once.
 //!
-//! Once a second counters are read that services keep anyway, and their differences go into a ring
-//! in memory ([`node::history`]). No figure is kept on a disk, no metric is rendered and no store
-//! is asked for it. Whose figures somebody sees is decided here ([`HistoryReader`]): an operator
-//! sees the whole server, everybody else the own tenant.
+//! Once a second, counters that services keep anyway are read, and their differences are stored in
+//! a ring in memory ([`node::history`]). No figure is written to disk, no metric is rendered and no
+//! store is queried. [`HistoryReader`] decides which figures a caller sees: an operator sees the
+//! whole server, other callers their own tenant.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `catalogue.rs` | the table of series: name, unit, whom it is for |
-//! | `sources.rs` | how services are read |
-//! | `query.rs` | what a request asks for: pure |
+//! | `catalogue.rs` | the table of series: name, unit, required scope |
+//! | `sources.rs` | reads the services |
+//! | `query.rs` | parses a request: pure |
 //! | `show.rs`, `sparkline.rs` | `cove history`: a table with a line for each series |
 
 mod catalogue;
@@ -57,7 +57,7 @@ impl Default for HistoryConfig {
     }
 }
 
-/// The history of this server. Cheap to clone; all clones are the same.
+/// History of this server. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct HistoryService(Arc<HistoryInner>);
 
@@ -78,7 +78,8 @@ impl HistoryService {
         (history, routes)
     }
 
-    /// Samples once a second, for as long as this is polled; never, where it is switched off.
+    /// Samples once a second, for as long as this is polled; waits forever if the history is
+    /// disabled.
     pub(crate) async fn work(&self, sources: HistorySources) {
         if !self.0.config.enabled {
             return std::future::pending().await;
@@ -97,7 +98,7 @@ impl HistoryService {
         ring.record(moment, samples);
         let left_out = ring.left_out();
         drop(ring);
-        // Said when it begins, not each second.
+        // Logged once, not every second.
         if left_out > 0 && !was_full {
             tracing::warn!(left_out, "the history has no room for all series");
         }
@@ -134,7 +135,7 @@ impl HistoryService {
     }
 }
 
-/// Samples are taken in the middle of a slot, so that no jitter of the timer leaves one out.
+/// Returns the time until the middle of the next slot, so that timer jitter never skips a slot.
 fn until_next_sample(elapsed: Duration) -> Duration {
     let slot = SAMPLE_INTERVAL.as_secs_f64();
     let elapsed = elapsed.as_secs_f64();
@@ -178,7 +179,8 @@ impl HistoryReader<'_> {
         HistoryReader { who, own }
     }
 
-    /// Refuses a series by name that is not for this caller. One that was not named is left out.
+    /// Rejects a series that is requested by name and not visible to this caller. Series that were
+    /// not named are left out.
     fn check(&self, selection: &HistorySelection) -> Result<(), HttpError> {
         for name in selection.names() {
             let refuse = |what: String| HttpError::new(ErrorCode::Forbidden, what).at("series");

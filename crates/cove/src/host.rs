@@ -1,4 +1,4 @@
-//! Capabilities of this machine.
+//! Capacity and privileges of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ pub(crate) fn is_root() -> bool {
     user_id() == Some(0)
 }
 
-/// The effective user id (the second number of `Uid:`, proc_pid_status(5)).
+/// Returns the effective user id (the second number of `Uid:`, proc_pid_status(5)).
 pub(crate) fn user_id() -> Option<u32> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -23,15 +23,15 @@ pub(crate) fn capacity() -> executions::HostCapacity {
     executions::HostCapacity { cores, memory_bytes }
 }
 
-/// `MemTotal` of `/proc/meminfo`, in bytes.
+/// Returns `MemTotal` of `/proc/meminfo`, in bytes.
 fn memory_total() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The memory limits of the control groups this process is in, of either version, and of all groups
-/// above them.
+/// Returns the memory limits of this process's control groups, of either version, and of all their
+/// ancestors.
 fn group_memory_limits() -> Vec<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -57,7 +57,7 @@ fn group_memory_limits() -> Vec<u64> {
     limits
 }
 
-/// Returns where the hierarchy is mounted: the version 2 one, or version 1's `memory`.
+/// Returns the mount point of the hierarchy: of version 2, or of version 1's `memory`.
 fn mount_point(mounts: &str, kind: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
@@ -70,7 +70,7 @@ fn mount_point(mounts: &str, kind: &str) -> Option<PathBuf> {
 fn limits_upwards(mount: &Path, path: &str, file: &str) -> Vec<u64> {
     let group = mount.join(path.trim_start_matches('/'));
     let groups = group.ancestors().take_while(|group| group.starts_with(mount));
-    // `max`, or a number near 2^63, means that there is no limit; the smallest one counts anyway.
+    // `max`, or a number near 2^63, means that there is no limit; only the minimum is used.
     groups
         .filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok())
         .collect()
@@ -78,7 +78,7 @@ fn limits_upwards(mount: &Path, path: &str, file: &str) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! This machine, and made-up mounts.
+    //! This machine, and constructed mounts.
 
     use super::*;
 

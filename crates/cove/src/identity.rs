@@ -1,4 +1,4 @@
-//! Identity of a caller, and signing in at the console: `/v1/whoami` and `/v1/console`.
+//! Identity of a caller, and console sign-in: `/v1/whoami` and `/v1/console`.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use node::readiness::CHECK_INTERVAL;
 /// Path of the console, from the server's root.
 const CONSOLE_PATH: &str = "/console/";
 
-/// Identity of the server, for those who ask.
+/// Identity of the server for its callers.
 pub(crate) struct ServerIdentity {
     pub(crate) tokens: TokenRegistry,
     /// Id of this server.
@@ -31,7 +31,7 @@ pub(crate) struct ServerIdentity {
     pub(crate) services: EnabledServices,
 }
 
-/// Returns the routes. Signing in goes under the names of the server alone.
+/// Returns the routes. Sign-in requires a host name of the server.
 pub(crate) fn routes(identity: ServerIdentity, hosts: HostNames) -> Router {
     let identity = Arc::new(identity);
     let signing_in = signing_in().with_state(Arc::clone(&identity));
@@ -45,13 +45,13 @@ fn callers() -> Router<Arc<ServerIdentity>> {
 fn signing_in() -> Router<Arc<ServerIdentity>> {
     OperationRoutes::of(table::SIGN_IN)
         .serve(&table::CREATE_CONSOLE_CODE, make_code)
-        // Without a token, because it is there that one gets it.
+        // Without a token, because the caller receives one here.
         .serve(&table::SIGN_IN_AT_CONSOLE, login)
         .serve(&table::SIGN_OUT_AT_CONSOLE, logout)
         .routes()
 }
 
-/// `GET /`: leads people to the console.
+/// `GET /`: redirects browsers to the console.
 async fn root(
     State(identity): State<Arc<ServerIdentity>>,
     headers: HeaderMap,
@@ -60,13 +60,13 @@ async fn root(
     if !identity.tokens.has_console() || !wants_page(&headers) {
         return http::not_found(uri).await.into_response();
     }
-    // Relative, for servers that a proxy shows below another path.
+    // Relative, for servers that a proxy serves below another path.
     let place = CONSOLE_PATH.trim_start_matches('/');
     (StatusCode::SEE_OTHER, [(header::LOCATION, place), (header::CACHE_CONTROL, "no-store")])
         .into_response()
 }
 
-/// Returns whether a browser asks for a page (RFC 9110 §12.5.1).
+/// Returns whether a browser requests a page (RFC 9110 §12.5.1).
 fn wants_page(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut ranges = values.flat_map(|value| value.split(','));
@@ -116,7 +116,7 @@ async fn make_code(
     Ok(secret(StatusCode::CREATED, view))
 }
 
-/// Returns the address of the console with a code, from the server's root.
+/// Returns the path of the console with a code, from the server's root.
 pub(crate) fn url_path(code: &str) -> String {
     format!("{CONSOLE_PATH}#c={code}")
 }
@@ -153,7 +153,7 @@ async fn logout(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// An answer that no cache may keep.
+/// Returns a response that caches must not store.
 fn secret(status: StatusCode, body: impl serde::Serialize) -> Response {
     (status, [(header::CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }

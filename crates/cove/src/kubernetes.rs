@@ -1,9 +1,8 @@
-//! Draining of this node while Kubernetes wants its machine empty.
+//! Drains this node while its Kubernetes node is cordoned.
 //!
-//! `kubectl drain` leaves the pods of a DaemonSet where they are, so a node has to see for itself
-//! that its machine is cordoned: it watches the object of its machine, and asks for what
-//! `cove node drain` and `cove node undrain` ask for. It reads that one object, and changes nothing
-//! in Kubernetes.
+//! `kubectl drain` does not evict the pods of a DaemonSet, so a Cove node must detect itself that
+//! its machine is cordoned: it watches the machine's object, and requests what `cove node drain`
+//! and `cove node undrain` request. It reads only that object, and changes nothing in Kubernetes.
 //!
 //! # References
 //! - <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
@@ -19,7 +18,7 @@ use serde::{Deserialize, Deserializer, de};
 use self::watcher::MachineWatcher;
 use crate::config::{ConfigSource, Environment};
 
-/// Directory in every pod with a service account, unless it says otherwise.
+/// Default directory in every pod with a service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Longest name of an object, in bytes (RFC 1123, which Kubernetes follows).
 const NAME_BYTES_MAX: usize = 253;
@@ -28,15 +27,15 @@ const NAME_BYTES_MAX: usize = 253;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct KubernetesConfig {
-    /// Name of the Kubernetes node that this server runs on. Left out: none is watched.
+    /// Name of the Kubernetes node that this server runs on. Default: none is watched.
     #[serde(deserialize_with = "object_name")]
     pub(crate) node: Option<String>,
-    /// The API server: `https://HOST[:PORT]`. Left out: the one that every pod is told.
+    /// The API server: `https://HOST[:PORT]`. Default: the one in every pod's environment.
     #[serde(deserialize_with = "api_server")]
     pub(crate) server: Option<String>,
     /// Directory with `token` and `ca.crt` of a service account that may get and watch the node.
     pub(crate) service_account: PathBuf,
-    /// Keys of taints that mean what a cordon means.
+    /// Keys of taints that have the same effect as a cordon.
     pub(crate) drain_taints: Vec<String>,
 }
 
@@ -53,7 +52,7 @@ impl Default for KubernetesConfig {
 
 fn object_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    // It becomes a part of addresses.
+    // The name becomes part of URLs.
     let fits =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(fits) {
@@ -73,8 +72,8 @@ fn api_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Strin
     Ok(Some(text.trim_end_matches('/').to_owned()))
 }
 
-/// Lets this node drain while its machine is cordoned, for as long as the server runs. Ends at once
-/// where no machine is named.
+/// Drains this node while its machine is cordoned, for as long as the server runs. Returns at once
+/// if no machine is configured.
 pub(crate) async fn follow_machine(
     source: &ConfigSource,
     data_dir: &Path,
@@ -93,7 +92,7 @@ pub(crate) async fn follow_machine(
     MachineWatcher::new(config, name, server, data_dir, membership).run().await;
 }
 
-/// Returns the API server that Kubernetes tells every pod.
+/// Returns the API server that Kubernetes announces in every pod's environment.
 fn server_of_pod(environment: &Environment) -> Option<String> {
     let host = environment.get("KUBERNETES_SERVICE_HOST")?;
     let port = environment.get("KUBERNETES_SERVICE_PORT").unwrap_or("443");

@@ -1,4 +1,4 @@
-//! `cove languages`: what can be run here.
+//! `cove languages`: lists the languages that can be run here.
 
 use std::io::{self, Write as _};
 
@@ -7,7 +7,7 @@ use executions::{Languages, ToolHost};
 
 use crate::config::{CoveConfig, Environment};
 
-/// Finds the languages that are configured, and their tools on this host.
+/// Loads the configured languages, and finds their tools on this host.
 pub(crate) fn load(config: &CoveConfig, environment: &Environment) -> Result<Languages> {
     let cache = config.data_dir.join("cache");
     let host = ToolHost { home: environment.home(), cache: cache.is_dir().then_some(cache) };
@@ -15,7 +15,7 @@ pub(crate) fn load(config: &CoveConfig, environment: &Environment) -> Result<Lan
     Languages::load(user_file, &host).context("failed to load the languages")
 }
 
-/// Prints them.
+/// Prints the languages.
 pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) -> Result<()> {
     let languages = load(config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -30,7 +30,7 @@ pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) ->
     Ok(())
 }
 
-/// Returns one line per language: its name, then its version or why it cannot be used.
+/// Returns one line per language: its name, then its version or the reason why it is unavailable.
 pub(crate) fn table(list: &api::LanguageList) -> String {
     let width = list.languages.iter().map(|language| language.name.len()).max().unwrap_or(0);
     let mut text = String::new();

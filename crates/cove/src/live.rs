@@ -1,19 +1,19 @@
 //! `GET /v1/live`: one WebSocket for everything that a client follows.
 //!
-//! A browser opens six HTTP/1.1 connections to a server, over all of its tabs, so that a page
-//! cannot follow each thing on a connection of its own. Here a message subscribes to a *topic*. A
-//! topic is a translation: it names a route of the native interface, which is called in this
-//! process with the token that opened the WebSocket. So rights, limits, the passing on to other
-//! nodes and revocation are those of that route, and nothing here decides who may see what.
+//! A browser opens six HTTP/1.1 connections to a server, over all of its tabs, so a page cannot use
+//! one connection per followed object. Here a message subscribes to a *topic*. A topic is a
+//! translation: it names a route of the native interface, which is called in this process with the
+//! token that opened the WebSocket. Rights, limits, forwarding to other nodes and revocation are
+//! therefore those of that route; this module makes no access decisions.
 //!
 //! # Files
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `topics.rs` | the table of topics: what each is called and which route it reads: pure |
+//! | `topics.rs` | the table of topics: their names and routes: pure |
 //! | `parameters.rs` | parameters of a subscription, as part of an address: pure |
 //! | `events.rs` | parser of server-sent events: pure |
-//! | `source.rs` | how a route is read: as events, when its service announces a change, or again and again |
-//! | `socket.rs` | subscriptions of one WebSocket, and what waits to be sent |
+//! | `source.rs` | reads a route: as events, on announced changes, or by polling |
+//! | `socket.rs` | subscriptions of one WebSocket, and the messages queued for it |
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6455>
@@ -42,22 +42,22 @@ pub(crate) use self::source::FollowedFeeds;
 /// Subprotocol of the WebSocket. A browser offers its token beside it, as `bearer.<token>`.
 const PROTOCOL: &str = "cove.live.v1";
 
-/// The WebSocket, without anything behind it yet.
+/// The WebSocket endpoint, initially without routes.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveEndpoint {
     native: InProcessRoutes,
-    /// Names of this server.
+    /// Host names of this server.
     hosts: HostNames,
     feeds: FollowedFeeds,
 }
 
 impl LiveEndpoint {
-    /// Behind the names of this server.
+    /// Returns the endpoint, restricted to this server's host names.
     pub(crate) fn new(hosts: HostNames, feeds: FollowedFeeds) -> LiveEndpoint {
         LiveEndpoint { native: InProcessRoutes::default(), hosts, feeds }
     }
 
-    /// Puts the native interface behind it, all routes in their shell, until what is returned is
+    /// Connects the native interface, all routes in their shell, until the returned value is
     /// dropped.
     pub(crate) fn serve_from(&self, routes: Router) -> ServedInProcess {
         self.native.serve_from(routes)

@@ -1,5 +1,5 @@
-//! Checks of the machine: what the kernel has, what the engine found, and whether a disk can be
-//! attached.
+//! Checks of the machine: features of the kernel, results of the engine, and whether a disk can be
+//! attached. Time limit for attaching a disk that nothing else uses.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::host;
 /// Time that attaching a disk that nobody has may take.
 const DISK_WAIT: Duration = Duration::from_secs(5);
 
-/// Returns what can be read without doing anything.
+/// Returns the checks that only read files.
 pub(super) fn kernel(is_root: bool) -> Vec<DoctorFinding> {
     let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned());
     let mut checks = Vec::new();
@@ -74,8 +74,7 @@ fn user_namespaces(is_root: bool, max: Option<String>) -> DoctorFinding {
     }
 }
 
-/// Makes a disk such as sessions have in a directory of its own, attaches it, and takes both away
-/// again.
+/// Creates a disk like those of sessions in its own directory, attaches it, and removes both.
 pub(super) fn session_disks(place: &Path) -> DoctorFinding {
     let image = place.join("disk.img");
     let size =
@@ -91,12 +90,12 @@ pub(super) fn session_disks(place: &Path) -> DoctorFinding {
         Err(error) => check("session disks", format!("{:#}", anyhow::Error::from(error)))
             .but(CheckStatus::Note, "agents and sessions are not available; everything else is"),
     };
-    // Nothing was made where nothing could be.
+    // If the disk could not be created, there is nothing to remove.
     let _best_effort = fs::remove_dir_all(place);
     result
 }
 
-/// Returns what the engine found when it started.
+/// Returns the checks of what the engine found at its start.
 pub(super) fn layer_checks(layers: &IsolationLayers) -> Vec<DoctorFinding> {
     let groups = &layers.cgroups;
     let mut checks = vec![check("control groups", groups.layout.clone())];
@@ -133,7 +132,7 @@ pub(super) fn layer_checks(layers: &IsolationLayers) -> Vec<DoctorFinding> {
 
 #[cfg(test)]
 mod tests {
-    //! What follows from what is found.
+    //! Consequences of the findings.
 
     use super::*;
 

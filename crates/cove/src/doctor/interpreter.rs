@@ -1,5 +1,5 @@
-//! Checks that the code interpreter can fork: the imports of the parked interpreter are done in a
-//! sandbox, and the threads are counted that they start.
+//! Checks that the code interpreter can fork: a sandbox runs the imports of the parked interpreter,
+//! and the threads that they start are counted.
 
 use api::{CheckStatus, Execution, ExecutionRequest, LimitSpec, Verdict};
 use executions::{ExecutionError, ExecutionService, ProgramIo};
@@ -7,24 +7,24 @@ use sessions::{ForkHazards, ModuleHazard};
 
 use super::{DoctorFinding, TRIAL_TENANT, check};
 
-/// Names of the lines of the report.
+/// Names of the checks in the report.
 const PARKED: &str = "interpreter";
 const PLAIN: &str = "interpreter forks";
-/// Exit code of a shell that does not find its program.
+/// Exit code of the script if there is no Python.
 const NOT_FOUND: i32 = 127;
-/// Starts Python where there is one.
+/// Starts Python if it is installed.
 const SCRIPT: &str = "command -v python3 >/dev/null || exit 127; exec python3 -";
-/// Remedy for every library that `parked.py` sets it for.
+/// Remedy for every library whose threads `parked.py` limits.
 const REMEDY: &str = "OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1";
 
-/// Does the imports, and returns what was found with the lines about it.
+/// Runs the imports, and returns the hazards with the checks about them.
 pub(super) async fn inspect(
     service: &ExecutionService,
 ) -> (Option<ForkHazards>, Vec<DoctorFinding>) {
     let request = ExecutionRequest {
         argv: Some(["/bin/sh", "-c", SCRIPT].map(str::to_owned).to_vec()),
         stdin: Some(ForkHazards::program()),
-        // Libraries for data are large, and a first import on a busy machine is slow.
+        // Data libraries are large, and a first import on a busy machine is slow.
         limits: LimitSpec {
             cpu_ms: Some(60_000),
             wall_ms: Some(120_000),
@@ -60,7 +60,7 @@ fn found(run: Result<Execution, ExecutionError>) -> Result<ForkHazards, (String,
     parsed.map_err(|error| (format!("the imports gave no answer: {error}"), unknown))
 }
 
-/// Judges the threads that imports have started.
+/// Returns the checks about threads that imports started.
 fn judge(hazards: &ForkHazards) -> Vec<DoctorFinding> {
     let python = format!("Python {}", hazards.python);
     let Some(parked) = &hazards.parked else {
@@ -108,7 +108,7 @@ fn judge(hazards: &ForkHazards) -> Vec<DoctorFinding> {
     checks
 }
 
-/// Says which threads a module starts.
+/// Describes the threads that a module starts.
 fn started(module: &ModuleHazard) -> String {
     let ModuleHazard { module, threads, libraries, .. } = module;
     let by =
@@ -120,7 +120,7 @@ fn started(module: &ModuleHazard) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What follows from which imports.
+    //! Consequences of imports.
 
     use super::*;
 

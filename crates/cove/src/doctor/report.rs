@@ -5,7 +5,7 @@ use api::{CheckStatus, DoctorReport};
 use crate::languages;
 use crate::plain_text::plain;
 
-/// Returns the lines of a report. They may be of another machine, so that they are made plain.
+/// Returns the lines of a report, without control characters: it may come from another machine.
 pub(super) fn text(report: &DoctorReport, colour: bool) -> String {
     let paint = |code: &str, text: &str| {
         if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }

@@ -1,9 +1,9 @@
-//! Checks of a server that serves: `/v1/doctor`.
+//! Checks of a running server: `/v1/doctor`.
 //!
-//! One run at a time, by one task that belongs to the server: whoever asks starts it or joins it.
-//! Nothing runs at the start, because the trials cost seconds of processor time: the first request
-//! begins the first run. Its programs wait for places like those of any tenant, so that a busy
-//! server is not slowed down by more than that.
+//! One task of the server runs the checks, once at a time: a request starts a run or joins the
+//! current one. Nothing runs at the start, because the trials take seconds of processor time; the
+//! first request starts the first run. Its programs wait for places like those of any tenant, which
+//! limits the load on a busy server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use tokio::sync::watch;
 
 use super::{DoctorFinding, check, conclude, host, try_service};
 
-/// Time that a caller waits for a run; then the answer says that it is still under way.
+/// Time that a caller waits for a run; then the response reports that the run continues.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// Directory of the disk that is tried, below the data directory.
+/// Directory of the trial disk, below the data directory.
 const DISK_DIRECTORY: &str = "doctor";
 
 /// Parts of a server that its checks use.
@@ -33,7 +33,7 @@ pub(crate) struct ServerUnderTest {
     pub(crate) engine: Engine,
     pub(crate) executions: ExecutionService,
     pub(crate) languages: Languages,
-    /// Why there are no sessions, when there are none.
+    /// Reason why sessions are unavailable, if they are.
     pub(crate) sessions_missing: Option<String>,
     pub(crate) data_dir: PathBuf,
     pub(crate) is_root: bool,
@@ -41,11 +41,11 @@ pub(crate) struct ServerUnderTest {
     pub(crate) node: String,
 }
 
-/// The checks of a server and their last result. Cheap to clone; all clones are the same.
+/// Checks of a server and their last result. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct DoctorService {
     server: Arc<ServerUnderTest>,
-    /// Requests set `running`; the worker alone takes it back, with the report.
+    /// Requests set `running`; only the worker resets it, with the report.
     state: Arc<watch::Sender<DoctorView>>,
 }
 
@@ -55,8 +55,8 @@ impl DoctorService {
         DoctorService { server: Arc::new(server), state: Arc::new(state) }
     }
 
-    /// Runs the checks whenever they are asked for, for as long as this is polled. Dropping it
-    /// ends the programs of a run.
+    /// Runs the checks on request, for as long as this is polled. Dropping it ends the programs of
+    /// a run.
     pub(crate) async fn work(&self) {
         let mut state = self.state.subscribe();
         while state.wait_for(|view| view.running).await.is_ok() {
@@ -65,12 +65,12 @@ impl DoctorService {
         }
     }
 
-    /// Begins a run, unless one is under way.
+    /// Requests a run, unless one is in progress.
     fn begin(&self) {
         self.state.send_if_modified(|view| !std::mem::replace(&mut view.running, true));
     }
 
-    /// Waits for the end of the run that is under way, and no longer than callers wait.
+    /// Waits for the end of the current run, for at most [`WAIT_MAX`].
     async fn finished(&self, drain: &DrainHandle) -> DoctorView {
         let mut seen = self.state.subscribe();
         tokio::select! {
@@ -106,7 +106,7 @@ impl ServerUnderTest {
         DoctorRun { node: self.node.clone(), started_ms, took_ms, report }
     }
 
-    /// Runs checks that wait for the kernel or a disk on a thread of their own.
+    /// Runs checks that block on the kernel or a disk in a blocking task.
     async fn blocking_checks<T: Send + 'static>(
         &self,
         about: T,
@@ -123,7 +123,7 @@ impl ServerUnderTest {
     }
 }
 
-/// Tries a disk, in a directory that an earlier server may have left behind.
+/// Tests a disk, in a directory that an earlier server may have left behind.
 fn tried_disk(place: &Path) -> DoctorFinding {
     let _was_not_there = std::fs::remove_dir_all(place);
     host::session_disks(place)
@@ -141,7 +141,7 @@ fn handlers() -> Router<DoctorService> {
         .routes()
 }
 
-/// `GET /v1/doctor`: the last report. Begins the first run where there was none.
+/// `GET /v1/doctor`: the last report. Starts the first run if there is none.
 async fn last(State(service): State<DoctorService>) -> Result<Json<DoctorView>, HttpError> {
     if service.state.borrow().last.is_none() {
         service.begin();
@@ -150,7 +150,7 @@ async fn last(State(service): State<DoctorService>) -> Result<Json<DoctorView>, 
     Ok(Json(view))
 }
 
-/// `POST /v1/doctor`: a new report, or that of the run that is under way.
+/// `POST /v1/doctor`: a new report, or that of the current run.
 async fn anew(
     State(service): State<DoctorService>,
     drain: DrainHandle,

@@ -1,11 +1,11 @@
-//! Programs that exceed their limits, and how they must end.
+//! Programs that exceed their limits, with their expected outcome.
 
 use api::{CheckStatus, Execution, ExecutionRequest, LimitSpec, Verdict};
 use executions::{ExecutionError, ExecutionService, ProgramIo};
 
 use super::{DoctorFinding, TRIAL_TENANT, check};
 
-/// A program and how it must end.
+/// Program with its expected outcome. True if it requires limits of memory and processes.
 struct TrialProgram {
     name: &'static str,
     script: &'static str,
@@ -15,7 +15,7 @@ struct TrialProgram {
     needs_limits: bool,
 }
 
-/// Runs those that this machine has limits for, one after the other.
+/// Runs the trials for which this machine has limits, one after the other.
 pub(super) async fn run(service: &ExecutionService, limited: bool) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for trial in trials().iter().filter(|trial| limited || !trial.needs_limits) {
@@ -50,7 +50,7 @@ fn trials() -> [TrialProgram; 3] {
         },
         TrialProgram {
             name: "stop a greedy one",
-            // `tail` has to keep what has no line end.
+            // `tail` must keep input without a line end in memory.
             script: "head -c 256M /dev/zero | tail -n 1",
             limits: LimitSpec { memory_bytes: Some(32 << 20), ..none },
             expected: Verdict::Mle,
@@ -72,7 +72,7 @@ impl TrialProgram {
                 check(self.name, format!("{verdict} instead of {expected}"))
                     .but(CheckStatus::Missing, failure)
             }
-            // A server that has much to do is no worse at keeping programs in.
+            // A busy server does not isolate programs less.
             Err(error) if error.retry_after().is_some() => check(self.name, error.to_string())
                 .but(CheckStatus::Note, "it was not tried; run the checks again later"),
             Err(error) => check(self.name, error.to_string()).but(CheckStatus::Missing, failure),

@@ -16,12 +16,12 @@ use crate::run::request::{self, KnownLanguages, companion, read_file};
 use crate::usage_error::UsageError;
 use crate::values::{human_bytes, milliseconds};
 
-/// Test cases in one directory.
+/// Maximum number of test cases in one directory.
 const TESTS_MAX: usize = 10_000;
-/// Bytes of all their files together. Servers take less, but that is theirs to say.
+/// Maximum bytes of all their files together. Servers accept less and report that themselves.
 const TESTS_BYTES_MAX: usize = 256 << 20;
 
-/// Builds the request. The languages are those of the server.
+/// Builds the request, with the server's languages.
 pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<ExecutionRequest> {
     let mut request = match &args.request {
         Some(path) => {
@@ -35,7 +35,7 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
             program(args, &KnownLanguages::there(list))?
         }
     };
-    // What is given beside a whole request takes the place of what the request says.
+    // Options override the request file.
     request.fresh |= args.fresh;
     if !args.grants.is_empty() {
         request.grants.clone_from(&args.grants);
@@ -52,7 +52,7 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
     Ok(request)
 }
 
-/// The program, its input and how it is judged.
+/// Builds the request of a program, with its input and tests.
 fn program(args: &SubmitArgs, languages: &KnownLanguages) -> Result<ExecutionRequest> {
     let mut request = request::request(&args.program, &args.limits, languages)?;
     if let Some(path) = &args.program.stdin_file {
@@ -76,7 +76,7 @@ fn program(args: &SubmitArgs, languages: &KnownLanguages) -> Result<ExecutionReq
     Ok(request)
 }
 
-/// Bytes as JSON has them: text where they are text.
+/// Returns bytes for JSON: as text if they are UTF-8.
 fn text_or_base64(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
     match String::from_utf8(bytes) {
         Ok(text) => (Some(text), None),
@@ -100,7 +100,7 @@ fn tests(path: &Path) -> Result<Vec<TestCase>> {
     Ok(tests)
 }
 
-/// Pairs of `N.in` and `N.out`, in the order in which a person counts.
+/// Returns the pairs of `N.in` and `N.out`, in numeric order.
 fn tests_of_directory(directory: &Path) -> Result<Vec<TestCase>> {
     let reading = || format!("read `{}`", directory.display());
     let mut names = Vec::new();
@@ -149,7 +149,7 @@ fn tests_of_directory(directory: &Path) -> Result<Vec<TestCase>> {
     Ok(tests)
 }
 
-/// A key that sorts `2` before `10`: runs of digits by their value, text by itself.
+/// Sort key that orders `2` before `10`: digit sequences by value, other text as it is.
 fn counted(name: &str) -> Vec<(usize, String)> {
     let mut parts: Vec<(usize, String)> = Vec::new();
     let mut digits = None;
@@ -159,7 +159,7 @@ fn counted(name: &str) -> Vec<(usize, String)> {
             parts.push((0, String::new()));
         }
         let Some((length, part)) = parts.last_mut() else { continue };
-        // Zeros in front do not count; a number with more digits is the larger one.
+        // Leading zeros do not count; a number with more digits is larger.
         if character.is_ascii_digit() && (character != '0' || *length > 0) {
             *length += 1;
         }

@@ -1,4 +1,4 @@
-//! Records as a person reads them.
+//! Text output about executions.
 
 use api::{ExecutionRecord, StageOutcome};
 
@@ -41,7 +41,7 @@ pub(super) fn summary(record: &ExecutionRecord) -> String {
     text
 }
 
-/// Returns where it is, or how it ended, in a few words.
+/// Returns the queue position, or the outcome, in a few words.
 fn state(record: &ExecutionRecord) -> String {
     if let Some(result) = &record.result {
         return plain(&judgement(&result.outcome));
@@ -50,7 +50,7 @@ fn state(record: &ExecutionRecord) -> String {
     format!("{}{place}", record.state.as_str())
 }
 
-/// A line for each test case.
+/// Formats a line for each test case.
 fn tests(result: &api::Execution) -> String {
     let passed = result.tests.iter().filter(|test| test.outcome.verdict == api::Verdict::Ok);
     let heading = format!("{} of {} passed", passed.count(), result.tests.len());
@@ -70,7 +70,7 @@ fn tests(result: &api::Execution) -> String {
     format!("  tests       {heading}\n{}", columns(&rows, "    "))
 }
 
-/// A page of a list.
+/// Formats a page of a list.
 pub(super) fn table(records: &[ExecutionRecord], heading: bool) -> String {
     let mut rows = Vec::new();
     if heading {
@@ -90,7 +90,7 @@ pub(super) fn table(records: &[ExecutionRecord], heading: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What stands where.
+    //! Layout of the text output.
 
     use api::{ExecutionId, ExecutionState};
 

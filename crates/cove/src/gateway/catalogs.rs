@@ -1,4 +1,4 @@
-//! Catalog grants are guests of the catalog.
+//! Backend of catalog grants: their clients are guests of the catalog.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use gateway::doors::{
 use node::task::Boxed;
 use tokio::net::TcpStream;
 
-/// The warehouses of the catalog.
+/// Warehouses of the catalog, as a backend.
 #[derive(Debug)]
 pub(super) struct CatalogBackend(SandboxAccess);
 
@@ -65,7 +65,7 @@ impl StreamDoor for CatalogGrantListener {
     }
 }
 
-/// Tells the gateway what the catalog saw.
+/// Reports requests that the catalog observed to the gateway.
 #[derive(Debug)]
 struct CatalogAuditSink(Arc<dyn AuditSink>);
 

@@ -1,4 +1,4 @@
-//! Database grants are guests of the bouncer.
+//! Backend of database grants: their clients are guests of the bouncer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use gateway::doors::{
 use node::task::Boxed;
 use pooler_core::epoch::SessionEpoch;
 
-/// The tenants of the bouncer.
+/// Tenants of the bouncer, as a backend.
 #[derive(Debug)]
 pub(super) struct DatabaseBackend(Bouncer);
 
@@ -60,7 +60,7 @@ impl DatabaseBackends for DatabaseBackend {
             };
             FieldError::new(field, error.to_string())
         })?;
-        // The schema of a grant for MySQL is the database that clients begin in.
+        // The schema of a grant for MySQL is the initial database of clients.
         let schema = grant.schema.as_deref().filter(|_| engine == TenantEngine::Mysql);
         let database = schema.unwrap_or(&facts.database).to_owned();
         Ok(DatabaseFacts { database, user: facts.role.as_ref().to_owned() })
@@ -95,7 +95,7 @@ impl DatabaseBackends for DatabaseBackend {
     }
 }
 
-/// Times as the bouncer has them. What cannot be one was refused before.
+/// Converts limits to the bouncer's times. Invalid values were rejected before.
 fn times(limits: &DatabaseGrantLimits) -> UserTimes {
     let time = |seconds: Option<f64>| {
         seconds.and_then(|it| Duration::try_from_secs_f64(it).ok()).filter(|it| !it.is_zero())
@@ -133,7 +133,7 @@ impl DatabaseDoor for DatabaseGrantListener {
     }
 }
 
-/// Tells the gateway what the bouncer saw.
+/// Reports actions that the bouncer observed to the gateway.
 #[derive(Debug)]
 struct DatabaseAuditSink(Arc<dyn AuditSink>);
 

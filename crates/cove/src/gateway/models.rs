@@ -1,4 +1,4 @@
-//! Model grants are doors of the way to the model that agents have as well.
+//! Backend of model grants: doors to the model relay that agents use as well.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 use crate::config::{CoveConfig, Environment};
 
-/// The endpoint of `[sessions.model]`.
+/// Endpoint of `[sessions.model]`.
 #[derive(Debug)]
 pub(super) struct ModelBackend {
     doors: ModelDoors,
@@ -27,7 +27,7 @@ pub(super) struct ModelBackend {
 }
 
 impl ModelBackend {
-    /// None when the configuration names none.
+    /// Returns the backend; `None` if no model is configured.
     pub(super) fn new(
         config: &CoveConfig,
         environment: &Environment,
@@ -48,7 +48,7 @@ impl ModelBackend {
 
 impl ModelBackends for ModelBackend {
     fn check(&self, _grant: &ModelGrant) -> Result<(), FieldError> {
-        // What can be wrong with one is wrong with every endpoint: the gateway knows it.
+        // The rules for grants apply to every endpoint, and the gateway checks them.
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl StreamDoor for ModelGrantListener {
     }
 }
 
-/// Tells the gateway what was asked of the model.
+/// Reports requests to the model to the gateway.
 #[derive(Debug)]
 struct ModelAuditSink(Arc<dyn AuditSink>);
 
@@ -115,7 +115,7 @@ impl ModelWitness for ModelAuditSink {
     }
 }
 
-/// Returns what was asked for, and what came of it, in one line.
+/// Returns the request and its result on one line.
 fn text(request: &ModelRequest<'_>) -> String {
     let mut parts = vec![request.method.to_owned(), request.path.to_owned()];
     parts.extend(request.model.map(str::to_owned));

@@ -1,4 +1,4 @@
-//! The table of series. Names are those of the metrics, where there is such a metric.
+//! The table of series. Names are those of the metrics, if there is such a metric.
 
 use api::HistoryUnit::{self, Bytes, BytesPerSecond, Cores, Count, PerSecond, Seconds};
 use node::auth::TokenScope;
@@ -73,12 +73,12 @@ catalogue! {
     PROCESS_FDS = "process_open_fds", Count, Max, None;
 }
 
-/// Returns the series of a name.
+/// Returns the series with a name.
 pub(super) fn find(name: &str) -> Option<&'static SeriesSpec> {
     ALL.iter().find(|it| it.name == name).copied()
 }
 
-/// Returns the scope that a token needs for a series; none where any will do.
+/// Returns the scope that a series requires; none if any token may read it.
 pub(super) fn scope_of(name: &str) -> Option<TokenScope> {
     let scopes = [
         ("cove_execution", TokenScope::Executions),
@@ -89,7 +89,7 @@ pub(super) fn scope_of(name: &str) -> Option<TokenScope> {
     scopes.into_iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, scope)| scope)
 }
 
-/// Series that are kept for each tenant of tokens, too.
+/// Series that are also kept for each tenant of tokens.
 static OF_TENANTS: [&SeriesSpec; 7] = [
     &EXECUTIONS_STARTED,
     &EXECUTIONS_ENDED,
@@ -100,7 +100,7 @@ static OF_TENANTS: [&SeriesSpec; 7] = [
     &SESSION_SANDBOXES_RUNNING,
 ];
 
-/// Returns whether a series is kept for each tenant of tokens, too.
+/// Returns whether a series is also kept for each tenant of tokens.
 pub(super) fn is_kept_by_tenant(name: &str) -> bool {
     OF_TENANTS.iter().any(|it| it.name == name)
 }

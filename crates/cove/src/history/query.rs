@@ -8,16 +8,16 @@ use serde::Deserialize;
 use super::catalogue;
 use crate::values;
 
-/// Window where none was asked for: 15 minutes.
+/// Default window: 15 minutes. Default number of values of a series: the columns of a small chart.
 const WINDOW_S_DEFAULT: u64 = FINE_SLOTS * FINE_STEP_S;
 
 /// Values of a series where no step was asked for: as many as a small chart has columns.
 const POINTS_DEFAULT: u64 = 180;
 
-/// Names in one request.
+/// Maximum names in one request.
 const NAMES_MAX: usize = 64;
 
-/// Steps that are taken by themselves, in seconds: those that people read.
+/// Default steps in seconds: values that are easy to read.
 const STEPS_S: [u64; 12] = [1, 2, 5, 10, 20, 30, 60, 120, 240, 300, 480, 600];
 
 #[derive(Debug, Default, Deserialize)]
@@ -38,22 +38,22 @@ pub(super) struct HistoryQuery {
     pub(super) selection: HistorySelection,
 }
 
-/// Series that are wanted.
+/// Requested series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HistorySelection {
-    /// Names, and beginnings of names with an asterisk behind; empty for all.
+    /// Names, and name prefixes followed by an asterisk; empty for all.
     patterns: Vec<String>,
-    /// Tenant of the bouncer that the others are left out beside.
+    /// Tenant of the bouncer to which its series are restricted.
     tenant: Option<String>,
 }
 
 impl HistorySelection {
-    /// Names that were given in full.
+    /// Returns the names without an asterisk.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.patterns.iter().map(String::as_str).filter(|it| !it.ends_with('*'))
     }
 
-    /// Returns whether a series is wanted.
+    /// Returns whether a series is requested.
     pub(super) fn has(&self, id: &SeriesId) -> bool {
         let is_named = self.patterns.is_empty()
             || self.patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -69,10 +69,10 @@ impl HistorySelection {
 }
 
 impl HistoryQuery {
-    /// Reads the query of an address.
+    /// Parses the query of a URI.
     ///
     /// # Errors
-    /// Names the parameter that cannot be.
+    /// Names the invalid parameter.
     pub(super) fn of(uri: &Uri) -> Result<HistoryQuery, HttpError> {
         let parameters: HistoryParameters = http::query(uri)?;
         let (window_s, step_s) = match parameters.steps {
@@ -104,7 +104,7 @@ impl HistoryQuery {
     }
 }
 
-/// The smallest step with which a window has few enough values.
+/// Returns the smallest step with which a window has few enough values.
 fn step_of(window_s: u64) -> u64 {
     let least = if window_s > FINE_SLOTS * FINE_STEP_S { COARSE_STEP_S } else { FINE_STEP_S };
     let fits = |step: &u64| *step >= least && window_s.div_ceil(*step) <= POINTS_DEFAULT;

@@ -1,4 +1,4 @@
-//! `cove history`: what a server measured lately, as a table with a line for each series.
+//! `cove history`: shows recent figures of a server, as a table with a line for each series.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -18,12 +18,12 @@ use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
 use crate::values::human_bytes;
 
-/// Columns of a terminal that does not know its size.
+/// Columns if the terminal does not report its size.
 const COLUMNS_DEFAULT: usize = 100;
-/// Fewest and most characters of a line.
+/// Minimum and maximum characters of a sparkline.
 const LINE_CHARS: (usize, usize) = (16, 60);
 
-/// Look of the table.
+/// Style of the table.
 #[derive(Clone, Copy, Debug)]
 struct TableStyle {
     columns: usize,
@@ -72,7 +72,7 @@ fn target(args: &HistoryArgs) -> String {
     target
 }
 
-/// The prefix of Cove's own series need not be typed.
+/// Returns the full name; the prefix of Cove's own series may be omitted.
 fn in_full(name: &str) -> String {
     match name.starts_with("cove_") || name.starts_with("process_") || name.starts_with('*') {
         true => name.to_owned(),
@@ -158,7 +158,7 @@ fn in_unit(value: f32, unit: HistoryUnit) -> String {
     }
 }
 
-/// Whole numbers as such, others with what matters of their fraction.
+/// Formats integers without a fraction, others with the significant digits of theirs.
 fn short(value: f32) -> String {
     match value {
         value if value.fract() == 0.0 => format!("{value:.0}"),

@@ -16,10 +16,10 @@ use sessions::{SessionActivity, Sessions};
 
 use super::catalogue as c;
 
-/// Tenants whose sessions are remembered, so that a tenant sees when its last session ended.
+/// Maximum tenants with past sessions that are kept, so that a tenant sees its last session end.
 const SESSION_TENANTS_MAX: usize = 64;
 
-/// Time for which a tenant without sessions is remembered.
+/// Time for which a tenant without sessions is kept.
 const SESSION_TENANT_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Services that are read.
@@ -33,17 +33,17 @@ pub(crate) struct HistorySources {
     pub(crate) http: HttpMetrics,
 }
 
-/// Returns the owner of series of what a token ran.
+/// Returns the owner of series about a token's executions.
 pub(super) fn owner_of_executions(token_id: &str) -> String {
     format!("executions/{token_id}")
 }
 
-/// Returns the owner of series of a tenant's sessions.
+/// Returns the owner of series about a tenant's sessions.
 pub(super) fn owner_of_sessions(tenant: &str) -> String {
     format!("sessions/{tenant}")
 }
 
-/// Previous reading, so that counters become rates.
+/// Previous reading, to compute rates from counters.
 #[derive(Default)]
 struct ServerReading {
     executions: ExecutionActivity,
@@ -55,12 +55,12 @@ struct ServerReading {
     cpu_s: f64,
 }
 
-/// Turns readings of services into samples.
+/// Converts readings of services to samples.
 pub(super) struct HistorySampler {
     sources: HistorySources,
     tenants: TenantSampler,
     before: Option<(Instant, ServerReading)>,
-    /// Tenants that have or had sessions, and when they had the last.
+    /// Tenants that have or had sessions, with the time of the last one.
     session_tenants: HashMap<Arc<str>, Instant>,
 }
 
@@ -96,7 +96,7 @@ impl SampleSheet {
         self.put(spec, value as f64);
     }
 
-    /// A rate; a counter that is lower than before began anew.
+    /// Returns a rate; a counter below its previous value has restarted.
     fn per_second(&self, now: u64, before: u64) -> f64 {
         let since = now.checked_sub(before).unwrap_or(now);
         self.elapsed_s.map_or(f64::NAN, |elapsed| since as f64 / elapsed)
@@ -106,8 +106,8 @@ impl SampleSheet {
         self.put(spec, self.per_second(now, before));
     }
 
-    /// Duration that a share of what came since the last reading did not exceed; a gap where
-    /// nothing came.
+    /// Adds the duration that a share of the events since the last reading did not exceed; a gap if
+    /// there were none.
     fn percentile(
         &mut self,
         spec: &'static SeriesSpec,
@@ -144,7 +144,7 @@ impl HistorySampler {
         let commits = self.sources.catalog.as_ref().map(RelationService::commits_and_conflicts);
         let process = ProcessFigures::read();
 
-        // Series of the whole server first: where there is no room, others are left out.
+        // Series of the whole server first: if there is no room, others are left out.
         of_executions(&mut sheet, &executions, &before.executions);
         sheet.count(&c::SANDBOXES_PREPARED, self.sources.engine.stats().prepared);
         if let Some(sessions) = &sessions {
@@ -235,7 +235,7 @@ fn of_tenants(sheet: &mut SampleSheet, now: &ExecutionActivity, before: &Executi
         before.tenants.iter().map(|(name, totals)| (&**name, totals)).collect();
     for (tenant, now) in &now.tenants {
         let owner = owner_of_executions(tenant).into();
-        // One that is new had nothing before.
+        // A new tenant had no counts before.
         let before = known.get(&**tenant).copied().copied().unwrap_or_default();
         totals(sheet, Some(&owner), now, &before);
     }

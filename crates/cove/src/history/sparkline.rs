@@ -1,6 +1,6 @@
-//! Values as a line of characters. Pure.
+//! Sparklines: values as a line of characters. Pure.
 
-/// Characters that a line is made of, the lowest first.
+/// Characters of a sparkline, the lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SparklineSet {
     /// Blocks of Unicode.
@@ -18,15 +18,15 @@ impl SparklineSet {
     }
 }
 
-/// Returns a line of at most `width` characters: the highest of the values that stand for one, and
-/// a blank for a gap. The scale begins at 0.
+/// Returns a line of at most `width` characters: each shows the maximum of its values, a blank is a
+/// gap. The scale begins at 0.
 pub(super) fn sparkline(values: &[Option<f32>], width: usize, set: SparklineSet) -> String {
     let levels = set.levels();
     let top = values.iter().flatten().copied().fold(0.0_f32, f32::max);
     let per_column = values.len().div_ceil(width.max(1)).max(1);
     let column = |values: &[Option<f32>]| {
         let Some(value) = values.iter().flatten().copied().reduce(f32::max) else { return ' ' };
-        // A level for each eighth; zero is the lowest and anything above it is not.
+        // The lowest level is for zero only.
         let share = if top > 0.0 { value / top } else { 0.0 };
         let level = (1..levels.len()).rev().find(|level| {
             let bound = f32::from(u8::try_from(*level - 1).unwrap_or(0)) / 7.0;

@@ -1,13 +1,13 @@
-//! Reading of what the API server says of a machine, and the decision what a node does. Pure.
+//! Parses the API server's responses about a machine, and decides what the node does. Pure.
 
 use serde::Deserialize;
 
-/// Longest line of a watch, which holds one object: more than its store takes.
+/// Longest line of a watch, which contains one object: more than the API server's store accepts.
 pub(super) const LINE_BYTES_MAX: usize = 4 << 20;
-/// Characters of a message of the API server that are repeated.
+/// Characters of a message of the API server that are quoted.
 const MESSAGE_CHARACTERS_MAX: usize = 200;
 
-/// Object of a machine, in Kubernetes' words a node, as far as it matters here.
+/// Object of a machine (a Kubernetes node) with the fields that are used here.
 #[derive(Debug, Deserialize)]
 pub(super) struct MachineObject {
     spec: Option<MachineSpec>,
@@ -25,8 +25,8 @@ struct MachineTaint {
 }
 
 impl MachineObject {
-    /// Returns whether the machine is to take no new work: it is cordoned, or has one of these
-    /// taints, whatever their effect.
+    /// Returns whether the machine accepts no new work: it is cordoned, or has one of these taints,
+    /// regardless of their effect.
     pub(super) fn is_held(&self, drain_taints: &[String]) -> bool {
         let Some(MachineSpec { unschedulable, taints }) = &self.spec else { return false };
         let mut taints = taints.iter().flatten();
@@ -34,18 +34,18 @@ impl MachineObject {
     }
 }
 
-/// Event of a watch, which a line holds.
+/// Event of a watch, one per line.
 #[derive(Debug)]
 pub(super) enum MachineEvent {
-    /// The machine is so now.
+    /// Current state of the machine.
     Is(MachineObject),
-    /// There is no such machine any more.
+    /// The machine was removed.
     Removed,
-    /// Too old a beginning of the watch: begin anew.
+    /// The watch's start version is too old: start again.
     Expired,
-    /// The API server ends the watch.
+    /// The API server ended the watch.
     Failed(String),
-    /// Event that does not matter.
+    /// Event that is ignored.
     Other,
 }
 
@@ -56,7 +56,7 @@ struct WatchLine {
     object: serde_json::Value,
 }
 
-/// Status object, by which the API server says what went wrong.
+/// Status object, with which the API server reports an error.
 #[derive(Deserialize)]
 struct StatusObject {
     #[serde(default)]
@@ -66,10 +66,10 @@ struct StatusObject {
 }
 
 impl MachineEvent {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// When it is no event.
+    /// If it is not an event.
     pub(super) fn read(line: &[u8]) -> Result<MachineEvent, serde_json::Error> {
         let WatchLine { kind, object } = serde_json::from_slice(line)?;
         Ok(match kind.as_str() {
@@ -82,13 +82,13 @@ impl MachineEvent {
                     _ => MachineEvent::Failed(excerpt(&message)),
                 }
             }
-            // Bookmarks, and what later versions add.
+            // Bookmarks, and events of later versions.
             _ => MachineEvent::Other,
         })
     }
 }
 
-/// Returns the message of a status object that is the body of an answer; empty for anything else.
+/// Returns the message if the body of a response is a status object; empty otherwise.
 pub(super) fn message_in(body: &[u8]) -> String {
     serde_json::from_slice::<StatusObject>(body)
         .map_or_else(|_| String::new(), |it| excerpt(&it.message))
@@ -98,20 +98,20 @@ fn excerpt(message: &str) -> String {
     message.chars().take(MESSAGE_CHARACTERS_MAX).collect::<String>().escape_debug().to_string()
 }
 
-/// A line that does not end.
+/// A line exceeds the limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the API server has more than {LINE_BYTES_MAX} bytes")]
 pub(super) struct LineTooLong;
 
-/// Pieces of a body, as lines.
+/// Splits the pieces of a body into lines.
 #[derive(Debug, Default)]
 pub(super) struct WatchLines(Vec<u8>);
 
 impl WatchLines {
-    /// Takes a piece. Returns the lines that are complete with it, without their ends.
+    /// Adds a piece. Returns the lines that it completes, without their line ends.
     ///
     /// # Errors
-    /// When a line is too long.
+    /// If a line is too long.
     pub(super) fn take(&mut self, piece: &[u8]) -> Result<Vec<Vec<u8>>, LineTooLong> {
         let mut lines = Vec::new();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
@@ -129,20 +129,20 @@ impl WatchLines {
     }
 }
 
-/// Request of this node to drain because of its machine, as a file of its keeps it. A drain that
-/// somebody else asked for is not undone.
+/// Drain request that this node made because of its machine, as recorded in a file. A drain that
+/// was requested otherwise is not undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CordonDrain {
     /// No request.
     None,
-    /// A request for a drain that was about to be made.
+    /// A request was about to be made.
     Asking,
-    /// A request that was made.
+    /// A request was made.
     Asked,
 }
 
 impl CordonDrain {
-    /// Reads what the file says. What it does not say is nothing.
+    /// Parses the content of the file. Unknown content means no request.
     pub(super) fn read(text: &str) -> CordonDrain {
         match text.trim() {
             "asking" => CordonDrain::Asking,
@@ -151,7 +151,7 @@ impl CordonDrain {
         }
     }
 
-    /// Content of the file; none when there is to be none.
+    /// Returns the content of the file; `None` if the file is to be removed.
     pub(super) const fn content(self) -> Option<&'static str> {
         match self {
             CordonDrain::None => None,
@@ -166,21 +166,21 @@ impl CordonDrain {
 pub(super) enum DrainStep {
     /// Nothing to do.
     Nothing,
-    /// Ask for a drain.
+    /// Request a drain.
     Begin,
-    /// Take the drain back that this node has asked for.
+    /// Withdraw this node's drain request.
     End,
-    /// Forget that this node has asked for one: somebody else has taken it back.
+    /// Remove the record of the request: the drain has been withdrawn by other means.
     Forget,
 }
 
-/// Returns what is to be done when the machine has become held or free, or when a watch begins.
-/// `is_draining` is what the registry says is wanted of this node.
+/// Returns the next step when the machine became held or free, or when a watch begins.
+/// `is_draining` is the state that the registry requests for this node.
 pub(super) fn next_step(is_held: bool, own: CordonDrain, is_draining: bool) -> DrainStep {
     match (is_held, own, is_draining) {
-        // Whoever has taken the drain back since has the last word.
+        // A withdrawal of the drain by others is respected.
         (true, CordonDrain::Asked, _) | (false, CordonDrain::None, _) => DrainStep::Nothing,
-        // An operator's, before the machine was cordoned.
+        // Requested by an operator before the machine was cordoned.
         (true, CordonDrain::None, true) => DrainStep::Nothing,
         (true, CordonDrain::None, false) | (true, CordonDrain::Asking, _) => DrainStep::Begin,
         (false, CordonDrain::Asking | CordonDrain::Asked, true) => DrainStep::End,
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(buffer.take(b" "), Err(LineTooLong));
     }
 
-    /// All histories of some acts of the machine and of an operator, with a crash at any step.
+    /// All sequences of some actions of the machine and of an operator, with a crash at any step.
     #[test]
     fn only_a_drain_of_its_own_is_undone() {
         for own in [CordonDrain::None, CordonDrain::Asking, CordonDrain::Asked] {
@@ -267,10 +267,10 @@ mod tests {
         let steps = |is_held, own| [false, true].map(|wanted| next_step(is_held, own, wanted));
         use CordonDrain::{Asked, Asking, None};
         use DrainStep::{Begin, End, Forget, Nothing};
-        // Not wanted, and wanted.
+        // Drain not requested, and requested.
         assert_eq!(steps(false, None), [Nothing, Nothing]);
         assert_eq!(steps(true, None), [Begin, Nothing]);
-        // It ended between writing that it asks, and asking; or just after.
+        // It crashed between recording the request and making it, or just after.
         assert_eq!(steps(true, Asking), [Begin, Begin]);
         assert_eq!(steps(true, Asked), [Nothing, Nothing]);
         assert_eq!(steps(false, Asking), [Forget, End]);

@@ -1,4 +1,4 @@
-//! The connection to the API server, and what is asked of the registry because of it.
+//! Connection to the API server, and the resulting requests to the node registry.
 
 use std::error::Error;
 use std::fs::File;
@@ -23,54 +23,55 @@ use super::machine::{
     next_step,
 };
 
-/// File of the service account that Kubernetes replaces before it ends.
+/// File with the service account's token, which Kubernetes replaces before it expires.
 const TOKEN_FILE: &str = "token";
-/// File with the authorities of the API server.
+/// File with the certificate authorities of the API server.
 const AUTHORITIES_FILE: &str = "ca.crt";
-/// Longest token.
+/// Longest token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
-/// File of the data directory that says that this node has asked for its drain.
+/// File of the data directory that records this node's drain request.
 const DRAIN_FILE: &str = "kubernetes.drain";
-/// Time to the head of an answer.
+/// Timeout for the head of a response.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// Seconds after which the API server ends a watch. The next one begins with the object itself, so
-/// that whatever was missed is seen then.
+/// Seconds after which the API server ends a watch. The next watch begins with the object itself,
+/// so missed changes are noticed then.
 const WATCH_SECONDS: u64 = 60;
-/// Longest silence within a watch, by which a connection that leads nowhere is noticed.
+/// Longest silence within a watch, after which the connection counts as broken.
 const WATCH_PAUSE_MAX: Duration = Duration::from_secs(WATCH_SECONDS + 15);
-/// Most bytes of one watch. The object of a machine has some ten thousand.
+/// Maximum bytes of one watch. The object of a machine has some ten thousand.
 const WATCH_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of the object alone.
+/// Maximum bytes of the object alone.
 const OBJECT_BYTES_MAX: u64 = 4 << 20;
-/// Least time between two watches.
+/// Minimum time between two watches.
 const RETRY_MIN: Duration = Duration::from_secs(1);
-/// Longest time between two attempts.
+/// Maximum time between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Nodes begin again at different times within so much, when the API server was away from all.
+/// Range of random delays, so that nodes do not reconnect at once after an outage of the API
+/// server.
 const RETRY_SPREAD_MS: u64 = 1000;
 
-/// Why the machine is not watched at present.
+/// Reason why the machine is not watched at present.
 #[derive(Debug, thiserror::Error)]
 enum MachineWatchError {
-    /// The service account's files are not there.
+    /// The service account's files are missing.
     #[error("read `{}` of the service account", path.display())]
     Credentials { path: PathBuf, source: io::Error },
-    /// There is no answer.
+    /// The API server does not respond.
     #[error("ask Kubernetes' API server")]
     Client(#[from] ClientError),
-    /// The API server refuses.
+    /// The API server rejects the request.
     #[error("the API server returned {status}: {message}; {remedy}")]
     Refused { status: StatusCode, message: String, remedy: &'static str },
-    /// The answer is of another kind than was asked for.
+    /// The response has another format.
     #[error("read the API server's description of the machine")]
     Answer(#[from] serde_json::Error),
-    /// A line does not end.
+    /// A line is too long.
     #[error(transparent)]
     Line(#[from] LineTooLong),
-    /// The API server ends the watch.
+    /// The API server ended the watch.
     #[error("the API server ended the watch: {0}")]
     Ended(String),
-    /// The registry cannot be asked.
+    /// The node registry cannot be read or changed.
     #[error("ask the registry of nodes")]
     Registry(#[from] SqlStoreError),
     /// The mark cannot be written.
@@ -89,7 +90,7 @@ pub(super) struct MachineWatcher<'a> {
     mark: PathBuf,
     membership: &'a NodeMembership,
     own: CordonDrain,
-    /// State of the machine when it was last acted on: held or not.
+    /// State of the machine, held or not, that was handled last.
     met: Option<bool>,
     /// Failure that was logged last.
     failure: Option<String>,
@@ -109,7 +110,8 @@ impl<'a> MachineWatcher<'a> {
         MachineWatcher { config, name, server, mark, membership, own, met, failure }
     }
 
-    /// Watches until it is dropped. What was seen last holds while the API server is away.
+    /// Watches until it is dropped. The last known state stays in force while the API server is
+    /// away.
     pub(super) async fn run(mut self) {
         let mut pause = RETRY_MIN;
         loop {
@@ -125,7 +127,7 @@ impl<'a> MachineWatcher<'a> {
         }
     }
 
-    /// Logs a failure when it begins, not each time that it is met.
+    /// Logs a failure when it begins, not each time that it occurs.
     fn log_failure(&mut self, error: &MachineWatchError) {
         let text = error.to_string();
         if self.failure.as_ref() != Some(&text) {
@@ -139,7 +141,7 @@ impl<'a> MachineWatcher<'a> {
         }
     }
 
-    /// Meets the object as it is, and then as it becomes, until the API server ends the watch.
+    /// Handles the object and then its changes, until the API server ends the watch.
     async fn watch_once(&mut self) -> Result<(), MachineWatchError> {
         let object = format!("/api/v1/nodes/{}", self.name);
         let object = self.ask(&object, OBJECT_BYTES_MAX).await?.bytes().await?;
@@ -148,8 +150,8 @@ impl<'a> MachineWatcher<'a> {
         if self.failure.take().is_some() {
             tracing::info!(machine = self.name, "the Kubernetes node is watched again");
         }
-        // Without a version it begins with the object once more: nothing can be missed in between,
-        // and no version can be too old.
+        // Without a version the watch begins with the object once more: no change in between can be
+        // missed, and no version can be too old.
         let changes = format!(
             "/api/v1/nodes?watch=true&fieldSelector=metadata.name%3D{}&timeoutSeconds={}",
             self.name, WATCH_SECONDS
@@ -160,15 +162,15 @@ impl<'a> MachineWatcher<'a> {
             let piece = match answer.chunk().await {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok(()),
-                // Connections end when somebody between is replaced. If there is more to it, the
-                // next request fails.
+                // Connections break when a proxy is replaced. If there is another reason, the next
+                // request fails.
                 Err(ClientError::Http { .. } | ClientError::Paused(_)) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
             for line in lines.take(&piece)? {
                 let is_held = match MachineEvent::read(&line)? {
                     MachineEvent::Is(machine) => self.is_held(&machine),
-                    // Whoever removes a machine does so before it goes away.
+                    // A machine's object is removed before the machine itself goes away.
                     MachineEvent::Removed => true,
                     MachineEvent::Expired => return Ok(()),
                     MachineEvent::Failed(message) => return Err(MachineWatchError::Ended(message)),
@@ -183,7 +185,7 @@ impl<'a> MachineWatcher<'a> {
         machine.is_held(&self.config.drain_taints)
     }
 
-    /// Sends a request with the token and the authorities of this moment: both are replaced while
+    /// Sends a request with the current token and certificate authorities: both are replaced while
     /// the server runs.
     async fn ask(&self, path: &str, bytes_max: u64) -> Result<ClientResponse, MachineWatchError> {
         let roots = TlsRoots::File(self.config.service_account.join(AUTHORITIES_FILE));
@@ -227,7 +229,7 @@ impl<'a> MachineWatcher<'a> {
         read.map_err(|source| MachineWatchError::Credentials { path, source })
     }
 
-    /// Does what is to be done about the machine, when it has changed.
+    /// Handles a change of the machine's state.
     async fn meet(&mut self, is_held: bool) -> Result<(), MachineWatchError> {
         if self.met == Some(is_held) {
             return Ok(());
@@ -260,7 +262,7 @@ impl<'a> MachineWatcher<'a> {
         Ok(())
     }
 
-    /// Writes down what this node has asked for. Some bytes, when a machine is cordoned.
+    /// Records this node's drain request: a few bytes when a machine is cordoned.
     fn keep(&mut self, own: CordonDrain) -> Result<(), MachineWatchError> {
         match own.content() {
             Some(content) => write_atomic(&self.mark, content.as_bytes())?,

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use serde_json::json;
 
-/// Bytes of the data of one event. A longer one is sent without its data.
+/// Maximum bytes of the data of one event. A longer event is sent without its data.
 pub(super) const EVENT_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of a line besides the data in it.
+/// Bytes of a line in addition to its data.
 const FIELD_BYTES_MAX: usize = 16;
 
 /// Event of a stream.
@@ -25,7 +25,7 @@ pub(super) struct ServerSentEvent {
 }
 
 impl ServerSentEvent {
-    /// Returns the event as JSON: its data, or its number and type where that was too long.
+    /// Returns the event as JSON: its data, or its number and type if the data was too long.
     pub(super) fn into_json(self) -> String {
         match self.is_cut {
             false => self.data,
@@ -37,17 +37,17 @@ impl ServerSentEvent {
     }
 }
 
-/// Reader of a stream that comes in pieces. Holds at most one line and one event.
+/// Parser of a stream that arrives in pieces. Holds at most one line and one event.
 #[derive(Debug, Default)]
 pub(super) struct EventParser {
     line: Vec<u8>,
-    /// True if the line is longer than what is kept of it.
+    /// True if the line is longer than its kept part.
     is_long: bool,
     event: ServerSentEvent,
 }
 
 impl EventParser {
-    /// Takes a piece, and adds the events that end in it.
+    /// Parses a piece, and adds the events that end in it.
     pub(super) fn take(&mut self, bytes: &[u8], events: &mut VecDeque<ServerSentEvent>) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, is_end) = match part.strip_suffix(b"\n") {
@@ -75,7 +75,7 @@ impl EventParser {
             return;
         }
         let text = String::from_utf8_lossy(line);
-        // A line that begins with a colon is a comment: the name of its field is empty.
+        // A line that begins with a colon is a comment: its field name is empty.
         let (field, value) = text.split_once(':').unwrap_or((&text, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
@@ -104,7 +104,7 @@ impl EventParser {
 mod tests {
     use super::*;
 
-    /// Events of a text that comes in pieces of one size.
+    /// Returns the events of a text that arrives in pieces of one size.
     fn parsed(text: &str, piece: usize) -> Vec<ServerSentEvent> {
         let (mut parser, mut events) = (EventParser::default(), VecDeque::new());
         for bytes in text.as_bytes().chunks(piece) {

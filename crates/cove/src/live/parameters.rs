@@ -13,10 +13,10 @@ impl TopicParameters {
         TopicParameters(parameters)
     }
 
-    /// Takes a parameter as a query has it; none where it is missing or null.
+    /// Takes a parameter in query syntax; none if it is missing or null.
     ///
     /// # Errors
-    /// When it is an object, or a list of anything but texts and numbers.
+    /// If it is an object, or a list of anything but texts and numbers.
     pub(super) fn take(&mut self, name: &str) -> Result<Option<String>, HttpError> {
         let wrong = || {
             let message = "must be a text, a number, true or false, or a list of texts";
@@ -32,10 +32,10 @@ impl TopicParameters {
         }
     }
 
-    /// Takes a parameter that names something, as a segment of a path.
+    /// Takes a parameter as a path segment.
     ///
     /// # Errors
-    /// When it is missing or empty.
+    /// If it is missing or empty.
     pub(super) fn segment(&mut self, name: &str) -> Result<String, HttpError> {
         let value = self.take(name)?.filter(|value| !value.is_empty());
         // A segment of dots would lead to another route.
@@ -44,10 +44,10 @@ impl TopicParameters {
         Ok(escaped(&value))
     }
 
-    /// Takes the parameters of these names into the query of an address, and refuses all others.
+    /// Adds the parameters with these names to a query, and rejects all others.
     ///
     /// # Errors
-    /// Names the one that is not known, or has no value of a query.
+    /// Names the parameter that is unknown, or has an unsupported value.
     pub(super) fn into_target(
         mut self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Subscriptions of one WebSocket, and what waits to be sent.
+//! Subscriptions of one WebSocket, and the messages queued for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use super::source::{
 };
 use super::topics;
 
-/// Largest message of a client.
+/// Largest message of a client, in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-/// Subscriptions of one socket at a time.
+/// Maximum concurrent subscriptions of one socket.
 const SUBSCRIPTIONS_MAX: usize = 64;
 
-/// Longest `id` of a subscription.
+/// Longest `id` of a subscription, in bytes.
 const ID_BYTES_MAX: usize = 64;
 
-/// Interval at which a ping shows that the connection is alive.
+/// Interval of pings that show that the connection is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Time that a client may leave a message unread before it counts as gone.
+/// Time that a client may leave a message unread before it counts as disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Close code after data that is not a message (RFC 6455 §7.4.2: private use).
 const CLOSE_MALFORMED: u16 = 4400;
 
-/// A topic that is followed. Dropping it ends that.
+/// Followed topic. Dropping it stops the following.
 struct Subscription {
     number: u64,
     reading: AbortHandle,
@@ -51,9 +51,9 @@ impl Drop for Subscription {
     }
 }
 
-/// Why a conversation is over.
+/// Reason for the end of a conversation.
 enum LiveEnd {
-    /// The client is gone.
+    /// The client disconnected.
     Gone,
     /// The server shuts down.
     Away,
@@ -61,7 +61,7 @@ enum LiveEnd {
     Malformed(String),
 }
 
-/// A WebSocket, for as long as its client is there.
+/// WebSocket with a connected client.
 pub(super) struct LiveConversation {
     caller: InProcessCaller,
     drain: DrainHandle,
@@ -95,12 +95,12 @@ impl LiveConversation {
         }
     }
 
-    /// Sends what happens and takes what the client says, until one side goes away. A credential
-    /// that is revoked cuts the connection, which is the shell's doing.
+    /// Sends queued messages and handles the client's messages until one side disconnects. If the
+    /// credential is revoked, the shell closes the connection.
     pub(super) async fn serve(mut self, socket: WebSocket) {
         let drain = self.drain.clone();
         let (mut sink, mut stream) = socket.split();
-        // Not at once: a socket that is closed meanwhile is broken for who answers that.
+        // The first ping is delayed: a client that closes the socket now could not answer it.
         let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
         let end = loop {
             let message = tokio::select! {
@@ -116,13 +116,13 @@ impl LiveConversation {
                         Err(error) => break LiveEnd::Malformed(error.to_string()),
                     },
                 },
-                // The channel does not close: the sender is our own.
+                // The channel does not close, because this value holds a sender.
                 Some(message) = self.queued.recv() => match self.current(message) {
                     Some(text) => Message::text(text),
                     None => continue,
                 },
                 _ = heartbeat.tick() => Message::Ping(Vec::new().into()),
-                // Whoever only watches comes back to the next server.
+                // A client that only watches reconnects to the next server.
                 () = drain.begun() => break LiveEnd::Away,
             };
             if !send(&mut sink, message).await {
@@ -150,7 +150,7 @@ impl LiveConversation {
         Some(message.text)
     }
 
-    /// Does what a message says. Returns what is answered at once: a refusal.
+    /// Handles a client's message. Returns the immediate reply to a rejected one.
     fn take(&mut self, text: &str) -> Result<Option<String>, HttpError> {
         match http::parse_json("the message", text.as_bytes())? {
             LiveClientMessage::Unsubscribe { id } => {
@@ -213,7 +213,7 @@ fn goodbye(code: u16, reason: &str) -> Message {
     Message::Close(Some(CloseFrame { code, reason: reason.into() }))
 }
 
-/// Returns whether the message was taken; a client that reads nothing for long counts as gone.
+/// Sends a message; returns false if the client is disconnected or reads nothing for too long.
 async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }
