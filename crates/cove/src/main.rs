@@ -1,46 +1,45 @@
-//! Command line, configuration, `serve` and `doctor`.
+//! Command line and configuration of Cove, and assembly of the server.
 //!
-//! This crate puts the others together and holds no rule that belongs to one of them. `serve` reads
-//! as the list of what the server consists of; `run` is the same engine and the same service
-//! without a server around them.
+//! This crate assembles the others and contains no rule that belongs to one of them. `serve` lists
+//! the components of the server; `run` uses the same engine and the same service without a server.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `cli.rs` | command-line definitions |
 //! | `config.rs` | `cove.toml`, `COVE_*`, flags; the only reader of the environment |
 //! | `serve.rs` | the server, piece by piece |
-//! | `greeting.rs` | what a server that has started says to try |
-//! | `run.rs`, `run/request.rs` | one program, in this process, and what is asked of it |
-//! | `run/remote.rs`, `run/terminal.rs` | one program, on a server, and the terminal it is given |
-//! | `remote.rs` | a server seen from the command line: where it is, what it answers, its events |
+//! | `greeting.rs` | hints that a started server prints |
+//! | `run.rs`, `run/request.rs` | runs one program in this process, and builds its request |
+//! | `run/remote.rs`, `run/terminal.rs` | runs one program on a server, with a terminal |
+//! | `remote.rs` | HTTP client of a server: its address, errors and events |
 //! | `exec.rs`, `queue.rs` | executions and the queue of a server |
 //! | `agent.rs`, `template.rs`, `session.rs`, `top.rs` | agents, templates and sessions of a server |
-//! | `worker.rs` | tools of agents that are kept elsewhere, run in sessions of a server |
-//! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
-//! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
-//! | `demo.rs` | something to look at on a server, made and taken away |
-//! | `doctor.rs` | what this machine, or that of a server, offers for isolation |
+//! | `worker.rs` | tools of external agents, run in sessions of a server |
+//! | `bouncer.rs`, `tenant.rs` | the bouncer, within a server or alone, and its tenants |
+//! | `catalog.rs` | the catalog, within a server or alone, and its commands |
+//! | `demo.rs` | example data on a server, created and removed |
+//! | `doctor.rs` | checks of the isolation that this machine, or a server's, supports |
 //! | `settings.rs` | the configuration in force: shown, checked, and served to operators |
 //! | `token.rs`, `languages.rs` | the smaller commands |
-//! | `cluster_setup.rs` | the keys of a cluster: made, and brought to another server |
-//! | `cluster.rs`, `nodes.rs` | this server among those that share its store, and all of them seen from the command line |
-//! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
-//! | `storage.rs` | where the server keeps what must survive it |
-//! | `backup.rs` | a consistent copy of all that, and a server made of it |
-//! | `live.rs` | one WebSocket for all that a client follows |
+//! | `cluster_setup.rs` | the keys of a cluster: created, and copied to another server |
+//! | `cluster.rs`, `nodes.rs` | this server among the nodes that share its store, and `cove node` |
+//! | `compat.rs` | compatibility interfaces: mount points and listeners |
+//! | `storage.rs` | the server's persistent storage |
+//! | `backup.rs` | a consistent copy of that storage, and its restoration |
+//! | `live.rs` | one WebSocket for everything that a client follows |
 //! | `docs.rs` | the documentation as files |
-//! | `history.rs` | what the server measured in the last 24 hours |
-//! | `reload.rs` | the configuration, read again while the server runs |
-//! | `reference.rs` | completions of shells, and pages of the manual |
-//! | `output.rs` | standard output of a command as a whole: a pager, or nobody |
+//! | `history.rs` | figures of the server from the last 24 hours |
+//! | `reload.rs` | reloads the configuration while the server runs |
+//! | `reference.rs` | shell completions and manual pages |
+//! | `output.rs` | standard output of a command: a pager, or discarded |
 //! | `ready.rs`, `scrape.rs` | `/health/ready` and `/metrics` |
-//! | `traces.rs` | traces: settings, and the exporter beside a server |
-//! | `service_manager.rs` | what systemd is told |
+//! | `traces.rs` | traces: settings, and the exporter of a server |
+//! | `service_manager.rs` | notifications to systemd |
 //! | `server_contexts.rs` | names for servers: `cove context` |
-//! | `plain_text.rs` | foreign text, as it is shown on a terminal |
-//! | `identity.rs`, `console.rs` | who a caller is, signing in at the console; `cove console` |
-//! | `messages.rs`, `exit_codes.rs` | what commands say on standard error, and end with |
-//! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
+//! | `plain_text.rs` | display of foreign text on a terminal |
+//! | `identity.rs`, `console.rs` | identity of a caller, console sign-in; `cove console` |
+//! | `messages.rs`, `exit_codes.rs` | messages on standard error, and exit codes |
+//! | `engine.rs`, `host.rs`, `values.rs` | shared by several commands |
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -112,7 +111,7 @@ use crate::messages::complain;
 use crate::output::CommandOutput;
 
 fn main() -> ExitCode {
-    // This binary also plays the spawner, which must not have done anything before.
+    // This binary also acts as the spawner, which must run before anything else is initialized.
     if let Some(code) = sandbox::spawner_main_if_asked() {
         return code;
     }
@@ -128,7 +127,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the exit code of a command, after saying what went wrong.
+/// Returns the exit code of a command, and prints its error.
 fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
     let error = match result {
         Ok(code) => return code,
@@ -136,7 +135,7 @@ fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
     };
     let cause = error.downcast_ref::<io::Error>();
     if cause.is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe) {
-        // Nobody is left to tell.
+        // The reader of standard output is gone, so no message is printed.
         return ExitCode::from(EXIT_PIPE);
     }
     complain(&format!("{error:#}"));
@@ -154,7 +153,7 @@ fn dispatch(command: CliCommand, environment: &Environment) -> anyhow::Result<Ex
             run::run(*args, config, environment)?
         }
         CliCommand::Serve(args) => {
-            // Before anything else: until somebody listens, SIGHUP ends the process.
+            // Before anything else: without a handler, SIGHUP ends the process.
             let hangups = Hangups::before_runtime().context("failed to listen to signals")?;
             let flags = serve::flags(&args.settings);
             let source = config_source(&args.config, environment, flags)?;
@@ -227,7 +226,7 @@ fn dispatch(command: CliCommand, environment: &Environment) -> anyhow::Result<Ex
     })
 }
 
-/// The exit code of a command that has no other when it succeeds.
+/// Returns the exit code of a successful command without another code.
 const fn done((): ()) -> ExitCode {
     ExitCode::SUCCESS
 }
@@ -240,7 +239,7 @@ fn print_version(args: &VersionArgs) -> io::Result<()> {
     }
 }
 
-/// Reads the configuration of a command that may read it again later.
+/// Reads the configuration of a command that may reload it later.
 fn config_source(
     args: &ConfigArgs,
     environment: &Environment,
@@ -249,7 +248,7 @@ fn config_source(
     ConfigSource::read(args.config.clone(), environment, flags(args, more)?)
 }
 
-/// The flags that every command has which needs a configuration.
+/// Returns the flags that every command with a configuration has.
 fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::CoveConfigError> {
     let mut flags = more;
     if let Some(data_dir) = &args.data_dir {
@@ -262,7 +261,7 @@ fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::CoveConfigErro
     Ok(flags)
 }
 
-/// Help is data and goes to standard output; a mistake goes to standard error.
+/// Help is data and is printed on standard output; an error is printed on standard error.
 fn show_usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -270,7 +269,7 @@ fn show_usage(error: &clap::Error) -> ExitCode {
         let mut out = io::stdout().lock();
         return match write!(out, "{text}").and_then(|()| out.flush()) {
             Ok(()) => ExitCode::SUCCESS,
-            // A reader that has seen enough.
+            // The reader closed the pipe early.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_PIPE),
             Err(error) => {
                 complain(&format!("failed to write to standard output: {error}"));

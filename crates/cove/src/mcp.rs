@@ -1,5 +1,5 @@
-//! `cove mcp`: a server's tools for agents, over standard streams, and the entries of clients'
-//! configurations that start it.
+//! `cove mcp`: offers a server's tools to agents over standard streams, and writes the client
+//! configuration that starts it.
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports>
@@ -25,7 +25,7 @@ use crate::remote::{self, Remote, RemoteFailure};
 /// Longest message of a client, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
-/// Messages of a client that wait to be looked at.
+/// Maximum queued messages of a client.
 const MESSAGES_WAITING_MAX: usize = 16;
 
 /// Runs one command.
@@ -38,19 +38,19 @@ pub(crate) fn run(args: McpArgs, config: &CoveConfig, environment: &Environment)
     })
 }
 
-/// Passes messages between standard streams and a server.
+/// Forwards messages between standard streams and a server.
 struct StdioBridge {
     server: Remote,
-    /// Revision that was agreed on by `initialize`.
+    /// Protocol version that `initialize` negotiated.
     version: Option<String>,
-    /// Requests that have no answer yet, by their ids.
+    /// Requests without a response yet, by their ids.
     running: Vec<(Value, AbortHandle)>,
 }
 
-/// Outcome of a request.
+/// Outcome of a forwarded request.
 struct ForwardedCall {
     id: Value,
-    /// Revision that its answer agreed on.
+    /// Protocol version that its response negotiated.
     version: Option<String>,
     outcome: Result<()>,
 }
@@ -60,10 +60,10 @@ impl StdioBridge {
         StdioBridge { server, version: None, running: Vec::new() }
     }
 
-    /// Runs until the client has closed standard input and all that it asked is answered.
+    /// Runs until the client has closed standard input and all its requests are answered.
     async fn run(mut self) -> Result<()> {
         let (sender, mut messages) = mpsc::channel(MESSAGES_WAITING_MAX);
-        // Reads of standard input cannot be waited for, nor given up.
+        // Reads of standard input can neither be awaited nor cancelled.
         std::thread::Builder::new()
             .name("cove-stdin".to_owned())
             .spawn(move || read_messages(io::stdin().lock(), &sender))?;
@@ -81,7 +81,7 @@ impl StdioBridge {
                     }
                 }
                 Some(ended) = calls.next(), if !calls.is_empty() => {
-                    // An aborted one has no answer: the client said that it wants none.
+                    // A cancelled request gets no response: the client requested the cancellation.
                     if let Ok(ForwardedCall { id, version, outcome }) = ended {
                         outcome?;
                         self.running.retain(|(running, _)| *running != id);
@@ -93,7 +93,7 @@ impl StdioBridge {
         Ok(())
     }
 
-    /// Looks at a message. Returns what is to be done about it, if that takes time.
+    /// Handles a message. Returns a future for a request that must be forwarded.
     fn begin(
         &mut self,
         line: String,
@@ -132,10 +132,10 @@ impl StdioBridge {
     }
 }
 
-/// Why a message could not be passed on.
+/// Reason why a message could not be forwarded.
 enum ForwardError {
     Server(RemoteFailure),
-    /// The client does not read.
+    /// The client does not read standard output.
     Output(io::Error),
 }
 
@@ -145,7 +145,7 @@ impl From<RemoteFailure> for ForwardError {
     }
 }
 
-/// Sends a message and prints all that comes back for it.
+/// Sends a message and prints all responses to it.
 async fn forward(
     server: &Remote,
     message: &Value,
@@ -185,7 +185,7 @@ async fn forward(
     Ok(())
 }
 
-/// A value as a header has it: base64 where it is more than visible ASCII.
+/// Encodes a header value: as base64 unless it consists of visible ASCII.
 fn header_value(value: &str) -> HeaderValue {
     use base64::Engine as _;
     let is_plain = value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value;
@@ -195,7 +195,7 @@ fn header_value(value: &str) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// Reads messages, one a line.
+/// Reads messages, one per line.
 fn read_messages(mut input: impl BufRead, messages: &mpsc::Sender<io::Result<String>>) {
     loop {
         let mut line = String::new();

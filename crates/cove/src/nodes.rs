@@ -1,4 +1,4 @@
-//! `cove node`: the servers of a cluster, and which of them take work.
+//! `cove node`: lists the servers of a cluster, and drains them.
 
 mod drained;
 
@@ -51,7 +51,7 @@ async fn execute(command: &NodeCommand, server: &Remote) -> Result<u8> {
     Ok(code)
 }
 
-/// A line for each node.
+/// Formats a line for each node.
 pub(crate) fn table(nodes: &[NodeView]) -> String {
     let head = [
         "NODE",
@@ -82,7 +82,7 @@ pub(crate) fn table(nodes: &[NodeView]) -> String {
     columns(&rows, "")
 }
 
-/// Details of one node, a line for each property.
+/// Formats the details of one node, one property per line.
 fn details(node: &NodeView) -> String {
     let load = &node.load;
     let drain = node.drain.as_ref().map_or_else(|| "-".to_owned(), drained::described);

@@ -1,8 +1,8 @@
-//! Standard output of a command as a whole: through a pager, to nobody, or where it was sent to.
+//! Standard output of a command: through a pager, discarded, or unchanged.
 //!
-//! Commands write to standard output and know nothing of it. What a command line says about its
-//! output is decided before it runs, by [`CommandOutput::begin`], which puts another file in the
-//! place of standard output, and undone behind it, by [`CommandOutput::end`].
+//! Commands write to standard output without knowing its destination. [`CommandOutput::begin`]
+//! applies the output options before the command runs, by replacing standard output with another
+//! file, and [`CommandOutput::end`] undoes that afterwards.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -19,24 +19,24 @@ use crate::cli::OutputChoice;
 use crate::config::Environment;
 use crate::exit_codes::{EXIT_INTERRUPTED, EXIT_PIPE};
 
-/// Pager where nothing names one: it ends by itself when all fits, and passes colours through.
+/// Default pager: it exits by itself if the text fits on one screen, and passes colours through.
 const PAGER_DEFAULT: [&str; 2] = ["less", "-FRX"];
-/// Pagers by name, the first that is set counts; empty for none.
+/// Variables that name the pager, the first one that is set counts; an empty value disables paging.
 const PAGER_VARIABLES: [&str; 2] = ["COVE_PAGER", "PAGER"];
-/// Options that `less` and `lv` read from the environment, where nobody set them: as above.
+/// Default options that `less` and `lv` read from the environment.
 const PAGER_OPTIONS: [(&str, &str); 2] = [("LESS", "FRX"), ("LV", "-c")];
-/// A pager that is none.
+/// Pager name that disables paging.
 const NO_PAGER: &str = "cat";
-/// Standard output where nobody wants it.
+/// Target of discarded output.
 const NOWHERE: &str = "/dev/null";
 
-/// Stack of the thread that a command with a pager runs on: that of a main thread.
+/// Stack size of the thread that runs a command with a pager: that of a main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// True if only errors are to be said.
+/// True if only errors are printed.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the command line says that only errors are wanted.
+/// Returns whether the command line requests errors only.
 pub(crate) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
@@ -44,13 +44,13 @@ pub(crate) fn is_quiet() -> bool {
 /// Standard output while a command runs.
 #[derive(Debug)]
 pub(crate) enum CommandOutput {
-    /// Destination of standard output, if there is one.
+    /// Standard output without a pager.
     Plain,
-    /// To a pager; none where there turned out to be none.
+    /// Output to a pager; none if it could not be started.
     Paged(Option<Child>, TerminalInterrupts),
 }
 
-/// Ctrl-C, from when it is made on.
+/// Receiver of Ctrl-C, from its creation on.
 #[derive(Debug)]
 pub(crate) struct TerminalInterrupts {
     runtime: Runtime,
@@ -67,7 +67,7 @@ impl TerminalInterrupts {
         Ok(TerminalInterrupts { runtime, signal })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next Ctrl-C.
     fn wait(&mut self) -> Option<()> {
         self.runtime.block_on(self.signal.recv())
     }
@@ -80,10 +80,10 @@ enum PagedEvent {
 }
 
 impl CommandOutput {
-    /// Puts in force what the command line and the environment say.
+    /// Applies the options of the command line and the environment.
     ///
     /// # Errors
-    /// When standard output cannot be replaced.
+    /// If standard output cannot be replaced.
     pub(crate) fn begin(
         choice: &OutputChoice,
         environment: &mut Environment,
@@ -100,7 +100,7 @@ impl CommandOutput {
         if is_paging_off(environment) {
             return Ok(CommandOutput::Plain);
         }
-        // Before there is a pager that could be left behind.
+        // Before the pager starts, so that a failure leaves none behind.
         let interrupts = TerminalInterrupts::new().context("failed to listen to signals")?;
         let mut pager = start_pager(environment);
         if let Some(input) = pager.as_mut().and_then(|it| it.stdin.take()) {
@@ -110,11 +110,12 @@ impl CommandOutput {
         Ok(CommandOutput::Paged(pager, interrupts))
     }
 
-    /// Runs the command, and waits for the pager where there is one. Whoever leaves the pager has
-    /// seen enough, which is no failure.
+    /// Runs the command, and waits for the pager if there is one. A user who leaves the pager early
+    /// is no failure.
     ///
-    /// Ctrl-C reaches the pager, too, which goes on. So the command ends and its pager does not:
-    /// otherwise it would read from the terminal at the same time as the shell.
+    /// Ctrl-C also reaches the pager, which keeps running. Therefore this process abandons the
+    /// command and waits for the pager: otherwise the pager and the shell would read from the
+    /// terminal at the same time.
     pub(crate) fn run(self, command: impl FnOnce() -> ExitCode + Send + 'static) -> ExitCode {
         let CommandOutput::Paged(pager, mut interrupts) = self else { return command() };
         let (sender, events) = mpsc::channel();
@@ -142,20 +143,20 @@ impl CommandOutput {
     }
 }
 
-/// Returns what the environment says of pagers, if it says anything.
+/// Returns the pager variable of the environment, if one is set.
 fn named_pager(environment: &Environment) -> Option<&str> {
     PAGER_VARIABLES.iter().find_map(|name| environment.get_set(name)).map(str::trim)
 }
 
-/// Returns whether the environment says that there is to be no pager.
+/// Returns whether the environment disables paging.
 fn is_paging_off(environment: &Environment) -> bool {
     named_pager(environment).is_some_and(|text| text.is_empty() || text == NO_PAGER)
 }
 
-/// Starts the pager that the environment names, or the usual one; none where it is not installed.
+/// Starts the pager that the environment names, or the default one; none if it is not installed.
 fn start_pager(environment: &Environment) -> Option<Child> {
     let mut command = match named_pager(environment) {
-        // As other programs read these variables: with options, and whatever a shell can do.
+        // Run by a shell with options, as other programs do with these variables.
         Some(text) => {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", text]);
@@ -170,11 +171,11 @@ fn start_pager(environment: &Environment) -> Option<Child> {
     };
     let missing = PAGER_OPTIONS.iter().filter(|(name, _)| environment.get_set(name).is_none());
     command.envs(missing.copied()).stdin(Stdio::piped());
-    // Without a pager everything is shown at once, as it is elsewhere.
+    // Without a pager the output is not paged.
     command.spawn().ok()
 }
 
-/// Ends what reads standard output; what is written from now on is for nobody.
+/// Closes the pager's input, and discards all further output.
 fn close_stdout() -> io::Result<()> {
     let nowhere = File::options().write(true).open(NOWHERE)?;
     Ok(rustix::stdio::dup2_stdout(nowhere)?)

@@ -1,9 +1,9 @@
-//! Percent encoding of what goes into addresses.
+//! Percent encoding for URIs.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc3986#section-2.1>
 
-/// Returns a value as a segment of a path or a part of a query has it.
+/// Encodes a value for a path segment or a query.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,9 +1,9 @@
-//! Foreign text on a terminal: nothing in it moves the cursor, hides, or changes the order in which
-//! a line is read.
+//! Displays foreign text on a terminal: it cannot move the cursor, hide text, or change the order
+//! in which a line is read.
 
 /// Format characters (general category Cf) and separators of lines and paragraphs (Zl, Zp) of
 /// Unicode 16: <https://www.unicode.org/Public/16.0.0/ucd/extracted/DerivedGeneralCategory.txt>.
-/// They include all that steer bidirectional text, and what is invisible.
+/// They include all bidirectional controls and invisible characters.
 const FORMAT_CHARACTERS: [(char, char); 21] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{600}', '\u{605}'),
@@ -28,26 +28,26 @@ const FORMAT_CHARACTERS: [(char, char); 21] = [
     ('\u{e0020}', '\u{e007f}'),
 ];
 
-/// Text on one line, with a replacement character for everything that would steer the terminal.
+/// Returns text on one line, with replacement characters for terminal controls.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(replace_steering).collect()
 }
 
-/// Text with its lines and tabs, otherwise like [`plain`].
+/// Like [`plain`], but keeps line ends and tabs.
 pub(crate) fn plain_with_lines(text: &str) -> String {
     text.chars()
         .map(|it| if matches!(it, '\n' | '\t') { it } else { replace_steering(it) })
         .collect()
 }
 
-/// A message of several lines: those after the first are indented, so that none looks like a
-/// message of its own.
+/// Formats a message of several lines: all after the first are indented, so that none looks like a
+/// separate message.
 pub(crate) fn plain_lines(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n  ")
 }
 
-/// A JSON document that says the same, with escapes for what would steer the terminal: in JSON such
-/// characters are found within strings only.
+/// Returns an equivalent JSON document with escapes for terminal controls: in JSON such characters
+/// occur within strings only.
 pub(crate) fn plain_json(document: &str) -> String {
     let mut text = String::with_capacity(document.len());
     for it in document.chars() {
@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn nothing_that_is_printed_is_replaced() {
-        // Behind a first character `str::escape_debug` escapes only what is not printable.
+        // After a first character, `str::escape_debug` escapes only characters that are not
+        // printable.
         for it in ('\u{80}'..=char::MAX).filter(|it| is_steering(*it)) {
             let escaped: String = format!("a{it}").escape_debug().collect();
             assert!(escaped.starts_with("a\\u{"), "{it:?} is printed");

@@ -1,4 +1,4 @@
-//! `cove queue`: what an operator, or an owner of executions, does with a server's queue.
+//! `cove queue`: commands of an operator, or of an owner of executions, for a server's queue.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::remote::{self, Remote};
 use crate::run::print_json;
 use crate::usage_error::UsageError;
 
-/// Longest answer to a question that is read.
+/// Longest answer to a question, in bytes.
 const REPLY_BYTES_MAX: u64 = 16;
 
 /// Runs one command.
@@ -69,7 +69,7 @@ fn scoped(path: &str, scope: &ScopeArgs) -> String {
     if scope.all { format!("{path}?all=true") } else { path.to_owned() }
 }
 
-/// Asks the person at the terminal.
+/// Asks the user at the terminal for confirmation.
 fn confirmed(all: bool) -> Result<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(UsageError("no terminal to ask on; confirm with --yes".to_owned()).into());
@@ -97,7 +97,7 @@ fn show_stats(stats: &QueueStats, json: bool) -> io::Result<()> {
     write!(io::stdout(), "{}", table(stats))
 }
 
-/// Figures of the queue, one on a line.
+/// Formats the figures of the queue, one per line.
 fn table(stats: &QueueStats) -> String {
     let paused = if stats.paused { "paused: nothing is started" } else { "open" };
     let oldest = stats.oldest_queued_ms.map(|ms| format!(", the oldest for {}", remote::span(ms)));
@@ -126,7 +126,7 @@ fn table(stats: &QueueStats) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What a person reads.
+    //! Text output about the queue.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Checks of `/health/ready`: the store, the queue, room on the disk.
+//! Checks of `/health/ready`: the store, the queue, free space on the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use executions::{Jobs, Languages};
 use node::readiness::ReadinessChecks;
 use node::store::{SqlStore, SqlStoreError};
 
-/// The id of no execution: to look for it asks the queue's back end, and costs it nothing.
+/// Id of no execution: looking it up is a cheap request to the queue's back end.
 const NO_EXECUTION: &str = "ex_00000000000000000000000000";
 
-/// All checks. `disk` is the data directory, and how many bytes have to be free there, which a
+/// Returns all checks. `disk` is the data directory, and the bytes that must be free there, which a
 /// reload may change.
 pub(crate) fn checks(
     store: &SqlStore,
@@ -25,7 +25,7 @@ pub(crate) fn checks(
     if let Some((jobs, languages)) = executions {
         check_queue(&readiness, jobs);
         let languages = languages.clone();
-        // Programs run meanwhile, with more time to compile.
+        // Programs run meanwhile, but take longer to compile.
         readiness.add_progress(move || {
             let known = languages.list().languages.into_iter();
             known.filter(|language| language.preparing).map(|language| language.name).collect()
@@ -35,7 +35,7 @@ pub(crate) fn checks(
     readiness
 }
 
-/// Looks whether the store answers.
+/// Adds a check that the store responds.
 fn check_store(readiness: &ReadinessChecks, store: &SqlStore) {
     let store = store.clone();
     readiness.add("store", move || {
@@ -53,7 +53,7 @@ fn check_store(readiness: &ReadinessChecks, store: &SqlStore) {
     });
 }
 
-/// Looks whether the back end of the queue answers.
+/// Adds a check that the back end of the queue responds.
 fn check_queue(readiness: &ReadinessChecks, jobs: &Jobs) {
     let jobs = jobs.clone();
     readiness.add("queue", move || {
@@ -66,7 +66,7 @@ fn check_queue(readiness: &ReadinessChecks, jobs: &Jobs) {
     });
 }
 
-/// Looks whether there is room where the data directory is.
+/// Adds a check of the free space for the data directory.
 fn check_disk(readiness: &ReadinessChecks, directory: &Path, bytes_min: Arc<AtomicU64>) {
     let directory: PathBuf = directory.to_owned();
     readiness.add("disk", move || {

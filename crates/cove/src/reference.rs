@@ -1,4 +1,5 @@
-//! `cove completions` and `cove man`: the command line's definition, as shells and `man` read it.
+//! `cove completions` and `cove man`: shell completions and manual pages from the command
+//! definitions.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,10 +10,10 @@ use clap_complete::Shell;
 
 use crate::cli::{Cli, CompletedShell, CompletionsArgs, ManArgs};
 
-/// Prints what a shell needs to complete commands, options and values.
+/// Prints the completion script of a shell for commands, options and values.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
     let shell = match args.shell {
         CompletedShell::Bash => Shell::Bash,
@@ -25,10 +26,10 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
     print(&script)
 }
 
-/// Prints the first page of the manual, or writes all pages.
+/// Prints the first manual page, or writes all pages.
 ///
 /// # Errors
-/// When a page cannot be written.
+/// If a page cannot be written.
 pub(crate) fn man(args: &ManArgs) -> Result<()> {
     let mut command = without_help_commands(Cli::definition());
     command.build();
@@ -43,8 +44,8 @@ pub(crate) fn man(args: &ManArgs) -> Result<()> {
         .with_context(|| format!("failed to write pages of the manual to {}", directory.display()))
 }
 
-/// Leaves out `cove help`, `cove session help` and the like, which have a copy of every command
-/// below them: three quarters of all pages and of what a shell reads at its start.
+/// Omits `cove help`, `cove session help` and the like, which contain a copy of every command below
+/// them: three quarters of all pages and of the completion script.
 fn without_help_commands(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help_commands)
 }

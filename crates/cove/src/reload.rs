@@ -1,10 +1,10 @@
-//! Reading the configuration again while the server runs: SIGHUP and `POST /v1/reload`.
+//! Reloads the configuration while the server runs: SIGHUP and `POST /v1/reload`.
 //!
-//! What is read is checked as a whole first, as `cove config check` does, and changes nothing when
-//! it cannot be. Then settings that can be are replaced where they are used; the others keep the
-//! values that the server started with, and the answer names them. Which settings are taken over is
-//! in [`crate::config::effective`], and nowhere else: services get a configuration in which all
-//! others are as before.
+//! The new configuration is first checked as a whole, as by `cove config check`, and changes
+//! nothing if it is invalid. Then reloadable settings are replaced where they are used; the others
+//! keep the values that the server started with, and the response names them. Only
+//! [`crate::config::effective`] defines which settings are reloadable: services receive a
+//! configuration in which all others are unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,7 @@ use crate::config::{
 use crate::history::HistorySources;
 use crate::{bouncer, gateway as gateways, settings};
 
-/// State of reloading before there is something to reload; `source` is the configuration that the
-/// server started with.
+/// State of reloading during startup; `source` is the configuration that the server started with.
 pub(crate) struct ReloadSignals {
     pub(crate) source: ConfigSource,
     pub(crate) log: LogLevelControl,
@@ -40,8 +39,8 @@ pub(crate) struct ReloadSignals {
 }
 
 impl ReloadSignals {
-    /// Returns what reloads the configuration of a server with these services, and the signals to
-    /// do so at; without any it is that of a catalog alone.
+    /// Returns the reloader for a server with these services, and the signals that trigger it;
+    /// without services, that of a catalog alone.
     pub(crate) fn reloader(
         self,
         services: Option<ReloadedServices>,
@@ -61,7 +60,7 @@ impl ReloadSignals {
     }
 }
 
-/// Services that take settings over, where they are served.
+/// Services that apply reloaded settings, if they are served.
 #[derive(Clone)]
 pub(crate) struct ReloadedServices {
     executions: ExecutionService,
@@ -94,7 +93,7 @@ impl ReloadedServices {
 struct ReloadTargets {
     log: LogLevelControl,
     tokens: TokenRegistry,
-    /// TLS of the listeners of HTTP, where there is any.
+    /// TLS of the HTTP listeners, if it is enabled.
     tls: Option<HttpListenerTls>,
     limits: ReloadedLimits,
     services: Option<ReloadedServices>,
@@ -106,13 +105,13 @@ impl ReloadTargets {
     }
 }
 
-/// The `[limits]` table in force. Cheap to clone; clones share what holds.
+/// The `[limits]` table in force. Clones share the values.
 #[derive(Clone, Debug)]
 pub(crate) struct ReloadedLimits {
     /// Limits of connections and requests.
     pub(crate) shell: CurrentSettings<ShellLimits>,
     data_dir: PathBuf,
-    /// Bytes that have to be free on the data directory's disk.
+    /// Bytes that must be free on the data directory's disk.
     disk_free_bytes_min: Arc<AtomicU64>,
 }
 
@@ -123,7 +122,7 @@ impl ReloadedLimits {
         ReloadedLimits { shell, data_dir, disk_free_bytes_min }
     }
 
-    /// Returns the data directory, and how many bytes have to be free there.
+    /// Returns the data directory, and the bytes that must be free there.
     pub(crate) fn disk(&self) -> (&Path, Arc<AtomicU64>) {
         (&self.data_dir, Arc::clone(&self.disk_free_bytes_min))
     }
@@ -134,13 +133,13 @@ impl ReloadedLimits {
     }
 }
 
-/// Reason why a configuration is not taken over.
+/// Reason why a configuration is not applied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReloadError {
-    /// The configuration cannot be used as it is; nothing has changed.
+    /// The configuration is invalid; nothing has changed.
     #[error(transparent)]
     Refused(#[from] CoveConfigError),
-    /// A part of the server did not take it.
+    /// A component of the server failed to apply it.
     #[error("{0:#}")]
     Failed(anyhow::Error),
 }
@@ -160,7 +159,7 @@ impl From<ReloadError> for HttpError {
     }
 }
 
-/// The configuration of a server that runs. Cheap to clone.
+/// Configuration of a running server. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ConfigReloader(Arc<ReloaderShared>);
 
@@ -168,15 +167,15 @@ struct ReloaderShared {
     source: ConfigSource,
     targets: ReloadTargets,
     in_force: Mutex<ConfigLayers>,
-    /// Texts of the gateway's secrets in force, by which a change behind a reference is seen.
+    /// Secrets of the gateway in force, which reveal a change behind a reference.
     secrets: Mutex<BTreeMap<String, String>>,
-    /// Held while a configuration is read and taken over.
+    /// Held while a configuration is read and applied.
     reloading: tokio::sync::Mutex<()>,
 }
 
-/// A configuration that was read again and can be served.
+/// Configuration that was reloaded and can be served.
 struct CheckedReload {
-    /// Layers of what is in force once it is taken over.
+    /// Layers in force once it is applied.
     layers: ConfigLayers,
     config: CoveConfig,
     secrets: BTreeMap<String, String>,
@@ -195,12 +194,12 @@ impl ConfigReloader {
         })))
     }
 
-    /// Returns what may be shown of the configuration in force.
+    /// Returns the configuration in force for display.
     pub(crate) fn view(&self) -> ConfigView {
         config::view(&self.in_force(), &self.0.source.config.data_dir.display().to_string())
     }
 
-    /// Takes over what can be at every SIGHUP. Never ends.
+    /// Reloads the configuration at every SIGHUP. Never returns.
     pub(crate) async fn follow(&self, mut hangups: Hangups) {
         loop {
             hangups.next().await;
@@ -214,17 +213,17 @@ impl ConfigReloader {
         }
     }
 
-    /// Reads the configuration again and takes over what can be without a restart.
+    /// Reads the configuration again and applies the settings that need no restart.
     ///
     /// # Errors
-    /// When it cannot be served, with all that is wrong; nothing has changed then.
+    /// If it cannot be served, with all problems; nothing has changed then.
     pub(crate) async fn reload(&self) -> Result<ConfigReloaded, ReloadError> {
         let _one_at_a_time = self.0.reloading.lock().await;
         let (shared, before) = (Arc::clone(&self.0), self.in_force());
         let read = node::task::blocking(move || shared.read(&before));
         let read = read.await.map_err(|error| ReloadError::Failed(error.into()))?;
         let CheckedReload { layers, config, secrets, mut reloaded } = read?;
-        // The only one that can still refuse: a tenant may be one of the store's.
+        // Only this step can still refuse: a tenant may be one of the store's.
         if let Some(bouncer) = self.0.targets.bouncer() {
             let taken = bouncer.replace_config(config.bouncer.clone()).await;
             taken.map_err(|error| bouncer::refusal(&error))?;
@@ -245,8 +244,8 @@ impl ConfigReloader {
         Ok(reloaded)
     }
 
-    /// Returns the layers that hold. The bouncer takes its table over by itself as well, when it is
-    /// told to by its own console or route.
+    /// Returns the layers in force. The bouncer also applies its table on its own, when its console
+    /// or route requests that.
     fn in_force(&self) -> ConfigLayers {
         let mut layers = self.0.in_force.lock().clone();
         let Some(bouncer) = self.0.targets.bouncer() else { return layers };
@@ -260,13 +259,13 @@ impl ConfigReloader {
 }
 
 impl ReloaderShared {
-    /// Reads the configuration, and finds all that keeps it from being served.
+    /// Reads the configuration, and finds all problems that keep it from being served.
     fn read(&self, before: &ConfigLayers) -> Result<CheckedReload, CoveConfigError> {
         let environment = &self.source.environment;
         let LoadedConfig { config, layers: read } = checked(self.source.reload()?, environment)?;
         let mut layers = before.clone();
         layers.take_over(&read, &[]);
-        // Settings that need a restart keep their values, which the others have to go with.
+        // Settings that need a restart keep their values, which must be consistent with the others.
         let merged = LoadedConfig::of(layers, environment)?;
         let LoadedConfig { config: merged, layers } = checked(merged, environment)?;
         let changed = config::changed(before, &read);
@@ -281,8 +280,8 @@ impl ReloaderShared {
         Ok(CheckedReload { layers, config: merged, secrets, reloaded })
     }
 
-    /// Puts a configuration in force, and returns whether listeners show a renewed certificate.
-    /// What can fail was checked before, so that it fails only when files change in between.
+    /// Applies a configuration, and returns whether listeners use a renewed certificate. All
+    /// fallible steps were checked before, so it fails only if files change in between.
     fn take_over(&self, config: &CoveConfig, secrets: &BTreeMap<String, String>) -> Result<bool> {
         let targets = &self.targets;
         let is_renewed = match &targets.tls {
@@ -311,7 +310,7 @@ impl ReloaderShared {
     }
 }
 
-/// Adds a setting to those that were taken over, unless it is there.
+/// Adds a setting to the applied ones, unless it or one below it is listed.
 fn add(taken_over: &mut Vec<String>, key: &str) {
     let is_there =
         |it: &String| it == key || it.strip_prefix(key).is_some_and(|it| it.starts_with('.'));
@@ -320,10 +319,10 @@ fn add(taken_over: &mut Vec<String>, key: &str) {
     }
 }
 
-/// Returns a configuration that can be served.
+/// Returns the configuration if it can be served.
 ///
 /// # Errors
-/// All that keeps it from being served.
+/// All problems that keep it from being served.
 fn checked(
     loaded: LoadedConfig,
     environment: &Environment,

@@ -1,7 +1,7 @@
-//! A server seen from the command line: where it is, as whom it is spoken to, and what went wrong.
+//! HTTP client of a server for the command line: its address, the credentials, and error messages.
 //!
-//! Nothing here follows a redirect or sends a token to a server that nobody named: the data
-//! directory's own token goes to this machine only.
+//! The client does not follow redirects, and sends a token only to a server that was named: the
+//! data directory's own token is sent to this machine only.
 
 pub(crate) mod events;
 pub(crate) mod follow;
@@ -39,35 +39,35 @@ use crate::usage_error::UsageError;
 
 /// File of the data directory with its first token.
 const TOKEN_FILE: &str = "token";
-/// Largest token file, and file of addresses.
+/// Largest token file and addresses file, in bytes.
 const SMALL_FILE_BYTES_MAX: u64 = 4 << 10;
-/// Time for an answer. One that waits is followed by its events instead.
+/// Timeout of a response. Requests that would wait longer follow events instead.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Largest answer: a page of records, or one with the output of all its tests.
+/// Largest response, in bytes: a page of records, or a record with the output of all its tests.
 pub(crate) const ANSWER_BYTES_MAX: u64 = 256 << 20;
-/// Largest answer that explains an error.
+/// Largest body of an error response that is shown.
 const ERROR_BYTES_SHOWN: usize = 2 << 10;
 
-/// Kind of a failure, by its remedy.
+/// Kind of a failure, which determines its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The request is wrong as it is.
+    /// The request is invalid.
     Refused,
-    /// The request has more bytes than the server takes.
+    /// The request has more bytes than the server accepts.
     TooLarge,
-    /// The server cannot or will not do it.
+    /// The server cannot or will not serve the request.
     Unavailable,
-    /// No answer, or none for the moment: the same may work a little later.
+    /// No response, or a temporary failure: a later attempt may succeed.
     Lost,
 }
 
-/// Why there is no answer, in a sentence for a person.
+/// Failed request, with a message for people.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct RemoteFailure {
     message: String,
     pub(crate) fault: FailureKind,
-    /// Status of the answer, if there was one.
+    /// Status of the response, if there was one.
     pub(crate) status: Option<StatusCode>,
 }
 
@@ -76,7 +76,7 @@ impl RemoteFailure {
         RemoteFailure { message: message.into(), fault, status: None }
     }
 
-    /// Adds what can be done about a request that is too large.
+    /// Adds a remedy to the message if the request is too large.
     pub(crate) fn with_remedy_for_size(mut self, remedy: &str) -> RemoteFailure {
         if self.fault == FailureKind::TooLarge {
             self.message.push_str(": ");
@@ -86,20 +86,20 @@ impl RemoteFailure {
     }
 }
 
-/// A server, and who asks. Cheap to clone.
+/// Server with its address and credentials. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Remote {
     client: HttpClient,
-    /// Without a slash at its end.
+    /// Base URL without a trailing slash.
     base: String,
-    /// Data directory that the address is from, when it may change with a restart of the server.
+    /// Data directory with the server's address, if that may change with a restart of the server.
     data_dir: Option<PathBuf>,
     token: Option<HeaderValue>,
-    /// Origin of the token, or why there is none.
+    /// Origin of the token, or the reason why there is none.
     token_origin: String,
 }
 
-/// Does something with the server that `args` name, and turns the result into an exit code.
+/// Runs `act` with the server that `args` name, and converts the result to an exit code.
 pub(crate) fn with_server(
     args: &ServerArgs,
     config: &CoveConfig,
@@ -112,22 +112,22 @@ pub(crate) fn with_server(
     conclude(result)
 }
 
-/// URL of a server of this machine that listens as configured and has not started yet.
+/// Returns the URL of a local server that listens as configured, if it has not started yet.
 fn configured_base(http: &str) -> String {
     let (host, port) = http.rsplit_once(':').unwrap_or((http, ""));
     if port == "0" {
-        // Any free port: there is no better guess than the default.
+        // Any free port: the default is the best guess.
         return format!("http://{HTTP_DEFAULT}");
     }
     let host = match host {
-        // All addresses of the machine, of which this is one.
+        // All addresses of the machine, including this one.
         "0.0.0.0" | "[::]" => "127.0.0.1",
         host => host,
     };
     format!("http://{host}:{port}")
 }
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on a new runtime.
 pub(crate) fn in_runtime(future: impl Future<Output = Result<u8>>) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(future);
@@ -136,7 +136,7 @@ pub(crate) fn in_runtime(future: impl Future<Output = Result<u8>>) -> Result<u8>
     result
 }
 
-/// The exit code of a command, after saying what went wrong.
+/// Returns the exit code of a command, and prints its error.
 pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
     let error = match result {
         Ok(code) => return ExitCode::from(code),
@@ -144,14 +144,14 @@ pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
     };
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     if kind == Some(io::ErrorKind::BrokenPipe) {
-        // Nobody is left to tell.
+        // The reader of standard output is gone, so no message is printed.
         return ExitCode::from(EXIT_PIPE);
     }
     complain(&format!("{error:#}"));
     let refused = error
         .downcast_ref::<RemoteFailure>()
         .map(|it| matches!(it.fault, FailureKind::Refused | FailureKind::TooLarge));
-    // A file that was named and cannot be read.
+    // A named file that cannot be read.
     let misnamed = matches!(
         kind,
         Some(
@@ -166,7 +166,8 @@ pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
 }
 
 impl Remote {
-    /// The server that flags, the environment, the data directory or the configuration name.
+    /// Returns the server that flags, the environment, the data directory or the configuration
+    /// specify.
     pub(crate) fn find(
         server: Option<&str>,
         token_file: Option<&Path>,
@@ -199,7 +200,7 @@ impl Remote {
         })
     }
 
-    /// Returns its address, without a slash at its end.
+    /// Returns its base URL, without a trailing slash.
     pub(crate) fn base(&self) -> &str {
         &self.base
     }
@@ -212,7 +213,7 @@ impl Remote {
         }
     }
 
-    /// Asks without a body.
+    /// Sends a request without a body.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -222,7 +223,7 @@ impl Remote {
         self.answer(self.open(request).await?).await
     }
 
-    /// Posts a document; `key` makes a second time harmless.
+    /// Posts a document; `key` makes a retry harmless.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -242,7 +243,7 @@ impl Remote {
         self.answer(self.open(request).await?).await
     }
 
-    /// A request with a document as its body.
+    /// Returns a request with a document as its body.
     pub(crate) fn request_with(
         &self,
         method: Method,
@@ -262,7 +263,7 @@ impl Remote {
         Ok(request)
     }
 
-    /// Sends a request whose answer is a document.
+    /// Sends a request whose response is a document.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         request: ClientRequest,
@@ -270,7 +271,7 @@ impl Remote {
         self.answer(self.open(request).await?).await
     }
 
-    /// A request to this server, with the token.
+    /// Returns a request to this server, with the token.
     pub(crate) fn request(&self, method: Method, path: &str) -> ClientRequest {
         let mut request = ClientRequest::new(method, format!("{}{path}", self.base));
         request.timeout = ANSWER_TIMEOUT;
@@ -281,7 +282,7 @@ impl Remote {
         request
     }
 
-    /// Sends it; an answer that is an error becomes one.
+    /// Sends a request; an error response becomes an error.
     pub(crate) async fn open(
         &self,
         request: ClientRequest,
@@ -295,7 +296,7 @@ impl Remote {
         Err(self.refusal(status, wait, &body))
     }
 
-    /// Sends a request whose answer may be without a document: that is null.
+    /// Sends a request whose response may be empty, which is returned as null.
     pub(crate) async fn ask_maybe(
         &self,
         request: ClientRequest,
@@ -307,7 +308,7 @@ impl Remote {
         }
     }
 
-    /// Asks with a document or without one. An answer without one is null.
+    /// Sends a request with or without a document. An empty response is returned as null.
     pub(crate) async fn ask_with(
         &self,
         method: Method,
@@ -335,7 +336,7 @@ impl Remote {
         })
     }
 
-    /// Returns what an answer with a status of 300 or above means.
+    /// Converts a response with a status of 300 or above to an error.
     pub(crate) fn refusal(
         &self,
         status: StatusCode,
@@ -389,7 +390,7 @@ impl Remote {
         }
     }
 
-    /// Converts an error of the catalog, which has Iceberg's shape.
+    /// Converts an error of the catalog, which has Iceberg's format.
     fn refusal_of_catalog(&self, error: &ForeignDetail, wait: Option<u64>) -> RemoteFailure {
         let message =
             plain_lines(&error.message.chars().take(ERROR_BYTES_SHOWN).collect::<String>());
@@ -412,7 +413,7 @@ impl Remote {
         }
     }
 
-    /// The server does not know who asks.
+    /// Returns the error for a rejected or missing token.
     fn unknown(&self) -> RemoteFailure {
         let (base, origin) = (&self.base, &self.token_origin);
         let message = match self.token {
@@ -424,7 +425,7 @@ impl Remote {
         RemoteFailure::new(FailureKind::Unavailable, message)
     }
 
-    /// Why there is no answer, and what may be done about it.
+    /// Converts a client error to a message with a remedy.
     pub(crate) fn explain(&self, error: ClientError) -> RemoteFailure {
         let base = &self.base;
         let (fault, says) = match &error {
@@ -462,13 +463,13 @@ impl Remote {
         RemoteFailure::new(fault, format!("{says} ({cause})"))
     }
 
-    /// Base address and the header with the token, for a connection that is no plain request.
+    /// Returns the base URL and the token header, for a WebSocket.
     pub(crate) fn socket_parts(&self) -> (&str, Option<&HeaderValue>) {
         (&self.base, self.token.as_ref())
     }
 }
 
-/// An error of the catalog's: its code is a status.
+/// Error response of the catalog: its code is an HTTP status.
 #[derive(serde::Deserialize)]
 struct ForeignError {
     error: ForeignDetail,
@@ -480,39 +481,39 @@ struct ForeignDetail {
     code: u16,
 }
 
-/// When another try makes sense, behind a message.
+/// Returns the suffix of a message that says when to retry.
 fn later(wait: Option<u64>) -> String {
     let later = wait.map(|it| format!("; try again in {}", span(it.saturating_mul(1000))));
     later.unwrap_or_default()
 }
 
-/// Seconds until another try makes sense, as the server sees it.
+/// Returns the seconds after which a retry is useful, from the server's header.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// Returns where the server of a data directory listens.
+/// Returns the address of the server of a data directory.
 fn address_in(data_dir: &Path) -> Option<String> {
     Some(format!("http://{}", listener_in(data_dir, "http")?))
 }
 
-/// Returns the address of a listener of the server of a data directory, by its name there.
+/// Returns the address of a listener of a data directory's server, by name.
 pub(crate) fn listener_in(data_dir: &Path, name: &str) -> Option<SocketAddr> {
     let text = read_small(&data_dir.join(ADDRESSES_FILE)).ok()?;
     let document: serde_json::Value = serde_json::from_str(&text).ok()?;
     document.get(name)?.as_str()?.parse().ok()
 }
 
-/// A server that something names.
+/// Server that was named explicitly.
 struct NamedServer {
     url: String,
-    /// Name of the origin, for errors.
+    /// Name of its source, for errors.
     origin: String,
     context: Option<ServerContext>,
 }
 
-/// The server that a flag, the environment or a context names. A data directory that is not the
-/// usual one was named as well, and comes before the current context.
+/// Returns the server that a flag, the environment or a context names. A data directory other than
+/// the default counts as named too, and takes precedence over the current context.
 fn named_server(
     server: Option<&str>,
     config: &CoveConfig,
@@ -550,7 +551,7 @@ fn named_server(
     Ok(contexts.current()?.map(|(name, context)| of_context(name, context)))
 }
 
-/// The header with the token, and where it is from or why there is none.
+/// Returns the token header, and its origin or the reason why there is none.
 fn token(
     file: Option<&Path>,
     context: Option<&ServerContext>,
@@ -585,7 +586,7 @@ fn token(
     Ok((Some(value), origin))
 }
 
-/// Returns whether an address is one of this machine's own.
+/// Returns whether a URL refers to this machine.
 pub(crate) fn is_local(base: &str) -> bool {
     let Ok(uri) = base.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
@@ -601,7 +602,7 @@ fn read_small(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Milliseconds as people say them: `1.2 s`, `3 min 20 s`.
+/// Formats milliseconds for people: `1.2 s`, `3 min 20 s`.
 pub(crate) fn span(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -614,7 +615,7 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// Returns where something is in the queue, and when it will start, after the word `queued`.
+/// Returns a queue position and estimated start, as a suffix of the word `queued`.
 pub(crate) fn place(position: Option<u64>, start_ms: Option<u64>) -> String {
     let place = match position {
         None => String::new(),

@@ -1,4 +1,4 @@
-//! A topic's route, read for one subscription: as events, or again and again.
+//! Reads a topic's route for one subscription: as events, or by polling.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -24,54 +24,54 @@ use super::topics::{FollowedService, RecordRoute, TopicSource};
 /// Interval at which a document is read, and a list that other servers change as well.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which a list is read whose changes are all announced by this server: for what time
-/// alone changes, such as a record that is not kept any more.
+/// Interval at which a list is read whose changes this server all announces: only for changes that
+/// time causes, such as an expired record.
 const QUIET_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Time from a change until its record is read, with all that change meanwhile: a short program is
-/// queued, runs and ends within it. A client sees a change within 250 ms, of which this is the
-/// largest part.
+/// Time from a change until its record is read, together with all other changes of that time: a
+/// short program is queued, runs and ends within it. A client sees a change within 250 ms, of which
+/// this is the largest part.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// Changed records that are read one by one. For more, the list is read, and then not again for
-/// [`READ_INTERVAL`].
+/// Maximum number of changed records that are read one by one. For more, the list is read, and then
+/// not again for [`READ_INTERVAL`].
 const RECORDS_READ_MAX: usize = 8;
 
-/// Least time between two reads of a summary.
+/// Minimum time between two reads of a summary.
 const SUMMARY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Interval at which a summary is read without a change: for ages in it.
+/// Interval at which a summary is read without a change, to update the ages in it.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Interval at which the audit is read, whose records are written as often.
+/// Interval at which the audit is read; its records are written as often.
 const NUMBERED_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Largest document that is read, in bytes.
 const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 
-/// Reads that may fail in a row, because the server or this caller has too much to do, before a
-/// topic ends.
+/// Consecutive failed reads, because the server or this caller is overloaded, after which a topic
+/// ends.
 const FAILURES_MAX: u32 = 10;
 
-/// Messages of one socket that wait to be sent.
+/// Maximum messages that are queued for one socket.
 pub(super) const MESSAGES_QUEUED_MAX: usize = 256;
 
-/// Bytes of one socket's messages that wait to be sent.
+/// Maximum bytes of the messages that are queued for one socket.
 pub(super) const BYTES_QUEUED_MAX: usize = 2 << 20;
 
-/// A message that waits to be sent.
+/// Queued message.
 pub(super) struct QueuedLiveMessage {
     pub(super) id: Arc<str>,
-    /// Number of the subscription on its socket: an `id` may be used again.
+    /// Number of the subscription on its socket: an `id` may be reused.
     pub(super) number: u64,
     pub(super) text: String,
-    /// True if nothing more comes of the subscription.
+    /// True if the subscription sends no more messages.
     pub(super) is_last: bool,
-    /// The room that it takes.
+    /// Permit for its bytes.
     _room: OwnedSemaphorePermit,
 }
 
-/// Way of a subscription's messages to its socket. Waits while the client does not read.
+/// Queue of a subscription's messages to its socket. Waits while the client does not read.
 #[derive(Clone)]
 pub(super) struct LiveOutlet {
     pub(super) id: Arc<str>,
@@ -80,7 +80,7 @@ pub(super) struct LiveOutlet {
     pub(super) room: Arc<Semaphore>,
 }
 
-/// The socket is gone.
+/// The socket is closed.
 #[derive(Debug)]
 pub(super) struct SocketGone;
 
@@ -101,7 +101,7 @@ impl LiveOutlet {
     }
 
     async fn queue(&self, text: String, is_last: bool) -> Result<(), SocketGone> {
-        // The largest one has all the room for itself.
+        // A message of the maximum size uses all permits.
         let bytes = u32::try_from(text.len().min(BYTES_QUEUED_MAX)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
         let _room = room.map_err(|_| SocketGone)?;
@@ -110,14 +110,14 @@ impl LiveOutlet {
         self.sender.send(message).await.map_err(|_| SocketGone)
     }
 
-    /// Returns whether messages wait of which the client has not read.
+    /// Returns whether the queue is at least half full, because the client reads slowly.
     fn is_behind(&self) -> bool {
         self.sender.capacity() < MESSAGES_QUEUED_MAX / 2
             || self.room.available_permits() < BYTES_QUEUED_MAX / 2
     }
 }
 
-/// Why a topic is not followed any more.
+/// Reason for the end of a topic.
 enum TopicEnd {
     /// The source has ended.
     Over,
@@ -137,12 +137,12 @@ impl From<HttpError> for TopicEnd {
     }
 }
 
-/// Feeds of what this server changes.
+/// Feeds of the changes that this server makes.
 #[derive(Clone, Debug)]
 pub(crate) struct FollowedFeeds {
     pub(crate) executions: RecordFeed,
     pub(crate) sessions: RecordFeed,
-    /// True if other servers change the same lists, which no feed here says.
+    /// True if other servers change the same lists, which these feeds do not announce.
     pub(crate) has_others: bool,
 }
 
@@ -159,7 +159,7 @@ impl FollowedFeeds {
     }
 }
 
-/// A list that is followed, and the way to one record of it.
+/// Followed list, and the route to one of its records.
 struct FollowedList {
     target: String,
     list: &'static str,
@@ -171,13 +171,13 @@ pub(super) struct TopicReader {
     pub(super) caller: InProcessCaller,
     pub(super) outlet: LiveOutlet,
     pub(super) drain: DrainHandle,
-    /// Held while a document is read, so that a socket has one in memory.
+    /// Held while a document is read, so that each socket has only one in memory.
     pub(super) turn: Arc<Mutex<()>>,
     pub(super) feeds: FollowedFeeds,
 }
 
 impl TopicReader {
-    /// Reads until the topic ends or the socket is gone.
+    /// Reads until the topic ends or the socket is closed.
     pub(super) async fn run(self, source: TopicSource) {
         let end = match source {
             TopicSource::Events { target, has_end_reason } => {
@@ -196,7 +196,7 @@ impl TopicReader {
             Ok(never) => match never {},
             Err(end) => end,
         };
-        // Who is gone needs no goodbye.
+        // A closed socket needs no final message.
         let _gone = match end {
             TopicEnd::Over => {
                 let message =
@@ -240,7 +240,7 @@ impl TopicReader {
         let mut pieces = response.into_body().into_data_stream();
         let (mut parser, mut events) = (EventParser::default(), VecDeque::new());
         while let Some(piece) = pieces.next().await {
-            // The credential was revoked, or the node that answers is gone.
+            // The credential was revoked, or the connection to the responding node is lost.
             let piece = piece.map_err(|_| {
                 let message = "the events ended early; subscribe again with the last number";
                 TopicEnd::from(HttpError::new(ErrorCode::NodeLost, message))
@@ -253,14 +253,14 @@ impl TopicReader {
                 self.outlet.event(&event.into_json()).await?;
             }
         }
-        // A stream that a drain ends goes on at the next server: the socket says so.
+        // A stream that a drain ends continues at the next server: the socket reports it.
         match self.drain.is_draining() {
             true => Err(TopicEnd::Gone),
             false => Err(TopicEnd::Over),
         }
     }
 
-    /// Reads a document; none where that may succeed later.
+    /// Reads a document; none if a later attempt may succeed.
     async fn read(&self, target: &str, failures: &mut u32) -> Result<Option<Value>, TopicEnd> {
         let _turn = self.turn.lock().await;
         let response = match self.get(target, "application/json").await {
@@ -288,16 +288,16 @@ impl TopicReader {
         followed: &FollowedList,
         service: FollowedService,
     ) -> Result<std::convert::Infallible, TopicEnd> {
-        // Before the first read, so that nothing is missed between them.
+        // Before the first read, so that no change is missed in between.
         let mut changes = self.feeds.listen(service);
-        // Hashes of the records that the client has. Between two reads of the list, it grows by
-        // what is read one by one.
+        // Hashes of the records that the client has. Records that are read one by one are added
+        // until the list is read again.
         let mut known: HashMap<String, u64> = HashMap::new();
         let (mut failures, mut is_followed) = (0, false);
         let (mut scope, mut is_flood) = (ChangeScope::All, false);
         loop {
             if is_followed && self.outlet.is_behind() {
-                // What is current is read when there is room for it.
+                // The current state is read when the queue has room.
                 scope = ChangeScope::All;
                 time::sleep(READ_INTERVAL).await;
                 continue;
@@ -335,12 +335,13 @@ impl TopicReader {
             let changed = changes.changed(RECORDS_READ_MAX, BATCH_WINDOW);
             let changed = time::timeout(self.feeds.read_interval(), changed).await;
             is_flood = matches!(changed, Ok(ChangeScope::All));
-            // A change whose record was not read is one of all.
+            // If a changed record was not read, the whole list is read.
             scope = changed.unwrap_or(ChangeScope::All);
         }
     }
 
-    /// Reads records one by one, as the caller may see them. False where that may succeed later.
+    /// Reads records one by one with the caller's rights. Returns false if a later attempt may
+    /// succeed.
     async fn changed_records(
         &self,
         followed: &FollowedList,
@@ -357,7 +358,7 @@ impl TopicReader {
             let document = match self.read(&target, failures).await {
                 Ok(Some(document)) => document,
                 Ok(None) => return Ok(false),
-                // It is somebody else's, or is gone.
+                // The record is not visible to this caller, or no longer exists.
                 Err(TopicEnd::Refused(error)) if error.code == ErrorCode::NotFound => continue,
                 Err(end) => return Err(end),
             };
@@ -372,8 +373,8 @@ impl TopicReader {
         Ok(true)
     }
 
-    /// Sends a record that is not as the client has it, and notes what it has now. `before` is what
-    /// it had where `known` is made anew.
+    /// Sends a record that differs from the client's copy, and records its hash. `before` has the
+    /// previous hashes if `known` is built anew.
     async fn tell_change(
         &self,
         record: Value,
@@ -391,7 +392,7 @@ impl TopicReader {
         if is_new { self.record(record, text).await } else { Ok(()) }
     }
 
-    /// Sends a record, or its id and state where it is too long.
+    /// Sends a record, or its id and state if it is too long.
     async fn record(&self, record: Value, text: String) -> Result<(), SocketGone> {
         if text.len() < EVENT_BYTES_MAX {
             return self.outlet.event(&text).await;
@@ -436,7 +437,7 @@ impl TopicReader {
                 after = number(&record).or(after);
                 self.outlet.event(&record.to_string()).await?;
             }
-            // Records that do not fit are not looked at again.
+            // Records that do not match the filter are not read again.
             after = after.max(next.or(newest));
             if next.is_some() {
                 ticks.reset_immediately();
@@ -497,13 +498,13 @@ impl TopicReader {
                 }
                 None => time::sleep(READ_INTERVAL).await,
             }
-            // A busy server is not counted more often than a reader can follow.
+            // Limits the reads of a busy server to a rate that a reader can follow.
             time::sleep_until(read_at + SUMMARY_PAUSE).await;
         }
     }
 }
 
-/// Records of a list, the oldest first: the list begins with the newest.
+/// Returns the records of a list, the oldest first: the list begins with the newest.
 fn records_of(mut document: Value, list: &str) -> Vec<Value> {
     match document.get_mut(list).map(Value::take) {
         Some(Value::Array(records)) => records.into_iter().rev().collect(),
@@ -521,7 +522,7 @@ fn number(record: &Value) -> Option<u64> {
     record.get("seq").and_then(Value::as_u64)
 }
 
-/// Why a route refuses to be read, in Cove's own words or those of Iceberg's interface.
+/// Returns the reason for a rejected read, from an error in Cove's or Iceberg's format.
 async fn refusal(response: Response) -> ErrorDetail {
     let status = response.status();
     let bytes = to_bytes(response.into_body(), EVENT_BYTES_MAX).await.unwrap_or_default();
@@ -536,7 +537,7 @@ async fn refusal(response: Response) -> ErrorDetail {
     of_status(status, message)
 }
 
-/// Why a stream of events ends, as its last event says.
+/// Returns the reason for the end of a stream, from its last event.
 fn end_reason(event: &ServerSentEvent) -> ErrorDetail {
     let reason: Value = serde_json::from_str(&event.data).unwrap_or_default();
     let code = reason.get("code").and_then(Value::as_u64).and_then(|it| u16::try_from(it).ok());

@@ -1,11 +1,11 @@
-//! The table of topics: what each is called, and which route it reads. Pure.
+//! The table of topics, with names and routes. Pure.
 
 use node::http::HttpError;
 use serde_json::{Map, Value};
 
 use super::parameters::TopicParameters;
 
-/// Records of a list that a topic looks at: the newest ones that fit its filter.
+/// Records of a list that a topic follows: the newest ones that match its filter.
 const RECORDS_MAX: usize = 100;
 
 /// Steps of the history in one event.
@@ -16,63 +16,62 @@ pub(super) trait LiveTopic: Sync {
     /// Name of the topic in messages.
     fn name(&self) -> &'static str;
 
-    /// Returns what is read for a subscription.
+    /// Returns the source for a subscription.
     ///
     /// # Errors
-    /// When a parameter is missing, not known or has a value that it cannot have. What the route
-    /// refuses, it refuses itself.
+    /// If a parameter is missing, unknown or invalid. The route itself rejects what only it can
+    /// check.
     fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError>;
 }
 
-/// Route that a topic reads, and how it becomes events.
+/// Route that a topic reads, and its conversion to events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopicSource {
-    /// Server-sent events, each of which is one.
+    /// Server-sent events, each of which becomes one event.
     Events {
         target: String,
-        /// True if an event of the name `error` is not one of the topic, but why it ends.
+        /// True if an event with the name `error` gives the reason for the end of the stream.
         has_end_reason: bool,
     },
-    /// A list that is read when its service says that it changed: records that are new or have
-    /// changed are events.
+    /// List that is read when its service announces a change: new and changed records become
+    /// events.
     Changed {
         /// With a query.
         target: String,
-        /// Field of the list in its document. Records are named by their `id`.
+        /// Field of the list in its document. Records are identified by their `id`.
         list: &'static str,
         record: RecordRoute,
         service: FollowedService,
     },
-    /// A list of numbered records that is read behind the last one: each is an event.
+    /// List of numbered records that is read from the last known one: each record becomes an event.
     Numbered {
         /// With a query, to which `after` is added.
         target: String,
-        /// Address of a list that begins with the newest record there is.
+        /// Address of a list that begins with the newest record.
         newest: &'static str,
         list: &'static str,
-        /// Number of the last record that the client has; none for the newest there is.
+        /// Number of the last record that the client has; none to start with the newest one.
         after: Option<u64>,
     },
-    /// A document that is read each second: each is an event.
+    /// Document that is read each second: each read becomes an event.
     Document { target: String },
-    /// A document that is read when a service says that something changed, and now and then for
-    /// what time alone changes; each second where no service says that. One that is not as before
-    /// is an event.
+    /// Document that is read when a service announces a change, and occasionally for changes that
+    /// time causes; each second if no service is given. A changed document becomes an event.
     Summary { target: String, service: Option<FollowedService> },
 }
 
-/// Way to one record of a list.
+/// Route to one record of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordRoute {
     /// The list, with the parameter `id`.
     Filter,
     /// A document below this path.
     Document(&'static str),
-    /// None: the list has a filter that one document would not obey.
+    /// None: the list has a filter that a single document would not apply.
     List,
 }
 
-/// Service whose feed of changes says when a list is read.
+/// Service whose change feed triggers reads of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FollowedService {
     Executions,
@@ -95,10 +94,10 @@ pub(super) static TOPICS: [&dyn LiveTopic; 12] = [
     &CatalogChangesTopic,
 ];
 
-/// Returns what is read for a subscription to a topic.
+/// Returns the source for a subscription to a topic.
 ///
 /// # Errors
-/// When there is no such topic, or a parameter is wrong.
+/// If the topic does not exist, or a parameter is invalid.
 pub(super) fn source(
     topic: &str,
     parameters: Map<String, Value>,
@@ -211,7 +210,7 @@ impl LiveTopic for AuditTopic {
         });
         let names = ["holder", "tenant", "grant", "event", "outcome", "text"];
         let target = parameters.into_target("/v1/audit", "limit=200", &names)?;
-        // Without the filter: it would look for a record that fits, which may be long ago.
+        // Without the filter: it would search for a matching record, which may be far back.
         let newest = "/v1/audit?limit=1&order=desc";
         Ok(TopicSource::Numbered { target, newest, list: "records", after: after.transpose()? })
     }
@@ -282,7 +281,7 @@ impl LiveTopic for HistoryTopic {
     }
 
     fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
-        // More than the last, so that a client that missed some has them again.
+        // More than the last step, so that a client that missed some receives them again.
         let steps = format!("steps={HISTORY_STEPS}");
         let target =
             parameters.into_target("/v1/history", &steps, &["series", "tenant", "step"])?;

@@ -1,4 +1,4 @@
-//! Entries of clients' configurations that start `cove mcp`.
+//! Client configuration entries that start `cove mcp`.
 //!
 //! # References
 //! - <https://code.claude.com/docs/en/mcp>
@@ -54,14 +54,14 @@ pub(super) fn install(
     Ok(())
 }
 
-/// Replaces a file in one step.
+/// Replaces a file atomically.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("json.new");
     fs::write(&fresh, text)?;
     fs::rename(&fresh, path)
 }
 
-/// Name of the field with all servers.
+/// Returns the name of the field that contains all servers.
 const fn servers_field(client: McpClient) -> &'static str {
     match client {
         McpClient::Vscode => "servers",
@@ -71,7 +71,7 @@ const fn servers_field(client: McpClient) -> &'static str {
     }
 }
 
-/// Entry that starts this program with the same server.
+/// Returns the entry that starts this program with the same server.
 fn entry(client: McpClient, server: &ServerArgs) -> Result<Value> {
     let program = std::env::current_exe().context("failed to find this program")?;
     let mut args = vec!["mcp".to_owned()];
@@ -91,14 +91,14 @@ fn entry(client: McpClient, server: &ServerArgs) -> Result<Value> {
     Ok(Value::Object(entry))
 }
 
-/// The client starts this in a directory of its own.
+/// Returns an absolute path, because the client starts the program in another directory.
 fn absolute(path: &Path) -> Result<String> {
     let path = std::path::absolute(path).context("failed to find the current directory")?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Returns the path where the client looks: in the project for those that can, else in the home
-/// directory.
+/// Returns the path of the client's configuration: in the project if the client supports that,
+/// otherwise in the home directory.
 fn path_of(client: McpClient, environment: &Environment) -> Result<PathBuf> {
     let below_home = |path: &str| match environment.home() {
         Some(home) => Ok(home.join(path)),
@@ -113,7 +113,7 @@ fn path_of(client: McpClient, environment: &Environment) -> Result<PathBuf> {
     })
 }
 
-/// A configuration with the entry in it, and all else as it was.
+/// Adds the entry to a configuration, and leaves everything else unchanged.
 fn with_entry(before: &str, servers: &str, entry: Value) -> Result<String, String> {
     let mut document: Value = match before.trim() {
         "" => json!({}),

@@ -1,4 +1,4 @@
-//! `cove node drain --wait`: the wait for a node to hand its sessions over.
+//! `cove node drain --wait`: waits for a node to hand over its sessions.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -14,40 +14,40 @@ use crate::output;
 use crate::remote::Remote;
 use crate::remote::progress::{ProgressLine, bar};
 
-/// Interval at which the node is looked at.
+/// Interval at which the node is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Renewals of its row after which a node tells how far it is: it learns of the drain by the first
-/// one.
+/// Renewals of its row after which the node's progress report is current: it learns of the drain
+/// with the first one.
 const RENEWALS_MIN: u32 = 2;
-/// Exit code when sessions stay at the node.
+/// Exit code if sessions stay at the node.
 const EXIT_KEPT: u8 = 1;
 
-/// End of a wait, or what is waited for.
+/// State of the wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WaitOutcome {
-    /// The node has none any more.
+    /// The node has no sessions left.
     Drained,
     /// The node will never be drained, for this reason.
     InVain(&'static str),
-    /// The node hands its sessions over.
+    /// The node is handing over its sessions.
     Goes(NodeDrainView),
     /// The node has not reported yet how many sessions it has.
     Unknown,
 }
 
-/// Observations of a node since it was asked to drain.
+/// Observations of a node since its drain was requested.
 struct DrainWatch {
     seen_ms: u64,
     renewals: u32,
 }
 
 impl DrainWatch {
-    /// Begins with the node as it was when it was asked.
+    /// Starts with the node's state at the request.
     fn new(node: &NodeView) -> DrainWatch {
         DrainWatch { seen_ms: node.seen_ms, renewals: 0 }
     }
 
-    /// Compares the node with what was seen of it before.
+    /// Compares the node with its previous state.
     fn observe(&mut self, node: &NodeView) -> WaitOutcome {
         if node.seen_ms != self.seen_ms {
             self.seen_ms = node.seen_ms;
@@ -76,8 +76,8 @@ impl DrainWatch {
     }
 }
 
-/// Waits until a node that was asked to drain has no sessions any more. Returns the node as it was
-/// seen last, and the exit code.
+/// Waits until a draining node has no sessions left. Returns its last known state, and the exit
+/// code.
 pub(super) async fn wait(
     server: &Remote,
     mut node: NodeView,
@@ -111,7 +111,7 @@ pub(super) async fn wait(
     }
 }
 
-/// Describes how far a node is.
+/// Describes the progress of a drain.
 pub(super) fn described(drain: &NodeDrainView) -> String {
     let NodeDrainView { sessions, busy, failed, keeps_files } = *drain;
     let mut text = match sessions {
@@ -130,7 +130,7 @@ pub(super) fn described(drain: &NodeDrainView) -> String {
     text
 }
 
-/// Progress on standard error: a line that is rewritten on a terminal, else one for each change.
+/// Progress on standard error: one updated line on a terminal, otherwise a line for each change.
 struct DrainDisplay {
     line: ProgressLine,
     most: u64,
@@ -150,7 +150,7 @@ impl DrainDisplay {
         let gone = self.most - drain.sessions;
         self.line.show(&format!("{} sessions, {}", bar(gone, self.most), described(drain)));
         if self.last != Some(*drain) && !self.is_silent {
-            // Nobody is left to tell when standard error is closed.
+            // A failure is ignored: standard error is closed.
             drop(writeln!(io::stderr(), "{}", described(drain)));
         }
         self.last = Some(*drain);
@@ -188,7 +188,7 @@ mod tests {
         Some(NodeDrainView { sessions, ..NodeDrainView::default() })
     }
 
-    /// What it said before it knew of this drain does not count.
+    /// A report from before the node knows of the drain does not count.
     #[test]
     fn a_node_is_believed_when_it_knows_of_the_drain() {
         let mut watch = DrainWatch::new(&seen(10, NodeStatus::Draining, left(0)));

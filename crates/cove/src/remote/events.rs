@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::follow::LineSplitter;
 use super::{FailureKind, Remote, RemoteFailure, retry_after};
 
-/// An answer of events.
+/// Response with server-sent events.
 pub(crate) struct EventPage {
     response: ClientResponse,
     remote: Remote,
@@ -16,7 +16,7 @@ pub(crate) struct EventPage {
 }
 
 impl Remote {
-    /// Sends a request whose answer is events.
+    /// Sends a request whose response consists of events.
     pub(crate) async fn events(
         &self,
         mut request: ClientRequest,
@@ -30,11 +30,11 @@ impl Remote {
 }
 
 impl EventPage {
-    /// The text of the next event; none at the end of the answer. May be dropped and called again.
+    /// Returns the text of the next event; none at the end of the response. Cancel-safe.
     pub(crate) async fn next_text(&mut self) -> Result<Option<String>, RemoteFailure> {
         loop {
             while let Some(line) = self.lines.next() {
-                // Number and name are in the document as well.
+                // The document also contains the number and name.
                 let Some(data) = line.strip_prefix(b"data:") else { continue };
                 let text = std::str::from_utf8(data).map_err(|error| odd(&error.to_string()))?;
                 return Ok(Some(text.trim_start().to_owned()));
@@ -49,27 +49,28 @@ impl EventPage {
         }
     }
 
-    /// The next event; none at the end of the answer.
+    /// Returns the next event; none at the end of the response.
     pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, RemoteFailure> {
         let Some(text) = self.next_text().await? else { return Ok(None) };
         read(&text).map(Some)
     }
 }
 
-/// Reads one event.
+/// Parses one event.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, RemoteFailure> {
     serde_json::from_str(text).map_err(|error| odd(&error.to_string()))
 }
 
-/// Answers to one message of JSON-RPC over HTTP: one document, or events.
+/// Responses to one JSON-RPC message over HTTP: one document, or events.
 pub(crate) enum RpcAnswers {
-    /// A single document, until it was taken.
+    /// A single document, until it is taken.
     One(Option<Value>),
     Events(Box<EventPage>),
 }
 
 impl Remote {
-    /// Sends a message of JSON-RPC. Errors of the protocol are answers, whatever their status.
+    /// Sends a JSON-RPC message. Protocol errors are returned as responses, regardless of the
+    /// status.
     pub(crate) async fn rpc(
         &self,
         mut request: ClientRequest,
@@ -96,7 +97,7 @@ impl Remote {
 }
 
 impl RpcAnswers {
-    /// The next one; none at the end.
+    /// Returns the next response; none at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, RemoteFailure> {
         match self {
             RpcAnswers::One(answer) => Ok(answer.take()),

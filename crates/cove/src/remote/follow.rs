@@ -1,4 +1,4 @@
-//! The events of one execution, over as many connections as it takes (WHATWG HTML §9.2).
+//! Follows the events of one execution, reconnecting as necessary (WHATWG HTML §9.2).
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use tokio::time::sleep;
 
 use super::{FailureKind, Remote, RemoteFailure};
 
-/// First and longest wait between two tries to connect.
+/// Minimum and maximum wait between two connection attempts.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// Time that a server may be away: a restart with all its checks takes less.
+/// Maximum time without a server: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
-/// Longest line of a stream: the last event has the whole result.
+/// Longest line of a stream: the last event contains the whole result.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// Next step of a follower.
@@ -23,30 +23,30 @@ const LINE_BYTES_MAX: usize = 256 << 20;
 pub(crate) enum FollowStep {
     /// An event.
     Event(Box<ExecutionEvent>),
-    /// The execution had ended and its last event is not to be had; this is its record.
+    /// The execution has ended and its last event is unavailable; this is its record.
     Ended(Box<ExecutionRecord>),
-    /// The connection is lost, for the first time in a row.
+    /// The connection was lost; reported once until it is back.
     Lost,
-    /// There is a connection again.
+    /// The connection was restored.
     Back,
 }
 
-/// A place in the events of one execution.
+/// Follower of the events of one execution.
 pub(crate) struct EventFollower {
     remote: Remote,
     id: String,
-    /// Number of the last event that was seen.
+    /// Number of the last received event.
     after: u64,
     stream: Option<EventConnection>,
-    /// True if there ever was a connection: what never was there is not lost.
+    /// True if there was a connection; otherwise a failure is not a lost connection.
     was_there: bool,
-    /// Since when there is no connection, once that was said.
+    /// Time since when the connection is lost, once that was reported.
     lost_at: Option<Instant>,
     back_off: Duration,
 }
 
 impl EventFollower {
-    /// From its beginning.
+    /// Follows the execution from its first event.
     pub(crate) fn new(remote: Remote, id: String) -> EventFollower {
         EventFollower {
             remote,
@@ -59,12 +59,12 @@ impl EventFollower {
         }
     }
 
-    /// The next thing to know. Not to be called after the end.
+    /// Returns the next step. Must not be called after the end.
     pub(crate) async fn next(&mut self) -> Result<FollowStep, RemoteFailure> {
         loop {
             let Some(stream) = &mut self.stream else {
                 if self.lost_at.is_some() {
-                    // Also when the last try had success: a server may take and drop connections.
+                    // Also if the last attempt succeeded: a server may accept and drop connections.
                     sleep(self.back_off).await;
                     self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
                     self.remote.rediscover();
@@ -108,14 +108,14 @@ impl EventFollower {
         Ok(())
     }
 
-    /// The record, when it is final. Who cannot ask finds out by connecting again.
+    /// Returns the record if it is final. If the request fails, reconnecting reveals the reason.
     async fn ended(&self) -> Option<ExecutionRecord> {
         let path = format!("/v1/executions/{}", self.id);
         let record = self.remote.call::<ExecutionRecord>(Method::GET, &path).await.ok()?;
         record.state.is_final().then_some(record)
     }
 
-    /// Fails when there is no use in another try.
+    /// Returns an error if another attempt is useless.
     fn endure(&mut self, failure: RemoteFailure) -> Result<(), RemoteFailure> {
         if failure.fault != FailureKind::Lost || !self.was_there {
             return Err(failure);
@@ -126,7 +126,7 @@ impl EventFollower {
     }
 }
 
-/// A connection.
+/// Connection that streams events.
 struct EventConnection {
     response: ClientResponse,
     remote: Remote,
@@ -138,7 +138,7 @@ impl EventConnection {
         EventConnection { response, remote, lines: LineSplitter::default() }
     }
 
-    /// The next event; `None` when the server ends the stream.
+    /// Returns the next event; `None` if the server ends the stream.
     async fn next(&mut self) -> Result<Option<ExecutionEvent>, RemoteFailure> {
         let odd = |what: String| {
             let message = format!("the server's events are not those of a Cove server: {what}");
@@ -146,7 +146,7 @@ impl EventConnection {
         };
         loop {
             while let Some(line) = self.lines.next() {
-                // Number and name are in the document as well.
+                // The document also contains the number and name.
                 let Some(data) = line.strip_prefix(b"data:") else { continue };
                 let event = serde_json::from_slice(data).map_err(|error| odd(error.to_string()))?;
                 return Ok(Some(event));
@@ -162,18 +162,18 @@ impl EventConnection {
     }
 }
 
-/// Bytes that become lines.
+/// Splits bytes into lines.
 #[derive(Debug, Default)]
 pub(crate) struct LineSplitter {
     bytes: Vec<u8>,
-    /// Position up to which bytes were handed out.
+    /// Start of the bytes that were not returned yet.
     start: usize,
-    /// Up to where there is no end of a line.
+    /// Position up to which there is no line end.
     searched: usize,
 }
 
 impl LineSplitter {
-    /// Takes more bytes; `false` when a line is too long.
+    /// Adds bytes; returns `false` if a line is too long.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         self.bytes.drain(..self.start);
         self.searched -= self.start;
@@ -182,7 +182,7 @@ impl LineSplitter {
         self.bytes.len() <= LINE_BYTES_MAX
     }
 
-    /// The next whole line, without its end.
+    /// Returns the next complete line, without its end.
     pub(crate) fn next(&mut self) -> Option<&[u8]> {
         let fresh = self.bytes.get(self.searched..)?;
         let Some(length) = fresh.iter().position(|byte| *byte == b'\n') else {
@@ -199,7 +199,7 @@ impl LineSplitter {
 
 #[cfg(test)]
 mod tests {
-    //! Lines over the borders of chunks.
+    //! Lines across chunk borders.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Progress on one line of a terminal that is rewritten in place. Elsewhere nothing.
+//! Progress line on a terminal, updated in place. Prints nothing elsewhere.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -6,29 +6,29 @@ use rustix::termios;
 
 use crate::output;
 
-/// Characters of a line, where the terminal does not know its width.
+/// Characters of a line if the terminal does not report its width.
 const WIDTH_DEFAULT: usize = 80;
 
 /// Characters of a bar, without its ends.
 const BAR_WIDTH: u64 = 24;
 
-/// Returns how much of something is done: `[######......] 12 of 24`.
+/// Returns a progress bar: `[######......] 12 of 24`.
 pub(crate) fn bar(done: u64, total: u64) -> String {
     let filled = done.min(total).saturating_mul(BAR_WIDTH).checked_div(total);
-    // Nothing to do is done.
+    // A total of zero counts as done.
     let filled = usize::try_from(filled.unwrap_or(BAR_WIDTH)).unwrap_or_default();
     let empty = usize::try_from(BAR_WIDTH).unwrap_or_default().saturating_sub(filled);
     format!("[{}{}] {done} of {total}", "#".repeat(filled), ".".repeat(empty))
 }
 
-/// The line. It goes away with the value.
+/// Progress line. Dropping it clears the line.
 pub(crate) struct ProgressLine {
     is_enabled: bool,
     drawn: bool,
 }
 
 impl ProgressLine {
-    /// A line that is shown when standard error is a terminal and nobody asked for silence.
+    /// Returns a line that is shown if standard error is a terminal and no quiet mode is set.
     pub(crate) fn new(silent: bool) -> ProgressLine {
         let is_enabled = !silent && !output::is_quiet() && io::stderr().is_terminal();
         ProgressLine { is_enabled, drawn: false }
@@ -46,14 +46,14 @@ impl ProgressLine {
         }
         let width = termios::tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
         let width = if width == 0 { WIDTH_DEFAULT } else { width };
-        // One less, or the terminal would begin another line.
+        // One less, because the terminal would wrap a full line.
         let text: String = text.chars().take(width - 1).collect();
         self.drawn = true;
-        // Nobody is left to tell when standard error is closed.
+        // A failure is ignored: standard error is closed.
         drop(write!(io::stderr(), "\r\x1b[K{text}"));
     }
 
-    /// Takes the line away, for something else to be written there.
+    /// Clears the line for other output.
     pub(crate) fn clear(&mut self) {
         if self.drawn {
             self.drawn = false;

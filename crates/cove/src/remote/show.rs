@@ -1,5 +1,5 @@
-//! Events as a person sees them: the program's output where it belongs, progress beside it, and at
-//! the end the verdict.
+//! Prints events for people: the program's output on the standard streams, progress beside it, and
+//! the verdict at the end.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use crate::exit_codes::EXIT_COVE;
 use crate::messages::complain;
 use crate::run::{exit_code, judgement, show_compiler, write_through};
 
-/// Chunks of output that wait to be written. Beyond them, events wait.
+/// Maximum queued chunks of output. If the queue is full, events wait.
 const CHUNKS_MAX: usize = 16;
 
 /// Stream of the program.
@@ -62,7 +62,7 @@ pub(crate) struct ExecutionPrinter {
     stage: StageName,
     /// Bytes of standard output and of standard error that were printed.
     printed: [usize; 2],
-    /// True if what comes is not what follows the last byte that was printed.
+    /// True if some output is missing after the last byte that was printed.
     gap: bool,
 }
 
@@ -78,9 +78,9 @@ impl ExecutionPrinter {
         }
     }
 
-    /// Takes the next event; the end, when it is the last one.
+    /// Handles the next event; returns the end of the execution if it is the last event.
     ///
-    /// An error is that nobody reads standard output any more.
+    /// Returns an error if standard output is closed.
     pub(crate) async fn event(&mut self, kind: EventKind) -> io::Result<Option<ExecutionEnd>> {
         match kind {
             EventKind::Queued { position } => self.waiting(position, None),
@@ -108,7 +108,7 @@ impl ExecutionPrinter {
     fn started(&mut self, attempt: u32) {
         self.progress.show("started");
         if attempt > 1 && self.printed != [0, 0] {
-            // The output of the first attempt is on the screen and cannot be taken back.
+            // The output of the first attempt is already printed.
             self.hint("it was started again; its output starts over");
         }
         self.printed = [0, 0];
@@ -120,14 +120,14 @@ impl ExecutionPrinter {
         let of = test.map(|test| format!(", test {test}")).unwrap_or_default();
         match stage {
             StageName::Compile => self.progress.show("compiling"),
-            // Where output comes, it speaks for itself.
+            // If the output is printed, no progress is needed.
             StageName::Run if self.parts.output => self.progress.clear(),
             StageName::Run | StageName::Interactor => self.progress.show(&format!("running{of}")),
             StageName::Checker => self.progress.show(&format!("checking{of}")),
         }
     }
 
-    /// The connection was lost, or is there again.
+    /// Reports that the connection was lost or restored.
     pub(crate) fn connection(&mut self, lost: bool) {
         if lost {
             self.hint("lost the server; trying to reach it again");
@@ -136,7 +136,7 @@ impl ExecutionPrinter {
         }
     }
 
-    /// Prints a hint for a person, which stays.
+    /// Prints a permanent hint.
     fn hint(&mut self, text: &str) {
         self.progress.clear();
         if self.parts.messages {
@@ -145,7 +145,7 @@ impl ExecutionPrinter {
     }
 
     async fn chunk(&mut self, to: OutputTarget, chunk: &EventBytes) -> io::Result<()> {
-        // What a compiler says is shown at the end, if it failed.
+        // Compiler output is printed at the end, if compilation failed.
         if self.stage != StageName::Run || self.gap {
             return Ok(());
         }
@@ -167,7 +167,7 @@ impl ExecutionPrinter {
         printer.write(to, bytes).await
     }
 
-    /// Writes what is left and says the verdict; the exit code is that of `cove run`.
+    /// Prints the remaining output and the verdict; returns the exit code of `cove run`.
     pub(crate) async fn end(mut self, end: &ExecutionEnd) -> io::Result<u8> {
         let finished = match end {
             ExecutionEnd::Finished(execution) => Some(execution),
@@ -200,8 +200,8 @@ impl ExecutionPrinter {
         }
     }
 
-    /// Returns what was printed is the beginning of what the result has: prints the rest of it.
-    /// Test cases have results of their own; what is missing of theirs is in the record.
+    /// Prints the rest of the result's output, if the printed part is a prefix of it. Test cases
+    /// have separate results; their missing output is in the record.
     async fn catch_up(&mut self, execution: &Execution) -> io::Result<()> {
         let outcome = &execution.outcome;
         if !execution.tests.is_empty() || outcome.verdict == Verdict::Ce {
@@ -224,7 +224,7 @@ impl ExecutionPrinter {
     }
 }
 
-/// Writes on a thread of its own, so that a slow reader of the output stops nothing else.
+/// Writes in a separate thread, so that a slow reader of the output blocks nothing else.
 struct PrinterThread {
     chunks: mpsc::Sender<(OutputTarget, Vec<u8>)>,
     writer: JoinHandle<io::Result<()>>,
@@ -237,7 +237,7 @@ impl PrinterThread {
             while let Some((to, bytes)) = received.blocking_recv() {
                 match to {
                     OutputTarget::Stdout => write_through(&mut io::stdout().lock(), &bytes)?,
-                    // Without anybody to read its errors, a program goes on all the same.
+                    // If standard error is closed, the program continues.
                     OutputTarget::Stderr => drop(write_through(&mut io::stderr().lock(), &bytes)),
                 }
             }

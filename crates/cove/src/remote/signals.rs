@@ -12,7 +12,7 @@ pub(crate) struct EndSignals {
 }
 
 impl EndSignals {
-    /// Takes them over from now on.
+    /// Starts to receive the signals instead of their default action.
     pub(crate) fn new() -> io::Result<EndSignals> {
         Ok(EndSignals {
             interrupt: signal(SignalKind::interrupt())?,
@@ -21,7 +21,7 @@ impl EndSignals {
         })
     }
 
-    /// Waits for one; returns the exit code that it leads to.
+    /// Waits for a signal; returns the exit code for it.
     pub(crate) async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 128 + 2,
