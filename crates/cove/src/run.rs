@@ -1,5 +1,5 @@
-//! `cove run`: one program, with the server's engine and rules but without a server, unless one is
-//! named.
+//! `cove run`: runs one program with the server's engine and rules, in this process unless a server
+//! is named.
 
 mod remote;
 pub(crate) mod request;
@@ -30,14 +30,14 @@ use crate::usage_error::UsageError;
 use crate::values::human_bytes;
 use crate::{engine, host, languages};
 
-/// Name in the accounts of the service.
+/// Tenant in the accounting of the service.
 const TENANT: &str = "run";
 
-/// Bytes of standard input that are read at a time, and how many such pieces may wait.
+/// Bytes of standard input per read, and maximum number of queued chunks.
 const STDIN_CHUNK_BYTES: usize = 64 << 10;
 const STDIN_CHUNKS_MAX: usize = 4;
 
-/// Runs the program and passes its exit code on.
+/// Runs the program and returns its exit code.
 pub(crate) fn run(
     args: RunArgs,
     mut config: CoveConfig,
@@ -48,7 +48,7 @@ pub(crate) fn run(
     }
     let json = args.json;
     let quiet = args.quiet;
-    // Warnings and errors of the engine, and nothing when all is well.
+    // Only warnings and errors of the engine are logged.
     telemetry::init_logs(LogFormat::Text, LevelFilter::WARN, environment.has_log_colours())
         .map_err(anyhow::Error::from_boxed)?;
     let prepared = languages::load(&config, environment).and_then(|languages| {
@@ -90,7 +90,7 @@ fn cannot_run(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(EXIT_COVE)
 }
 
-/// Program to run, and how its output is printed.
+/// Program to run, and the form of its output.
 struct RunJob {
     config: CoveConfig,
     languages: Languages,
@@ -152,7 +152,7 @@ impl RunJob {
     }
 }
 
-/// Prints one document: for people when a terminal shows it, else on one line.
+/// Prints one JSON document: indented on a terminal, otherwise on one line.
 pub(crate) fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let text = if out.is_terminal() {
@@ -163,7 +163,7 @@ pub(crate) fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
     writeln!(out, "{}", plain_json(&text?))
 }
 
-/// Prints the output of the compiler, when nothing runs after it.
+/// Prints the output of the compiler if compilation failed.
 pub(crate) fn show_compiler(execution: &Execution) {
     let failed = execution
         .stages
@@ -177,7 +177,7 @@ pub(crate) fn show_compiler(execution: &Execution) {
     {
         let exact = base64.as_ref().and_then(|exact| BASE64.decode(exact).ok());
         let bytes = exact.as_deref().unwrap_or(text.as_bytes());
-        // Nobody is left to tell when standard error is closed.
+        // A failure is ignored: standard error is closed.
         drop(err.write_all(bytes));
         if !bytes.is_empty() && !bytes.ends_with(b"\n") {
             drop(err.write_all(b"\n"));
@@ -185,7 +185,7 @@ pub(crate) fn show_compiler(execution: &Execution) {
     }
 }
 
-/// The verdict in one line: what happened, and what was used.
+/// Returns the verdict and the resource usage on one line.
 pub(crate) fn judgement(outcome: &StageOutcome) -> String {
     let limit = outcome.limit.map_or("", api::LimitHit::as_str);
     let signal = outcome.signal.as_deref();
@@ -221,7 +221,7 @@ pub(crate) fn judgement(outcome: &StageOutcome) -> String {
 pub(crate) fn exit_code(outcome: &StageOutcome) -> u8 {
     match outcome.verdict {
         Verdict::Ok => 0,
-        // As wait(2) would have it: the low eight bits.
+        // The low eight bits, as wait(2) returns them.
         Verdict::Re => outcome.exit_code.map_or(EXIT_COVE, |code| code.to_le_bytes()[0]),
         Verdict::Sg => {
             outcome.signal.as_deref().and_then(signal_number).map_or(EXIT_KILLED, |it| 128 + it)
@@ -234,7 +234,7 @@ pub(crate) fn exit_code(outcome: &StageOutcome) -> u8 {
     }
 }
 
-/// Numbers of the signals of signal(7) on x86-64 and ARM; real-time ones are `SIGRTMIN+n`.
+/// Returns the number of a signal of signal(7) on x86-64 and ARM; real-time ones are `SIGRTMIN+n`.
 fn signal_number(name: &str) -> Option<u8> {
     if let Some(number) = executions::signal_number(name) {
         return u8::try_from(number).ok();
@@ -249,7 +249,7 @@ fn live(input: Box<dyn Read + Send>) -> StdinSource {
     StdinSource::Live(read_ahead(input))
 }
 
-/// Reads on a thread of its own, which ends with the input, the program or the process.
+/// Reads in a separate thread, which ends with the input, the program or the process.
 pub(crate) fn read_ahead(mut input: Box<dyn Read + Send>) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(STDIN_CHUNKS_MAX);
     std::thread::spawn(move || {
@@ -270,8 +270,8 @@ pub(crate) fn read_ahead(mut input: Box<dyn Read + Send>) -> mpsc::Receiver<Vec<
     receiver
 }
 
-/// Writes output as it comes, on a thread of its own: a slow terminal must not slow down the task
-/// that watches the clock. What waits is bounded by the program's output limit.
+/// Writes output as it arrives, in a separate thread: a slow terminal must not delay the task that
+/// enforces the time limits. Queued output is bounded by the program's output limit.
 struct OutputThread {
     chunks: Option<std::sync::mpsc::Sender<(ChunkStream, Vec<u8>)>>,
     writer: Option<JoinHandle<()>>,
@@ -333,11 +333,11 @@ impl ProgressObserver for OutputThread {
     }
 
     fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]) {
-        // What the compiler says is shown at the end, if it failed.
+        // Compiler output is printed at the end, if compilation failed.
         if self.stage == StageName::Run
             && let Some(chunks) = &self.chunks
         {
-            // The writer ends early only when nobody reads any more, and has said so.
+            // The writer ends early only if standard output is closed, and has reported that.
             drop(chunks.send((stream, bytes.to_vec())));
         }
     }

@@ -1,7 +1,7 @@
-//! `GET /metrics`: figures that the store or the file system has are read first, within a bound.
+//! `GET /metrics`: figures from the store or the file system are read first, within a time limit.
 //!
-//! Nobody needs a token for it, so what costs the store something is read at most once in
-//! [`QUEUE_INTERVAL`], however many ask.
+//! The route requires no token, so costly figures of the store are read at most once in
+//! [`QUEUE_INTERVAL`], regardless of the number of requests.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// Time that figures of the queue are good for.
+/// Time for which figures of the queue are cached.
 const QUEUE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The metrics with what is read for them. Cheap to clone; clones share the figures.
+/// Metrics with their cached figures. Clones share the figures.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsPage {
     metrics: MetricsRegistry,
@@ -36,8 +36,8 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// Adds the last figures to the registry and closes it. `certificate` is that of the HTTP
-    /// listeners, `jobs` the server's where it runs programs.
+    /// Registers the last metrics and seals the registry. `certificate` is that of the HTTP
+    /// listeners, `jobs` the server's if it runs programs.
     pub(crate) fn new(
         mut registry: Registry,
         readiness: &ReadinessChecks,
@@ -59,7 +59,7 @@ impl MetricsPage {
         MetricsPage { metrics: MetricsRegistry::new(registry), readiness, queue }
     }
 
-    /// Answers `GET /metrics`.
+    /// Returns the response to `GET /metrics`.
     pub(crate) async fn response(&self, headers: &HeaderMap) -> Response {
         let queue = async {
             if let Some(queue) = &self.queue {
@@ -71,7 +71,7 @@ impl MetricsPage {
     }
 }
 
-/// Figures of the queue. Servers that share a queue show the same.
+/// Figures of the queue. Servers that share a queue report the same.
 #[derive(Clone)]
 struct QueueFigures {
     jobs: Jobs,
@@ -80,9 +80,9 @@ struct QueueFigures {
 
 #[derive(Default)]
 struct QueueFiguresShared {
-    /// When they were read last. Locked meanwhile, so that a crowd waits for one reading.
+    /// Time of the last read. Locked during a read, so that concurrent requests wait for it.
     at: tokio::sync::Mutex<Option<Instant>>,
-    /// Nothing where the back end did not answer: zeros would be a lie.
+    /// None if the back end did not respond: zeros would be false.
     stats: Mutex<Option<QueueStats>>,
 }
 
@@ -142,8 +142,8 @@ impl Collector for QueueFigures {
     }
 }
 
-/// Room where the data directory is, which is the room of the SQLite store, of objects in a
-/// directory, and of the disks of sessions.
+/// Free space for the data directory, and thus for the SQLite store, objects in a directory, and
+/// disks of sessions.
 #[derive(Debug)]
 struct DataDirFigures(PathBuf);
 
@@ -162,7 +162,7 @@ impl Collector for DataDirFigures {
         gauge("cove_data_dir_free", help, unit, bytes(found.f_bavail))?;
         let help = "Size of the file system of the data directory";
         gauge("cove_data_dir_size", help, unit, bytes(found.f_blocks))?;
-        // File systems without a fixed number of files, such as btrfs, say 0 of all.
+        // File systems without a fixed number of files, such as btrfs, report 0 for all.
         if found.f_files == 0 {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Collector for DataDirFigures {
     }
 }
 
-/// When the certificate of the HTTP listeners expires.
+/// Expiry time of the HTTP listeners' certificate.
 #[derive(Debug)]
 struct CertificateFigures(ServerCertificate);
 

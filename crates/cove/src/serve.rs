@@ -1,4 +1,4 @@
-//! The server, piece by piece: read this to know what it consists of.
+//! Assembles the server from its components.
 
 use std::io;
 use std::net::SocketAddr;
@@ -54,25 +54,25 @@ use crate::{
     ready, service_manager, settings, storage,
 };
 
-/// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
+/// Threads that serve requests. They do little per request; the work is done in sandboxes.
 const WORKER_THREADS: usize = 2;
 
-/// Tasks that a busy thread polls between two looks at its sockets. With the runtime's own 61 a
-/// request that arrives while all threads are busy is seen some ten milliseconds later.
+/// Tasks that a busy thread polls before it checks its sockets again. With the runtime's default of
+/// 61, a request that arrives while all threads are busy is noticed some ten milliseconds later.
 const EVENT_INTERVAL: u32 = 8;
 
-/// Stack of each of them. Futures live on the heap. Schemas and filters of the catalog are read by
-/// recursion, as deep as `iceberg::json::DEPTH_MAX` allows: without the optimiser that took a
-/// little more than 1 MiB. Pages that are not used take no memory.
+/// Stack size of each thread. Futures are on the heap. The catalog reads schemas and filters
+/// recursively, up to a depth of `iceberg::json::DEPTH_MAX`: without optimisation that took a
+/// little more than 1 MiB. Unused pages take no memory.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Threads for blocking calls, which start when they are needed and end when they are idle.
+/// Maximum threads for blocking calls, which start on demand and end when they are idle.
 const BLOCKING_THREADS_MAX: usize = 8;
 
-/// Time that the engine's sandboxes may take to go away at the end.
+/// Time that the engine's sandboxes may take to stop at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
-/// The settings that have a flag.
+/// Returns the settings that have a flag.
 pub(crate) fn flags(args: &SettingArgs) -> Flags {
     let mut flags = Flags::new();
     let mut set = |path, value: Option<String>, flag| {
@@ -118,7 +118,7 @@ pub(crate) fn serve(
         .context("failed to load the languages")?;
     let capacity = host::capacity();
 
-    // Spawners first, threads later: a process with threads must not be forked from.
+    // The spawners are forked before threads start: a process with threads must not fork.
     let runtimes = match config.sandbox.warm_runtimes {
         true => {
             let budget = config.executions.memory_budget(capacity.memory_bytes);
@@ -134,8 +134,9 @@ pub(crate) fn serve(
         engine::for_server(config, capacity, toolchains, runtimes, environment.is_root);
     refuse_cores().context("failed to lower the limit of core dumps")?;
     let launched = Engine::launch(engine_config).context("failed to start the sandbox engine")?;
-    // Spawners have their own rule. What has been forked before keeps what it needs to make
-    // sandboxes without root: files of a process that cannot be dumped belong to root (proc(5)).
+    // Spawners set this themselves. Those forked before keep the access that they need to create
+    // sandboxes without root: the `/proc` files of a process that cannot be dumped belong to root
+    // (proc(5)).
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .context("failed to keep other processes from reading this one's memory")?;
     if launched.layers().insecure_no_limits {
@@ -157,14 +158,14 @@ pub(crate) fn serve(
     runtime.block_on(parts.run(launched))
 }
 
-/// Keeps secrets in memory from being written to a disk when the server, or what it starts,
+/// Disables core dumps, which could write secrets to a disk when the server or a child process
 /// crashes.
 fn refuse_cores() -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     Ok(())
 }
 
-/// Returns what requests are served on.
+/// Returns the runtime that serves requests.
 pub(crate) fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -177,7 +178,7 @@ pub(crate) fn runtime() -> Result<Runtime> {
         .context("failed to start the runtime")
 }
 
-/// Parts that exist before the runtime does.
+/// Components that are created before the runtime.
 struct ServerParts<'a> {
     source: &'a ConfigSource,
     data_dir: DataDir,
@@ -187,13 +188,13 @@ struct ServerParts<'a> {
     languages: Languages,
     capacity: HostCapacity,
     signals: ReloadSignals,
-    /// From whom the bouncer takes its clients over, and to whom it gives them.
+    /// Handover of the bouncer's clients from the former process, and to the next one.
     handover: Option<HandoverConfig>,
 }
 
 impl ServerParts<'_> {
     async fn run(self, launched: LaunchedSpawners) -> Result<()> {
-        // What fails most often comes before what has to be undone.
+        // The most likely failures come before anything that has to be undone.
         let listener = BoundListener::bind(&self.source.config.http).await;
         let listener =
             listener.context("failed to listen: `--http` or `http` names another address")?;
@@ -201,9 +202,9 @@ impl ServerParts<'_> {
         let sealer = self.sessions.sealer();
         let peers = PeerAccess::open(&self.source.config, sealer, &self.storage.store.url).await?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
-        // Boxed, because it holds everything there is.
+        // Boxed, because it is large.
         let result = Box::pin(self.serve(listener, peers, &engine)).await;
-        // Also when the start failed half way: nothing may be left behind.
+        // Also after a failed start, so that no sandbox is left behind.
         if tokio::time::timeout(CLOSE_MAX, engine.close()).await.is_err() {
             tracing::error!("sandboxes did not go away in time");
         }
@@ -309,7 +310,7 @@ impl ServerParts<'_> {
     }
 }
 
-/// Returns what sessions use of the other parts.
+/// Returns the components that sessions use.
 fn session_neighbours(
     store: &SqlStore,
     gate: &::gateway::GatewayService,
@@ -330,7 +331,7 @@ fn session_neighbours(
     }
 }
 
-/// Starts asynchronous executions on the queue of the configuration.
+/// Starts asynchronous executions with the configured queue.
 async fn begin_jobs(
     service: ExecutionService,
     place: QueuePlace,
@@ -344,7 +345,7 @@ async fn begin_jobs(
     Jobs::new(service, queue, settings, webhook_key, registry).context("failed to start executions")
 }
 
-/// Returns what a server says of itself: to whom it speaks, what its doctor found, its settings.
+/// Returns the routes about the server itself: the caller's identity, doctor and settings.
 fn operator_routes(
     configuration: &ConfigReloader,
     identity: ServerIdentity,
@@ -357,7 +358,7 @@ fn operator_routes(
         .merge(settings::routes(configuration.clone(), tokens.clone()))
 }
 
-/// Returns the registry of metrics with those of the engine and of HTTP.
+/// Returns the metrics registry with the metrics of the engine and of HTTP.
 fn registry(engine: &Engine) -> (Registry, HttpMetrics) {
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let http_metrics = HttpMetrics::new(&mut registry).counting_below(::catalog::http::PREFIX);
@@ -365,7 +366,7 @@ fn registry(engine: &Engine) -> (Registry, HttpMetrics) {
     (registry, http_metrics)
 }
 
-/// Returns what all listeners of HTTP share.
+/// Returns the shell that all HTTP listeners share.
 fn http_shell(
     limits: CurrentSettings<ShellLimits>,
     tokens: &TokenRegistry,
@@ -379,18 +380,18 @@ fn http_shell(
         .streaming(&::catalog::http::STREAMING))
 }
 
-/// Parts of the server that services for sandboxes use.
+/// Components of the server that services for sandboxes use.
 struct ServicesBeside<'a> {
     store: &'a SqlStore,
     tokens: &'a TokenRegistry,
     drain: &'a DrainHandle,
     membership: &'a NodeMembership,
-    /// Name of this node, where others reach it.
+    /// Name of this node, if other nodes reach it.
     node: Option<String>,
     tracer: Option<Tracer>,
-    /// Lets nothing of a sandbox go outside after the server's lease.
+    /// Blocks outgoing effects of sandboxes after the server's lease has ended.
     fence: EffectFence,
-    /// Turns of the callers of HTTP, which connections of sandboxes take as well.
+    /// Scheduler of HTTP callers, which connections of sandboxes share.
     turns: FairScheduler,
 }
 
@@ -410,12 +411,12 @@ impl<'a> ServicesBeside<'a> {
     }
 }
 
-/// Services that sandboxes may reach, and who lets them.
+/// Services that sandboxes may reach, and the gateway that admits them.
 struct SandboxServices {
     pooler: Option<bouncer::RunningBouncer>,
     lake: Option<catalog::RunningCatalog>,
     gate: ::gateway::GatewayService,
-    /// This node's part of limits that hold over all nodes, where they do.
+    /// This node's share of limits that apply to all nodes together, if there are any.
     shares: Option<LimitShares>,
     turns: FairScheduler,
 }
@@ -459,7 +460,7 @@ impl SandboxServices {
     }
 }
 
-/// Writes what is left to write, and says that this server has stopped.
+/// Writes pending records, and marks this server as stopped.
 async fn close_all(
     tools: [ServedInProcess; 2],
     ending: Option<catalog::CatalogShutdown>,
@@ -497,7 +498,7 @@ fn begin_executions(
     service.context("failed to start executions")
 }
 
-/// Runs the tasks of the bouncer and the catalog beside serving, where they are there.
+/// Runs the tasks of the bouncer and the catalog, if they are enabled.
 async fn work_beside(
     pooler: Option<bouncer::RunningBouncer>,
     lake: Option<catalog::RunningCatalog>,
@@ -517,8 +518,8 @@ async fn work_beside(
     tokio::join!(pooling, keeping);
 }
 
-/// Lets the bouncer and the catalog reach other nodes, where there are any. Returns the routes at
-/// which those reach them.
+/// Connects the bouncer and the catalog to other nodes, if there are any. Returns the routes for
+/// the other nodes.
 fn join_nodes(
     pooler: Option<&bouncer::RunningBouncer>,
     lake: Option<&catalog::RunningCatalog>,
@@ -530,12 +531,12 @@ fn join_nodes(
     of_bouncer.into_iter().chain(of_catalog).fold(Router::new(), Router::merge)
 }
 
-/// Routes for people: the documentation, and the console.
+/// Returns the routes for people: the documentation and the console.
 fn pages(config: &CoveConfig) -> Router {
     site::routes().merge(::console::routes(&config.console, config.host_names()))
 }
 
-/// Returns the routes of Cove's own interface.
+/// Returns the routes of the native interface.
 fn native_routes(
     open: Router,
     jobs: &Jobs,
@@ -550,7 +551,7 @@ fn native_routes(
         .merge(::bouncer::http::routes(bouncer.cloned().ok_or(why)))
 }
 
-/// Returns what this server is and has, for those who ask.
+/// Returns the server's identity and its enabled services.
 fn identity(
     tokens: &TokenRegistry,
     membership: &NodeMembership,
@@ -570,7 +571,7 @@ fn identity(
     ServerIdentity { tokens: tokens.clone(), node, services }
 }
 
-/// Returns the checks of this server, which begin when they are asked for.
+/// Returns the checks of this server, which run on request.
 fn doctor_of(
     engine: &Engine,
     jobs: &Jobs,
@@ -590,7 +591,7 @@ fn doctor_of(
     })
 }
 
-/// Returns what the history reads.
+/// Returns the sources of the history.
 fn history_sources(
     engine: &Engine,
     jobs: &Jobs,
@@ -610,14 +611,14 @@ fn history_sources(
     }
 }
 
-/// Returns what says that lists have changed.
+/// Returns the feeds that announce changes of lists.
 fn followed_feeds(
     jobs: &Jobs,
     sessions: &sessions::Sessions,
     store: &SqlStore,
     config: &CoveConfig,
 ) -> live::FollowedFeeds {
-    // Programs of others add executions to a queue in Redis.
+    // Other programs add executions to a queue in Redis.
     let has_redis = config.executions.jobs.redis.is_some();
     live::FollowedFeeds {
         executions: jobs.changes().clone(),
@@ -626,7 +627,7 @@ fn followed_feeds(
     }
 }
 
-/// Returns who may use what of it.
+/// Returns the access rules of the native routes.
 fn native_shapes(
     endpoint: &::mcp::McpEndpoint,
 ) -> impl Iterator<Item = (&'static str, CompatFace)> + use<> {
@@ -634,7 +635,7 @@ fn native_shapes(
     node::http::native_faces(operations::all()).into_iter().chain([(::mcp::PATH, of_mcp)])
 }
 
-/// Returns the endpoint of tools for agents, without anything behind it yet.
+/// Returns the endpoint of tools for agents, initially without routes.
 pub(crate) fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
     let key = node::auth::random_key().context("failed to make a key for the states of tools")?;
     let issuers = &config.auth.issuers;
@@ -651,8 +652,8 @@ pub(crate) fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
     Ok(endpoint.protected_as(resource))
 }
 
-/// Returns what is served at the main listener, and what holds its routes for tools of agents and
-/// for live topics, which use them in this process.
+/// Returns the site of the main listener, and the guards of its routes for agents' tools and live
+/// topics, which use them in this process.
 fn main_site(
     shell: &HttpShell,
     (endpoint, live): (::mcp::McpEndpoint, live::LiveEndpoint),
@@ -666,7 +667,7 @@ fn main_site(
     (main, served)
 }
 
-/// Returns all listeners; those beside the main one show its certificate.
+/// Returns all listeners; the others use the main listener's certificate.
 fn with_tls_of_main(
     others: impl Iterator<Item = (BoundListener, ListenerSite)>,
     main: (BoundListener, ListenerSite),
@@ -675,7 +676,7 @@ fn with_tls_of_main(
     others.map(|(other, site)| (other.with_tls(tls.clone()), site)).chain([main]).collect()
 }
 
-/// Says where the server listens: in the data directory, in the log, and to whoever started it.
+/// Announces the server's addresses: in the data directory, in the log, and in the greeting.
 async fn announce(
     source: &ConfigSource,
     data_dir: &DataDir,
@@ -690,10 +691,11 @@ async fn announce(
     Ok(())
 }
 
-/// Returns the path of the console with a code of the first token, for whoever started the server.
-/// None where that token is another server's or was revoked, and where nobody reads the greeting.
+/// Returns the path of the console with a code of the first token, for the user who started the
+/// server. None if that token is another server's or was revoked, or if the greeting is not
+/// printed.
 async fn first_sign_in(source: &ConfigSource, tokens: &TokenRegistry) -> Option<String> {
-    // Under a service manager standard error is a log, and a log is no place for a code.
+    // Under a service manager, standard error is a log, which must not contain a code.
     let is_read = source.config.log.format == LogFormat::Text
         && !service_manager::is_waiting(&source.environment);
     if !tokens.has_console() || !is_read {
@@ -711,7 +713,7 @@ async fn first_sign_in(source: &ConfigSource, tokens: &TokenRegistry) -> Option<
     }
 }
 
-/// Returns where listeners are that are not the main one.
+/// Returns the addresses of all listeners except the main one.
 fn addresses<const N: usize>(
     faces: [(&'static str, &Option<(BoundListener, ListenerSite)>); N],
     pooler: Option<&bouncer::RunningBouncer>,
@@ -723,7 +725,7 @@ fn addresses<const N: usize>(
     faces.chain(pooler).collect()
 }
 
-/// Serves, and does what goes on beside serving for as long as it lasts.
+/// Serves requests, and runs background tasks until the end.
 async fn run_background_tasks(
     serving: impl Future<Output = ()>,
     signals: impl Future<Output = ()>,
@@ -734,7 +736,7 @@ async fn run_background_tasks(
     languages.announce_preparation();
     let background = async {
         let prepare = async {
-            // Versions first, because somebody may ask for them.
+            // Versions first, because callers may request them.
             languages.probe().await;
             languages.prepare(sandbox::tied).await;
         };
@@ -751,7 +753,7 @@ async fn run_background_tasks(
     }
 }
 
-/// Returns what everybody who reaches the server may ask.
+/// Returns the routes that need no token.
 pub(crate) fn open_routes(
     drain: &DrainHandle,
     metrics: MetricsPage,

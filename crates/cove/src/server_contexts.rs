@@ -18,33 +18,33 @@ use crate::run::print_json;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Name of the file, beside the configuration of its owner.
+/// Name of the file, in the configuration directory of its owner.
 const FILE: &str = "cove/contexts.toml";
-/// Longest file.
+/// Longest file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Longest token.
+/// Longest token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4 << 10;
-/// Longest name.
+/// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Stands for standard input.
+/// File name that stands for standard input.
 const STDIN: &str = "-";
 
 /// The file of contexts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerContexts {
-    /// Name of the one that is used when nothing names a server.
+    /// Name of the context that is used if no server is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     current: Option<String>,
     #[serde(default)]
     contexts: BTreeMap<String, ServerContext>,
 }
 
-/// A server, and the token to use there.
+/// Server, and its token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerContext {
-    /// Address.
+    /// URL of the server.
     pub(crate) server: String,
     /// File that the token is read from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub(crate) struct ServerContext {
     pub(crate) token: Option<StoredToken>,
 }
 
-/// A token that is kept in the file. Its `Debug` says nothing.
+/// Token that is stored in the file. Its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredToken(String);
 
@@ -64,17 +64,17 @@ impl std::fmt::Debug for StoredToken {
 }
 
 impl StoredToken {
-    /// The token itself, for who sends it.
+    /// Returns the token itself.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }
 
 impl ServerContexts {
-    /// Reads the contexts of the caller; none when there is no file.
+    /// Reads the caller's contexts; none if there is no file.
     ///
     /// # Errors
-    /// When the file cannot be read, or is none of contexts.
+    /// If the file cannot be read or is malformed.
     pub(crate) fn load(environment: &Environment) -> Result<ServerContexts> {
         let Ok(path) = path_in(environment) else { return Ok(ServerContexts::default()) };
         let text = match read_bounded(&path, FILE_BYTES_MAX) {
@@ -93,7 +93,7 @@ impl ServerContexts {
         })
     }
 
-    /// Writes them in place of what is there, for their owner only.
+    /// Replaces the file, with access for its owner only.
     fn save(&self, environment: &Environment) -> Result<()> {
         let path = path_in(environment)?;
         let directory = path.parent().unwrap_or(Path::new("."));
@@ -103,10 +103,10 @@ impl ServerContexts {
         Ok(write_atomic(&path, text.as_bytes())?)
     }
 
-    /// The context of a name.
+    /// Returns the context with a name.
     ///
     /// # Errors
-    /// When there is none; says which there are.
+    /// If there is none; names the existing ones.
     pub(crate) fn get(&self, name: &str) -> Result<&ServerContext, UsageError> {
         self.contexts.get(name).ok_or_else(|| {
             let known: Vec<_> = self.contexts.keys().map(String::as_str).collect();
@@ -121,10 +121,10 @@ impl ServerContexts {
         })
     }
 
-    /// The current context and its name.
+    /// Returns the current context and its name.
     ///
     /// # Errors
-    /// When there is no context of that name.
+    /// If there is no context with that name.
     pub(crate) fn current(&self) -> Result<Option<(&str, &ServerContext)>, UsageError> {
         let Some(name) = self.current.as_deref() else { return Ok(None) };
         self.get(name).map(|context| Some((name, context)))
@@ -134,7 +134,7 @@ impl ServerContexts {
 /// Runs one command.
 ///
 /// # Errors
-/// When the file cannot be read or written, or there is no such context.
+/// If the file cannot be read or written, or the context does not exist.
 pub(crate) fn run(args: ServerContextArgs, environment: &Environment) -> Result<()> {
     let mut contexts = ServerContexts::load(environment)?;
     match args.command {
@@ -228,7 +228,7 @@ fn token_of_stdin() -> Result<StoredToken> {
     }
 }
 
-/// Path of the file of contexts.
+/// Returns the path of the contexts file.
 fn path_in(environment: &Environment) -> Result<PathBuf> {
     let directory = environment.config_home();
     let directory = directory.context("no home directory for contexts; set HOME")?;
@@ -274,7 +274,7 @@ fn details(contexts: &ServerContexts, name: &str) -> Result<String> {
     Ok(columns(&rows, ""))
 }
 
-/// A context as a document. A token that is kept is not shown.
+/// Returns a context as a document. A stored token is not shown.
 fn document(contexts: &ServerContexts, name: &str, context: &ServerContext) -> serde_json::Value {
     json!({
         "name": name,

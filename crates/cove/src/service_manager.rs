@@ -1,4 +1,4 @@
-//! Notifications for the service manager that started this process: it serves, and it stops.
+//! Notifications to the service manager that started this process: ready and stopping.
 //!
 //! Protocol: `sd_notify(3)`, <https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>.
 //! Datagrams of lines `NAME=value` to the socket that `NOTIFY_SOCKET` names; a path, or behind `@`
@@ -17,12 +17,13 @@ const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 const READY: &str = "READY=1\nSTATUS=serving";
 const STOPPING: &str = "STOPPING=1\nSTATUS=waiting for running programs";
 
-/// Returns whether a service manager started this process and waits for word of it.
+/// Returns whether a service manager started this process and expects notifications.
 pub(crate) fn is_waiting(environment: &Environment) -> bool {
     environment.get(SOCKET_VARIABLE).is_some()
 }
 
-/// Says that the server serves, and later that it stops. Does nothing where nobody asked for it.
+/// Notifies the service manager when the server is ready, and when it stops. Does nothing without
+/// one.
 pub(crate) async fn follow(environment: &Environment, drain: &DrainHandle) {
     let Some(socket) = environment.get(SOCKET_VARIABLE) else { return };
     notify(socket, READY);
@@ -32,8 +33,8 @@ pub(crate) async fn follow(environment: &Environment, drain: &DrainHandle) {
 
 fn notify(socket: &str, state: &str) {
     if let Err(error) = send(socket, state) {
-        // Without READY the service manager ends the server when its patience is over, and the log
-        // then has the reason.
+        // Without READY the service manager stops the server after its timeout, and the log then
+        // has the reason.
         tracing::warn!(socket, %error, "failed to tell the service manager how the server is");
     }
 }
@@ -44,7 +45,7 @@ fn send(socket: &str, state: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(socket)?,
     };
     let datagram = UnixDatagram::unbound()?;
-    // A service manager that does not read must not hold the server up.
+    // A service manager that does not read must not block the server.
     datagram.set_nonblocking(true)?;
     datagram.send_to_addr(state.as_bytes(), &address)?;
     Ok(())

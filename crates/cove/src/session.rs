@@ -39,16 +39,16 @@ use crate::run::print_json;
 use crate::usage_error::UsageError;
 use crate::values::{columns, milliseconds};
 
-/// The turn failed.
+/// Exit code if the turn failed.
 const EXIT_TURN: u8 = 1;
 /// Largest message that is read from standard input.
 const MESSAGE_BYTES_MAX: u64 = 32 << 20;
-/// Time for an answer that needs a sandbox, or the end of one.
+/// Timeout of a request that starts or stops a sandbox.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(180);
-/// Time for an answer that comes when an agent or a command is done; the server's limits are lower.
+/// Timeout of a request that waits for an agent or a command; the server's limits are lower.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(25 * 60 * 60);
-/// First and longest wait between two tries to follow a session again, and how long a server may be
-/// away.
+/// Minimum and maximum wait between two attempts to follow a session again, and the maximum time
+/// without a server.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 const AWAY_MAX: Duration = Duration::from_secs(120);
@@ -98,7 +98,7 @@ async fn created(args: &CreateArgs, server: &Remote, json: bool) -> Result<()> {
     Ok(writeln!(io::stdout(), "{}", plain(&session.id))?)
 }
 
-/// Makes a session.
+/// Creates a session.
 async fn create(server: &Remote, agent: Option<&str>, new: &NewArgs) -> Result<SessionView> {
     let request = new_session(agent, new);
     let mut request = server.request_with(Method::POST, "/v1/sessions", &request)?;
@@ -136,12 +136,12 @@ fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
     }
 }
 
-/// Returns where a session is.
+/// Returns the path of a session.
 fn path(id: &str, rest: &str) -> String {
     format!("/v1/sessions/{id}{rest}")
 }
 
-/// A request for a message, which is answered with the events of its turn.
+/// Returns a message request, whose response is the events of its turn.
 fn message(text: String, model: Option<&str>, partial: bool) -> MessageRequest {
     MessageRequest {
         content: MessageContent::Text(text),
@@ -187,7 +187,7 @@ async fn send(args: &SendArgs, server: &Remote, json: bool) -> Result<u8> {
     show.end()
 }
 
-/// Sends a message; the events of its turn.
+/// Sends a message; returns the events of its turn.
 async fn begin(server: &Remote, id: &str, body: &MessageRequest) -> Result<EventPage> {
     let request = server.request_with(Method::POST, &path(id, "/messages"), body)?;
     Ok(server.events(request).await?)
@@ -228,7 +228,7 @@ async fn list(args: &SessionListArgs, server: &Remote, json: bool) -> Result<()>
     }
 }
 
-/// A page of a list.
+/// Formats a page of a list.
 fn table(sessions: &[SessionView], heading: bool) -> String {
     let mut rows = Vec::new();
     if heading {
@@ -278,7 +278,7 @@ fn details(session: &SessionView) -> String {
     text
 }
 
-/// Moves sessions to another state; without a verb they are ended.
+/// Changes the state of sessions; without a verb they are ended.
 async fn change_all(server: &Remote, ids: &[String], verb: Option<&str>, json: bool) -> Result<()> {
     for id in ids {
         let session = change(server, id, verb).await?;
@@ -366,13 +366,13 @@ async fn tail(args: &TailArgs, mut server: Remote, json: bool) -> Result<()> {
     }
 }
 
-/// Returns whether nothing will happen any more in a session. Who cannot ask tries again.
+/// Returns whether a session has ended. A failed request counts as no.
 async fn is_over(server: &Remote, id: &str) -> bool {
     let session = server.call::<SessionView>(Method::GET, &path(id, "")).await;
     session.is_ok_and(|session| session.state == api::SessionState::Ended)
 }
 
-/// Fails when there is no use in another try.
+/// Returns an error if another attempt is useless.
 fn endure(
     failure: Option<RemoteFailure>,
     lost_at: &mut Option<std::time::Instant>,
@@ -385,12 +385,12 @@ fn endure(
     }
 }
 
-/// Returns what `--timeout` says, for the server.
+/// Returns the value of `--timeout` in milliseconds.
 fn timeout_ms(timeout: Option<Duration>) -> Option<u64> {
     timeout.map(milliseconds)
 }
 
-/// A mistake in what was typed.
+/// Returns an error about the arguments.
 fn usage(message: impl Into<String>) -> anyhow::Error {
     UsageError(message.into()).into()
 }

@@ -26,12 +26,12 @@ use sessions::service::{HandoverTerms, ReadyNodes, SessionParts};
 use crate::config::{self, CoveConfig, Environment};
 use crate::storage::objects;
 
-/// Claude's program.
+/// Name of Claude's program.
 const CLAUDE: &str = "claude";
-/// Directory of the host's programs that sandboxes show as they are.
+/// Directory of host programs that sandboxes mount unchanged.
 const HOST_PROGRAMS: &str = "/usr";
 
-/// Settings that are known before the engine is there.
+/// Settings that are resolved before the engine starts.
 pub(crate) struct SessionsSettings {
     objects: ObjectStore,
     sealer: Sealer,
@@ -48,11 +48,11 @@ pub(crate) struct SessionNeighbours {
     pub(crate) gateway: Arc<dyn GrantGateway>,
     pub(crate) tokens: TokenRegistry,
     pub(crate) membership: NodeMembership,
-    /// Executions, which start from the templates of sessions.
+    /// Executions, which start from session templates.
     pub(crate) executions: ExecutionService,
-    /// Lets nothing of a sandbox go outside after the server's lease.
+    /// Blocks outgoing effects of sandboxes after the server's lease has ended.
     pub(crate) fence: EffectFence,
-    /// Turns of tenants.
+    /// Scheduler of tenants.
     pub(crate) turns: FairScheduler,
 }
 
@@ -90,7 +90,7 @@ impl TemplateSource for SessionTemplates {
     }
 }
 
-/// Nodes that keep sandboxes ready: those that sessions of the agent are placed at.
+/// Nodes that keep sandboxes ready: those where the agent's sessions are placed.
 #[derive(Debug)]
 struct ReadyMembers(NodeMembership);
 
@@ -114,7 +114,7 @@ pub(crate) struct ClaudeProgram {
 }
 
 impl SessionsSettings {
-    /// Resolves what the configuration refers to.
+    /// Resolves the configuration's references.
     pub(crate) fn new(
         config: &CoveConfig,
         environment: &Environment,
@@ -141,13 +141,13 @@ impl SessionsSettings {
         &self.sealer
     }
 
-    /// Returns what sandboxes have to show for the sake of sessions.
+    /// Returns the toolchain that sandboxes must mount for sessions.
     pub(crate) fn toolchain(&self) -> Option<Toolchain> {
         self.claude.as_ref()?.toolchain.clone()
     }
 
-    /// Begins, or says of every operation why not. Executions start from the templates from then
-    /// on.
+    /// Starts sessions, or makes every operation report why they are unavailable. From then on,
+    /// executions can start from templates.
     pub(crate) async fn start(
         self,
         config: &CoveConfig,
@@ -203,7 +203,7 @@ impl SessionsSettings {
     }
 }
 
-/// The key of the model's endpoint.
+/// Returns the key of the model's endpoint.
 pub(crate) fn model_key(
     config: &CoveConfig,
     environment: &Environment,
@@ -212,7 +212,7 @@ pub(crate) fn model_key(
     text.map(|text| config::resolve("sessions.model.api_key", text, environment)).transpose()
 }
 
-/// Returns Claude's program, as it is configured and where it is found.
+/// Returns Claude's program, from the configuration or the search path.
 pub(crate) fn claude_program(
     config: &CoveConfig,
     environment: &Environment,
@@ -220,7 +220,7 @@ pub(crate) fn claude_program(
     claude(config.sessions.claude.as_deref(), environment.get("PATH").unwrap_or_default())
 }
 
-/// Looks for Claude's program: in the directory that is named, or on the path.
+/// Finds Claude's program: in the given directory, or on the search path.
 fn claude(directory: Option<&str>, path: &str) -> Result<Option<ClaudeProgram>> {
     if let Some(directory) = directory {
         let program = Path::new(directory).join(CLAUDE);
@@ -237,7 +237,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns where a program of this machine is in a sandbox, and the toolchain to mount for it.
+/// Returns the path of a host program in a sandbox, and the toolchain to mount for it.
 fn in_sandbox(program: &Path) -> Result<ClaudeProgram> {
     let real = fs::canonicalize(program)
         .with_context(|| format!("failed to look for `{}`", program.display()))?;

@@ -1,9 +1,9 @@
-//! `cove config` and `/v1/config`: the configuration in force, where its values come from, and what
-//! is wrong with it.
+//! `cove config` and `/v1/config`: the configuration in force, the origins of its values, and its
+//! problems.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `settings/check.rs` | what keeps a configuration from being served although each value is right |
+//! | `settings/check.rs` | contradictions of valid values that keep a server from starting |
 //! | `settings/text.rs` | a configuration as a TOML file |
 //! | `settings/service.rs` | routes of a server: its configuration and its tokens |
 
@@ -91,8 +91,8 @@ fn loaded(
     LoadedConfig::read(args.config.as_deref(), environment, flags)
 }
 
-/// Says all that is wrong. Contradictions are looked for only among values that are right by
-/// themselves: others would follow from what was left out.
+/// Reports all problems. Contradictions are searched only among valid values: others could result
+/// from the omitted ones.
 fn check(
     args: &ConfigArgs,
     settings: &SettingArgs,
@@ -183,7 +183,7 @@ fn within(view: ConfigView, section: &str) -> Result<ConfigView> {
     Ok(ConfigView { file, settings })
 }
 
-/// Writes to standard error, as a compiler does; nobody may be left to read it.
+/// Writes to standard error, as a compiler does; a failure is ignored.
 fn note(text: &str) {
     drop(writeln!(io::stderr(), "{}", crate::plain_text::plain(text)));
 }

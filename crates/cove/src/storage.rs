@@ -1,4 +1,4 @@
-//! Storage that must survive the server: the store, the queue, the key of webhooks.
+//! Persistent storage of the server: the store, the queue, the webhook key.
 
 pub(crate) mod objects;
 
@@ -29,19 +29,19 @@ use crate::config::{self, CoveConfig, Environment};
 /// Settings of keys that servers on one store share.
 const WEBHOOK_KEY: &str = "executions.jobs.webhook_key";
 const SECRETS_KEY: &str = "secrets_key";
-/// Purpose of the derived key that the mark of the key of secrets is made of.
+/// Purpose of the derived key whose mark in the store identifies the secrets key.
 const MARK_PURPOSE: &str = "mark in the store";
 
-/// The embedded store, in the data directory.
+/// Embedded store, in the data directory.
 const STORE_FILE: &str = "cove.sqlite";
-/// The key of webhooks, in hexadecimal digits; for the owner of the data directory.
+/// File of the webhook key in hexadecimal digits, readable by the owner of the data directory.
 pub(crate) const WEBHOOK_KEY_FILE: &str = "webhook.key";
 
-/// Time that the store may take for what is left to write when the server stops.
+/// Time limit of the last writes when the server stops.
 const STORE_END_MAX: Duration = Duration::from_secs(10);
 
-/// Does what is left to do in the store when the server stops, unless that does not answer: one
-/// that refuses says so, and one that says nothing would keep the server for ever.
+/// Runs the last writes to the store at the shutdown, with a time limit: a store that does not
+/// respond would block the server forever.
 pub(crate) async fn finish(writing: impl Future<Output = ()>) {
     if tokio::time::timeout(STORE_END_MAX, writing).await.is_err() {
         tracing::error!(
@@ -61,12 +61,12 @@ pub(crate) struct ServerStorage {
 pub(crate) enum QueuePlace {
     /// In the store.
     Store,
-    /// In a Redis server, at this address, which may hold a password.
+    /// In a Redis server at this URL, which may contain a password.
     Redis(String),
 }
 
 impl ServerStorage {
-    /// Resolves what the configuration refers to.
+    /// Resolves the configuration's references.
     pub(crate) fn new(
         config: &CoveConfig,
         environment: &Environment,
@@ -111,8 +111,8 @@ impl QueuePlace {
     }
 }
 
-/// Compares the keys of this server with those of others on the store. A server without jobs has
-/// no key of webhooks.
+/// Compares the keys of this server with those of others on the store. A server without jobs has no
+/// webhook key.
 pub(crate) async fn check_keys(
     store: &SqlStore,
     sealer: &Sealer,
@@ -125,13 +125,13 @@ pub(crate) async fn check_keys(
         .await?)
 }
 
-/// Opens the keys of requests that clients send again.
+/// Opens the idempotency keys of client requests.
 pub(crate) async fn idempotency_keys(store: &SqlStore, sealer: &Sealer) -> Result<IdempotencyKeys> {
     let ids = IdGenerator::new().context("failed to seed the id generator")?;
     Ok(IdempotencyKeys::open(store.clone(), sealer, &ids).await?)
 }
 
-/// Returns where the store is, and how sure it makes of what is written.
+/// Returns the location and the durability of the store.
 pub(crate) fn store_config(
     config: &CoveConfig,
     environment: &Environment,
@@ -144,8 +144,8 @@ pub(crate) fn store_config(
     Ok(StoreConfig { durability: config.store.durability, ..StoreConfig::new(url) })
 }
 
-/// Returns the tokens of the server: those of all servers where they share the store. Makes the
-/// first one when there has been none.
+/// Returns the tokens of the server, which servers on a shared store have in common. Creates the
+/// first one if there has been none.
 pub(crate) async fn tokens(data_dir: &Path, store: &SqlStore) -> Result<TokenRegistry> {
     let tokens = match store.dialect() {
         StoreDialect::Sqlite => TokenRegistry::open(data_dir),
@@ -169,7 +169,7 @@ pub(crate) async fn open(config: StoreConfig, registry: &mut Registry) -> Result
     SqlStore::open(config, registry).await.context("failed to open the store")
 }
 
-/// Returns the tokens of a server that honours those of other issuers, and of its console, as well.
+/// Returns the tokens of a server that also accepts those of other issuers and of its console.
 pub(crate) async fn tokens_of_issuers(
     data_dir: &Path,
     store: &SqlStore,
@@ -184,7 +184,7 @@ pub(crate) async fn tokens_of_issuers(
     Ok(tokens)
 }
 
-/// Returns what the keys of webhooks follow from; made when there is nothing yet.
+/// Returns the key from which webhook keys are derived; creates it if it is missing.
 pub(crate) fn webhook_key(
     config: &CoveConfig,
     environment: &Environment,
@@ -195,12 +195,12 @@ pub(crate) fn webhook_key(
     key(&text).with_context(|| format!("{WEBHOOK_KEY} has not 64 hexadecimal digits"))
 }
 
-/// Makes a key that of a data directory.
+/// Stores a webhook key in a data directory.
 pub(crate) fn keep_webhook_key(data_dir: &Path, key: &[u8; 32]) -> Result<()> {
     Ok(write_atomic(&data_dir.join(WEBHOOK_KEY_FILE), hex::encode(key).as_bytes())?)
 }
 
-/// This data directory's key; made when there is none.
+/// Returns this data directory's key; creates it if it is missing.
 fn own_key(data_dir: &Path) -> Result<[u8; 32]> {
     let path = data_dir.join(WEBHOOK_KEY_FILE);
     match fs::read_to_string(&path) {

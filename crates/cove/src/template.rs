@@ -1,4 +1,4 @@
-//! `cove template`: what sessions of a server start from.
+//! `cove template`: builds and lists templates, from which sessions of a server start.
 
 mod archive;
 
@@ -29,11 +29,11 @@ use crate::values::{columns, human_bytes};
 
 /// File of the folder that describes its template.
 const MANIFEST: &str = "template.toml";
-/// Largest of them.
+/// Largest manifest, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
-/// Time for an archive to be taken.
+/// Timeout of an upload.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// The build failed.
+/// Exit code if the build failed.
 const EXIT_FAILED: u8 = 1;
 
 /// Runs one command.
@@ -80,7 +80,7 @@ struct TemplateManifest {
     steps: Vec<toml::Table>,
 }
 
-/// A request, and the archive that its steps copy from.
+/// Build request, and the archive that its steps copy from.
 struct TemplateRequest {
     request: BuildTemplate,
     archive: Option<(String, Vec<u8>)>,
@@ -127,7 +127,7 @@ fn read(args: &TemplateBuildArgs) -> Result<TemplateRequest> {
     Ok(TemplateRequest { request, archive })
 }
 
-/// The folder as an archive, and its hash.
+/// Returns the folder as an archive, with its hash.
 fn packed(directory: &Path) -> Result<(String, Vec<u8>)> {
     let folder = AgentFolder::read(directory, &[MANIFEST, folder::IGNORE])?;
     let bytes = archive::archive(&folder.files)?;
@@ -176,7 +176,7 @@ async fn upload(server: &Remote, hash: &str, bytes: Vec<u8>) -> Result<()> {
     let path = format!("/v1/template-files/{hash}");
     match server.open(server.request(Method::GET, &path)).await {
         Ok(_there) => return Ok(()),
-        // It is not there; what else is wrong is said of the upload as well.
+        // The archive is missing; any other problem also makes the upload fail.
         Err(failure) if failure.fault == FailureKind::Refused => {}
         Err(failure) => return Err(failure.into()),
     }
@@ -187,7 +187,7 @@ async fn upload(server: &Remote, hash: &str, bytes: Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Shows the log of a build as it is written, up to its end.
+/// Prints the log of a build as it is written, up to its end.
 async fn follow(server: &Remote, build: TemplateBuildView) -> Result<TemplateBuildView> {
     let path = format!("/v1/templates/{}/builds/{}", build.template, build.id);
     let mut events = server.events(server.request(Method::GET, &format!("{path}/logs"))).await?;
@@ -195,11 +195,11 @@ async fn follow(server: &Remote, build: TemplateBuildView) -> Result<TemplateBui
         match serde_json::from_value::<TemplateLogLine>(event.clone()) {
             Ok(_) if output::is_quiet() => {}
             Ok(line) => print_log(&line)?,
-            // The last one is the build.
+            // The last event is the build.
             Err(_) => return Ok(serde_json::from_value(event)?),
         }
     }
-    // The server goes, or the template was deleted.
+    // The server shuts down, or the template was deleted.
     Ok(server.call(Method::GET, &path).await?)
 }
 

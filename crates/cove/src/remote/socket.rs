@@ -1,4 +1,4 @@
-//! A WebSocket to the events of one execution (RFC 6455), over TLS where the address says so.
+//! WebSocket to the events of one execution (RFC 6455), over TLS if the URL requires it.
 
 use std::io;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use tokio_tungstenite::tungstenite::{self, Error as SocketError};
 
 use super::{ANSWER_BYTES_MAX, FailureKind, Remote, RemoteFailure};
 
-/// Time to connect and to agree.
+/// Timeout for the connection and the handshake.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes both ways, encrypted or not.
+/// Bidirectional byte stream, encrypted or not.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
-/// A WebSocket that is open.
+/// Open WebSocket.
 pub(crate) type Socket = WebSocketStream<Box<dyn ByteStream>>;
 
-/// Opens one.
+/// Opens a WebSocket.
 pub(crate) async fn open(remote: &Remote, path: &str) -> Result<Socket, RemoteFailure> {
     let opened = timeout(OPEN_TIMEOUT, handshake(remote, path)).await;
     let opened = opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
@@ -48,7 +48,7 @@ async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
     let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
     let tcp = TcpStream::connect((host.as_str(), port)).await;
     let tcp = tcp.with_context(|| format!("connect to {base}"))?;
-    // Without it, what is typed is a little later there.
+    // Without `TCP_NODELAY`, typed input would arrive later.
     tcp.set_nodelay(true).ok();
     let stream: Box<dyn ByteStream> = if is_https {
         let name = ServerName::try_from(host).context("read the host's name")?;
@@ -76,7 +76,7 @@ async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
     }
 }
 
-/// The server answered, and not with a WebSocket.
+/// Returns the error for a response that is not a WebSocket handshake.
 fn refusal(
     remote: &Remote,
     answer: &tungstenite::http::Response<Option<Vec<u8>>>,

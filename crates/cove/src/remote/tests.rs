@@ -1,4 +1,4 @@
-//! Where the server is, who asks, and what answers mean.
+//! Server discovery, credentials and error responses.
 
 use super::*;
 

@@ -1,7 +1,7 @@
-//! `cove run --server`: one program, there, as if it ran here.
+//! `cove run --server`: runs one program on a server, as if it ran here.
 //!
-//! The execution is submitted as interactive and attached to a WebSocket, so that it ends when this
-//! process does, however that comes about.
+//! The execution is submitted as interactive and attached to a WebSocket, so it ends when this
+//! process ends, for whatever reason.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -30,11 +30,11 @@ use crate::remote::socket::{self, Socket};
 use crate::remote::{self, Remote, plain};
 use crate::usage_error::UsageError;
 
-/// Time to tell the server that the execution is to end. If it does not hear it, it notices that
-/// nobody is attached any more.
+/// Timeout of the request to cancel the execution. If it fails, the server notices the lost
+/// connection.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Runs the program and passes its exit code on.
+/// Runs the program and returns its exit code.
 pub(super) fn run(args: &RunArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     let server = args.server.as_deref();
     let found = Remote::find(server, args.token_file.as_deref(), config, environment);
@@ -74,7 +74,7 @@ async fn converse(
     let mut signals = EndSignals::new()?;
     let submitted = tokio::select! {
         record = remote.post::<ExecutionRecord>("/v1/executions", request, None) => record?,
-        // What nobody attaches to never starts.
+        // An execution that no client attaches to never starts.
         code = signals.next() => return Ok(code),
     };
     let path = format!("/v1/executions/{}", submitted.id);
@@ -110,11 +110,11 @@ async fn converse(
 }
 
 async fn cancel(remote: &Remote, path: &str) {
-    // If it fails, the end of the connection says the same.
+    // If it fails, the closed connection has the same effect.
     drop(timeout(CANCEL_TIMEOUT, remote.call::<ExecutionRecord>(Method::DELETE, path)).await);
 }
 
-/// Attaches to the execution and stays until it ends.
+/// Attaches to the execution until it ends.
 async fn attached(
     remote: &Remote,
     path: &str,
@@ -123,7 +123,7 @@ async fn attached(
     tty: bool,
 ) -> Result<ExecutionEnd> {
     let socket = socket::open(remote, &format!("{path}/events")).await?;
-    // Dropped with this future, which every way out of it does.
+    // Dropped with this future on every exit path.
     let raw = if tty { Some(RawTerminal::enter().context("make the terminal raw")?) } else { None };
     let windows = if tty { Some(signal(SignalKind::window_change())?) } else { None };
     let (sink, stream) = socket.split();
@@ -138,7 +138,7 @@ async fn attached(
     end
 }
 
-/// Takes events until the last one.
+/// Handles events until the last one.
 async fn listen(
     mut stream: SplitStream<Socket>,
     show: &mut ExecutionPrinter,
@@ -162,7 +162,7 @@ async fn listen(
     }
 }
 
-/// Sends what is typed, its end, and changes of the terminal's size. Returns only with an error.
+/// Sends input, its end, and changes of the terminal's size. Returns only with an error.
 async fn talk(
     mut sink: SplitSink<Socket, Message>,
     mut input: Option<mpsc::Receiver<Vec<u8>>>,
@@ -182,12 +182,12 @@ async fn talk(
                 Ok(TerminalSize { rows, cols }) => {
                     encode(&ClientMessage::Resize(TerminalSize { rows, cols }))
                 }
-                // A terminal that is gone has no size; its end is noticed elsewhere.
+                // A closed terminal has no size; other code notices its end.
                 Err(_) => continue,
             },
         };
         if sink.send(message).await.is_err() {
-            // The other half sees why, and what came before.
+            // The receiving half gets the reason, and all earlier messages.
             return std::future::pending().await;
         }
     }

@@ -15,31 +15,31 @@ use crate::cli::{LimitArgs, ProgramArgs};
 use crate::usage_error::UsageError;
 use crate::values::{human_bytes, milliseconds};
 
-/// Largest file that is taken along: what the working directory holds by default.
+/// Largest file of a request, in bytes: the default size of the working directory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Wall time allowed by default where CPU time is asked for and wall time is not.
+/// Default ratio of wall time to CPU time, if only CPU time is specified.
 const WALL_PER_CPU: u64 = 2;
 
-/// The languages that a program can be in, here or on a server.
+/// Languages that are available here or on a server.
 pub(crate) struct KnownLanguages {
     list: LanguageList,
-    /// The command or route that lists them.
+    /// Message with the command or route that lists them.
     hint: &'static str,
 }
 
 impl KnownLanguages {
-    /// Languages of this host.
+    /// Returns the languages of this host.
     pub(super) fn here(languages: &Languages) -> KnownLanguages {
         KnownLanguages { list: languages.list(), hint: "`cove languages` lists them" }
     }
 
-    /// Languages of a server.
+    /// Returns the languages of a server.
     pub(crate) fn there(list: LanguageList) -> KnownLanguages {
         KnownLanguages { list, hint: "the server's GET /v1/languages lists them" }
     }
 
-    /// The language that is asked for by name or alias.
+    /// Returns the language with this name or alias.
     fn named(&self, wanted: &str) -> Result<&api::LanguageView> {
         let found = self.list.languages.iter().find(|language| {
             language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
@@ -54,7 +54,7 @@ impl KnownLanguages {
         self.list.languages.iter().find(has).map(|language| language.name.as_str())
     }
 
-    /// The language of a file, by its extension.
+    /// Returns the language of a file, by its extension.
     fn of_file(&self, file: &Path) -> Result<String> {
         let extension = file.extension().and_then(OsStr::to_str).unwrap_or_default();
         match self.by_extension(extension) {
@@ -117,7 +117,7 @@ pub(crate) fn request(
         };
         request.files.push(source_file(name, &path)?);
     }
-    // The entry is the first file. Beside others, a source from standard input needs a name.
+    // The entry is the first file. Together with others, a source from standard input needs a name.
     if let Some(source) = request.source.take_if(|_| !request.files.is_empty()) {
         let named = languages.named(request.language.as_deref().unwrap_or_default())?;
         let extension = named.extensions.first().map_or("txt", String::as_str);
@@ -137,7 +137,7 @@ fn language(args: &ProgramArgs, file: &OsStr, languages: &KnownLanguages) -> Res
     languages.of_file(Path::new(file))
 }
 
-/// A checker or an interactor that is one file.
+/// Returns a checker or an interactor that consists of one file.
 pub(crate) fn companion(path: &Path, languages: &KnownLanguages) -> Result<JudgeProgram> {
     Ok(JudgeProgram {
         language: Some(languages.of_file(path)?),
@@ -152,7 +152,7 @@ fn source_on_stdin() -> Result<String> {
     Ok(String::from_utf8(bytes).map_err(not_text)?)
 }
 
-/// The whole of a file that goes into a request, or of standard input for `-`.
+/// Reads a whole file for a request, or standard input for `-`.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     if path == Path::new("-") {
         return read_whole(io::stdin().lock(), "standard input");
@@ -162,7 +162,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_whole(file, &name)
 }
 
-/// Reads to the end, unless that is too far away: a device never ends.
+/// Reads to the end, up to a limit: a device may have no end.
 fn read_whole(input: impl Read, name: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut input = input.take(FILE_BYTES_MAX + 1);
@@ -219,7 +219,8 @@ fn compile_limits(args: &LimitArgs) -> LimitSpec {
     }
 }
 
-/// The maxima protect a server from its callers. Here the caller owns the machine.
+/// Raises the maxima to the requested limits. They protect a server from its callers; here the
+/// caller owns the machine.
 pub(super) fn lift_maxima(config: &mut executions::ExecutionsConfig, request: &ExecutionRequest) {
     for (requested, max) in [
         (&request.limits, &mut config.limits_max),
@@ -237,7 +238,7 @@ pub(super) fn lift_maxima(config: &mut executions::ExecutionsConfig, request: &E
             disk_inodes,
             stack_bytes,
         } = *requested;
-        // A maximum that is asked for exactly is allowed exactly.
+        // An explicitly requested limit is its own maximum.
         max.cpu_ms = cpu_ms.or(max.cpu_ms);
         let wall_for_cpu = cpu_ms.map(|cpu| cpu.saturating_mul(WALL_PER_CPU).max(20_000));
         max.wall_ms = wall_ms.or(wall_for_cpu).or(max.wall_ms);
@@ -250,15 +251,15 @@ pub(super) fn lift_maxima(config: &mut executions::ExecutionsConfig, request: &E
         max.disk_inodes = disk_inodes.or(max.disk_inodes);
         max.stack_bytes = stack_bytes.or(max.stack_bytes);
     }
-    // The defaults of the configuration must stay below; what is asked for replaces them anyway.
+    // The configured defaults must not exceed the maxima; requested limits override them anyway.
     config.limits = keep_unasked(&config.limits, &request.limits);
     config.compile_limits = keep_unasked(&config.compile_limits, &request.compile_limits);
-    // One program at a time: it may have all the room there is.
+    // Only one program runs, so it may use all available space.
     config.stdin_bytes_max = u64::MAX;
     config.files_bytes_max = u64::MAX;
 }
 
-/// The configured defaults of what is not asked for.
+/// Returns the configured defaults for limits that are not requested.
 fn keep_unasked(defaults: &LimitSpec, requested: &LimitSpec) -> LimitSpec {
     let keep =
         |default: Option<u64>, requested: Option<u64>| default.filter(|_| requested.is_none());
@@ -276,7 +277,7 @@ fn keep_unasked(defaults: &LimitSpec, requested: &LimitSpec) -> LimitSpec {
     }
 }
 
-/// Returns what the program reads: a file, nothing when the source came from standard input, or
+/// Returns the input of the program: a file, no input if the source came from standard input, or
 /// standard input itself.
 pub(super) fn input(args: &ProgramArgs) -> Result<Option<Box<dyn Read + Send>>> {
     if let Some(path) = &args.stdin_file {
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, CliCommand};
 
-    /// Files in a directory of its own, gone after the test.
+    /// Files in a temporary directory, removed after the test.
     struct Scratch(PathBuf);
 
     impl Scratch {

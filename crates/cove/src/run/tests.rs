@@ -1,4 +1,4 @@
-//! From verdicts to exit codes and sentences, and from flags to limits.
+//! Exit codes and messages of verdicts, and limits from flags.
 
 use api::{LimitHit, LimitSpec, TruncatedStreams};
 

@@ -1,4 +1,4 @@
-//! `cove session run`: a cell in a context of a session.
+//! `cove session run`: runs a cell in a context of a session.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -14,7 +14,7 @@ use crate::exit_codes::{EXIT_KILLED, EXIT_TIME};
 use crate::remote::{Remote, plain};
 use crate::run::print_json;
 
-/// Largest cell that is sent.
+/// Largest cell, in bytes.
 const CODE_BYTES_MAX: u64 = 8 << 20;
 
 pub(super) async fn run(args: &SessionRunArgs, server: &Remote, json: bool) -> Result<u8> {
@@ -42,7 +42,7 @@ pub(super) async fn run(args: &SessionRunArgs, server: &Remote, json: bool) -> R
                 io::stdout().write_all(text.as_bytes())?;
                 io::stdout().flush()?;
             }
-            // Nobody is left to tell when standard error is closed.
+            // A failure is ignored: standard error is closed.
             CellEvent::Stderr { text } => drop(io::stderr().write_all(text.as_bytes())),
             CellEvent::Result(result) => {
                 writeln!(io::stdout(), "{}", result_text(&result))?;
@@ -71,7 +71,7 @@ fn read(file: Option<&Path>) -> Result<String> {
     text.ok_or_else(|| usage("FILE: a cell is UTF-8 text of at most 8 MiB"))
 }
 
-/// Returns the text of a result, or the names of the representations that `--json` has.
+/// Returns the text of a result, or the names of its representations, which `--json` prints.
 fn result_text(result: &CellResult) -> String {
     let text = result.data.get("text/plain").and_then(|text| text.as_str());
     let others: Vec<&str> =

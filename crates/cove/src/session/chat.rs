@@ -1,4 +1,4 @@
-//! `cove session chat`: a conversation, line by line.
+//! `cove session chat`: a conversation with an agent, line by line.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -15,7 +15,7 @@ use crate::messages::complain;
 use crate::remote::events;
 use crate::remote::{Remote, plain};
 
-/// Longest line that is sent.
+/// Longest line, in bytes.
 const LINE_BYTES_MAX: u64 = 8 << 20;
 
 pub(super) async fn chat(args: &ChatArgs, server: &Remote) -> Result<u8> {
@@ -76,8 +76,8 @@ pub(super) async fn chat(args: &ChatArgs, server: &Remote) -> Result<u8> {
     }
 }
 
-/// Returns what is typed, line by line, read on a thread of its own: a read of a terminal cannot be
-/// given up, and must not keep the process from ending.
+/// Returns the typed lines, read in a separate thread: a read of a terminal cannot be cancelled,
+/// and must not keep the process from ending.
 fn typed() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {

@@ -40,12 +40,12 @@ pub(super) async fn run(command: &ContextCommand, server: &Remote, json: bool) -
     }
 }
 
-/// Returns where a context is.
+/// Returns the path of a context.
 fn at(one: &OneContextArgs, rest: &str) -> String {
     path(&one.id, &format!("/contexts/{}{rest}", one.context))
 }
 
-/// Has a context made or started, and prints its id.
+/// Creates or starts a context, and prints its id.
 async fn made<T: serde::Serialize>(
     server: &Remote,
     path: &str,

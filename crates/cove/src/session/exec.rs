@@ -1,4 +1,4 @@
-//! `cove session exec`: a command there, as if it ran here.
+//! `cove session exec`: runs a command in a session, as if it ran here.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -15,7 +15,7 @@ use crate::messages::complain;
 use crate::remote::{Remote, plain};
 use crate::run::print_json;
 
-/// Largest input that is sent.
+/// Largest input, in bytes.
 const STDIN_BYTES_MAX: u64 = 16 << 20;
 /// Names of signals, from 1 on.
 const SIGNALS: [&str; 31] = [
@@ -50,7 +50,7 @@ pub(super) async fn run(args: &SessionExecArgs, server: &Remote, json: bool) -> 
         print_json(&result)?;
         return Ok(exit_code(&result));
     }
-    // Until it was started.
+    // Timeout until the command has started.
     request.timeout = CHANGE_TIMEOUT;
     let mut events = server.events(request).await?;
     let decode = |text: &str| BASE64.decode(text).map_err(|_| anyhow!("not Base64: {text:.20}"));
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &SessionExecArgs, server: &Remote, json: bool) -> 
                 io::stdout().write_all(&decode(&data_base64)?)?;
                 io::stdout().flush()?;
             }
-            // Nobody is left to tell when standard error is closed.
+            // A failure is ignored: standard error is closed.
             SessionExecEvent::Stderr { data_base64 } => {
                 drop(io::stderr().write_all(&decode(&data_base64)?));
             }
@@ -72,7 +72,7 @@ pub(super) async fn run(args: &SessionExecArgs, server: &Remote, json: bool) -> 
     Err(anyhow!("the server is gone"))
 }
 
-/// The exit code of a command, after saying what it does not say itself.
+/// Returns the exit code of a command, and reports a timeout or a failed start.
 pub(super) fn end(result: &SessionExecResult) -> u8 {
     if result.timed_out {
         complain("the command was killed: its time was up");
@@ -88,7 +88,7 @@ fn exit_code(result: &SessionExecResult) -> u8 {
         return EXIT_TIME;
     }
     if let Some(code) = result.exit_code {
-        // As a parent sees it: the lowest eight bits.
+        // As a parent process sees it: the lowest eight bits.
         return code.to_le_bytes()[0];
     }
     let name = result.signal.as_deref().unwrap_or_default();
@@ -99,7 +99,7 @@ fn exit_code(result: &SessionExecResult) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    //! Exit codes as a shell has them.
+    //! Exit codes as in a shell.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! `cove session files`: files there and here.
+//! `cove session files`: copies and lists files of a session.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -17,11 +17,11 @@ use crate::remote::{Remote, plain};
 use crate::run::print_json;
 use crate::values::human_bytes;
 
-/// Entries of one listing.
+/// Maximum entries of one listing.
 const ENTRIES_MAX: usize = 50_000;
-/// Largest file that is sent: it is in memory here.
+/// Largest file that is sent, in bytes: it is held in memory.
 const PUT_BYTES_MAX: u64 = 1 << 30;
-/// Time for the answer to a file.
+/// Timeout of a file transfer.
 const PUT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 pub(super) async fn run(command: &FilesCommand, server: &Remote, json: bool) -> Result<()> {
@@ -38,8 +38,7 @@ pub(super) async fn run(command: &FilesCommand, server: &Remote, json: bool) -> 
     }
 }
 
-/// Returns where a file is: what stands between slashes is escaped, so that no name can be another
-/// address.
+/// Returns the path of a file: each segment is escaped, so that no name can change the path.
 fn address(place: &SessionFilePath, name: Option<&str>) -> String {
     let path = place.path.as_deref().unwrap_or_default();
     let path = match name {
@@ -50,7 +49,7 @@ fn address(place: &SessionFilePath, name: Option<&str>) -> String {
     format!("/v1/sessions/{}/files/{}", place.id, parts.join("/"))
 }
 
-/// `.` and `..` would be taken out of an address on its way.
+/// Escapes a segment. HTTP clients and proxies would resolve `.` and `..`.
 fn part(part: &str) -> String {
     match part {
         "." | ".." => part.replace('.', "%2E"),
@@ -121,7 +120,7 @@ async fn get(place: &SessionFilePath, local: Option<&Path>, server: &Remote) -> 
     Ok(())
 }
 
-/// The name that a file gets here: never a place elsewhere.
+/// Returns the local name of a file, which never leads to another directory.
 fn file_name(name: &str) -> Result<&str> {
     match name {
         "" | "." | ".." => Err(usage("specify a local file name")),
@@ -161,7 +160,7 @@ async fn put(local: &Path, place: &SessionFilePath, server: &Remote, json: bool)
 
 #[cfg(test)]
 mod tests {
-    //! Addresses.
+    //! Request paths.
 
     use super::*;
 

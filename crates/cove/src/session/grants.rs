@@ -1,4 +1,4 @@
-//! `cove session grants`: what a session may reach.
+//! `cove session grants`: shows or changes a session's grants.
 
 use std::io::{self, Write as _};
 
@@ -13,7 +13,7 @@ use crate::remote::{Remote, plain};
 use crate::run::print_json;
 use crate::values::columns;
 
-/// Shows them, after they were changed if that was asked for.
+/// Shows the grants, after changing them if requested.
 pub(super) async fn run(args: &GrantsArgs, server: &Remote, json: bool) -> Result<()> {
     let target = path(&args.id, "");
     let session: SessionView = match args.none || !args.set.is_empty() {
@@ -50,7 +50,7 @@ fn table(grants: &[Grant]) -> String {
     columns(&rows, "")
 }
 
-/// Returns what a grant says beside that, as it says it.
+/// Returns the remaining fields of a grant.
 fn more(grant: &Grant) -> String {
     let fields = serde_json::to_value(grant).unwrap_or_default();
     let columns_shown = ["kind", "tenant", "warehouse", "access", "port"];

@@ -1,4 +1,4 @@
-//! Prints the events of a turn: the agent's text on standard output, its acts on standard error.
+//! Prints the events of a turn: the agent's text on standard output, its actions on standard error.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -10,7 +10,7 @@ use super::EXIT_TURN;
 use crate::messages::complain;
 use crate::plain_text::{plain, plain_lines, plain_with_lines};
 
-/// Characters of a tool's input, or of what came of it, that are shown.
+/// Characters of a tool's input or result that are shown.
 const DETAIL_CHARS_MAX: usize = 100;
 
 /// Kinds of events that are printed.
@@ -18,16 +18,16 @@ const DETAIL_CHARS_MAX: usize = 100;
 pub(super) struct EventDisplay {
     /// The agent's text.
     pub(super) says: bool,
-    /// The agent's acts.
+    /// The agent's actions.
     pub(super) does: bool,
 }
 
-/// Shows events one after the other.
+/// Prints events one after the other.
 pub(super) struct EventPrinter {
     display: EventDisplay,
-    /// True if output is a terminal, which nothing of others may steer.
+    /// True if output is a terminal, where foreign text must not control it.
     is_terminal: bool,
-    /// The text that is being said came in pieces.
+    /// True if the current text arrives in pieces.
     in_pieces: bool,
     /// True if text was printed in this turn.
     has_spoken: bool,
@@ -47,12 +47,12 @@ impl EventPrinter {
         }
     }
 
-    /// Returns whether somebody looks while it is said.
+    /// Returns whether the text is printed on a terminal while it is generated.
     pub(super) fn is_live(&self) -> bool {
         self.display.says && self.is_terminal
     }
 
-    /// Shows one event; whether its turn is over with it.
+    /// Prints one event; returns whether it ends the turn.
     pub(super) fn event(&mut self, event: &SessionEvent) -> Result<bool> {
         let text = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
         match event.kind {
@@ -107,7 +107,7 @@ impl EventPrinter {
         Ok(false)
     }
 
-    /// The exit code of a turn.
+    /// Returns the exit code of a turn.
     pub(super) fn end(&self) -> Result<u8> {
         if !self.is_done {
             anyhow::bail!("the server ended the events before the turn was over");
@@ -137,14 +137,14 @@ impl EventPrinter {
 
     fn note(&self, text: &str) {
         if self.display.does {
-            // Nobody is left to tell when standard error is closed.
+            // A failure is ignored: standard error is closed.
             drop(writeln!(io::stderr(), "{}", one_line(text)));
         }
     }
 }
 
-/// Returns a text on one line of at most [`DETAIL_CHARS_MAX`] characters: a line break, with the
-/// indentation behind it, is a space. Spaces at the beginning stay.
+/// Returns a text on one line of at most [`DETAIL_CHARS_MAX`] characters: a line break and the
+/// following indentation become a space. Leading spaces are kept.
 fn one_line(text: &str) -> String {
     let mut lines = text.lines();
     let mut line = lines.next().unwrap_or_default().trim_end().replace('\t', " ");
@@ -162,7 +162,7 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Returns what a tool gave, as one text: it is a text or blocks of text.
+/// Returns the result of a tool as one text: it is a text or blocks of text.
 fn flat(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -176,7 +176,7 @@ fn flat(content: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What a person may read.
+    //! Text output about turns.
 
     use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `cove session sql`: data behind a grant of a session, to read.
+//! `cove session sql`: reads data behind a grant of a session.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -15,7 +15,7 @@ use crate::percent::escaped;
 use crate::remote::{Remote, plain};
 use crate::run::print_json;
 
-/// Runs a statement, or describes what is there.
+/// Runs a statement, or describes the available data.
 pub(super) async fn run(args: &SqlArgs, server: &Remote, json: bool) -> Result<()> {
     let target = path(&args.id, &format!("/grants/{}", escaped(&args.grant)));
     let Some(sql) = &args.sql else {
@@ -51,12 +51,12 @@ pub(super) async fn run(args: &SqlArgs, server: &Remote, json: bool) -> Result<(
     Ok(())
 }
 
-/// A value as JSON where the text is that, else the text.
+/// Returns a value as JSON if the text is valid JSON, otherwise as a string.
 fn parameter(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// Rows with their columns below each other.
+/// Formats rows as a table.
 fn table(result: &GrantQueryResult) -> String {
     let names = result.columns.iter().map(|column| plain(&column.name)).collect::<Vec<_>>();
     let body = result.rows.iter().map(|row| row.iter().map(cell).collect());

@@ -1,4 +1,4 @@
-//! `cove session exec --tty` and `cove session terminal`: a program there, at the terminal here.
+//! `cove session exec --tty` and `cove session terminal`: a program in a session, on this terminal.
 
 use std::io::{self, Write as _};
 
@@ -23,7 +23,7 @@ use crate::run::terminal::{self, RawTerminal};
 use crate::run::{print_json, read_ahead};
 use crate::values::columns;
 
-/// The key that detaches from a terminal that goes on (Ctrl-], as telnet has it).
+/// Key that detaches from a terminal that keeps running (Ctrl-], as in telnet).
 const DETACH_KEY: u8 = 0x1d;
 
 /// `cove session exec --tty`.
@@ -74,9 +74,9 @@ pub(super) async fn list(args: &SessionTerminalsArgs, server: &Remote, json: boo
 /// Effect of [`DETACH_KEY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DetachKey {
-    /// The program gets it like any other.
+    /// The program receives it like any other key.
     Typed,
-    /// The terminal goes on without this client.
+    /// The client detaches, and the terminal keeps running.
     Detaches,
 }
 
@@ -95,7 +95,7 @@ async fn converse(server: &Remote, id: &str, query: &str, key: DetachKey) -> Res
     let TerminalSize { rows, cols } = terminal::size()?;
     let query = format!("/terminal?rows={rows}&cols={cols}{query}");
     let socket = socket::open(server, &path(id, &query)).await?;
-    // Dropped with this future, which every way out of it does.
+    // Dropped with this future on every exit path.
     let raw = RawTerminal::enter().context("make the terminal raw")?;
     let windows = signal(SignalKind::window_change())?;
     let (sink, stream) = socket.split();
@@ -113,8 +113,8 @@ async fn converse(server: &Remote, id: &str, query: &str, key: DetachKey) -> Res
     ended
 }
 
-/// Shows what comes until the program ends; its exit code.
-/// `open` is the id of a terminal that goes on without this client, for as long as it does.
+/// Prints output until the program ends; returns its exit code. `open` is the id of a terminal that
+/// keeps running without this client, for as long as it does.
 async fn listen(mut stream: SplitStream<Socket>, open: &mut Option<String>) -> Result<u8> {
     loop {
         let message = stream.next().await.context("the server is gone")?;
@@ -151,7 +151,7 @@ async fn listen(mut stream: SplitStream<Socket>, open: &mut Option<String>) -> R
     }
 }
 
-/// Sends what is typed, and changes of the terminal's size. Returns when the client detaches.
+/// Sends input, and changes of the terminal's size. Returns when the client detaches.
 async fn talk(
     mut sink: SplitSink<Socket, Message>,
     mut windows: Signal,
@@ -166,7 +166,7 @@ async fn talk(
                     if key == DetachKey::Detaches && bytes.contains(&DETACH_KEY) {
                         let before = bytes.iter().position(|byte| *byte == DETACH_KEY);
                         let typed = bytes.get(..before.unwrap_or(0)).unwrap_or_default().to_vec();
-                        // What cannot be sent any more is lost with the connection.
+                        // Input that cannot be sent is lost with the connection.
                         let _sent = sink.send(Message::Binary(typed.into())).await;
                         return Ok(0);
                     }
@@ -179,12 +179,12 @@ async fn talk(
             },
             _ = windows.recv() => match terminal::size() {
                 Ok(size) => encode(&ClientMessage::Resize(size)),
-                // A terminal that is gone has no size; its end is noticed elsewhere.
+                // A closed terminal has no size; other code notices its end.
                 Err(_) => continue,
             },
         };
         if sink.send(message).await.is_err() {
-            // The other half sees why, and what came before.
+            // The receiving half gets the reason, and all earlier messages.
             return std::future::pending().await;
         }
     }

@@ -1,15 +1,15 @@
-//! Checks that keep a server with a configuration from starting although each value by itself is
-//! right: settings that contradict each other, files that are not there, references to secrets that
-//! cannot be resolved.
+//! Checks that a server could start with a configuration whose values are individually valid: finds
+//! settings that contradict each other, missing files, and references to secrets that cannot be
+//! resolved.
 //!
-//! It asks the services by the same functions that they start with. It opens no store, listens
-//! nowhere and makes no file.
+//! It uses the functions with which the services start. It opens no store, does not listen and
+//! creates no file.
 
 use crate::config::{self, CoveConfig, Environment};
 use crate::storage::{self, objects};
 use crate::{bouncer, catalog, cluster, gateway, serve, sessions, traces};
 
-/// Returns all that is found: a setting and what is wrong with it.
+/// Returns all problems, each as a setting and a message.
 pub(crate) fn contradictions(
     config: &CoveConfig,
     environment: &Environment,
@@ -27,7 +27,7 @@ pub(crate) fn contradictions(
         let key = "executions.jobs.redis";
         found.note(key, config::resolve(key, url, environment));
     }
-    // Without a key there is one in the data directory, which would be made here.
+    // Without a configured key, the data directory's is used, which this call would create.
     if jobs.webhook_key.is_some() {
         let key = storage::webhook_key(config, environment, data_dir);
         found.note("executions.jobs.webhook_key", key);
@@ -65,7 +65,7 @@ pub(crate) fn contradictions(
 struct FoundContradictions(Vec<(String, String)>);
 
 impl FoundContradictions {
-    /// Notes an error of `key`, and returns what there is without one.
+    /// Records an error of `key`, and returns the value if there is none.
     fn note<T, E: Into<anyhow::Error>>(&mut self, key: &str, result: Result<T, E>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -76,7 +76,7 @@ impl FoundContradictions {
         }
     }
 
-    /// Adds a message, which may begin with the setting that it is about.
+    /// Adds a message, which may begin with its own setting.
     fn add(&mut self, key: &str, message: &str) {
         let (key, message) = match message.split_once(": ") {
             Some((own, rest)) if config::is_setting(own) => (own, rest),

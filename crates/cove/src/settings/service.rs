@@ -1,5 +1,5 @@
-//! Routes of a server about itself, for operators: the configuration in force, which can be read
-//! again, and the tokens.
+//! Routes of a server about itself, for operators: the configuration in force, which can be
+//! reloaded, and the tokens.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! A configuration as a TOML file that can be used as one again.
+//! Formats a configuration as a valid configuration file.
 
 use api::{ConfigView, SettingOrigin, SettingOriginKind, SettingView};
 use serde_json::Value as Json;
 use toml::Value;
 
-/// Returns the file. `has_origins` says behind each value where it is from. A value with a secret
-/// that is not shown stands in a comment, so that a copy of the file does not replace the secret.
+/// Returns the file. `has_origins` adds the origin after each value. A value with a hidden secret
+/// is commented out, so that a copy of the file does not replace the secret.
 pub(super) fn file(view: &ConfigView, has_origins: bool) -> String {
-    // Keys of a table have to stand together, before those of tables below it.
+    // Keys of a table must precede those of its subtables.
     let mut tables: Vec<(&str, Vec<String>)> = vec![("", Vec::new())];
     for setting in &view.settings {
         let (table, key) = last_key(&setting.key);
@@ -47,13 +47,13 @@ fn origin(origin: &SettingOrigin) -> String {
     let name = origin.name.as_deref().unwrap_or_default();
     match (origin.kind, origin.line) {
         (SettingOriginKind::Default, _) => "default".to_owned(),
-        // A comment ends with its line.
+        // The name must not end the comment's line.
         (_, Some(line)) => format!("{}:{line}", name.replace(['\n', '\r'], " ")),
         (_, None) => name.to_owned(),
     }
 }
 
-/// Divides a path into its table and its last key, which may be quoted.
+/// Splits a path into its table and its last key, which may be quoted.
 fn last_key(path: &str) -> (&str, &str) {
     let (mut quote, mut is_escaped, mut dot) = (None, false, None);
     for (at, letter) in path.char_indices() {
@@ -70,7 +70,7 @@ fn last_key(path: &str) -> (&str, &str) {
     dot.map_or(("", path), |at| (&path[..at], &path[at + 1..]))
 }
 
-/// Returns a value as TOML has it; none for null.
+/// Converts a value to TOML; none for null.
 fn toml(value: &Json) -> Option<Value> {
     Some(match value {
         Json::Null => return None,

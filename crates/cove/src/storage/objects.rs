@@ -1,4 +1,4 @@
-//! Object storage, and the key that secrets are sealed with.
+//! Object storage, and the key that seals secrets.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use node::sealed::Sealer;
 
 use crate::config::{self, CoveConfig, Environment, ObjectsTable};
 
-/// The objects of a server that was told nothing else, in the data directory.
+/// Default directory of objects, in the data directory.
 const OBJECTS_DIRECTORY: &str = "objects";
 
 /// Opens the object store.
@@ -32,7 +32,7 @@ pub(crate) fn open(
     }
 }
 
-/// Checks where objects are, and that there is a key to a bucket, without opening anything.
+/// Checks the location of objects, and that a bucket has credentials, without opening anything.
 pub(crate) fn check(config: &CoveConfig, environment: &Environment) -> Result<()> {
     let Some(url) = &config.objects.url else { return Ok(()) };
     let url = config::resolve("objects.url", url, environment)?.parse();
@@ -42,7 +42,7 @@ pub(crate) fn check(config: &CoveConfig, environment: &Environment) -> Result<()
     }
 }
 
-/// Returns what secrets are sealed and opened with.
+/// Returns the sealer of secrets.
 pub(crate) fn sealer(
     config: &CoveConfig,
     environment: &Environment,
@@ -51,7 +51,7 @@ pub(crate) fn sealer(
     Ok(Sealer::new(&secrets_key(config, environment, data_dir)?))
 }
 
-/// Returns the key that secrets are sealed with; made when there is none.
+/// Returns the key that seals secrets; creates it if it is missing.
 pub(crate) fn secrets_key(
     config: &CoveConfig,
     environment: &Environment,
@@ -66,9 +66,9 @@ pub(crate) fn secrets_key(
     }
 }
 
-/// From a table of the configuration, or else from the variables that other clients of such
-/// services read; all of them from one place, so that no id is used with another one's key. Also
-/// which setting of that table needs them.
+/// Returns credentials from a table of the configuration, or else from the variables that other S3
+/// clients read; all from one source, so that no id is combined with another one's key. `needs` is
+/// the setting that requires them.
 pub(crate) fn credentials(
     name: &str,
     needs: &str,
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::config::Flags;
 
-    /// Opens both with these settings and variables, and says how that went.
+    /// Opens both with these settings and variables, and checks the result.
     fn check(variables: &[(&str, &str)], expected: Result<&str, &str>) {
         let scratch = Scratch::new();
         let variables = [("HOME", "/nowhere")].iter().chain(variables);

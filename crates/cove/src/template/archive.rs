@@ -1,18 +1,18 @@
-//! Tar archives of folders. The same files are the same bytes, so that they have the same hash.
+//! Tar archives of folders. The same files result in the same bytes, and therefore the same hash.
 
 use anyhow::Result;
 use api::AgentFile;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// Size of a block, and so of a header.
+/// Size of a block and of a header.
 const BLOCK: usize = 512;
-/// Longest name in a header; longer ones stand in an entry of their own (GNU tar, `././@LongLink`).
+/// Longest name in a header; longer ones have a separate entry (GNU tar, `././@LongLink`).
 const NAME_BYTES_MAX: usize = 100;
 /// Types of entries.
 const FILE: u8 = b'0';
 const LONG_NAME: u8 = b'L';
-/// Name of an entry with a name.
+/// Name of an entry that contains a long name.
 const LONG_LINK: &str = "././@LongLink";
 
 /// Writes an archive.
@@ -35,7 +35,7 @@ pub(super) fn archive(files: &[AgentFile]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Fields of a header (POSIX.1-1988 with GNU's magic), by their places.
+/// Appends an entry; the header fields are those of POSIX.1-1988 with GNU's magic.
 fn entry(bytes: &mut Vec<u8>, name: &str, kind: u8, mode: u32, content: &[u8]) {
     let mut head = [0_u8; BLOCK];
     let mut put = |at: usize, text: &[u8]| {
@@ -48,7 +48,7 @@ fn entry(bytes: &mut Vec<u8>, name: &str, kind: u8, mode: u32, content: &[u8]) {
     put(108, b"0000000\x000000000\0");
     put(124, format!("{:011o}\0", content.len()).as_bytes());
     put(136, b"00000000000\0");
-    // The sum counts its own field as spaces.
+    // The checksum counts its own field as spaces.
     put(148, b"        ");
     put(156, &[kind]);
     put(257, b"ustar  \0");
