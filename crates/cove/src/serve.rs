@@ -134,7 +134,7 @@ pub(crate) fn serve(
         engine::for_server(config, capacity, toolchains, runtimes, environment.is_root);
     refuse_cores().context("failed to lower the limit of core dumps")?;
     let launched = Engine::launch(engine_config).context("failed to start the sandbox engine")?;
-    // Spawners set this themselves. Those forked before keep the access that they need to create
+    // Spawners have their own rule. Those forked before keep the access that they need to create
     // sandboxes without root: the `/proc` files of a process that cannot be dumped belong to root
     // (proc(5)).
     set_dumpable_behavior(DumpableBehavior::NotDumpable)

@@ -1,4 +1,4 @@
-//! `cove tenant`: databases behind a server's bouncer.
+//! `cove tenant`: manages the databases behind a server's bouncer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read as _, Write as _};
@@ -20,9 +20,9 @@ use crate::run::print_json;
 use crate::usage_error::UsageError;
 use crate::values::columns;
 
-/// Largest definition that is read.
+/// Largest definition, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Largest password, with what an editor puts behind it.
+/// Largest password file, in bytes, including a line end that an editor adds.
 const PASSWORD_BYTES_MAX: u64 = 70_000;
 
 /// Runs one command.
@@ -75,7 +75,7 @@ async fn execute(args: &TenantArgs, server: &Remote) -> Result<()> {
     }
 }
 
-/// Does one thing to each of several tenants, and says so.
+/// Sends one request for each of several tenants, and reports each result.
 async fn each(
     server: &Remote,
     names: &[String],
@@ -106,7 +106,7 @@ async fn each(
     Ok(())
 }
 
-/// Returns what the command line says a tenant is.
+/// Returns the tenant definition from the arguments.
 fn spec(args: &AddTenantArgs) -> Result<TenantSpec> {
     let mut spec = match &args.from {
         Some(path) => read_spec(path)?,
@@ -144,14 +144,14 @@ fn spec(args: &AddTenantArgs) -> Result<TenantSpec> {
     Ok(spec)
 }
 
-/// Lays limits by their names over others.
+/// Overrides limits by name.
 fn limits(before: &TenantLimitsSpec, more: &[(String, String)]) -> Result<TenantLimitsSpec> {
     let mut document = serde_json::to_value(before)?;
     for (name, text) in more {
         let usage = |what: &str| UsageError(format!("--limit {name}={text}: {what}"));
         let number: serde_json::Number = text.parse().map_err(|_| usage("is not a number"))?;
         document[name] = number.into();
-        // One at a time, so that the error is about this one.
+        // One at a time, so that an error is about this limit.
         if let Err(error) = serde_json::from_value::<TenantLimitsSpec>(document.clone()) {
             return Err(usage(&error.to_string()).into());
         }
@@ -159,7 +159,7 @@ fn limits(before: &TenantLimitsSpec, more: &[(String, String)]) -> Result<Tenant
     Ok(serde_json::from_value(document)?)
 }
 
-/// A definition, by its extension JSON or TOML.
+/// Reads a definition, as JSON or TOML according to the file's extension.
 fn read_spec(path: &Path) -> Result<TenantSpec> {
     let path_text = path.display();
     let text = read(path, FILE_BYTES_MAX)?;
@@ -170,7 +170,7 @@ fn read_spec(path: &Path) -> Result<TenantSpec> {
     parsed.map_err(|error| UsageError(format!("`{path_text}`: {error}")).into())
 }
 
-/// A password, without the end of its line.
+/// Reads a password, without its line end.
 fn read_password(path: &Path) -> Result<String> {
     let text = read(path, PASSWORD_BYTES_MAX)?;
     let password = text.trim_end_matches(['\r', '\n']);
@@ -195,20 +195,20 @@ fn read(path: &Path, bytes_max: u64) -> Result<String> {
     Ok(text)
 }
 
-/// A tenant with its figures.
+/// Tenant with its figures.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct TenantRow {
     pub(crate) tenant: TenantView,
     pub(crate) stats: TenantStats,
 }
 
-/// All tenants of a server.
+/// Returns all tenants of a server.
 pub(crate) async fn fetch_tenants(server: &Remote) -> Result<Vec<TenantRow>> {
     let list: TenantList = server.call(Method::GET, "/v1/tenants").await?;
     let stats: TenantStatsList = server.call(Method::GET, "/v1/tenants/stats").await?;
     let mut stats: HashMap<String, TenantStats> =
         stats.tenants.into_iter().map(|it| (it.name.clone(), it)).collect();
-    // One may have gone since the list was made.
+    // A tenant may have been removed since it was listed.
     let row = |tenant: TenantView| {
         let stats = stats.remove(&tenant.spec.name)?;
         Some(TenantRow { tenant, stats })
@@ -339,7 +339,7 @@ fn details(tenant: &TenantView, stats: &TenantStats, report: &TenantHealthReport
     text
 }
 
-/// Errors by code, the most frequent first.
+/// Formats errors by code, the most frequent first.
 fn error_counts(errors: &BTreeMap<String, u64>) -> String {
     let mut counts: Vec<(&String, &u64)> = errors.iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -378,7 +378,7 @@ fn lists(clients: &BouncerClientList, servers: &BouncerServerList) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What is asked for, and what a person reads.
+    //! Requests and text output about tenants.
 
     use testkit::Scratch;
 

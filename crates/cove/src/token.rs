@@ -22,9 +22,9 @@ use crate::{serve, storage};
 /// Form in which tokens are printed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenStyle {
-    /// True to print the token as E2B's clients want it.
+    /// True to print the token in the form that E2B's clients require.
     pub(crate) e2b: bool,
-    /// In JSON.
+    /// True to print JSON.
     pub(crate) json: bool,
 }
 
@@ -51,14 +51,14 @@ pub(crate) fn run(
             false => Ok(writeln!(io::stdout(), "{token}")?),
         };
     };
-    // The runtime drives the store for as long as tokens are changed.
+    // The runtime drives the store while tokens are changed.
     let runtime = serve::runtime()?;
     let tokens =
         runtime.block_on(open(config, environment)).context("failed to read the tokens")?;
     run_on(&tokens, command, style)
 }
 
-/// Returns the token of the first start, which is in the data directory wherever the others are.
+/// Returns the token of the first start, which is in the data directory even if the others are not.
 fn first(config: &CoveConfig, environment: &Environment, e2b: bool) -> Result<String> {
     let path = auth::first_token_path(&config.data_dir);
     let is_shared = || {
@@ -71,11 +71,11 @@ fn first(config: &CoveConfig, environment: &Environment, e2b: bool) -> Result<St
     token.with_context(|| format!("`{}` holds no token", path.display()))
 }
 
-/// Opens the tokens where the server has them.
+/// Opens the tokens at the place where the server keeps them.
 async fn open(config: &CoveConfig, environment: &Environment) -> Result<TokenRegistry> {
     let settings = storage::store_config(config, environment, &config.data_dir)?;
     match settings.url {
-        // The file of the store belongs to the server while it runs, that of the tokens to all.
+        // A running server locks the store's file; the tokens' file is open to all.
         StoreUrl::Sqlite(_) => {
             let tokens = TokenRegistry::open(&config.data_dir)?;
             if tokens.is_moved() {
@@ -145,7 +145,7 @@ fn run_on(tokens: &TokenRegistry, command: TokenCommand, style: TokenStyle) -> R
     Ok(())
 }
 
-/// Returns a token as others may see it: without the hash of its secret.
+/// Returns a token for display, without the hash of its secret.
 pub(crate) fn view(record: &TokenRecord) -> TokenView {
     TokenView {
         id: record.id.clone(),
@@ -159,7 +159,7 @@ pub(crate) fn view(record: &TokenRecord) -> TokenView {
     }
 }
 
-/// Says what to do about a token file that cannot be read.
+/// Adds a remedy to the error of a token file that cannot be read.
 fn explain(error: io::Error, path: &Path, is_shared: bool) -> anyhow::Error {
     let hint = match error.kind() {
         io::ErrorKind::NotFound if is_shared => {
@@ -176,7 +176,7 @@ fn explain(error: io::Error, path: &Path, is_shared: bool) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("{hint} (`{}`)", path.display()))
 }
 
-/// Hints go to standard error, so that output is only data.
+/// Prints a hint on standard error, so that standard output contains only data.
 fn note(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
 }

@@ -1,4 +1,4 @@
-//! `cove top`: a server's sessions and their sandboxes, as they change.
+//! `cove top`: shows a server's sessions and their sandboxes continuously.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ use crate::values::{columns, human_bytes};
 
 /// States of sessions that are shown.
 const STATES: &str = "starting,active,paused,error";
-/// Characters of a line and lines, where the terminal does not know its size.
+/// Lines and characters per line if the terminal does not report its size.
 const SIZE_DEFAULT: (usize, usize) = (24, 80);
-/// Most characters of an agent's name.
+/// Maximum characters of an agent's name.
 const AGENT_CHARS_MAX: usize = 20;
 
 /// Runs the command.
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &TopArgs, config: &CoveConfig, environment: &Environment
     })
 }
 
-/// Sandboxes and sessions at one moment.
+/// Snapshot of sandboxes and sessions.
 #[derive(Debug, Serialize)]
 struct TopView {
     /// With `--all`.
@@ -44,7 +44,7 @@ struct TopView {
     sessions: Vec<TopSessionRow>,
 }
 
-/// A session and what it uses.
+/// Session with its resource usage.
 #[derive(Debug, Serialize)]
 struct TopSessionRow {
     session: SessionView,
@@ -90,7 +90,7 @@ async fn fetch_view(args: &TopArgs, server: &Remote) -> Result<TopView> {
     for session in list.sessions {
         let metrics = match session.sandbox {
             SandboxState::Warm | SandboxState::Running | SandboxState::Waiting => {
-                // It may have gone since the list was made.
+                // The session may have ended since it was listed.
                 let target = format!("/v1/sessions/{}/metrics", session.id);
                 server.call(Method::GET, &target).await.ok()
             }
@@ -101,14 +101,14 @@ async fn fetch_view(args: &TopArgs, server: &Remote) -> Result<TopView> {
     Ok(TopView { nodes, sandboxes, sessions })
 }
 
-/// Puts it in the place of what was there before, as far as the terminal has room.
+/// Replaces the previous text, as far as it fits on the terminal.
 pub(crate) fn draw(text: &str) -> io::Result<()> {
     let size = termios::tcgetwinsize(io::stdout()).ok();
     let reported = size.map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)));
     let (rows, cols) = reported.filter(|(r, c)| *r > 1 && *c > 1).unwrap_or(SIZE_DEFAULT);
     let mut out = io::stdout().lock();
-    // To the top; every line is cleared behind its text, and everything below the last one, so that
-    // nothing flickers.
+    // Starts at the top; clears the rest of every line and everything below the last line, which
+    // avoids flicker.
     write!(out, "\x1b[H")?;
     for line in text.lines().take(rows - 1) {
         let line: String = line.chars().take(cols - 1).collect();
@@ -155,7 +155,7 @@ fn text(view: &TopView) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What a person reads.
+    //! Text output of `cove top`.
 
     use super::*;
 

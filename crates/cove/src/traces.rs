@@ -1,5 +1,5 @@
-//! Traces, plugged together: the `[telemetry]` table, the variables that tools of OpenTelemetry
-//! share, and the exporter beside a server.
+//! Assembles tracing: the `[telemetry]` table, the variables that OpenTelemetry tools share, and
+//! the exporter of a server.
 //!
 //! # References
 //! - <https://opentelemetry.io/docs/specs/otel/protocol/exporter/>
@@ -23,42 +23,42 @@ use serde::Deserialize;
 use crate::config::ConfigSource;
 use crate::config::{self, CoveConfig, Environment};
 
-/// Path at which collectors take traces (OTLP/HTTP).
+/// Path at which collectors receive traces (OTLP/HTTP).
 const TRACES_PATH: &str = "/v1/traces";
-/// Name of this service, where nobody says another.
+/// Default name of this service.
 const SERVICE_NAME: &str = "cove";
-/// Most spans that may be let wait. Each may have some kilobytes.
+/// Upper limit of the span queue. Each span may have some kilobytes.
 const QUEUE_SPANS_MAX: usize = 1 << 20;
 
 /// The `[telemetry]` table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TelemetryConfig {
-    /// Collector that takes spans by OTLP over HTTP: `http://127.0.0.1:4318`. Nothing is traced
-    /// without.
+    /// Collector that receives spans by OTLP over HTTP: `http://127.0.0.1:4318`. Without it,
+    /// nothing is traced.
     pub(crate) traces_endpoint: Option<String>,
-    /// Headers of requests to it, by name: references (`env:NAME`, `file:PATH`), or the texts
-    /// themselves.
+    /// Headers of requests to the collector, by name: references (`env:NAME`, `file:PATH`), or
+    /// literal values.
     #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) traces_headers: NamedSecrets,
-    /// True if requests to it are compressed.
+    /// True if requests to the collector are compressed.
     pub(crate) traces_gzip: bool,
-    /// Part of the traces that begin here that is recorded, from 0 to 1.
+    /// Recorded fraction of the traces that begin here, from 0 to 1.
     pub(crate) sample_ratio: f64,
-    /// True if spans of statements have the statement, as the audit has it.
+    /// True if spans of statements contain the statement, in the audit's form.
     pub(crate) statements: bool,
     /// Name of this service among others.
     pub(crate) service_name: Option<String>,
     /// Further attributes of the resource: names and texts.
     pub(crate) resource_attributes: BTreeMap<String, String>,
-    /// Spans that wait to be sent; more are dropped.
+    /// Maximum queued spans; more are dropped.
     pub(crate) queue_spans_max: usize,
-    /// Spans of one request.
+    /// Maximum spans of one request.
     pub(crate) batch_spans_max: usize,
-    /// Time that a span waits for others.
+    /// Maximum time that a span waits for others.
     #[serde(deserialize_with = "config::seconds")]
     pub(crate) batch_delay_s: Duration,
-    /// Time for one request.
+    /// Timeout of one request.
     #[serde(deserialize_with = "config::seconds")]
     pub(crate) export_timeout_s: Duration,
 }
@@ -89,7 +89,7 @@ pub(crate) struct ServerTraces {
 }
 
 impl ServerTraces {
-    /// Begins to send spans, where the configuration or the environment name a collector.
+    /// Starts to send spans if the configuration or the environment names a collector.
     pub(crate) fn start(
         source: &ConfigSource,
         node: Option<&NodeIdentity>,
@@ -116,12 +116,12 @@ impl ServerTraces {
         Ok(ServerTraces { tracer: Some(tracer), exporter: Some(exporter) })
     }
 
-    /// Returns who makes spans; none where nothing is traced.
+    /// Returns the tracer; none if tracing is disabled.
     pub(crate) fn tracer(&self) -> Option<Tracer> {
         self.tracer.clone()
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub(crate) async fn close(self) {
         if let Some(exporter) = self.exporter {
             exporter.close().await;
@@ -134,7 +134,7 @@ pub(crate) fn check(config: &CoveConfig, environment: &Environment) -> Result<()
     settings(&config.telemetry, environment).map(drop)
 }
 
-/// Returns how spans are made and sent; none where no collector is named.
+/// Returns the settings of the tracer; none if no collector is named.
 fn settings(config: &TelemetryConfig, environment: &Environment) -> Result<Option<TracerSettings>> {
     let Some(url) = endpoint(config, environment)? else { return Ok(None) };
     let Some(sampler) = TraceSampler::new(config.sample_ratio) else {
@@ -162,8 +162,8 @@ fn settings(config: &TelemetryConfig, environment: &Environment) -> Result<Optio
     }))
 }
 
-/// Returns the address that takes traces. One of the configuration and a general one of the
-/// environment are those of a collector; `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is used as it is.
+/// Returns the URL that receives traces. The configured URL and the general variable name a
+/// collector; `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is used unchanged.
 fn endpoint(config: &TelemetryConfig, environment: &Environment) -> Result<Option<String>> {
     let is_off = |text: &str| text.eq_ignore_ascii_case("true");
     if environment.get("OTEL_SDK_DISABLED").is_some_and(is_off) {
@@ -173,7 +173,7 @@ fn endpoint(config: &TelemetryConfig, environment: &Environment) -> Result<Optio
     let of_all = "OTEL_EXPORTER_OTLP_ENDPOINT";
     let (origin, url) = match (&config.traces_endpoint, environment.get(of_traces)) {
         (Some(base), _) if !base.is_empty() => {
-            // With a path of its own it is what takes traces.
+            // A URL with a path is used unchanged.
             let has_path = base.split_once("://").is_some_and(|(_, rest)| {
                 rest.split_once('/').is_some_and(|(_, path)| !path.is_empty())
             });
@@ -199,7 +199,7 @@ fn headers(config: &TelemetryConfig, environment: &Environment) -> Result<Header
     let mut add = |origin: &str, name: &str, text: &str| -> Result<()> {
         let name: HeaderName =
             name.parse().with_context(|| format!("{origin}: `{name}` is not a header name"))?;
-        // Of a value nothing is said: it is a secret.
+        // The message omits the value, because it is a secret.
         let Ok(mut value) = HeaderValue::from_str(text) else {
             bail!("{origin}: the value of `{name}` is not a header value");
         };
@@ -219,7 +219,7 @@ fn headers(config: &TelemetryConfig, environment: &Environment) -> Result<Header
     Ok(headers)
 }
 
-/// Returns what is said of this service: by the environment, then by the configuration.
+/// Returns the attributes of this service: from the environment, overridden by the configuration.
 fn resource(config: &TelemetryConfig, environment: &Environment) -> Result<TraceResource> {
     let mut all: BTreeMap<String, String> =
         pairs("OTEL_RESOURCE_ATTRIBUTES", environment)?.into_iter().collect();
@@ -233,7 +233,7 @@ fn resource(config: &TelemetryConfig, environment: &Environment) -> Result<Trace
     Ok(TraceResource(all))
 }
 
-/// Reads `name=value` pairs with commas between them, whose values are percent-encoded
+/// Parses `name=value` pairs separated by commas, whose values are percent-encoded
 /// (<https://www.w3.org/TR/baggage/>).
 fn pairs(variable: &str, environment: &Environment) -> Result<Vec<(String, String)>> {
     let text = environment.get(variable).unwrap_or_default();
@@ -243,7 +243,7 @@ fn pairs(variable: &str, environment: &Environment) -> Result<Vec<(String, Strin
             let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
             Some((name.trim().to_owned(), value.into_owned()))
         });
-        // Not the pair itself, which may be a secret.
+        // The message omits the pair, which may be a secret.
         let Some(decoded) = decoded.filter(|(name, _)| !name.is_empty()) else {
             bail!("{variable}: must be `name=value` pairs with commas between them");
         };

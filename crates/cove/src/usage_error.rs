@@ -1,6 +1,6 @@
-//! The error of a command that cannot be carried out as it was typed.
+//! Error of a command with invalid arguments.
 
-/// A mistake of the caller, found before anything ran.
+/// Mistake of the caller, found before anything ran.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(pub(crate) String);

@@ -1,10 +1,10 @@
-//! Durations, sizes and tables as people write them.
+//! Parses and formats durations, sizes and tables.
 
 use std::time::Duration;
 
 use crate::plain_text::plain;
 
-/// `250ms`, `1.5s`, `2m`; a number without a unit is seconds.
+/// Parses `250ms`, `1.5s`, `2m`; a number without a unit is in seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let example = "a duration such as 500ms, 1s or 2m";
     let (number, unit) = split(text);
@@ -23,7 +23,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
 }
 
-/// Milliseconds since 1970: a time as in RFC 3339, or how long ago.
+/// Returns milliseconds since 1970 for an RFC 3339 time, or a duration before now.
 pub(crate) fn moment_ms(text: &str) -> Result<u64, String> {
     if let Some(ms) = catalog::http::time_ms(text) {
         return Ok(ms);
@@ -34,7 +34,7 @@ pub(crate) fn moment_ms(text: &str) -> Result<u64, String> {
     Ok(node::clock::wall_ms().saturating_sub(milliseconds(ago)))
 }
 
-/// `64M`, `1.5G`, `512k`, `4096`; units are powers of 1024, with or without `B` or `iB`.
+/// Parses `64M`, `1.5G`, `512k`, `4096`; units are powers of 1024, with or without `B` or `iB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let example = "a size such as 64M or 1G";
     let (number, unit) = split(text);
@@ -60,7 +60,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     Ok(size)
 }
 
-/// `NAME=value`.
+/// Parses `NAME=value`.
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -68,17 +68,17 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Whole milliseconds, rounded up: a limit is never made stricter than asked for.
+/// Returns whole milliseconds, rounded up: a limit is never made stricter than requested.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// `1.5 MiB`.
+/// Formats a size, such as `1.5 MiB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (unit, name) in units {
         if bytes >= unit {
-            // One decimal, in whole numbers.
+            // One decimal, computed with integers.
             let tenths = u128::from(bytes) * 10 / u128::from(unit);
             let (whole, tenth) = (tenths / 10, tenths % 10);
             return if tenth == 0 {
@@ -91,9 +91,9 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// Rows with their columns below each other.
+/// Formats rows with aligned columns.
 ///
-/// Cells hold foreign text: whatever would steer a terminal is replaced.
+/// Cells contain foreign text: terminal controls are replaced.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
     let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| plain(cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -124,7 +124,7 @@ fn positive(number: &str, text: &str, example: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    //! What people type.
+    //! Values as people type them.
 
     use super::*;
 
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(moment_ms("1970-01-01T00:00:01Z"), Ok(1000));
         let ago = node::clock::wall_ms() - moment_ms("1h").unwrap();
         assert!((3_600_000..3_660_000).contains(&ago), "{ago}");
-        // Longer ago than there is time.
+        // Before 1970.
         assert_eq!(moment_ms("99999d"), Ok(0));
         for bad in ["", "yesterday", "2026-11-21", "-1h"] {
             assert!(moment_ms(bad).is_err(), "{bad}");

@@ -1,20 +1,20 @@
-//! `cove worker`: the place where the tools of agents run that somebody else keeps.
+//! `cove worker`: runs the tools of external agents.
 //!
 //! `cove worker anthropic` serves a self-hosted environment of Claude Managed Agents. The control
 //! plane has the model and the conversation; this process claims work from it over HTTPS and runs
-//! the tools in sessions of a Cove server. The environment's key stays in this process: no request
-//! to the Cove server holds it, and nothing of it enters a sandbox.
+//! the tools in sessions of a Cove server. The environment's key stays in this process: it is not
+//! sent to the Cove server and never enters a sandbox.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `worker/protocol.rs` | the published types and the date of their version |
 //! | `worker/control.rs` | requests to the control plane, errors and waits |
 //! | `worker/item.rs`, `worker/lease.rs` | one work item from claim to end, and its lease |
-//! | `worker/ledger.rs` | which calls are to be run (pure) |
+//! | `worker/ledger.rs` | selects the calls to run (pure) |
 //! | `worker/workspace.rs` | the Cove session of a Managed Agents session |
 //! | `worker/tools.rs`, `worker/shell.rs` | the six tools, and the shell of `bash` |
 //! | `worker/glob.rs`, `worker/text.rs` | patterns, and bounded output (pure) |
-//! | `worker/report.rs` | what is printed |
+//! | `worker/report.rs` | printed reports |
 
 mod control;
 mod glob;
@@ -61,15 +61,15 @@ use crate::usage_error::UsageError;
 
 /// Default address of the control plane.
 const CONTROL_PLANE: &str = "https://api.anthropic.com";
-/// Variables of the environment that Anthropic's own workers read.
+/// Environment variables that Anthropic's own workers read.
 const KEY_VARIABLE: &str = "ANTHROPIC_ENVIRONMENT_KEY";
 const ENVIRONMENT_VARIABLE: &str = "ANTHROPIC_ENVIRONMENT_ID";
 const CONTROL_PLANE_VARIABLE: &str = "ANTHROPIC_BASE_URL";
-/// Largest file with a key.
+/// Largest key file, in bytes.
 const KEY_BYTES_MAX: u64 = 16 << 10;
-/// Longest time between two polls of an empty queue; half of it is the shortest.
+/// Maximum time between two polls of an empty queue; the minimum is half of it.
 const POLL_PAUSE: Duration = Duration::from_secs(3);
-/// Longest wait between two polls that fail, and between two looks at a Cove server that is away.
+/// Maximum wait between two failed polls, and between two checks of an unavailable Cove server.
 const POLL_BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
 /// Runs one command.
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &WorkerArgs, config: &CoveConfig, environment: &Environm
 struct EnvironmentWorker {
     parts: ToolWorkerParts,
     stop: watch::Sender<StopPhase>,
-    /// Waits between polls that fail.
+    /// Waits between failed polls.
     back_off: BackOff,
 }
 
@@ -92,9 +92,9 @@ struct EnvironmentWorker {
 enum WorkClaim {
     Item(WorkItem),
     Empty,
-    /// The control plane or the Cove server is away for now.
+    /// The control plane or the Cove server is unavailable.
     Away,
-    /// There is no use in another look.
+    /// Another poll is useless.
     Refused(ControlPlaneError),
 }
 
@@ -164,7 +164,8 @@ impl EnvironmentWorker {
         loop {
             let is_running = *stop.borrow() == StopPhase::Running;
             if !is_running {
-                // What was claimed and not acknowledged is somebody else's in a few seconds.
+                // A claimed item that is not acknowledged becomes available to other workers within
+                // seconds.
                 claim = None;
                 if items.is_empty() {
                     break;
@@ -222,7 +223,7 @@ impl EnvironmentWorker {
         Ok(code)
     }
 
-    /// Fails early where work could not be done.
+    /// Fails early if the Cove server could not run the work.
     async fn check_server(&self) -> Result<()> {
         let server = &self.parts.server;
         server.call::<SessionList>(Method::GET, "/v1/sessions?limit=1").await?;
@@ -245,7 +246,7 @@ impl EnvironmentWorker {
 }
 
 impl ToolWorkerParts {
-    /// Looks at the queue after a pause; before, at the Cove server, when that was away.
+    /// Polls the queue after a pause; if `check_server` is set, checks the Cove server first.
     async fn claim_after(&self, pause: Duration, check_server: bool) -> WorkClaim {
         sleep(pause).await;
         if check_server {
@@ -269,7 +270,7 @@ impl ToolWorkerParts {
                 self.report.emit("claimed", fields);
                 WorkClaim::Item(work)
             }
-            // The item is at fault and not the worker: it must not come back for ever.
+            // The item is at fault, not the worker: it must not be delivered again forever.
             Err(error) if error.is_fatal() => {
                 drop(self.control.stop(&work.id, &self.control.key).await);
                 let fields = json!({ "work": work.id, "error": error.to_string() });
@@ -280,7 +281,7 @@ impl ToolWorkerParts {
         }
     }
 
-    /// Waits as long as the control plane asks for.
+    /// Waits for the time that the control plane requested.
     async fn missed(&self, what: &str, error: ControlPlaneError) -> WorkClaim {
         if error.is_fatal() {
             return WorkClaim::Refused(error);
@@ -298,7 +299,7 @@ async fn claimed(claim: &mut Option<Pin<Box<dyn Future<Output = WorkClaim> + '_>
     }
 }
 
-/// The environment's key, as the header that it is sent in.
+/// Returns the environment's key as an authorization header.
 fn key(file: Option<&Path>, environment: &Environment) -> Result<HeaderValue> {
     let (text, origin) = match file {
         Some(path) => {

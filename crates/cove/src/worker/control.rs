@@ -1,4 +1,4 @@
-//! The control plane: requests of a worker, with the environment's key or an item's own token.
+//! Client of the control plane, authorized by the environment's key or an item's own token.
 
 use std::time::Duration;
 
@@ -17,32 +17,32 @@ use crate::percent::escaped;
 use crate::plain_text::plain;
 use crate::remote::follow::LineSplitter;
 
-/// Time that a poll may wait at the server, which allows 1 to 999 ms.
+/// Time that the server may hold a poll; it allows 1 to 999 ms.
 const POLL_BLOCK_MS: u32 = 999;
-/// Time for an answer to anything but a heartbeat.
+/// Timeout of all requests except heartbeats.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Largest answer: a page of events, some of which hold images.
+/// Largest response, in bytes: a page of events, some of which contain images.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
-/// Events on one page of a session's history.
+/// Events per page of a session's history.
 const EVENTS_ON_PAGE: u32 = 1000;
-/// Pages of a session's history that are read.
+/// Maximum pages of a session's history.
 const PAGES_MAX: usize = 1000;
-/// Silence of a stream of events after which it is opened anew.
+/// Silence of an event stream after which it is reopened.
 const STREAM_PAUSE_MAX: Duration = Duration::from_secs(300);
-/// Version of Anthropic's interface as a whole, which every request names.
+/// Version of Anthropic's API, which every request names.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-/// Longest message of an error that is passed on, in characters.
+/// Longest error message that is forwarded, in characters.
 const MESSAGE_CHARS_MAX: usize = 500;
-/// First and longest wait between two attempts, and the longest that `retry-after` may ask for.
+/// Minimum wait between two attempts, and maximum accepted `retry-after`.
 const BACK_OFF_MIN: Duration = Duration::from_millis(500);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
-/// Why the control plane did not do what it was asked.
+/// Failed request to the control plane.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct ControlPlaneError {
     message: String,
-    /// Status of the answer, if there was one.
+    /// Status of the response, if there was one.
     pub(super) status: Option<StatusCode>,
     retry_after: Option<Duration>,
 }
@@ -52,13 +52,12 @@ impl ControlPlaneError {
         ControlPlaneError { message, status: None, retry_after: None }
     }
 
-    /// Time that the other side asked to be left alone for.
+    /// Returns the time that the control plane asked to wait.
     pub(super) fn requested_wait(&self) -> Duration {
         self.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX)
     }
 
-    /// Returns whether asking again leads to nothing else: a key that is not known, something that
-    /// is not there.
+    /// Returns whether a retry is useless, as with an unknown key or a missing object.
     pub(super) fn is_fatal(&self) -> bool {
         let retried =
             [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS];
@@ -66,7 +65,7 @@ impl ControlPlaneError {
     }
 }
 
-/// Growing waits between attempts, with chance in them so that workers do not come all at once.
+/// Growing waits between attempts, randomized so that workers do not retry simultaneously.
 #[derive(Debug)]
 pub(super) struct BackOff {
     next: Duration,
@@ -75,24 +74,24 @@ pub(super) struct BackOff {
 }
 
 impl BackOff {
-    /// Waits up to `max`.
+    /// Returns waits of up to `max`.
     pub(super) fn new(max: Duration) -> std::io::Result<BackOff> {
         Ok(BackOff { next: BACK_OFF_MIN, max, chance: IdGenerator::new()? })
     }
 
-    /// The next attempt is the first one again.
+    /// Restarts with the minimum wait.
     pub(super) fn reset(&mut self) {
         self.next = BACK_OFF_MIN;
     }
 
-    /// Time until the next attempt; longer where the other side said so.
+    /// Returns the time until the next attempt; longer if the error requests that.
     pub(super) fn next(&mut self, error: Option<&ControlPlaneError>) -> Duration {
         let wait = self.spread(self.next);
         self.next = (self.next * 2).min(self.max);
         wait.max(error.map(ControlPlaneError::requested_wait).unwrap_or_default())
     }
 
-    /// Half of a time to all of it.
+    /// Returns a random time between half of `time` and all of it.
     pub(super) fn spread(&self, time: Duration) -> Duration {
         let id = self.chance.next("");
         let chance = id.bytes().last().unwrap_or_default() % 32;
@@ -109,33 +108,33 @@ pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
 
 /// Renewal of a lease.
 pub(super) struct WorkHeartbeat<'a> {
-    /// Answer to the one before, as it came.
+    /// `last_heartbeat` of the previous response, unchanged.
     pub(super) expected: &'a str,
-    /// Time for the answer.
+    /// Timeout of the request.
     pub(super) timeout: Duration,
-    /// Seconds that the lease shall last, if not as long as the control plane thinks.
+    /// Requested lifetime of the lease in seconds; none for the control plane's default.
     pub(super) ttl_s: Option<u32>,
 }
 
-/// The control plane of one environment.
+/// Control plane of one environment.
 pub(super) struct ControlPlane {
     pub(super) client: HttpClient,
-    /// Without a slash at its end.
+    /// Base URL without a trailing slash.
     pub(super) base: String,
     pub(super) environment: String,
-    /// Value of the header that names the version of the beta.
+    /// Value of the header with the beta version.
     pub(super) api_version: HeaderValue,
     pub(super) key: HeaderValue,
     pub(super) worker_id: HeaderValue,
 }
 
 impl ControlPlane {
-    /// The client for any control plane: whoever types its address reaches it.
+    /// Returns a client that may reach any control plane: the user chose its address.
     pub(super) fn client() -> HttpClient {
         HttpClient::new(AddressGuard::Open)
     }
 
-    /// Claims an item, if there is one.
+    /// Claims an item if there is one.
     pub(super) async fn poll(&self) -> Result<Option<WorkItem>, ControlPlaneError> {
         let path = format!("{}/poll?block_ms={POLL_BLOCK_MS}&beta=true", self.work_path());
         let mut request = self.request(Method::GET, &path, &self.key);
@@ -147,7 +146,7 @@ impl ControlPlane {
         parsed(&body)
     }
 
-    /// Confirms that an item has arrived.
+    /// Acknowledges an item.
     pub(super) async fn acknowledge(&self, work: &str) -> Result<(), ControlPlaneError> {
         let path = format!("{}/{}/ack?beta=true", self.work_path(), escaped(work));
         self.send(self.request(Method::POST, &path, &self.key)).await.map(drop)
@@ -174,7 +173,7 @@ impl ControlPlane {
         parsed(&self.send(request).await?)
     }
 
-    /// Ends an item. One that has ended already is no error.
+    /// Stops an item. One that has already stopped is no error.
     pub(super) async fn stop(
         &self,
         work: &str,
@@ -188,7 +187,7 @@ impl ControlPlane {
         }
     }
 
-    /// Looks at a session.
+    /// Returns the state of a session.
     pub(super) async fn session(
         &self,
         session: &str,
@@ -198,7 +197,7 @@ impl ControlPlane {
         parsed(&self.send(self.request(Method::GET, &path, credential)).await?)
     }
 
-    /// All events of a session so far.
+    /// Returns all past events of a session.
     pub(super) async fn history(
         &self,
         session: &str,
@@ -224,7 +223,7 @@ impl ControlPlane {
         })
     }
 
-    /// Opens the stream of what happens in a session from now on.
+    /// Opens the stream of a session's new events.
     pub(super) async fn stream(
         &self,
         session: &str,
@@ -323,12 +322,12 @@ pub(super) struct ManagedEventStream {
 }
 
 impl ManagedEventStream {
-    /// The next event; none at the end of the stream.
+    /// Returns the next event; none at the end of the stream.
     pub(super) async fn next(&mut self) -> Result<Option<ManagedEvent>, ControlPlaneError> {
         loop {
             while let Some(line) = self.lines.next() {
                 let Some(data) = line.strip_prefix(b"data:") else { continue };
-                // What is no event of the published form is none that asks anything of a worker.
+                // An event in an unknown format requests nothing of a worker.
                 match serde_json::from_slice(data).unwrap_or(ManagedEvent::Other) {
                     ManagedEvent::Ping => {}
                     event => return Ok(Some(event)),
@@ -360,8 +359,8 @@ fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, ControlPlaneError> {
     })
 }
 
-/// Time until another attempt makes sense, as the other side sees it: whole seconds, or
-/// milliseconds in Anthropic's own header.
+/// Returns the time after which a retry is useful: whole seconds, or milliseconds in Anthropic's
+/// own header.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
     let ms = number("retry-after-ms").map(Duration::from_millis);

@@ -1,24 +1,24 @@
-//! Glob patterns as doublestar has them: `**` for any directories, `*`, `?`, classes and braces.
-//! Matching takes time proportional to pattern and path, whatever the model writes.
+//! Glob patterns like those of doublestar: `**` for any directories, `*`, `?`, classes and braces.
+//! Matching takes time proportional to pattern and path, for any pattern.
 //!
 //! # References
 //! - <https://pkg.go.dev/github.com/bmatcuk/doublestar/v4>
 
 /// Longest pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 4096;
-/// Patterns that braces may stand for.
+/// Maximum patterns after brace expansion.
 const ALTERNATIVES_MAX: usize = 256;
 
-/// A pattern.
+/// Parsed pattern.
 #[derive(Debug)]
 pub(super) struct GlobPattern {
-    /// Each as its segments; one that matches is enough.
+    /// Alternatives, each as its segments; a path must match one of them.
     alternatives: Vec<Vec<GlobSegment>>,
 }
 
 #[derive(Debug)]
 enum GlobSegment {
-    /// Any directories, also none.
+    /// Any number of directories, including none.
     Any,
     One(Vec<GlobToken>),
 }
@@ -32,7 +32,7 @@ enum GlobToken {
 }
 
 impl GlobPattern {
-    /// Reads a pattern, which is relative to the directory that is searched.
+    /// Parses a pattern, which is relative to the searched directory.
     pub(super) fn parse(text: &str) -> Result<GlobPattern, String> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(format!("the pattern has more than {PATTERN_BYTES_MAX} bytes"));
@@ -51,7 +51,7 @@ impl GlobPattern {
         Ok(GlobPattern { alternatives: alternatives? })
     }
 
-    /// Directories below which nothing can match; none when any depth can.
+    /// Maximum depth of a match; none if it is unlimited.
     pub(super) fn depth(&self) -> Option<usize> {
         let depth = |segments: &Vec<GlobSegment>| {
             let is_bounded = segments.iter().all(|segment| matches!(segment, GlobSegment::One(_)));
@@ -67,7 +67,7 @@ impl GlobPattern {
     }
 }
 
-/// Writes out the first braces of a pattern, and those in what comes of it.
+/// Expands the first braces of a pattern, and recursively the results.
 fn expand(text: &str, out: &mut Vec<String>) -> Result<(), String> {
     let Some((open, close, commas)) = braces(text) else {
         out.push(text.to_owned());
@@ -87,7 +87,7 @@ fn expand(text: &str, out: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// The first outer braces with their commas, by position.
+/// Returns the first outer braces and their commas, by position.
 fn braces(text: &str) -> Option<(usize, usize, Vec<usize>)> {
     let (mut open, mut depth, mut commas) = (0, 0_usize, Vec::new());
     let mut escaped = false;
@@ -160,9 +160,9 @@ fn tokens(text: &str) -> Result<Vec<GlobToken>, String> {
     Ok(out)
 }
 
-/// Matches from the end, remembering for each pair of suffixes whether they match.
+/// Matches from the end, and stores for each pair of suffixes whether they match.
 fn matches_path(segments: &[GlobSegment], names: &[&str]) -> bool {
-    // Whether the segments from here on match the names from each place on.
+    // Whether the segments from here on match the names from each position on.
     let mut reached: Vec<bool> = (0..=names.len()).map(|at| at == names.len()).collect();
     for segment in segments.iter().rev() {
         let mut now = vec![false; names.len() + 1];
@@ -183,7 +183,7 @@ fn matches_path(segments: &[GlobSegment], names: &[&str]) -> bool {
     reached.first().copied().unwrap_or(false)
 }
 
-/// Matches one name, going back to the last star alone.
+/// Matches one name, backtracking only to the last star.
 fn matches_name(tokens: &[GlobToken], name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     let (mut token, mut at) = (0, 0);
@@ -272,7 +272,7 @@ mod tests {
         for bad in ["/etc/*", "../*", "a/../b", "[a", "a\\", &"x".repeat(5000)] {
             assert!(GlobPattern::parse(bad).is_err(), "{bad}");
         }
-        // A pattern that only braces make one of the outside.
+        // A pattern that leaves the directory only after brace expansion.
         check("{.,x}./a", "a", false);
     }
 

@@ -1,4 +1,4 @@
-//! Work on one item: the lease, the session's events, and its calls one after the other.
+//! Work on one item: its lease, the session's events, and its calls in sequence.
 
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
@@ -18,22 +18,22 @@ use super::tools::{SessionTools, ToolOutput};
 use super::workspace::{ServingSession, WorkspaceTemplate};
 use crate::remote::{FailureKind, Remote, RemoteFailure};
 
-/// Time that a Cove server may be away before its work is returned.
+/// Time that a Cove server may be unavailable before its work is returned.
 const COVE_AWAY_MAX: Duration = Duration::from_secs(120);
-/// Longest wait between two attempts at the control plane, and at the Cove server.
+/// Maximum wait between two attempts at the control plane, and at the Cove server.
 const STREAM_BACK_OFF_MAX: Duration = Duration::from_secs(10);
 const SEND_BACK_OFF_MAX: Duration = Duration::from_secs(30);
 const COVE_BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// Events that wait to be looked at.
+/// Maximum queued events.
 const EVENTS_WAITING_MAX: usize = 100;
-/// Time for what ends a session's work: a shell that is killed, a pause.
+/// Timeout of the steps that end a session's work: killing a shell, pausing.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Phase of a worker's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopPhase {
     Running,
-    /// Calls that run are finished, and nothing is begun.
+    /// Running calls are finished, and no new ones are started.
     Draining,
     /// Running calls are killed.
     Now,
@@ -47,20 +47,20 @@ pub(super) struct ToolWorkerParts {
     pub(super) report: WorkerReport,
     /// Time that a session may be idle before its item is finished.
     pub(super) idle_max: Duration,
-    /// Time of a command that does not ask for another one.
+    /// Default timeout of a command.
     pub(super) tool_timeout: Duration,
 }
 
 /// End of the work on an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ItemEnd {
-    /// Done; the reason.
+    /// Done, for this reason.
     Finished(&'static str),
-    /// Another worker, or this one later, goes on with it.
+    /// Another worker, or this one later, continues with it.
     Returned(&'static str),
-    /// The Cove server is away, or refuses the work.
+    /// The Cove server is unavailable, or rejects the work.
     CoveLost(String),
-    /// The control plane refuses to go on.
+    /// The control plane rejects further work.
     Failed(String),
     LeaseLost,
 }
@@ -85,7 +85,7 @@ impl ItemEnd {
     }
 }
 
-/// Works on an item that was claimed, up to its end.
+/// Works on a claimed item to its end.
 pub(super) async fn serve(
     parts: &ToolWorkerParts,
     work: WorkItem,
@@ -135,24 +135,24 @@ pub(super) async fn serve(
     end
 }
 
-/// Item of the feed of a session's events.
+/// Element of the feed of a session's events.
 enum FeedItem {
-    /// All events so far, after each connection.
+    /// All past events, after each connection.
     History(Vec<ManagedEvent>),
     Event(ManagedEvent),
 }
 
-/// End of the step that a session is at.
+/// Result of a session's current step.
 enum StepEnd {
-    /// A call ran. Its tools come back.
+    /// A call has run. Its tools are returned.
     Ran(Box<SessionTools>, ToolCall, Result<ToolOutput, RemoteFailure>),
-    /// The result was sent, or could not be.
+    /// The result was sent, or sending it failed.
     Sent(ToolCall, Result<(), ControlPlaneError>),
 }
 
 type Step<'a> = Pin<Box<dyn Future<Output = StepEnd> + 'a>>;
 
-/// The work on one session.
+/// Work on one session.
 struct ItemSession<'a> {
     parts: &'a ToolWorkerParts,
     session: &'a str,
@@ -160,7 +160,7 @@ struct ItemSession<'a> {
     lease: &'a WorkLease<'a>,
     lease_end: watch::Receiver<Option<LeaseEnd>>,
     stop: watch::Receiver<StopPhase>,
-    /// True if calls about this session go with a token of the item.
+    /// True if requests about this session use a token of the item.
     tools_credential_is_own: bool,
 }
 
@@ -183,7 +183,7 @@ impl<'a> ItemSession<'a> {
         end
     }
 
-    /// Waits until the work has to end at once.
+    /// Waits until the work must end at once.
     async fn cut_short(&self) -> ItemEnd {
         let (mut ended, mut stop) = (self.lease_end.clone(), self.stop.clone());
         loop {
@@ -204,7 +204,7 @@ impl<'a> ItemSession<'a> {
         }
     }
 
-    /// Looks at the session and opens its workspace.
+    /// Reads the session and opens its workspace.
     async fn open(&self) -> Result<Box<SessionTools>, ItemEnd> {
         let mut back_off = back_off(STREAM_BACK_OFF_MAX)?;
         let session = loop {
@@ -220,7 +220,7 @@ impl<'a> ItemSession<'a> {
         if session.status == "terminated" {
             return Err(ItemEnd::Finished("the session is terminated"));
         }
-        // Without its memories an agent would act as if it had none, and would not know.
+        // Without its memories an agent would unknowingly act as if it had none.
         if session.resources.iter().any(|resource| resource.kind == "memory_store") {
             let why = "memory stores are attached to the session, which this worker cannot mount";
             return Err(ItemEnd::Failed(why.to_owned()));
@@ -258,7 +258,7 @@ impl<'a> ItemSession<'a> {
         }
     }
 
-    /// Runs calls until there is a reason to end. The tools come back unless they are lost.
+    /// Runs calls until there is a reason to end. The tools are returned unless they are lost.
     async fn turns(&self, tools: Box<SessionTools>) -> (Option<Box<SessionTools>>, ItemEnd) {
         let (sender, mut events) = mpsc::channel(EVENTS_WAITING_MAX);
         let (control, report) = (&self.parts.control, self.parts.report);
@@ -299,7 +299,7 @@ impl<'a> ItemSession<'a> {
         (progress.stop().await, end)
     }
 
-    /// Runs a call. A Cove server that is away for a moment is waited for.
+    /// Runs a call. Waits for a Cove server that is briefly unavailable.
     fn begin(
         &self,
         mut tools: Box<SessionTools>,
@@ -311,7 +311,7 @@ impl<'a> ItemSession<'a> {
             let began = clock::now();
             let ran = tokio::select! {
                 biased;
-                // The sender is there for as long as this is.
+                // The sender lives as long as this future.
                 _ = cancel.wait_for(|is_cancelled| *is_cancelled) => None,
                 ran = patiently(&mut tools, &call, report) => Some(ran),
             };
@@ -336,7 +336,7 @@ impl<'a> ItemSession<'a> {
         })
     }
 
-    /// Sends a result, for as long as the lease can still be this worker's.
+    /// Sends a result, for as long as this worker may still hold the lease.
     fn send(&self, call: ToolCall, output: ToolOutput) -> Step<'a> {
         let (parts, session, credential) = (self.parts, self.session, self.credential);
         let window = self.lease.ttl();
@@ -364,11 +364,11 @@ impl<'a> ItemSession<'a> {
         })
     }
 
-    /// Puts the workspace to rest as the end demands.
+    /// Pauses, stops or ends the workspace, according to the end.
     async fn close(&self, tools: SessionTools, end: &ItemEnd) {
         let workspace = tools.close().await;
         let (what, done) = match end {
-            // Whoever has the item now uses the workspace.
+            // The worker that has the item now uses the workspace.
             ItemEnd::LeaseLost => return,
             ItemEnd::Finished(DELETED) => ("ended", workspace.end().await),
             ItemEnd::Finished(TERMINATED) => ("stopped", workspace.stop().await),
@@ -392,13 +392,13 @@ impl<'a> ItemSession<'a> {
 /// Progress of the work on a session.
 struct SessionProgress<'a> {
     ledger: CallLedger,
-    /// None while a call has them.
+    /// None while a call uses them.
     tools: Option<Box<SessionTools>>,
-    /// The one thing that is done at a time.
+    /// Current step; there is only one at a time.
     step: Option<Step<'a>>,
-    /// Interrupts the call that runs.
+    /// Cancels the running call.
     cancel: watch::Sender<bool>,
-    /// When something happened last.
+    /// Time of the last activity.
     quiet_since: Instant,
 }
 
@@ -413,7 +413,7 @@ impl<'a> SessionProgress<'a> {
         }
     }
 
-    /// Starts the next call, if none runs.
+    /// Starts the next call if none runs.
     fn begin_next(&mut self, session: &ItemSession<'a>) {
         if self.step.is_none()
             && self.tools.is_some()
@@ -425,7 +425,7 @@ impl<'a> SessionProgress<'a> {
         }
     }
 
-    /// Goes on after a step. Returns a reason to end.
+    /// Handles the end of a step. Returns a reason to end the work, if there is one.
     fn note_step(&mut self, ended: StepEnd, session: &ItemSession<'a>) -> Option<ItemEnd> {
         self.quiet_since = clock::now();
         match ended {
@@ -452,7 +452,7 @@ impl<'a> SessionProgress<'a> {
         None
     }
 
-    /// Takes what the feed brings. Returns a reason to end.
+    /// Handles an element of the feed. Returns a reason to end the work, if there is one.
     fn note_item(&mut self, item: FeedItem, session: &ItemSession<'a>) -> Option<ItemEnd> {
         let is_neutral = matches!(
             item,
@@ -485,7 +485,7 @@ impl<'a> SessionProgress<'a> {
         }
     }
 
-    /// Kills a call that runs, and gives up a result that is being sent. The tools come back.
+    /// Kills a running call, and abandons a result that is being sent. Returns the tools.
     async fn stop(mut self) -> Option<Box<SessionTools>> {
         if let Some(step) = self.step {
             self.cancel.send_replace(true);
@@ -497,7 +497,7 @@ impl<'a> SessionProgress<'a> {
     }
 }
 
-/// Reasons for which a workspace is not kept as it is.
+/// Reasons for which a workspace is not preserved.
 const TERMINATED: &str = "the session has ended";
 const DELETED: &str = "the session was deleted";
 
@@ -513,7 +513,7 @@ fn back_off(max: Duration) -> Result<BackOff, ItemEnd> {
     BackOff::new(max).map_err(|error| ItemEnd::CoveLost(error.to_string()))
 }
 
-/// The end of the step that runs.
+/// Returns the end of the current step.
 async fn next(step: &mut Option<Step<'_>>) -> StepEnd {
     match step {
         Some(step) => step.await,
@@ -521,8 +521,8 @@ async fn next(step: &mut Option<Step<'_>>) -> StepEnd {
     }
 }
 
-/// Runs a call, again and again while the Cove server is away. What fails in this way has not had
-/// its effect, or has one that a second time does not change.
+/// Runs a call, and retries it while the Cove server is unavailable. A call that failed this way
+/// has had no effect, or one that repeating does not change.
 async fn patiently(
     tools: &mut SessionTools,
     call: &ToolCall,
@@ -545,8 +545,8 @@ async fn patiently(
     }
 }
 
-/// Brings events of a session, over as many connections as it takes. Ends when there is no use in
-/// another one.
+/// Feeds the events of a session, and reconnects as necessary. Ends when another connection is
+/// useless.
 async fn feed(
     control: &ControlPlane,
     report: WorkerReport,
@@ -560,7 +560,7 @@ async fn feed(
     };
     loop {
         let connected = async {
-            // The stream first: what happens while the history is read is in one of them.
+            // The stream first: events during the reading of the history are in one of them.
             let mut stream = control.stream(session, credential).await?;
             let history = control.history(session, credential).await?;
             drop(sender.send(FeedItem::History(history)).await);

@@ -1,5 +1,5 @@
-//! The lease of one work item: renewed while the item is worked on, given up early where another
-//! worker shall take it.
+//! Lease of one work item: renewed during the work, given up early if another worker is to take
+//! over.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -13,36 +13,36 @@ use super::control::{ControlPlane, WorkHeartbeat};
 use super::protocol::{NO_HEARTBEAT, WorkState};
 use super::report::WorkerReport;
 
-/// Longest time between two heartbeats, and the shortest.
+/// Maximum and minimum time between two heartbeats.
 const INTERVAL_MAX: Duration = Duration::from_secs(30);
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Life of a lease before the control plane has said how long it is.
+/// Lifetime of a lease before the control plane has specified it.
 const TTL_DEFAULT: Duration = Duration::from_secs(90);
-/// Wait after a heartbeat that failed, at most: the lease must not run out over one bad minute.
+/// Maximum wait after a failed heartbeat: the lease must not expire in a short outage.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-/// Seconds that a lease lasts on which somebody else shall take the item over.
+/// Lifetime in seconds of a lease that is given back.
 const RETURN_TTL_S: u32 = 1;
 
-/// Why a lease ended.
+/// Reason for the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseEnd {
-    /// The control plane wants the item to stop.
+    /// The control plane stops the item.
     Stopped,
-    /// Another worker has it, or may have by now.
+    /// Another worker holds it, or may hold it by now.
     Lost,
-    /// Heartbeats are refused for good.
+    /// Heartbeats are rejected permanently.
     Rejected,
 }
 
-/// A lease that this worker holds.
+/// Lease that this worker holds.
 pub(super) struct WorkLease<'a> {
     pub(super) control: &'a ControlPlane,
     pub(super) work: &'a str,
     pub(super) credential: &'a HeaderValue,
     pub(super) report: WorkerReport,
-    /// Time that the lease lasts without a heartbeat.
+    /// Lifetime of the lease without a heartbeat.
     ttl: Cell<Duration>,
-    /// Answer to the last heartbeat, which proves who holds it.
+    /// Response to the last heartbeat, which proves the ownership.
     last: RefCell<String>,
 }
 
@@ -57,12 +57,12 @@ impl<'a> WorkLease<'a> {
         WorkLease { control, work, credential, report, ttl: Cell::new(TTL_DEFAULT), last }
     }
 
-    /// Returns the time that the lease lasts without a heartbeat.
+    /// Returns the lifetime of the lease without a heartbeat.
     pub(super) fn ttl(&self) -> Duration {
         self.ttl.get()
     }
 
-    /// Renews it until that is no longer possible.
+    /// Renews the lease until that is no longer possible.
     pub(super) async fn keep(&self) -> LeaseEnd {
         let mut renewed = clock::now();
         loop {
@@ -103,12 +103,12 @@ impl<'a> WorkLease<'a> {
         }
     }
 
-    /// Lets the lease run out soon, so that another worker goes on with the item.
+    /// Lets the lease expire soon, so that another worker continues with the item.
     pub(super) async fn give_back(&self) {
         let expected = self.last.borrow().clone();
         let timeout = INTERVAL_MAX;
         let beat = WorkHeartbeat { expected: &expected, timeout, ttl_s: Some(RETURN_TTL_S) };
-        // Without it, the lease runs out a little later.
+        // If the request fails, the lease expires a little later.
         drop(self.control.heartbeat(self.work, self.credential, &beat).await);
     }
 }

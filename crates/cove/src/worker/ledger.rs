@@ -1,28 +1,28 @@
-//! Calls of one session: which are to be run, which wait for a person, and whether the turn is
-//! over. Pure: events go in, calls come out.
+//! Calls of one session: which ones to run, which wait for a person, and whether the turn is over.
+//! Pure: events go in, calls come out.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::protocol::{ConfirmationVerdict, ManagedEvent, ToolCall, ToolPermission};
 
-/// Names of the tools that the worker runs. Others belong to the control plane or to the
-/// customer's application, which answer them.
+/// Names of the tools that the worker runs. Other tools are answered by the control plane or the
+/// customer's application.
 pub(super) const TOOL_NAMES: [&str; 6] = ["bash", "read", "write", "edit", "glob", "grep"];
 
-/// Largest number of calls of one session that are remembered.
+/// Maximum number of calls that are recorded per session.
 const CALLS_MAX: usize = 100_000;
 
-/// Action for an event beyond the calls that wait.
+/// Action in response to an event, in addition to queued calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LedgerAction {
     Nothing,
-    /// Ends the call that runs, if it is of this thread; every call without a thread.
+    /// Cancel the running call if it belongs to this thread; without a thread, any call.
     Interrupt(Option<String>),
-    /// The session is over.
+    /// The session has ended.
     Terminated,
-    /// The session and all that belongs to it are gone.
+    /// The session was deleted with its data.
     Deleted,
-    /// There are more calls than are remembered.
+    /// There are more calls than can be recorded.
     Full,
 }
 
@@ -35,16 +35,16 @@ pub(super) struct CallLedger {
     /// Calls that wait for a person, in order of arrival.
     held: Vec<ToolCall>,
     waiting: VecDeque<ToolCall>,
-    /// Call that runs or whose result is being sent.
+    /// Call that runs, or whose result is being sent.
     running: Option<ToolCall>,
     terminated_threads: HashSet<String>,
     turn_over: bool,
-    /// Calls that others answer and have not.
+    /// Unanswered calls of tools that this worker does not run.
     foreign: HashSet<String>,
 }
 
 impl CallLedger {
-    /// Takes all events so far, in order. A call that was answered later in them is not run.
+    /// Handles all past events, in order. A call that a later event answers is not run.
     pub(super) fn note_history(&mut self, events: Vec<ManagedEvent>) -> LedgerAction {
         for event in &events {
             match event {
@@ -63,7 +63,7 @@ impl CallLedger {
                 _ => {}
             }
         }
-        // An interrupt concerns what was called before it, and nothing that came later.
+        // An interrupt applies only to earlier calls.
         let mut before = HashSet::new();
         let (mut last, mut is_interrupted) = (LedgerAction::Nothing, false);
         for event in events {
@@ -88,10 +88,10 @@ impl CallLedger {
         }
     }
 
-    /// Takes one event as it happens.
+    /// Handles a new event.
     pub(super) fn note(&mut self, event: ManagedEvent) -> LedgerAction {
         match event {
-            // A person's verdict and the end of a thread say nothing about the turn.
+            // A confirmation and the end of a thread do not affect the turn.
             ManagedEvent::Confirmation { .. } | ManagedEvent::ThreadTerminated { .. } => {}
             ManagedEvent::Idle { ref stop_reason } => self.turn_over = stop_reason.ends_turn(),
             _ => self.turn_over = false,
@@ -134,7 +134,7 @@ impl CallLedger {
         LedgerAction::Nothing
     }
 
-    /// The next call to run, which runs from then on.
+    /// Returns the next call, and marks it as running.
     pub(super) fn start_next(&mut self) -> Option<ToolCall> {
         if self.running.is_some() {
             return None;
@@ -143,25 +143,25 @@ impl CallLedger {
         self.running.clone()
     }
 
-    /// Notes that the call that ran is done with: answered, or given up for good.
+    /// Marks the running call as finished: answered, or permanently abandoned.
     pub(super) fn finish(&mut self) {
         if let Some(call) = self.running.take() {
             self.answered.insert(call.id);
         }
     }
 
-    /// Returns whether an interrupt concerns the call that runs.
+    /// Returns whether an interrupt applies to the running call.
     pub(super) fn is_running_in(&self, thread: Option<&str>) -> bool {
         self.running.as_ref().is_some_and(|call| is_in(call, thread))
     }
 
-    /// Returns whether a result of this thread is taken by nobody.
+    /// Returns whether results of the call's thread are no longer accepted.
     pub(super) fn is_moot(&self, call: &ToolCall) -> bool {
         let thread = call.session_thread_id.as_ref();
         thread.is_some_and(|thread| self.terminated_threads.contains(thread))
     }
 
-    /// Returns whether the turn is over and nothing is left to do or to wait for.
+    /// Returns whether the turn is over and no call runs or waits.
     pub(super) fn is_idle(&self) -> bool {
         self.turn_over
             && self.running.is_none()
@@ -181,15 +181,15 @@ impl CallLedger {
         LedgerAction::Nothing
     }
 
-    /// Decides about a call that is new, or that a person has decided about. Whatever is not
-    /// plainly allowed is not run.
+    /// Decides about a new call, or one that a person has decided about. A call runs only if it is
+    /// explicitly allowed.
     fn route(&mut self, call: ToolCall) {
         let moot = self.is_moot(&call);
         let verdict = self.confirmations.get(&call.id).copied();
         let is_denied = call.evaluated_permission == Some(ToolPermission::Deny)
             || verdict == Some(ConfirmationVerdict::Deny);
         if moot || is_denied {
-            // The denial is the answer.
+            // The denial answers the call.
             self.answered.insert(call.id);
             return;
         }
@@ -202,7 +202,7 @@ impl CallLedger {
         if is_allowed { self.waiting.push_back(call) } else { self.held.push(call) }
     }
 
-    /// Forgets calls that an interrupt has made moot.
+    /// Removes calls that an interrupt has cancelled.
     fn drop_waiting(&mut self, is_hit: impl Fn(&ToolCall) -> bool) {
         let (moot, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(&is_hit);
         let (moot_held, held) = std::mem::take(&mut self.held).into_iter().partition(&is_hit);
@@ -213,14 +213,14 @@ impl CallLedger {
     }
 }
 
-/// Returns whether a call is of a thread; of any, when none is named.
+/// Returns whether a call belongs to a thread; true if no thread is named.
 fn is_in(call: &ToolCall, thread: Option<&str>) -> bool {
     thread.is_none() || call.session_thread_id.as_deref() == thread
 }
 
 #[cfg(test)]
 mod tests {
-    //! Sequences of events, and the calls that come of them.
+    //! Sequences of events, and the resulting calls.
 
     use serde_json::{Value, json};
 
@@ -246,7 +246,7 @@ mod tests {
         events.iter().map(|event| serde_json::from_value(event.clone()).unwrap()).collect()
     }
 
-    /// Ids of the calls that are run, with whether the session is idle in the end.
+    /// Returns the ids of the calls that run, and whether the session is idle at the end.
     fn drain(mut ledger: CallLedger) -> (Vec<String>, bool) {
         let mut run = Vec::new();
         while let Some(call) = ledger.start_next() {
@@ -256,7 +256,7 @@ mod tests {
         (run, ledger.is_idle())
     }
 
-    /// The same events lead to the same calls, whether they are read from the history or live.
+    /// Checks that events lead to the same calls in the history and live.
     fn check(events: &[Value], expected: &[&str], is_idle: bool) {
         let mut live = CallLedger::default();
         for event in parsed(events) {
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(drain(live), (expected.iter().map(|id| (*id).to_owned()).collect(), is_idle));
         let mut history = CallLedger::default();
         history.note_history(parsed(events));
-        // A second reading, after the connection was lost, changes nothing.
+        // Reading the history again after a reconnection changes nothing.
         history.note_history(parsed(events));
         let (run, idle) = drain(history);
         assert_eq!((run, idle), (expected.iter().map(|id| (*id).to_owned()).collect(), is_idle));

@@ -1,8 +1,8 @@
-//! Types of Claude Managed Agents' self-hosted environments, as they are published.
+//! Published types of Claude Managed Agents' self-hosted environments.
 //!
-//! The interface is a beta, with the date of its version in a header; these types are of the
-//! version that `cove worker anthropic --api-version` has by default. Only what the worker uses is
-//! here. Values that are newer than these types become `Other` and unlock nothing.
+//! The interface is a beta, with its version date in a header; these types follow the default
+//! version of `cove worker anthropic --api-version` and contain only the fields that the worker
+//! uses. Unknown values become `Other` and permit nothing.
 //!
 //! # References
 //! - <https://platform.claude.com/docs/en/managed-agents/self-hosted-sandboxes>
@@ -14,23 +14,23 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Value of `expected_last_heartbeat` that claims a lease which nobody holds.
+/// Value of `expected_last_heartbeat` that claims a lease without an owner.
 pub(super) const NO_HEARTBEAT: &str = "NO_HEARTBEAT";
 
-/// A unit of work: a session that wants its tools run.
+/// Work item: a session whose tools are to run.
 #[derive(Clone, Deserialize)]
 pub(super) struct WorkItem {
     pub(super) id: String,
     pub(super) data: WorkData,
-    /// Credentials of this item alone. Never printed: this type has no `Debug`.
+    /// Credentials of this item. Never printed: this type has no `Debug`.
     #[serde(default)]
     pub(super) secret: Option<String>,
 }
 
-/// Subject of a unit of work.
+/// Subject of a work item.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct WorkData {
-    /// `session`; others, such as `healthcheck`, are stopped unseen.
+    /// `session`; items of other kinds, such as `healthcheck`, are stopped without processing.
     #[serde(rename = "type")]
     pub(super) kind: String,
     #[serde(default)]
@@ -38,7 +38,8 @@ pub(super) struct WorkData {
 }
 
 impl WorkItem {
-    /// The token inside of the secret, which calls about this item prefer to the environment's key.
+    /// Returns the token in the secret, which requests about this item prefer to the environment's
+    /// key.
     pub(super) fn sessions_token(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct WorkSecret {
@@ -64,7 +65,7 @@ pub(super) enum WorkState {
     Other,
 }
 
-/// Answer to a heartbeat.
+/// Response to a heartbeat.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct HeartbeatAnswer {
     pub(super) last_heartbeat: String,
@@ -73,7 +74,7 @@ pub(super) struct HeartbeatAnswer {
     pub(super) ttl_seconds: u64,
 }
 
-/// A session, as far as the worker looks at it.
+/// Session, with the fields that the worker uses.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct ManagedSession {
     pub(super) status: String,
@@ -88,7 +89,7 @@ pub(super) struct SessionResource {
     pub(super) kind: String,
 }
 
-/// A page of a session's events.
+/// Page of a session's events.
 #[derive(Debug, Deserialize)]
 pub(super) struct ManagedEventPage {
     #[serde(default)]
@@ -97,13 +98,13 @@ pub(super) struct ManagedEventPage {
     pub(super) next_page: Option<String>,
 }
 
-/// An event of a session.
+/// Event of a session.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type")]
 pub(super) enum ManagedEvent {
     #[serde(rename = "agent.tool_use")]
     ToolUse(ToolCall),
-    /// A tool of the customer's own application, which answers it.
+    /// Call of a custom tool, which the customer's application answers.
     #[serde(rename = "agent.custom_tool_use")]
     CustomToolUse { id: String },
     #[serde(rename = "user.tool_result")]
@@ -125,14 +126,14 @@ pub(super) enum ManagedEvent {
     Terminated,
     #[serde(rename = "session.deleted")]
     Deleted,
-    /// Shows that a stream is alive, and is in no history.
+    /// Keep-alive of a stream; not part of the history.
     #[serde(rename = "ping")]
     Ping,
     #[serde(other)]
     Other,
 }
 
-/// A call of one of the tools of `agent_toolset_20260401`.
+/// Call of one of the tools of `agent_toolset_20260401`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct ToolCall {
     pub(super) id: String,
@@ -141,34 +142,34 @@ pub(super) struct ToolCall {
     pub(super) input: Map<String, Value>,
     #[serde(default)]
     pub(super) evaluated_permission: Option<ToolPermission>,
-    /// Thread of a subagent that made the call.
+    /// Subagent thread that made the call.
     #[serde(default)]
     pub(super) session_thread_id: Option<String>,
 }
 
-/// Permission that the control plane worked out for a call.
+/// Permission that the control plane evaluated for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToolPermission {
     Allow,
-    /// Runs when a person has confirmed it.
+    /// Runs after a person has confirmed it.
     Ask,
     Deny,
     #[serde(other)]
     Other,
 }
 
-/// Answer of a person to a call that needs to be confirmed.
+/// Decision of a person about a call that requires confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ConfirmationVerdict {
     Allow,
-    /// Also any verdict that is not known here.
+    /// Also any unknown verdict.
     #[serde(other)]
     Deny,
 }
 
-/// Why a session is idle.
+/// Reason why a session is idle.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct IdleReason {
     #[serde(rename = "type")]
@@ -176,7 +177,7 @@ pub(super) struct IdleReason {
 }
 
 impl IdleReason {
-    /// Returns whether the turn is over: only open calls keep it open.
+    /// Returns whether the turn is over: only open calls continue it.
     pub(super) fn ends_turn(&self) -> bool {
         self.kind != "requires_action"
     }
@@ -199,7 +200,7 @@ pub(super) struct ToolResultEvent {
 }
 
 impl ToolResultEvent {
-    /// The result of the call with this id.
+    /// Returns the result of the call with this id.
     pub(super) fn new(tool_use_id: String, is_error: bool, content: Vec<ResultBlock>) -> Self {
         ToolResultEvent { kind: "user.tool_result", tool_use_id, is_error, content }
     }
@@ -223,7 +224,7 @@ pub(super) struct Base64Source {
     pub(super) data: String,
 }
 
-/// An error of the control plane.
+/// Error of the control plane.
 #[derive(Debug, Deserialize)]
 pub(super) struct ControlErrorBody {
     pub(super) error: ControlErrorDetail,

@@ -1,5 +1,5 @@
 //! Reports of a worker: one line for each event, as text on standard error or as JSON on standard
-//! output. Nothing of what tools are given or return is in it.
+//! output. Inputs and results of tools are never part of a report.
 
 use std::io::{self, Write as _};
 
@@ -8,20 +8,20 @@ use serde_json::{Map, Value};
 
 use crate::plain_text::plain;
 
-/// Prints what happens.
+/// Prints events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkerReport {
     json: bool,
 }
 
 impl WorkerReport {
-    /// Prints text, or a JSON document on each line.
+    /// Returns a report that prints text, or JSON lines.
     pub(super) fn new(json: bool) -> WorkerReport {
         WorkerReport { json }
     }
 
-    /// Prints one event with its fields, which is an object. A reader that has left is no reason to
-    /// leave work undone.
+    /// Prints one event with its fields, which is an object. Write errors are ignored, so that a
+    /// closed output does not stop the work.
     pub(super) fn emit(self, event: &str, fields: Value) {
         let at = clock::rfc3339_ms(clock::wall());
         let line = line(self.json, &at, event, fields);

@@ -1,8 +1,8 @@
-//! The persistent shell of one session: bash in the sandbox, fed and read over the WebSocket of a
-//! terminal. Its directory, variables, functions and jobs survive from one command to the next.
+//! Persistent shell of one session: bash in the sandbox, controlled over the WebSocket of a
+//! terminal. Its directory, variables, functions and jobs persist between commands.
 //!
-//! The terminal is only the way there: bash itself reads and writes pipes, so programs write as
-//! they do into files, without colours, pagers or echo.
+//! The terminal is only the transport: bash itself reads and writes pipes, so programs write as to
+//! files, without colours, pagers or echo.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use crate::percent::escaped;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{FailureKind, RemoteFailure};
 
-/// Largest output of one command that is kept: its end, where errors stand.
+/// Maximum output of one command that is kept: the end, where errors usually are.
 pub(super) const OUTPUT_BYTES_MAX: usize = 100 << 10;
-/// Longest command, in bytes. A longer one belongs into a file.
+/// Longest command, in bytes. A longer one should be a file.
 pub(super) const COMMAND_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a message to the terminal.
+/// Bytes of one message to the terminal.
 const PIECE_BYTES: usize = 32 << 10;
-/// Time for a shell to come up in a sandbox that is there.
+/// Timeout for a shell to start in a running sandbox.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for a shell that is killed to say that it has ended.
+/// Time for a killed shell to report its end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Line that the starter writes once the terminal neither echoes nor changes input.
 const READY: &[u8] = b"cove-worker-shell-ready\n";
-/// Starts bash with pipes for its streams. `cat` moves bytes between them and the terminal.
+/// Starts bash with pipes as its streams. `cat` copies bytes between them and the terminal.
 const STARTER: &str = "stty raw -echo && printf 'cove-worker-shell-ready\\n' && \
     export TERM=dumb PS1= PS2= && \
     exec /bin/bash --noprofile --norc < <(exec cat) > >(exec cat) 2>&1";
 
-/// A shell that is open.
+/// Open shell.
 pub(super) struct PersistentShell {
     socket: Socket,
 }
@@ -44,11 +44,11 @@ pub(super) struct PersistentShell {
 pub(super) enum ShellOutcome {
     /// The command returned with this status.
     Done { output: String, status: i32 },
-    /// The shell itself ended, by `exit` for example.
+    /// The shell itself ended, for example by `exit`.
     Ended { output: String },
-    /// The time of the command was up.
+    /// The command timed out.
     TimedOut,
-    /// The connection to it is lost, and with it what became of the command.
+    /// The connection is lost, and the result of the command is unknown.
     Lost,
 }
 
@@ -91,7 +91,7 @@ impl PersistentShell {
         false
     }
 
-    /// Runs a command. After anything but [`ShellOutcome::Done`] the shell is of no use.
+    /// Runs a command. After any outcome but [`ShellOutcome::Done`] the shell is unusable.
     pub(super) async fn run(&mut self, command: &str, nonce: &str, time: Duration) -> ShellOutcome {
         let mark = format!("__cove_{nonce}_done__");
         let line = wrapped(command, nonce);
@@ -125,7 +125,7 @@ impl PersistentShell {
         }
     }
 
-    /// The next thing that the terminal says; none when it is gone.
+    /// Returns the next message of the terminal; none if it is closed.
     async fn receive(&mut self) -> Option<ShellMessage> {
         loop {
             match self.socket.next().await?.ok()? {
@@ -144,7 +144,7 @@ impl PersistentShell {
         }
     }
 
-    /// Kills the shell and what runs in its process group, and waits until that is done.
+    /// Kills the shell and its process group, and waits for the end.
     pub(super) async fn kill(mut self) {
         let kill = async {
             let cancel = serde_json::to_string(&ClientMessage::Cancel).unwrap_or_default();
@@ -152,7 +152,7 @@ impl PersistentShell {
             while let Some(ShellMessage::Output(_)) = self.receive().await {}
             self.socket.close(None).await.ok()
         };
-        // One that does not end hangs up with the WebSocket, which is closed now in any case.
+        // If it does not end, closing the WebSocket hangs up the terminal.
         drop(timeout(KILL_TIMEOUT, kill).await);
     }
 }
@@ -162,10 +162,10 @@ enum ShellMessage {
     Ended,
 }
 
-/// A command as the shell reads it, with the mark of its end and its status behind it. `eval` keeps
-/// a command with an open quote or here-document from swallowing the mark, and one that reads its
-/// input from swallowing what comes next. The quotes inside of the mark keep it out of what is
-/// sent, so that `set -v` does not show it.
+/// Wraps a command for the shell, followed by the end mark and its status. `eval` keeps a command
+/// with an open quote or here-document from consuming the mark, and `</dev/null` one that reads its
+/// input. The quotes within the mark keep it out of the sent text, so that `set -v` does not print
+/// it.
 fn wrapped(command: &str, nonce: &str) -> String {
     let quoted = command.replace('\'', r"'\''");
     format!("eval '{quoted}' </dev/null\nprintf '\\n__cove_''{nonce}_done__%d\\n' \"$?\"\n")
@@ -173,13 +173,13 @@ fn wrapped(command: &str, nonce: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! The line that a shell gets, read by a real one.
+    //! The line for a shell, read by a real one.
 
     use std::process::{Command, Stdio};
 
     use super::*;
 
-    /// What bash writes for a command, and its status.
+    /// Checks bash's output for a command, and its status.
     fn check(command: &str, expected: &str, status: i32) {
         let mut bash = Command::new("/bin/bash");
         bash.args(["--noprofile", "--norc"]).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -1,25 +1,25 @@
-//! Output of commands as the model gets it: bounded, without escape sequences, UTF-8.
+//! Output of commands for the model: bounded, without escape sequences, UTF-8.
 
-/// Line before output whose beginning is left out.
+/// Line before output whose beginning is omitted.
 const TRUNCATED: &str = "[output truncated]\n";
-/// Bytes beyond the limit that may gather before they are dropped, so that not each piece moves all
-/// that is kept.
+/// Bytes beyond the limit that may accumulate before they are dropped, so that not every piece
+/// moves the kept bytes.
 const SLACK_BYTES: usize = 64 << 10;
-/// Longest status behind a mark, in bytes.
+/// Longest status after a mark, in bytes.
 const STATUS_BYTES_MAX: usize = 16;
 
-/// The end of a stream of bytes.
+/// Tail of a byte stream.
 #[derive(Debug)]
 pub(super) struct TailBuffer {
     bytes: Vec<u8>,
     max: usize,
     is_cut: bool,
-    /// Up to where there is no mark.
+    /// Position up to which there is no mark.
     searched: usize,
 }
 
 impl TailBuffer {
-    /// Keeps the last `max` bytes.
+    /// Returns a buffer that keeps the last `max` bytes.
     pub(super) fn new(max: usize) -> TailBuffer {
         TailBuffer { bytes: Vec::new(), max, is_cut: false, searched: 0 }
     }
@@ -34,11 +34,11 @@ impl TailBuffer {
         }
     }
 
-    /// The text before a mark and the number behind it, once both are there.
+    /// Returns the text before a mark and the number after it, once both have arrived.
     pub(super) fn split_at_mark(&mut self, mark: &[u8]) -> Option<(String, i32)> {
         let fresh = self.bytes.get(self.searched..)?;
         let Some(at) = fresh.windows(mark.len()).position(|window| window == mark) else {
-            // A mark may have come in part.
+            // The mark may have arrived in part.
             self.searched = self.bytes.len().saturating_sub(mark.len());
             return None;
         };
@@ -46,7 +46,7 @@ impl TailBuffer {
         let behind = self.bytes.get(at + mark.len()..)?;
         let Some(end) = behind.iter().position(|byte| *byte == b'\n') else {
             self.searched = at;
-            // Longer than any status: it is not the shell's own mark.
+            // Too long for a status: this mark is not the shell's.
             let is_foreign = behind.len() > STATUS_BYTES_MAX;
             return is_foreign.then(|| (self.cut_text(at), -1));
         };
@@ -55,7 +55,7 @@ impl TailBuffer {
         Some((self.cut_text(at), status))
     }
 
-    /// Returns all that is kept, as text.
+    /// Returns all kept bytes as text.
     pub(super) fn text(&self) -> String {
         self.cut_text(self.bytes.len())
     }
@@ -72,7 +72,7 @@ impl TailBuffer {
     }
 }
 
-/// Bytes as text without escape sequences (ECMA-48 §5.4) and NUL characters.
+/// Returns bytes as text without escape sequences (ECMA-48 §5.4) and NUL characters.
 pub(super) fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut out = String::with_capacity(text.len());
@@ -87,7 +87,7 @@ pub(super) fn clean(bytes: &[u8]) -> String {
     out
 }
 
-/// Bytes of the control sequence that a text begins with.
+/// Returns the length in bytes of the control sequence at the beginning of a text.
 fn sequence_length(text: &str) -> Option<usize> {
     let body = text.strip_prefix("\u{1b}[")?;
     let parameters = body.bytes().take_while(|byte| (0x30..=0x3f).contains(byte)).count();
@@ -97,7 +97,7 @@ fn sequence_length(text: &str) -> Option<usize> {
     is_final.then_some(2 + end + 1)
 }
 
-/// The first `max` bytes of a text, up to a whole character.
+/// Returns the first `max` bytes of a text, up to a character boundary.
 pub(super) fn head(text: &str, max: usize) -> &str {
     let mut end = max.min(text.len());
     while !text.is_char_boundary(end) {

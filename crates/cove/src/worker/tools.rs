@@ -1,7 +1,7 @@
 //! The six tools of `agent_toolset_20260401`, run in a Cove session.
 //!
-//! What a tool cannot do is its result, an error that the model reads. [`ToolError::Cove`] is for
-//! what is not the model's business: the Cove server is away, or does not let the worker in.
+//! A failure of a tool is its result, an error that the model reads. [`ToolError::Cove`] is for
+//! errors that the model cannot resolve: the Cove server is unavailable, or rejects the worker.
 //!
 //! # References
 //! - <https://platform.claude.com/docs/en/managed-agents/self-hosted-sandboxes-reference>
@@ -22,9 +22,9 @@ use super::shell::{COMMAND_BYTES_MAX, PersistentShell, ShellOutcome};
 use super::workspace::ServingSession;
 use crate::remote::{FailureKind, RemoteFailure};
 
-/// Longest time that a call may ask for.
+/// Maximum timeout that a call may request.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 60);
-/// Directory that relative paths are below.
+/// Base directory of relative paths.
 const WORKDIR: &str = "/workspace";
 /// Longest path, in bytes (PATH_MAX of Linux).
 const PATH_BYTES_MAX: usize = 4096;
@@ -41,23 +41,23 @@ impl ToolOutput {
         ToolOutput { is_error: false, content: vec![text_block(text.into())] }
     }
 
-    /// A result that says what went wrong.
+    /// Returns an error result with a message.
     pub(super) fn error(text: impl Into<String>) -> ToolOutput {
         ToolOutput { is_error: true, content: vec![text_block(text.into())] }
     }
 }
 
-/// Text of a result, which must not be empty.
+/// Returns a text block of a result, which must not be empty.
 fn text_block(text: String) -> ResultBlock {
     ResultBlock::Text { text: if text.is_empty() { "(no output)".to_owned() } else { text } }
 }
 
-/// Why there is no result.
+/// Reason why there is no result.
 #[derive(Debug)]
 pub(super) enum ToolError {
-    /// The model can do something about it.
+    /// An error that the model may resolve.
     Model(String),
-    /// The operator can.
+    /// An error that only the operator may resolve.
     Cove(RemoteFailure),
 }
 
@@ -66,10 +66,10 @@ impl ToolError {
         ToolError::Model(message.into())
     }
 
-    /// Converts a refusal of the server for a tool that asked for `what`.
+    /// Converts an error of the server for a tool that requested `what`.
     fn of(failure: RemoteFailure, what: &str) -> ToolError {
-        // The token is gone, or the session is; or there was no answer, and what was asked is not
-        // the reason. A call must not come back for ever because of what is in it.
+        // The token or the session no longer exists, or there was no response for a reason other
+        // than the request. A call must not be retried forever because of its content.
         let is_lost = match failure.status {
             Some(status) => [StatusCode::UNAUTHORIZED, StatusCode::GONE].contains(&status),
             None => failure.fault == FailureKind::Unavailable,
@@ -90,16 +90,16 @@ pub(super) struct SessionTools {
 }
 
 enum ShellState {
-    /// There was none yet, or it is wanted anew.
+    /// No shell yet, or a new one was requested.
     Fresh,
     Open(Box<PersistentShell>),
-    /// The shell ended or was killed: the model has to ask for a new one, so that it knows that
-    /// directory and variables are not what they were.
+    /// The shell ended or was killed: the model must request a new one, so that it knows that the
+    /// directory and variables are lost.
     Ended,
 }
 
 impl SessionTools {
-    /// Tools of a session whose commands have `timeout` unless they ask for another one.
+    /// Returns the tools of a session, whose commands have the default timeout `timeout`.
     pub(super) fn new(
         workspace: ServingSession,
         timeout: Duration,
@@ -108,7 +108,7 @@ impl SessionTools {
         Ok(SessionTools { workspace, shell: ShellState::Fresh, timeout, nonces })
     }
 
-    /// Runs a call. May be dropped; then [`SessionTools::abort`] is due.
+    /// Runs a call. If the future is dropped, [`SessionTools::abort`] must be called.
     pub(super) async fn run(&mut self, call: &ToolCall) -> Result<ToolOutput, RemoteFailure> {
         let input = call.input.clone();
         let output = match call.name.as_str() {
@@ -129,7 +129,7 @@ impl SessionTools {
         }
     }
 
-    /// Ends whatever a dropped call has left running.
+    /// Ends anything that a dropped call left running.
     pub(super) async fn abort(&mut self) {
         match std::mem::replace(&mut self.shell, ShellState::Ended) {
             ShellState::Open(shell) => shell.kill().await,
@@ -138,12 +138,12 @@ impl SessionTools {
         }
     }
 
-    /// Finds a server that has restarted elsewhere.
+    /// Reads the server's address again, after a restart elsewhere.
     pub(super) fn rediscover(&mut self) {
         self.workspace.server.rediscover();
     }
 
-    /// Ends the shell, and gives the workspace back.
+    /// Ends the shell, and returns the workspace.
     pub(super) async fn close(mut self) -> ServingSession {
         self.abort().await;
         self.workspace
@@ -224,14 +224,14 @@ impl SessionTools {
     }
 }
 
-/// Reads the input of a call.
+/// Parses the input of a call.
 fn arguments<T: DeserializeOwned>(input: Map<String, Value>) -> Result<T, ToolError> {
     serde_json::from_value(Value::Object(input))
         .map_err(|error| ToolError::model(format!("the input is wrong: {error}")))
 }
 
-/// A path as the sandbox has it: absolute, without `.` and `..`. The sandbox is the boundary, so
-/// any path in it may be named.
+/// Returns an absolute path in the sandbox, without `.` and `..`. The sandbox is the boundary, so
+/// any path in it is allowed.
 fn absolute(path: &str) -> Result<String, ToolError> {
     if path.contains('\0') {
         return Err(ToolError::model("the path has a NUL character"));

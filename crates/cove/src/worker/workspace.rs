@@ -1,5 +1,5 @@
-//! The Cove session that belongs to a Managed Agents session: found by its metadata, made when
-//! there is none, resumed for work and paused after it.
+//! Cove session of a Managed Agents session: found by its metadata, created if it does not exist,
+//! resumed for work and paused after it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::percent::escaped;
 use crate::remote::{Remote, RemoteFailure};
 
-/// Entries of a Cove session's metadata by which it is found again.
+/// Metadata entries of a Cove session by which it is found.
 const META_SESSION: &str = "anthropic_session";
 const META_ENVIRONMENT: &str = "anthropic_environment";
-/// States of a session that can be worked with again.
+/// States of a session that can be resumed.
 const USABLE: &str = "starting,active,paused,stopped,error";
-/// Time for an answer that needs a sandbox, or the end of one.
+/// Timeout of a request that starts or stops a sandbox.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Settings of new Cove sessions.
@@ -26,17 +26,17 @@ pub(super) struct WorkspaceTemplate {
     pub(super) request: CreateSession,
 }
 
-/// A Cove session that serves one Managed Agents session.
+/// Cove session that serves one Managed Agents session.
 #[derive(Clone)]
 pub(super) struct ServingSession {
     pub(super) server: Remote,
     pub(super) id: String,
-    /// True if it did not exist before.
+    /// True if it was just created.
     pub(super) is_new: bool,
 }
 
 impl ServingSession {
-    /// Finds the workspace of a session, or makes it, and wakes it.
+    /// Finds or creates the workspace of a session, and resumes it.
     pub(super) async fn open(
         server: &Remote,
         template: &WorkspaceTemplate,
@@ -48,7 +48,7 @@ impl ServingSession {
             escaped(&template.environment)
         );
         let found: SessionList = server.call(Method::GET, &path).await?;
-        // The newest are first. The oldest has the files, should there ever be two.
+        // The newest are first. If there are several, the oldest has the files.
         if let Some(found) = found.sessions.into_iter().next_back() {
             let workspace = ServingSession { server: server.clone(), id: found.id, is_new: false };
             if found.state != SessionState::Active {
@@ -68,22 +68,22 @@ impl ServingSession {
         Ok(ServingSession { server: server.clone(), id: made.id, is_new: true })
     }
 
-    /// Address of something in the session.
+    /// Returns a path below the session.
     pub(super) fn path(&self, rest: &str) -> String {
         format!("/v1/sessions/{}{rest}", escaped(&self.id))
     }
 
-    /// Takes the session up again, which lack of room or idleness may have paused.
+    /// Resumes the session, which may have been paused for lack of space or idleness.
     pub(super) async fn resume(&self) -> Result<(), RemoteFailure> {
         self.change("resume").await
     }
 
-    /// Lets the session rest: its files stay, its sandbox for as long as there is room.
+    /// Pauses the session: its files stay, its sandbox stays as long as there is space.
     pub(super) async fn pause(&self) -> Result<(), RemoteFailure> {
         self.change("pause").await
     }
 
-    /// Gives up the sandbox; the files stay.
+    /// Stops the sandbox; the files stay.
     pub(super) async fn stop(&self) -> Result<(), RemoteFailure> {
         self.change("stop").await
     }
@@ -103,7 +103,7 @@ impl ServingSession {
     }
 }
 
-/// Returns whether the workspace may be asleep and would do the same if it were resumed.
+/// Returns whether the workspace may be paused, so that resuming it would help.
 pub(super) fn is_asleep(failure: &RemoteFailure) -> bool {
     failure.status == Some(StatusCode::CONFLICT)
 }

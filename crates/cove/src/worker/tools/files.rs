@@ -1,4 +1,4 @@
-//! `read`, `write` and `edit`. A helper inside of the sandbox opens the files, as the session's
+//! `read`, `write` and `edit`. The file helper in the sandbox opens the files, as the session's
 //! user.
 
 use std::time::Duration;
@@ -15,17 +15,17 @@ use super::super::workspace::ServingSession;
 use super::{ToolError, ToolOutput, absolute, arguments};
 use crate::percent::escaped;
 
-/// Largest file that is read or edited as a whole, and largest part of one that is read.
+/// Largest file that is read or edited as a whole, and largest part of a file that is read.
 const FILE_BYTES_MAX: u64 = 256 << 10;
-/// Largest image: the Messages API takes 5 MiB of Base64.
+/// Largest image: the Messages API accepts 5 MiB of Base64.
 const IMAGE_BYTES_MAX: u64 = 5 * (1 << 20) / 4 * 3;
 /// Largest PDF: with Base64 it stays below the limit of a request.
 const PDF_BYTES_MAX: u64 = 20 << 20;
-/// Largest text that is written.
+/// Largest text that is written, in bytes.
 const WRITE_BYTES_MAX: usize = 16 << 20;
-/// Time for a file to arrive.
+/// Timeout of a file transfer.
 const FILE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Files that are read as blocks of their own, by the ends of their names.
+/// Files that are returned as image or document blocks, by their file name suffix.
 const MEDIA: [(&str, &str); 6] = [
     (".png", "image/png"),
     (".jpg", "image/jpeg"),
@@ -143,7 +143,8 @@ pub(super) async fn edit(
     Ok(ToolOutput::text(format!("edited {file_path} ({count} replacement(s))")))
 }
 
-/// A text with a piece replaced, and how often; `{file}` stands for the file in what is wrong.
+/// Returns a text with a piece replaced, and the number of replacements; `{file}` stands for the
+/// file in an error.
 fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize), String> {
     if old.is_empty() {
         return Err("old_string is empty; use write to replace all of {file}".to_owned());
@@ -155,14 +156,14 @@ fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usiz
         }
         count => (text.replace(old, new), count),
     };
-    // Replacing by something longer may make any file of it.
+    // Each replacement by a longer text makes the file larger.
     if result.0.len() > WRITE_BYTES_MAX {
         return Err(format!("the result has more than {WRITE_BYTES_MAX} bytes"));
     }
     Ok(result)
 }
 
-/// Opens a file; the answer, and the length of the file.
+/// Opens a file; returns the response and the length of the file.
 async fn open(
     workspace: &ServingSession,
     path: &str,
@@ -179,7 +180,7 @@ async fn open(
     Ok((response, len))
 }
 
-/// All of a file whose length was looked at.
+/// Reads a file whose length was checked.
 async fn read_body(response: ClientResponse, path_text: &str) -> Result<Vec<u8>, ToolError> {
     let bytes = response.bytes().await;
     bytes.map_err(|error| {
@@ -202,7 +203,7 @@ async fn store(
     path_text: &str,
     content: String,
 ) -> Result<(), ToolError> {
-    // What is replaced keeps its permissions, such as the one to be executed.
+    // A replaced file keeps its permissions, such as the executable bit.
     let stat = workspace.path(&format!("/files/{}?stat=true", escaped(path)));
     let before = workspace.server.call::<api::FileEntry>(Method::GET, &stat).await.ok();
     let mode = before.filter(|entry| entry.kind == "file");
@@ -215,17 +216,17 @@ async fn store(
     stored.map(drop).map_err(|failure| ToolError::of(failure, path_text))
 }
 
-/// Lines that are wanted, counted from 0.
+/// Requested lines, counted from 0.
 #[derive(Clone, Copy, Debug)]
 struct LineRange {
     first: u64,
-    /// The line behind the last one.
+    /// Line after the last one.
     end: u64,
 }
 
 impl LineRange {
-    /// From numbers that begin with 1 and include the last; 0 or less as the last is the end of the
-    /// file.
+    /// Converts numbers that start at 1 and include the last; a last number of 0 or less means the
+    /// end of the file.
     fn new(first: i64, last: i64) -> LineRange {
         let first = u64::try_from(first.saturating_sub(1)).unwrap_or(0);
         let end = if last > 0 { last.unsigned_abs() } else { u64::MAX };
@@ -233,7 +234,7 @@ impl LineRange {
     }
 }
 
-/// Picks lines out of a file that comes in pieces.
+/// Selects lines of a file that arrives in pieces.
 #[derive(Debug)]
 struct LinePicker {
     range: LineRange,
@@ -250,7 +251,7 @@ impl LinePicker {
         self.line >= self.range.end || self.range.first >= self.range.end
     }
 
-    /// Takes a piece; false when more is picked than is returned.
+    /// Adds a piece; returns false if the selection exceeds the limit.
     fn push(&mut self, piece: &[u8]) -> bool {
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             if self.is_done() {
@@ -270,7 +271,7 @@ impl LinePicker {
         true
     }
 
-    /// The lines, without the end of the last one where another follows.
+    /// Returns the lines, without the last line end if another line follows.
     fn finish(mut self) -> Vec<u8> {
         if self.line >= self.range.end && self.picked.last() == Some(&b'\n') {
             self.picked.pop();

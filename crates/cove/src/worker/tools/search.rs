@@ -16,22 +16,22 @@ use super::{ToolError, ToolOutput, WORKDIR, absolute, arguments};
 use crate::percent::escaped;
 use crate::remote::events::EventPage;
 
-/// Paths of one answer.
+/// Maximum paths of one result.
 const PATHS_MAX: usize = 200;
-/// Entries of a tree that are looked at.
+/// Maximum entries of a tree that are read.
 const ENTRIES_MAX: usize = 50_000;
-/// Deepest directory that is looked into.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 64;
-/// Bytes of matching lines that are returned, and of what the program says of its troubles.
+/// Maximum bytes of matching lines, and of the program's error messages.
 const OUTPUT_BYTES_MAX: usize = 100 << 10;
 const ERROR_BYTES_MAX: usize = 2 << 10;
 /// Longest pattern for lines, in bytes.
 const PATTERN_BYTES_MAX: usize = 16 << 10;
-/// Time for a search.
+/// Timeout of a search.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Searches with ripgrep where the sandbox has it, with grep and Perl's expressions otherwise. The
-/// pattern and the path are arguments of their own and never part of a command.
+/// Searches with ripgrep if the sandbox has it, otherwise with grep and Perl expressions. The
+/// pattern and the path are separate arguments and never part of a command.
 const GREP: &str = "if command -v rg >/dev/null 2>&1; then \
     exec rg --no-config -nH --no-heading --color=never -e \"$1\" -- \"$2\"; fi; \
     exec grep -rnHIP --color=never --devices=skip --exclude-dir=.git --exclude-dir=node_modules \
@@ -56,12 +56,12 @@ pub(super) async fn glob(
     let query = format!("/files?path={}&depth={depth}&limit={ENTRIES_MAX}", escaped(&root));
     let listed = workspace.server.call::<FileList>(Method::GET, &workspace.path(&query)).await;
     let listed = listed.map_err(|failure| ToolError::of(failure, &root))?;
-    // Of an absolute directory the paths are absolute, too.
+    // Paths below an absolute directory are absolute, too.
     let base = format!("{}/", root.trim_end_matches('/'));
     let is_match =
         |entry: &FileEntry| pattern.matches(entry.path.strip_prefix(&base).unwrap_or(&entry.path));
     let mut found: Vec<FileEntry> = listed.entries.into_iter().filter(is_match).collect();
-    // The newest first; by name where files are equally old, so that answers do not vary.
+    // The newest first; by name among equal times, so that results are deterministic.
     found.sort_by(|a, b| b.modified_ms.cmp(&a.modified_ms).then_with(|| a.path.cmp(&b.path)));
     let mut lines: Vec<String> =
         found.iter().take(PATHS_MAX).map(|entry| entry.path.clone()).collect();
@@ -104,7 +104,7 @@ pub(super) async fn grep(
         match event.map_err(|failure| ToolError::of(failure, &path))? {
             Some(SessionExecEvent::Stdout { data_base64 }) => {
                 output.extend(BASE64.decode(data_base64).unwrap_or_default());
-                // The program ends with this stream.
+                // Dropping the stream ends the program.
                 if output.len() > OUTPUT_BYTES_MAX {
                     break None;
                 }
@@ -133,7 +133,7 @@ pub(super) async fn grep(
         return Err(ToolError::model(format!("timed out after {time}s; use a narrower path")));
     }
     match end.exit_code {
-        // Matches count although some files could not be read.
+        // Matches count even if some files could not be read.
         Some(0) => Ok(ToolOutput::text(listing)),
         Some(1) => Ok(ToolOutput::text("no matches")),
         _ if !listing.is_empty() => Ok(ToolOutput::text(listing)),
@@ -144,7 +144,7 @@ pub(super) async fn grep(
     }
 }
 
-/// Starts a program whose output comes as it is written.
+/// Starts a program whose output is streamed.
 async fn start(workspace: &ServingSession, argv: [&str; 6]) -> Result<EventPage, ToolError> {
     let body = SessionExec {
         argv: Some(argv.map(str::to_owned).to_vec()),
