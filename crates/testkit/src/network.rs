@@ -1,6 +1,6 @@
-//! A network of a test's own: machines are network namespaces, which a bridge in another namespace
-//! connects with each other and with this machine. All of it is gone with the processes that hold
-//! the namespaces, which end with the test.
+//! Network of a test: machines are network namespaces, which a bridge in another namespace connects
+//! with each other and with this machine. The namespaces end with the processes that hold them,
+//! which end with the test.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,31 +12,31 @@ use std::time::Duration;
 
 use crate::{Cutter, until};
 
-/// Networks of RFC 2544 (198.18.0.0/15), which nobody routes: one of 256 addresses each.
+/// Networks of RFC 2544 (198.18.0.0/15), which are not routed: one with 256 addresses each.
 const FIRST_NETWORK: [u8; 2] = [198, 18];
 const NETWORKS: u16 = 512;
-/// Number of this machine in its network; those of others follow.
+/// Number of this machine in its network; those of the other machines follow.
 const GATEWAY: u8 = 1;
-/// Time for a process to be in its namespace.
+/// Time for a process to enter its namespace.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// A network with machines on it. Ends with the value.
+/// Network with machines. Dropping it removes it.
 #[derive(Debug)]
 pub struct Network {
     prefix: [u8; 3],
-    /// Name of this machine's end.
+    /// Name of this machine's link end.
     uplink: String,
-    /// Keeps others from the same addresses.
+    /// Reserves the addresses against other tests.
     _reserved: UnixListener,
     switch: Holder,
     machines: Vec<Holder>,
 }
 
-/// A process that does nothing but keep a network namespace.
+/// Process that only holds a network namespace.
 #[derive(Debug)]
 struct Holder(Child);
 
-/// Place on a machine of a network, for a server.
+/// Location of a server: a machine of a network, or this one.
 #[derive(Clone, Debug)]
 pub struct NetworkPlace {
     /// Address of the machine.
@@ -50,19 +50,20 @@ impl NetworkPlace {
     pub(crate) const LOOPBACK: NetworkPlace =
         NetworkPlace { address: IpAddr::V4(Ipv4Addr::LOCALHOST), namespace: None };
 
-    /// Returns an address for a listener, whose port is this one where a machine has its ports for
-    /// itself, and any that is free elsewhere.
+    /// Returns an address for a listener. A machine of a network uses the given port, and this
+    /// machine any free port.
     #[must_use]
     pub fn listener(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.address, if self.namespace.is_some() { port } else { 0 })
     }
 
-    /// Returns a command that runs a program there.
+    /// Returns a command that runs a program on this machine.
     pub(crate) fn command(&self, program: &std::path::Path) -> Command {
         match &self.namespace {
             None => crate::command(program),
             Some(namespace) => {
-                // It becomes the program, whose process id is the command's so.
+                // `nsenter` executes the program in place, so that the command's process id is the
+                // program's.
                 let mut command = crate::command("nsenter");
                 command.arg(format!("--net={}", namespace.display())).arg("--").arg(program);
                 command
@@ -89,7 +90,7 @@ impl Holder {
         format!("/proc/{}/ns/net", self.0.id()).into()
     }
 
-    /// Runs `ip` in it.
+    /// Runs `ip` in the namespace.
     fn ip(&self, arguments: &str) {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.namespace().display())).arg("ip");
@@ -99,7 +100,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -107,8 +108,8 @@ impl Drop for Holder {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // It would go with its namespace, but some time later, and another test may want the name.
-        // If it is not there any more nobody minds.
+        // The link would disappear with its namespace, but later, and another test may need the
+        // name. It may be missing already.
         drop(Command::new("ip").args(["link", "delete", &self.uplink]).output());
     }
 }
@@ -119,7 +120,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-/// Takes addresses that no other test has. The name of a socket is gone with its process.
+/// Reserves addresses that no other test uses. The socket's name is freed when its process ends.
 fn reserve() -> (u16, UnixListener) {
     let free = (0..NETWORKS).find_map(|index| {
         let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("cove-test-{index}"));
@@ -130,10 +131,10 @@ fn reserve() -> (u16, UnixListener) {
 }
 
 impl Network {
-    /// Makes a network with so many machines.
+    /// Creates a network with `count` machines.
     ///
     /// # Panics
-    /// When it cannot be made: only root may do that, with Debian's package `iproute2`.
+    /// If it cannot be created: that requires root and Debian's package `iproute2`.
     #[must_use]
     pub fn start(count: u8) -> Network {
         let (index, reserved) = reserve();
@@ -142,10 +143,10 @@ impl Network {
         let switch = Holder::start();
         switch.ip("link add name switch type bridge");
         switch.ip("link set switch up");
-        // The end of this machine has a name among all that it has.
+        // This machine's end needs a name that is unique on the host.
         let uplink = format!("cove-test-{index}");
         let peer = format!("type veth peer name uplink netns {}", switch.0.id());
-        // One of a test that was killed may be about to go.
+        // The link of a killed test may be about to disappear.
         until("a link of its own", START_MAX, || {
             let mut command = Command::new("ip");
             command.args(["link", "add", "name", &uplink]).args(peer.split(' '));
@@ -190,14 +191,14 @@ impl Network {
         }
     }
 
-    /// Lets machines reach a service that listens at loopback of this one, through a proxy by which
-    /// it can be made slow or silent.
+    /// Lets machines reach a service on loopback of this machine, through a proxy that can make it
+    /// slow or silent.
     #[must_use]
     pub fn expose(&self, service: SocketAddr) -> Cutter {
         Cutter::start_at(self.numbered(GATEWAY).into(), service)
     }
 
-    /// Pulls the cable of a machine, or plugs it in again. Nobody is told: what is sent is lost.
+    /// Unplugs the cable of a machine, or plugs it in again. Packets are lost without an error.
     pub fn connect(&self, machine: usize, is_connected: bool) {
         let state = if is_connected { "up" } else { "down" };
         self.switch.ip(&format!("link set port{machine} {state}"));
@@ -216,7 +217,7 @@ mod tests {
             let network = Network::start(2);
             let service = TcpListener::bind("127.0.0.1:0").expect("a port");
             let way = network.expose(service.local_addr().expect("an address"));
-            // A machine reaches it, and none when its cable is pulled.
+            // A machine reaches the service, unless its cable is unplugged.
             let reaches = || {
                 let (ip, port) = (way.address().ip(), way.address().port());
                 let probe = format!("exec 3<>/dev/tcp/{ip}/{port}");

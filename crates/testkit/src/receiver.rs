@@ -1,4 +1,4 @@
-//! An HTTP server that keeps what it is sent: the other end of webhooks.
+//! HTTP server that records its requests, used as the receiver of webhooks.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,45 +15,45 @@ use crate::until;
 
 /// Largest request that a test accepts.
 const BODY_BYTES_MAX: usize = 8 << 20;
-/// How long a request is waited for.
+/// Time limit for the arrival of requests.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// One request that a [`Receiver`] got.
+/// Request that a [`Receiver`] received.
 #[derive(Clone, Debug)]
 pub struct Delivered {
     /// Method and path.
     pub line: String,
     /// Headers with lower-case names.
     pub headers: Vec<(String, String)>,
-    /// Body as it came.
+    /// Body, unchanged.
     pub body: Vec<u8>,
 }
 
 impl Delivered {
-    /// A header that must be there.
+    /// Returns a header that must be present.
     ///
     /// # Panics
-    /// When it is not.
+    /// If it is missing.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(key, _)| key == name);
         found.map_or_else(|| panic!("no {name} in {self:?}"), |(_, value)| value)
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// If it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("JSON")
     }
 }
 
-/// What a receiver answers to the request with this number, from 0.
+/// Returns the response to the request with this number, from 0.
 type Answer = dyn Fn(usize) -> &'static str + Send + Sync;
 
-/// An HTTP server that keeps what it is sent.
+/// HTTP server that records its requests.
 pub struct Receiver {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -63,24 +63,24 @@ pub struct Receiver {
 struct Shared {
     delivered: Mutex<Vec<Delivered>>,
     answer: Box<Answer>,
-    /// How many have connected, whether or not they sent something.
+    /// Number of connections, with or without a request.
     connections: AtomicUsize,
     stopped: AtomicBool,
 }
 
-/// The answer of a receiver that is content.
+/// Successful response of a receiver.
 pub const TAKEN: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
 impl Receiver {
-    /// Receives at a free port.
+    /// Starts a receiver on a free port.
     pub fn start(answer: impl Fn(usize) -> &'static str + Send + Sync + 'static) -> Receiver {
         Receiver::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), answer)
     }
 
-    /// Receives at this address.
+    /// Starts a receiver on this address.
     ///
     /// # Panics
-    /// When somebody else does.
+    /// If the address is in use.
     pub fn start_at(
         address: SocketAddr,
         answer: impl Fn(usize) -> &'static str + Send + Sync + 'static,
@@ -109,34 +109,34 @@ impl Receiver {
         Receiver { address, shared, accepting: Some(accepting) }
     }
 
-    /// Where it listens.
+    /// Returns the address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address to give to whoever is to send something.
+    /// Returns the URL for senders.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
-    /// Everything that came so far.
+    /// Returns all requests so far.
     #[must_use]
     pub fn delivered(&self) -> Vec<Delivered> {
         self.shared.delivered.lock().clone()
     }
 
-    /// How many have connected, whether or not they sent something.
+    /// Returns the number of connections, with or without a request.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many came.
+    /// Waits for `count` requests.
     ///
     /// # Panics
-    /// When they do not.
+    /// If they do not arrive in time.
     pub fn wait_for(&self, count: usize) -> Vec<Delivered> {
         until(&format!("{count} deliveries"), WAIT_MAX, || {
             let delivered = self.delivered();
@@ -162,7 +162,7 @@ impl Shared {
     }
 }
 
-/// Reads one request; none when the connection ends.
+/// Reads one request; returns `None` if the connection ends.
 fn receive(reader: &mut BufReader<TcpStream>) -> Option<Delivered> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {

@@ -1,4 +1,4 @@
-//! A Redis server of a test.
+//! Redis server of a test.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,13 +10,13 @@ use crate::{Scratch, until};
 
 /// Longest silence of the server that a test accepts.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for a replica to have what its master has, on a busy machine.
+/// Time for a replica to catch up with its master on a busy machine.
 const REPLICA_LIMIT: Duration = Duration::from_secs(60);
-/// Milliseconds for which no write is carried out, unless that ends before: longer than any test.
+/// Milliseconds for which writes are paused unless resumed earlier: longer than any test.
 const HELD_MS: u32 = 600_000;
 
-/// A running server on a port of loopback. It evicts nothing, as queues need it, and appends every
-/// command to a file, so that it can be killed and started again.
+/// Running server on a loopback port. It evicts nothing, as queues require, and appends every
+/// command to a file, so that it can be killed and restarted.
 #[derive(Debug)]
 pub struct Redis {
     service: Service,
@@ -51,7 +51,7 @@ impl Redis {
         server
     }
 
-    /// Starts a server that follows this one, and waits until it has everything.
+    /// Starts a replica of this server, and waits until it has caught up.
     #[must_use]
     pub fn replica(&self) -> Redis {
         let replica = Redis::start();
@@ -64,28 +64,28 @@ impl Redis {
         replica
     }
 
-    /// Makes it a replica of another one, whose data it takes in place of its own.
+    /// Makes it a replica of another server, whose data replaces its own.
     pub fn follow(&self, master: &Redis) {
         let answer = self.command(&format!("REPLICAOF 127.0.0.1 {}", master.port));
         assert!(answer.starts_with("+OK"), "{answer}");
     }
 
-    /// Makes it a master that has what it got until now.
+    /// Makes it a master with the data that it has received so far.
     pub fn promote(&self) {
         assert_eq!(self.command("REPLICAOF NO ONE"), "+OK");
     }
 
-    /// Carries out no writes of clients any more; they wait, until [`Redis::let_writes`].
+    /// Pauses writes of clients; they wait until [`Redis::let_writes`].
     pub fn hold_writes(&self) {
         assert_eq!(self.command(&format!("CLIENT PAUSE {HELD_MS} WRITE")), "+OK");
     }
 
-    /// Carries out writes again, with those that wait.
+    /// Resumes writes, including the waiting ones.
     pub fn let_writes(&self) {
         assert_eq!(self.command("CLIENT UNPAUSE"), "+OK");
     }
 
-    /// Waits until a replica of it has everything.
+    /// Waits until a replica has caught up.
     pub fn wait_for(&self, replica: &Redis) {
         until("the replica to have everything", REPLICA_LIMIT, || {
             let offsets = [self, replica].map(|it| it.info("replication", "master_repl_offset"));
@@ -93,7 +93,7 @@ impl Redis {
         });
     }
 
-    /// What a field of a section of `INFO` says; nothing, if there is none.
+    /// Returns a field of a section of `INFO`; empty if it is missing.
     #[must_use]
     pub fn info(&self, section: &str, field: &str) -> String {
         let asked = self.ask_text(&format!("INFO {section}"));
@@ -103,7 +103,7 @@ impl Redis {
         found.map(|(_, value)| value.to_owned()).unwrap_or_default()
     }
 
-    /// Kills the server, and starts it again with what it had.
+    /// Kills the server, and restarts it with its data.
     pub fn restart(&mut self) {
         let command = command(self.service.scratch(), self.port);
         self.service.start_again(command);
@@ -118,25 +118,25 @@ impl Redis {
         });
     }
 
-    /// Where it listens.
+    /// Returns the address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// The address of its first database.
+    /// Returns the URL of its first database.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// Sends one command, words divided by spaces, and gives the first line of the answer.
+    /// Sends one command, words separated by spaces, and returns the first line of the response.
     #[must_use]
     pub fn command(&self, command: &str) -> String {
         self.ask(command).unwrap_or_else(|error| panic!("{command}: {error}"))
     }
 
-    /// Sends it a signal, named without `SIG`.
+    /// Sends a signal to the server, named without `SIG`.
     pub fn signal(&self, name: &str) {
         self.service.signal(name);
     }
@@ -154,7 +154,7 @@ impl Redis {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Asks for a text, which comes behind its length.
+    /// Sends a command whose response is a text with its length.
     fn ask_text(&self, command: &str) -> std::io::Result<String> {
         let (mut answer, mut line) = (self.send(command)?, String::new());
         answer.read_line(&mut line)?;

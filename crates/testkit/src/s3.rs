@@ -1,5 +1,4 @@
-//! A service of a test that speaks S3's protocol: moto's, which checks signatures with Amazon's own
-//! library.
+//! S3 service of a test: moto's, which verifies signatures with Amazon's own library.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -10,10 +9,10 @@ use std::sync::OnceLock;
 use crate::service::{Service, free_port};
 use crate::{Client, Request, Scratch};
 
-/// What it needs of Python.
+/// File of the Python packages that it requires.
 const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat/s3.txt");
 
-/// Requests that pass without a signature that is right: those that set it up.
+/// Unsigned requests that are accepted for the setup.
 const UNSIGNED: &[(&str, &str)] = &[
     ("iam", "Action=CreateUser&Version=2010-05-08&UserName=cove"),
     (
@@ -26,27 +25,28 @@ const UNSIGNED: &[(&str, &str)] = &[
     ("s3", ""),
 ];
 
-/// A running service on a port of loopback, with one bucket and one key that may use it. It keeps
-/// everything in memory.
+/// Running service on a loopback port, with one bucket and one key for it. It keeps everything in
+/// memory.
 #[derive(Debug)]
 pub struct S3 {
     _service: Service,
     port: u16,
-    /// Names the key.
+    /// Id of the access key.
     pub access_key_id: String,
-    /// The key.
+    /// Secret access key.
     pub secret_access_key: String,
 }
 
 impl S3 {
-    /// The bucket there is.
+    /// Name of the bucket.
     pub const BUCKET: &str = "cove-objects";
 
     /// Starts a service with an empty bucket.
     #[must_use]
     pub fn start() -> S3 {
         let port = free_port();
-        // Python may be at home in a directory that no other user may enter.
+        // Not as another user: Python may be installed in a directory that other users cannot
+        // enter.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(interpreter());
         command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
@@ -55,7 +55,7 @@ impl S3 {
         let service = Service::start_command(Scratch::new(), command, "KILL");
         let client = Client::new(([127, 0, 0, 1], port).into(), None);
         service.wait_ready("moto", || {
-            // Its own path, which is none of the requests that it counts.
+            // A path of moto's own, which does not count as a setup request.
             let reply = client.try_send(&Request::new("GET", "/moto-api/data.json"));
             reply.map(drop).map_err(|error| error.to_string())
         });
@@ -84,35 +84,35 @@ impl S3 {
         S3 { _service: service, port, access_key_id, secret_access_key }
     }
 
-    /// Where it listens.
+    /// Returns the address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    /// Returns the endpoint: `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The address of a prefix in its bucket, as Cove is configured with.
+    /// Returns the URL of a prefix in the bucket, for Cove's configuration.
     #[must_use]
     pub fn url(&self, prefix: &str) -> String {
         format!("s3://{}/{prefix}?endpoint={}", S3::BUCKET, self.endpoint())
     }
 }
 
-/// An interpreter with what is required, made when that has changed.
+/// Returns an interpreter with the required packages, rebuilt when the requirements change.
 fn interpreter() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
-        // Beside the tests: `target/debug/deps/name` is what runs.
+        // Relative to the test binary: `target/debug/deps/name`.
         let program = std::env::current_exe().expect("the name of the test");
         let target = program.ancestors().nth(3).expect("a directory for what is built");
         let home = target.join("tmp/s3-python");
         fs::create_dir_all(&home).expect("make a directory for Python");
-        // Several tests may be the first one.
+        // Several tests may create it concurrently.
         let lock = File::create(home.with_extension("lock")).expect("create a lock");
         lock.lock().expect("lock");
         let (python, made) = (home.join("bin/python"), home.join("made-of"));

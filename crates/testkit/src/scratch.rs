@@ -1,4 +1,4 @@
-//! Temporary directories that go away with their value.
+//! Temporary directories that are removed on drop.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use crate::wait::eventually;
 
-/// Time within which nothing is written any more to a directory whose test is over.
+/// Time within which writes to the directory of a finished test must stop.
 const EMPTIES_WITHIN: Duration = Duration::from_secs(30);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A directory of one test; removed on drop.
+/// Directory of one test; removed on drop.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Creates an empty directory that nobody else uses.
+    /// Creates an empty directory for one test.
     #[must_use]
     pub fn new() -> Scratch {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -27,13 +27,13 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Writes a file into it and says where.
+    /// Writes a file into it and returns the path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, content).expect("write a file of the test");
@@ -49,7 +49,7 @@ impl Default for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A program of a server that was killed may write until it has been killed as well.
+        // A program of a killed server may write until it is killed as well.
         let removed = eventually(EMPTIES_WITHIN, || match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Err(error.to_string()),
             removed => Ok(removed.map_err(|error| error.to_string())),

@@ -1,4 +1,4 @@
-//! Life of one `cove serve`.
+//! Process of one `cove serve`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 use crate::{Client, NetworkPlace, Scratch, log, process, until};
 
-/// Shows a program another time than the machine's, by Debian's package `libfaketime`.
+/// Library that simulates another system time, from Debian's package `libfaketime`.
 const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-/// Time to start: languages are asked for their versions, and the machine may be busy.
+/// Time to start, which includes checks of language versions on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Time to stop after SIGTERM with nothing to wait for.
+/// Time to stop after SIGTERM when no work is running.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A command that runs `binary` and inherits no setting of Cove from whoever runs the tests.
+/// Returns a command that runs `binary` without Cove's variables of the test environment.
 pub fn command(binary: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(binary);
     for (name, _) in std::env::vars_os() {
@@ -31,8 +31,8 @@ pub fn command(binary: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A running server with a data directory of its own. Ends with the value; its log is then
-/// searched for warnings and errors that were not announced with [`Server::expect_log`].
+/// Running server with its own data directory. Dropping it stops the server, and searches its log
+/// for warnings and errors that [`Server::expect_log`] did not announce.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -54,14 +54,14 @@ impl Server {
         Server::start_with(binary, &[], None)
     }
 
-    /// The same with more arguments and, when given, a configuration file of this content.
+    /// Starts it with more arguments and optionally a configuration file with this content.
     #[must_use]
     pub fn start_with(binary: &str, arguments: &[&str], config: Option<&str>) -> Server {
         let place = NetworkPlace::LOOPBACK;
         Server::start_in(place, Scratch::new(), binary, arguments, config, Vec::new())
     }
 
-    /// The same on a data directory that `prepare` makes, in a directory of the test's: at `data`.
+    /// Starts it on a data directory that `prepare` creates: `data` in the test's directory.
     #[must_use]
     pub fn start_on(binary: &str, config: &str, prepare: impl FnOnce(&Scratch)) -> Server {
         let scratch = Scratch::new();
@@ -89,27 +89,27 @@ impl Server {
         )
     }
 
-    /// Starts another server, which has the same tokens and keys, as those behind one balancer do.
+    /// Starts another server with the same tokens and keys, like servers behind one balancer.
     #[must_use]
     pub fn start_beside(&self, config: &str) -> Server {
         self.start_beside_with(NetworkPlace::LOOPBACK, config, Vec::new())
     }
 
-    /// The same on another machine of a network.
+    /// Starts such a server on another machine of a network.
     #[must_use]
     pub fn start_beside_on(&self, place: NetworkPlace, config: &str) -> Server {
         self.start_beside_with(place, config, Vec::new())
     }
 
-    /// The same, on a machine whose wall clock is off: `+10m`, `-40s`.
+    /// Starts such a server with a shifted wall clock: `+10m`, `-40s`.
     ///
     /// # Panics
-    /// When `libfaketime` is not installed.
+    /// If `libfaketime` is not installed.
     #[must_use]
     pub fn start_beside_at(&self, config: &str, offset: &str) -> Server {
         let environment = faked_clock(("FAKETIME", offset.to_owned()));
         let server = self.start_beside_with(NetworkPlace::LOOPBACK, config, environment.clone());
-        // It has just written that it serves, if not in this minute then in the one before.
+        // The log shows its start, in this minute or the previous one.
         let minutes = ["now", "1 minute ago"].map(|when| {
             let mut date = Command::new("date");
             date.args(["-u", "+%Y-%m-%dT%H:%M", "-d", when]);
@@ -122,10 +122,10 @@ impl Server {
         server
     }
 
-    /// The same, on a machine whose wall clock [`Server::set_clock`] sets while it runs.
+    /// Starts such a server with a wall clock that [`Server::set_clock`] changes while it runs.
     ///
     /// # Panics
-    /// When `libfaketime` is not installed.
+    /// If `libfaketime` is not installed.
     #[must_use]
     pub fn start_beside_with_clock(&self, config: &str) -> Server {
         let file = self.scratch.file("clock", "+0\n").display().to_string();
@@ -134,18 +134,18 @@ impl Server {
         self.start_beside_with(NetworkPlace::LOOPBACK, config, environment)
     }
 
-    /// Sets the wall clock of a server that was started so to so many seconds after the right time,
-    /// and waits until its log shows that.
+    /// Sets the wall clock of such a server to this many seconds after the real time, and waits
+    /// until its log shows that.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not.
     pub fn set_clock(&self, ahead_s: i64) {
         let file = self.environment.iter().find(|(name, _)| *name == "FAKETIME_TIMESTAMP_FILE");
         let (_, file) = file.expect("a server whose clock can be set");
         fs::write(file, format!("{ahead_s:+}\n")).expect("set the clock");
         let said = self.log().len();
         until("the clock to be another one", STOP_LIMIT, || {
-            // It says that it reads its configuration again.
+            // SIGHUP makes it log a reload.
             self.signal("HUP");
             let mut wanted = Command::new("date");
             wanted.args(["-u", "+%Y-%m-%dT%H:%M", "-d", &format!("{ahead_s} seconds")]);
@@ -170,7 +170,7 @@ impl Server {
         fs::DirBuilder::new().mode(0o700).create(&data).expect("create the data directory");
         for name in ["token", "tokens.jsonl", "webhook.key", "secrets.key"] {
             match fs::copy(self.data_dir().join(name), data.join(name)) {
-                // The configuration says it.
+                // The configuration contains the key.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 copied => drop(copied.expect("copy what servers share")),
             }
@@ -226,14 +226,14 @@ impl Server {
         server
     }
 
-    /// Kills the server as a crash would, unless it has ended, and starts it again on the same
-    /// data. It listens at another port then.
+    /// Kills the server as a crash would, unless it has ended, and restarts it on the same data. It
+    /// then listens on another port.
     pub fn restart(&mut self) {
         if !self.ended {
             self.signal("KILL");
             self.wait(STOP_LIMIT);
         }
-        // It would lead to whoever has that port now.
+        // The old addresses would lead to any program that uses the port now.
         match fs::remove_file(self.data_dir().join("addresses.json")) {
             Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
             _ => {}
@@ -244,11 +244,11 @@ impl Server {
         self.wait_until_ready();
     }
 
-    /// Starts the next server on the same data, which has this one stop because of `--takeover`
-    /// among its arguments, and waits until that is ready.
+    /// Starts the next server on the same data, which stops this one because of `--takeover` among
+    /// its arguments, and waits until the next server is ready.
     ///
     /// # Panics
-    /// When this one does not stop as after SIGTERM.
+    /// If this one does not stop as after SIGTERM.
     pub fn replace(&mut self) {
         let next =
             spawn(&self.place, &self.binary, &self.arguments, &self.environment, &self.scratch);
@@ -267,7 +267,7 @@ impl Server {
         self.wait_until_ready();
     }
 
-    /// A command with the data directory and the configuration of this server.
+    /// Returns a command with the data directory and the configuration of this server.
     #[must_use]
     pub fn command(&self, name: &str) -> Command {
         let mut command = command(&self.binary);
@@ -279,7 +279,7 @@ impl Server {
         command
     }
 
-    /// A client with a token of its own: another tenant.
+    /// Returns a client with a new token, and thus another tenant.
     #[must_use]
     pub fn other_client(&self, name: &str, more: &[&str]) -> Client {
         let mut create = self.command("token");
@@ -288,7 +288,7 @@ impl Server {
         assert!(output.status.success(), "cove token create: {output:?}");
         let token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let client = Client::new(self.address, Some(token));
-        // A running server takes note of new tokens within a second.
+        // A running server accepts new tokens within a second.
         until("the new token to be known", STOP_LIMIT, || {
             let response = client.get("/v1/languages");
             if response.status == 200 { Ok(()) } else { Err(response.text()) }
@@ -312,7 +312,7 @@ impl Server {
         });
         let mut token = self.command("token");
         if !self.data_dir().join("token").exists() {
-            // On a store that others use the first token is theirs.
+            // On a shared store the first token belongs to the first server.
             token.args(["create", "--name", "testkit", "--operator"]);
         }
         let output = token.output().expect("run `cove token`");
@@ -321,53 +321,53 @@ impl Server {
         assert!(!self.token.is_empty(), "cove token printed nothing");
     }
 
-    /// A client with the server's token.
+    /// Returns a client with the server's token.
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(self.address, Some(self.token.clone()))
     }
 
-    /// Returns where a listener is, by its name.
+    /// Returns the address of a listener, by its name.
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// If there is none with this name.
     #[must_use]
     pub fn listener(&self, name: &str) -> SocketAddr {
         read_address(&self.data_dir(), name).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The first token.
+    /// Returns the first token.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Process id of the server.
+    /// Returns the process id of the server.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
         self.scratch.path().join("data")
     }
 
-    /// A directory for files of the test; goes away with the server.
+    /// Returns a directory for files of the test, which is removed with the server.
     #[must_use]
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
 
-    /// Everything it printed and logged so far.
+    /// Returns everything that the server printed and logged so far.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = fs::read(self.scratch.path().join("server.log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Announces that a WARN or ERROR line with `text` in it belongs to this test.
+    /// Declares that a WARN or ERROR line that contains `text` is expected.
     pub fn expect_log(&mut self, text: &str) {
         self.expected.push(text.to_owned());
     }
@@ -377,7 +377,7 @@ impl Server {
         process::signal(self.pid(), name);
     }
 
-    /// Waits until it has ended.
+    /// Waits until the server has ended.
     pub fn wait(&mut self, limit: Duration) -> ExitStatus {
         let status = until("the end of the server", limit, || match self.child.try_wait() {
             Ok(Some(status)) => Ok(status),
@@ -410,7 +410,7 @@ impl Server {
     }
 }
 
-/// Starts a server whose log goes on where the one before it ended.
+/// Starts a server that appends to the existing log.
 fn spawn(
     place: &NetworkPlace,
     binary: &Path,
@@ -435,12 +435,12 @@ fn read_address(data_dir: &Path, name: &str) -> Result<SocketAddr, String> {
     address.parse().map_err(|_| format!("{address:?} is not an address"))
 }
 
-/// Environment of a program whose wall clock a variable sets.
+/// Returns the environment of a program whose wall clock a variable sets.
 fn faked_clock(by: (&'static str, String)) -> Vec<(&'static str, String)> {
     let library = Path::new(LIBFAKETIME);
     assert!(library.exists(), "there is no `{LIBFAKETIME}`; scripts/test-deps.sh installs it");
     let preload = ("LD_PRELOAD", LIBFAKETIME.to_owned());
-    // A machine whose clock is wrong counts seconds as others do.
+    // A wrong wall clock does not affect the monotonic one.
     vec![preload, by, ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned())]
 }
 

@@ -1,4 +1,4 @@
-//! Commands, and their answers, each with the form that its command asks for.
+//! Commands and their responses, in the format of each command.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::{
     MyValue, capability, command, execute, nonsense, status, text,
 };
 
-/// Rows of text or of a prepared statement.
+/// Format of rows: text, or binary as of a prepared statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
@@ -30,7 +30,7 @@ impl MyClient {
         MyError::parse(&packet[1..]).ok_or_else(nonsense)
     }
 
-    /// The end of columns or of rows.
+    /// Reads the end of columns or of rows.
     fn eof(&mut self, packet: &[u8]) -> io::Result<MyOk> {
         if self.can(capability::DEPRECATE_EOF) {
             return self.ok(packet);
@@ -43,10 +43,10 @@ impl MyClient {
         Ok(end)
     }
 
-    /// Sends a command whose answer says that it is done or why it is not.
+    /// Sends a command whose response is success or an error.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn simple(&mut self, command: u8, body: &[u8]) -> Result<Result<MyOk, MyError>, MyFailure> {
         self.command(command, body)?;
         let packet = self.packet()?;
@@ -58,24 +58,24 @@ impl MyClient {
         }
     }
 
-    /// Runs SQL as text; errors of SQL are in the answer.
+    /// Runs SQL as text; SQL errors are in the response.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn query(&mut self, sql: &str) -> Result<MyAnswer, MyFailure> {
         self.command(command::QUERY, sql.as_bytes())?;
         self.answer()
     }
 
-    /// The answer to a statement that was sent as text.
+    /// Reads the response to a text statement.
     ///
     /// # Errors
-    /// When the connection breaks; what came before is in the error then.
+    /// If the connection breaks; the error then contains the part that arrived before.
     pub fn answer(&mut self) -> Result<MyAnswer, MyFailure> {
         self.results(Form::Text)
     }
 
-    /// The answer to a statement that was sent as a prepared one.
+    /// Reads the response to a prepared statement.
     ///
     /// # Errors
     /// As above.
@@ -100,7 +100,7 @@ impl MyClient {
         }
     }
 
-    /// Reads a result; whether another one follows.
+    /// Reads a result; returns whether another one follows.
     fn result(&mut self, form: Form, answer: &mut MyAnswer) -> io::Result<bool> {
         let mut packet = self.packet()?;
         if packet.first() == Some(&0xFB) {
@@ -128,7 +128,7 @@ impl MyClient {
         Ok(goes_on)
     }
 
-    /// Gives the server the file that it asks for, or an empty one.
+    /// Sends the file that the server requests, or an empty one.
     fn hand_over(&mut self, packet: &[u8]) -> io::Result<()> {
         self.files_asked.push(text(&packet[1..]));
         let file = self.file.clone().unwrap_or_default();
@@ -138,8 +138,8 @@ impl MyClient {
         self.put(&[])
     }
 
-    /// A packet among columns. Drivers take an error wherever it comes: here it is that of a
-    /// connection that is lost.
+    /// Reads a packet among columns. Drivers accept an error at any point: here it is reported as a
+    /// lost connection.
     fn packet_or_lost(&mut self) -> io::Result<Vec<u8>> {
         let packet = self.packet()?;
         if packet.first() == Some(&0xFF) {
@@ -167,9 +167,10 @@ impl MyClient {
         Ok(columns)
     }
 
-    /// Reads rows to their end; gives the error that ended them.
+    /// Reads rows to their end; returns the error that ended them, if there is one.
     fn rows(&mut self, form: Form, rows: &mut MyRows) -> io::Result<Option<MyError>> {
-        // With a cursor the rows wait for whoever fetches them; texts have none, whatever is told.
+        // With a cursor, rows wait for a fetch; text results have no cursor, regardless of the
+        // status.
         if matches!(form, Form::Binary) && self.status & status::CURSOR_EXISTS != 0 {
             rows.end = Some(MyOk { status: self.status, ..MyOk::default() });
             return Ok(None);
@@ -177,7 +178,7 @@ impl MyClient {
         loop {
             let packet = self.packet()?;
             match packet.first() {
-                // A row that begins so is one whose first value has 16 MiB.
+                // A longer packet with this first byte is a row whose first value has 16 MiB.
                 Some(0xFE) if packet.len() < super::PACKET_BYTES_MAX => {
                     rows.end = Some(self.eof(&packet)?);
                     return Ok(None);
@@ -191,16 +192,16 @@ impl MyClient {
         }
     }
 
-    /// Prepares a statement. An error of SQL is the server's refusal.
+    /// Prepares a statement. An SQL error is returned as the server's refusal.
     ///
     /// # Errors
-    /// When the connection breaks or the server refuses.
+    /// If the connection breaks, or the server refuses.
     pub fn prepare(&mut self, sql: &str) -> Result<MyStatement, MyFailure> {
         self.command(command::STMT_PREPARE, sql.as_bytes())?;
         self.prepared()
     }
 
-    /// The answer to a preparation that was sent.
+    /// Reads the response to a preparation that was sent.
     ///
     /// # Errors
     /// As above.
@@ -223,10 +224,10 @@ impl MyClient {
         Ok(statement)
     }
 
-    /// Runs a prepared statement; errors of SQL are in the answer.
+    /// Runs a prepared statement; SQL errors are in the response.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn execute(
         &mut self,
         statement: &MyStatement,
@@ -236,19 +237,19 @@ impl MyClient {
         self.binary_answer()
     }
 
-    /// Sends a piece of a parameter, to which there is no answer.
+    /// Sends a piece of a parameter, which has no response.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn long_data(&mut self, statement: u32, parameter: u16, data: &[u8]) -> io::Result<()> {
         let body = [&statement.to_le_bytes()[..], &parameter.to_le_bytes(), data].concat();
         self.command(command::STMT_SEND_LONG_DATA, &body)
     }
 
-    /// Fetches so many rows of a statement's cursor.
+    /// Fetches up to `count` rows of a statement's cursor.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn fetch(
         &mut self,
         statement: u32,
@@ -265,27 +266,27 @@ impl MyClient {
         }
     }
 
-    /// Forgets a statement, to which there is no answer.
+    /// Closes a statement, which has no response.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn close_statement(&mut self, statement: u32) -> io::Result<()> {
         self.command(command::STMT_CLOSE, &statement.to_le_bytes())
     }
 
-    /// The line of figures that a server gives.
+    /// Returns the server's statistics line.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn statistics(&mut self) -> io::Result<String> {
         self.command(command::STATISTICS, &[])?;
         self.packet().map(|packet| text(&packet))
     }
 
-    /// Columns of a table, by the old command that nobody should use.
+    /// Returns the columns of a table, by the deprecated command.
     ///
     /// # Errors
-    /// When the connection breaks or the server refuses.
+    /// If the connection breaks, or the server refuses.
     pub fn field_list(&mut self, table: &str) -> Result<Vec<String>, MyFailure> {
         self.command(command::FIELD_LIST, &[table.as_bytes(), b"\0"].concat())?;
         let mut names = Vec::new();
@@ -305,7 +306,7 @@ impl MyClient {
     /// Runs SQL that must not fail.
     ///
     /// # Panics
-    /// When it does.
+    /// If it fails.
     pub fn run(&mut self, sql: &str) -> MyAnswer {
         let answer = self.query(sql).unwrap_or_else(|error| panic!("{sql:.300}: {error}"));
         match answer.error() {
@@ -314,19 +315,19 @@ impl MyClient {
         }
     }
 
-    /// Runs SQL that must fail, and gives how.
+    /// Runs SQL that must fail, and returns the error.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not fail.
     pub fn fail(&mut self, sql: &str) -> MyError {
         let answer = self.query(sql).unwrap_or_else(|error| panic!("{sql:.300}: {error}"));
         answer.error().unwrap_or_else(|| panic!("{sql:.300} did not fail: {answer:?}"))
     }
 
-    /// The first value of the first row of SQL that must not fail.
+    /// Returns the first value of the first row of SQL that must not fail.
     ///
     /// # Panics
-    /// When it does, or gives none.
+    /// If it fails, or returns no value.
     pub fn value(&mut self, sql: &str) -> String {
         self.run(sql).value()
     }

@@ -59,7 +59,7 @@ fn check(client: &mut MyClient) {
     assert_eq!((texts(&first), texts(&rest)), (vec!["1".to_owned()], vec!["2".to_owned()]));
     assert_ne!(rest.end.unwrap().status & status::LAST_ROW_SENT, 0);
 
-    // Longer than a packet, and as long as two.
+    // Longer than a packet, and as long as two packets.
     for length in [PACKET_BYTES_MAX + 10, 2 * PACKET_BYTES_MAX - 5] {
         let sql = format!("SELECT REPEAT('x', {length}), 'behind'");
         let row = client.run(&sql).rows().remove(0);
@@ -102,7 +102,7 @@ fn it_speaks_the_protocol_in_every_form() {
     assert_eq!(client.value("SELECT CURRENT_USER()"), "grace@%");
     client.change_user(&login).unwrap();
     assert_eq!(client.value("SELECT DATABASE()"), "kit");
-    // MariaDB lets go on as before whoever fails.
+    // MariaDB keeps the old login if the change fails.
     assert!(client.change_user(&wrong).is_err());
     assert_eq!(client.value("SELECT DATABASE()"), "kit");
 }

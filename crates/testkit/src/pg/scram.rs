@@ -1,20 +1,20 @@
-//! The client's side of SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding.
+//! Client side of SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-/// Says that there is no channel binding, and that the client knows of none.
+/// Header for a client without support for channel binding.
 const HEADER: &str = "n,,";
-/// What a test takes for a number used once. It proves nothing to a server that is no test's.
+/// Constant nonce, which is sufficient for tests.
 const NONCE: &str = "rOprNGfwEbeRWgbNEkqO";
 
 /// One login.
 #[derive(Debug)]
 pub(super) struct Exchange {
     password: String,
-    /// What the server has to prove that it knows the password.
+    /// Signature that proves the server's knowledge of the password.
     signature: Vec<u8>,
 }
 
@@ -23,12 +23,12 @@ impl Exchange {
         Exchange { password: password.to_owned(), signature: Vec::new() }
     }
 
-    /// The first message; PostgreSQL takes the user's name from elsewhere.
+    /// Returns the first message; PostgreSQL takes the user's name from the startup message.
     pub(super) fn first(&self) -> String {
         format!("{HEADER}n=,r={NONCE}")
     }
 
-    /// The last message, to the server's question.
+    /// Returns the final message, in response to the server's challenge.
     pub(super) fn answer(&mut self, question: &str) -> String {
         let field = |letter: &str| {
             let mut fields = question.split(',').filter_map(|field| field.strip_prefix(letter));
@@ -49,7 +49,7 @@ impl Exchange {
         format!("{without_proof},p={}", STANDARD.encode(proof))
     }
 
-    /// Whether the server's last message proves that it knows the password.
+    /// Returns whether the server's last message proves its knowledge of the password.
     pub(super) fn is_server(&self, last: &[u8]) -> bool {
         format!("v={}", STANDARD.encode(&self.signature)).as_bytes() == last
     }
@@ -76,7 +76,7 @@ fn salted(password: &[u8], salt: &[u8], rounds: u32) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// RFC 7677, section 3, for everything that does not depend on the client's own number.
+    /// RFC 7677, section 3, for all values that do not depend on the client's nonce.
     #[test]
     fn the_password_is_salted_as_specified() {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
