@@ -1,4 +1,4 @@
-//! What the test binaries of this crate share.
+//! Code that the test binaries of this crate share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ pub(crate) const COVE: &str = env!("CARGO_BIN_EXE_cove");
 /// Languages of the tests' servers.
 pub(crate) const LANGUAGES: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/languages.toml");
-/// Where clients are that others wrote.
+/// Directory of third-party clients.
 pub(crate) const COMPAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat");
 
-/// An interpreter with the packages of `compat/requirements.txt`, made when they have changed.
+/// Returns an interpreter with the packages of `compat/requirements.txt`, rebuilt when they change.
 pub(crate) fn interpreter() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| interpreter_with("requirements.txt", "compat-python"))
 }
 
-/// An interpreter with the packages that a file of `compat` names, kept under a name. A file
-/// `alone.txt` names all that is needed: what its packages depend on otherwise is left out.
+/// Returns an interpreter with the packages that a file of `compat` names, stored under `name`. A
+/// file `alone.txt` names all required packages, which are installed without their dependencies.
 pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
-    // Several tests may be the first one.
+    // Several tests may create it concurrently.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let wanted = Path::new(COMPAT).join(requirements);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let (python, made) = (directory.join("bin/python"), directory.join("made-of"));
     let is_same = fs::read(&made).ok() == Some(fs::read(&wanted).unwrap());
-    // It leads to the one it was made with, which may be gone since.
+    // It links to the interpreter that created it, which may have been removed.
     if !is_same || !python.exists() {
         finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&directory));
         let mut install = Command::new(&python);

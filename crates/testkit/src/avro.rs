@@ -1,4 +1,4 @@
-//! Avro container files, such as manifests are.
+//! Avro container files, such as Iceberg manifests.
 //!
 //! # References
 //! - <https://avro.apache.org/docs/1.12.0/specification/#object-container-files>
@@ -10,7 +10,7 @@ use flate2::{Compression, Crc};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::{Value, json};
 
-/// A container file under way.
+/// Container file that is being written.
 #[derive(Debug)]
 pub struct AvroWriter {
     schema: Value,
@@ -19,13 +19,13 @@ pub struct AvroWriter {
     records: Vec<Vec<u8>>,
 }
 
-/// Codecs of the format that Iceberg writes.
+/// Codecs that Iceberg writes.
 pub const CODECS: [&str; 4] = ["null", "deflate", "snappy", "zstandard"];
 
 /// Marker between blocks.
 const SYNC: [u8; 16] = [7; 16];
 
-/// Appends a number as the format has them: zigzag, seven bits to a byte.
+/// Appends a number in Avro's encoding: zigzag, seven bits per byte.
 pub fn put_long(out: &mut Vec<u8>, number: i64) {
     let mut folded = ((number << 1) ^ (number >> 63)).cast_unsigned();
     while folded >= 0x80 {
@@ -40,8 +40,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a value of a schema. Of a union it is the branch that has the value's kind; bytes are a
-/// list of numbers.
+/// Appends a value of a schema. For a union it selects the branch that matches the value; bytes are
+/// an array of numbers.
 fn put(out: &mut Vec<u8>, schema: &Value, value: &Value) {
     match schema {
         Value::Array(branches) => {
@@ -88,13 +88,13 @@ fn put(out: &mut Vec<u8>, schema: &Value, value: &Value) {
 }
 
 impl AvroWriter {
-    /// Begins a file of records of this schema.
+    /// Starts a file of records with this schema.
     #[must_use]
     pub fn new(schema: &Value, codec: &'static str) -> AvroWriter {
         AvroWriter { schema: schema.clone(), codec, header: Vec::new(), records: Vec::new() }
     }
 
-    /// Adds an entry of the header.
+    /// Adds a header entry.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> AvroWriter {
         self.header.push((name.to_owned(), value.to_owned()));
@@ -110,12 +110,12 @@ impl AvroWriter {
         self
     }
 
-    /// Adds a record of bytes that nobody looks at.
+    /// Adds an encoded record without checking it.
     pub fn push_encoded(&mut self, record: Vec<u8>) {
         self.records.push(record);
     }
 
-    /// Returns the file, of blocks of two records.
+    /// Returns the file, in blocks of two records.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = b"Obj\x01".to_vec();
@@ -142,7 +142,7 @@ impl AvroWriter {
     }
 }
 
-/// The record that manifests have bounds of columns in.
+/// Returns the schema of the records in which manifests store column bounds.
 #[must_use]
 pub fn schema_of_pair() -> Value {
     json!({"type": "record", "name": "k1_v2", "fields": [
@@ -151,7 +151,7 @@ pub fn schema_of_pair() -> Value {
     ]})
 }
 
-/// Packs a block with a codec.
+/// Compresses a block with a codec.
 #[must_use]
 pub fn pack(codec: &str, plain: &[u8]) -> Vec<u8> {
     match codec {

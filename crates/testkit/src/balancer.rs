@@ -1,4 +1,4 @@
-//! A balancer before several servers: Debian's HAProxy, which hands each request, or each
+//! Balancer in front of several servers: Debian's HAProxy, which sends each request, or each
 //! connection, to the next server in turn.
 
 use std::fmt::Write as _;
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use crate::{Scratch, until};
 
-/// Where Debian has it, beside the paths of whoever is not root.
+/// Debian's path, which is not in the search path of unprivileged users.
 const HAPROXY: &str = "/usr/sbin/haproxy";
-/// Its configuration, in a directory of its own.
+/// Configuration file, in the balancer's directory.
 const CONFIG: &str = "haproxy.cfg";
-/// Longest time that it takes to start.
+/// Time limit for its start.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// Unit that a balancer hands out.
+/// Unit of balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BalancedUnit {
-    /// Each request of HTTP.
+    /// Each HTTP request.
     Request,
     /// Each connection.
     Connection,
 }
 
-/// A running balancer, which ends with the value.
+/// Running balancer, which is stopped on drop.
 #[derive(Debug)]
 pub struct Balancer {
     process: Child,
@@ -34,10 +34,10 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Starts one with a port for each group of servers.
+    /// Starts a balancer with a port for each group of servers.
     ///
     /// # Panics
-    /// When HAProxy is not installed or does not start.
+    /// If HAProxy is not installed or does not start.
     #[must_use]
     pub fn start(groups: &[(BalancedUnit, Vec<SocketAddr>)]) -> Balancer {
         assert!(Path::new(HAPROXY).is_file(), "no {HAPROXY}; scripts/test-deps.sh installs it");
@@ -68,7 +68,7 @@ impl Balancer {
         balancer
     }
 
-    /// Kills it, with all connections, and starts it again.
+    /// Kills the balancer with all connections, and restarts it.
     pub fn restart(&mut self) {
         self.stop();
         self.process = spawn(&self.scratch);
@@ -84,12 +84,12 @@ impl Balancer {
     }
 
     fn stop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 
-    /// Returns where a group is reached, by its place.
+    /// Returns the address of a group, by its index.
     #[must_use]
     pub fn address(&self, group: usize) -> SocketAddr {
         self.addresses[group]

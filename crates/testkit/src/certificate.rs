@@ -1,27 +1,27 @@
-//! A certificate of a test.
+//! Certificate for tests.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Scratch;
 
-/// A certificate for `localhost` and 127.0.0.1 that nobody signed but itself, with its key.
+/// Self-signed certificate for `localhost` and 127.0.0.1, with its key.
 #[derive(Debug)]
 pub struct Certificate {
-    /// The certificate, in PEM: what a client has to trust.
+    /// File of the certificate in PEM, which clients must trust.
     pub certificate: PathBuf,
-    /// Its key, in PEM.
+    /// File of the key in PEM.
     pub key: PathBuf,
 }
 
 impl Certificate {
-    /// Makes one, by OpenSSL, in a directory that outlives it.
+    /// Creates a certificate with OpenSSL, in a directory that outlives it.
     #[must_use]
     pub fn new(scratch: &Scratch) -> Certificate {
         Certificate::named(scratch, "localhost")
     }
 
-    /// The same for another name.
+    /// Creates a certificate for another name.
     #[must_use]
     pub fn named(scratch: &Scratch, name: &str) -> Certificate {
         let certificate = scratch.path().join("certificate.pem");
@@ -30,7 +30,7 @@ impl Certificate {
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
             .args(["-nodes", "-days", "2", "-subj", &format!("/CN={name}")])
             .args(["-addext", &format!("subjectAltName=DNS:{name},IP:127.0.0.1")])
-            // An authority could not be a server's certificate at the same time.
+            // An authority's certificate could not be used as the server's.
             .args(["-addext", "basicConstraints=critical,CA:FALSE"])
             .arg("-out")
             .arg(&certificate)

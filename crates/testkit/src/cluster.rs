@@ -1,4 +1,4 @@
-//! Several servers as one: nodes that share a store, and a balancer before them.
+//! Several nodes that share a store, with a balancer in front.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,17 +13,16 @@ use crate::{
 
 /// Setting of the length of leases.
 const LEASE: &str = "cluster.lease_ms";
-/// Time for nodes to read what the others have said of themselves, on a busy machine.
+/// Time for nodes to read each other's registrations, on a busy machine.
 const SEEN_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the configuration of a node: `settings` are lines for its beginning, `tables` stand
-/// behind them.
+/// Returns the configuration of a node: `settings` are its first lines, followed by `tables`.
 #[must_use]
 pub fn node_config(store: &str, settings: &str, tables: &str) -> String {
     let keys = ["secrets_key", "executions.jobs.webhook_key"];
     let keys = keys.map(|name| format!("{name} = \"{}\"\n", "5a".repeat(32))).concat();
-    // A machine that is busy with other tests may let a node stand still for longer than leases
-    // are by default.
+    // On a machine that is busy with other tests, a node may be delayed for longer than the default
+    // lease.
     let lease = match settings.contains(LEASE) {
         true => String::new(),
         false => format!("{LEASE} = 20000\n"),
@@ -32,10 +31,10 @@ pub fn node_config(store: &str, settings: &str, tables: &str) -> String {
     format!("store.url = {store:?}\n{keys}{listen}{lease}{settings}\n{tables}")
 }
 
-/// Returns what a node says of all.
+/// Returns the nodes in the view of one server.
 ///
 /// # Panics
-/// When it does not answer.
+/// If it does not respond.
 #[must_use]
 pub fn nodes_seen_by(server: &Server) -> Vec<Value> {
     let answer = server.client().get("/v1/nodes");
@@ -43,7 +42,7 @@ pub fn nodes_seen_by(server: &Server) -> Vec<Value> {
     answer.json()["nodes"].as_array().expect("a list of nodes").clone()
 }
 
-/// Waits until each node has read what all have said.
+/// Waits until each node has read the registrations of all.
 pub fn wait_for_each_other(servers: &[&Server]) {
     for server in servers {
         until("all nodes to be active", SEEN_MAX, || {
@@ -52,7 +51,7 @@ pub fn wait_for_each_other(servers: &[&Server]) {
             if active == servers.len() { Ok(()) } else { Err(format!("{nodes:?}")) }
         });
     }
-    // A node reads the rows of all when it renews its own.
+    // A node reads the rows of all nodes when it renews its own.
     let seen = nodes_seen_by(servers[0]);
     until("the next renewals", SEEN_MAX, || {
         let now = nodes_seen_by(servers[0]);
@@ -63,21 +62,22 @@ pub fn wait_for_each_other(servers: &[&Server]) {
     });
 }
 
-/// Three nodes, on machines of a network of their own, and a balancer before them. They share
-/// PostgreSQL, Redis and a service that speaks S3's protocol.
+/// Three nodes, on machines of a test network, with a balancer in front. They share PostgreSQL,
+/// Redis and an S3 service.
 #[derive(Debug)]
 pub struct ServerCluster {
     /// The nodes.
     pub nodes: [Server; 3],
-    /// Hands each request, or each connection, to the next node: see [`BalancedPort`].
+    /// Balancer that sends each request, or each connection, to the next node: see
+    /// [`BalancedPort`].
     pub balancer: Balancer,
-    /// The ways of the nodes to the database, the queue and the objects.
+    /// Proxies between the nodes and the database, the queue and the objects.
     pub ways: [Cutter; 3],
     /// The store.
     pub database: Arc<Postgres>,
     /// The queue.
     pub queue: Redis,
-    /// The network that the nodes are on.
+    /// Network of the nodes.
     pub network: Network,
     _objects: S3,
 }
@@ -99,7 +99,7 @@ impl ServerCluster {
     /// Starts nodes of `binary` with these tables in their configuration.
     ///
     /// # Panics
-    /// When anything of it does not start.
+    /// If any component does not start.
     #[must_use]
     pub fn start(
         binary: &str,
@@ -158,7 +158,7 @@ impl ServerCluster {
         &self.nodes[0]
     }
 
-    /// Returns a client whose every request or connection may go to another node.
+    /// Returns a client whose requests or connections go to changing nodes.
     #[must_use]
     pub fn client(&self, port: BalancedPort) -> Client {
         Client::new(self.port(port), Some(self.first().token().to_owned()))

@@ -1,4 +1,4 @@
-//! A proxy that breaks connections at a chosen byte.
+//! Proxy that breaks connections at a chosen byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,35 +10,35 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Bytes that are copied at once; a cut in the middle of them is a cut all the same.
+/// Maximum bytes that are copied at once; a cut may be in the middle of them.
 const PIECE: usize = 16 << 10;
-/// How often a thread that waits for bytes looks whether it shall end.
+/// Interval at which a thread that waits for bytes checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Which way the bytes go that are counted.
+/// Direction of the counted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From whoever connected to whoever is connected to.
+    /// From the client to the target.
     Forth,
-    /// The other way.
+    /// From the target to the client.
     Back,
 }
 
-/// Where a connection ends.
+/// Position at which a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Which bytes are counted.
+    /// Direction of the counted bytes.
     pub way: Way,
-    /// So many of them arrive, and then nothing does, either way.
+    /// Number of bytes that are forwarded, after which nothing is, in either direction.
     pub after: u64,
 }
 
 type Plan = Box<dyn FnMut(u64) -> Option<Cut> + Send>;
 
-/// A TCP proxy on a port of loopback, for as long as the value lives.
+/// TCP proxy on a loopback port, which runs until it is dropped.
 ///
-/// Each connection it takes is passed on to one it makes, byte for byte, until either side ends it
-/// or its plan does. What was read before the cut has arrived when the connection ends, as in a
+/// Each accepted connection is forwarded to a new one, byte by byte, until either side or its plan
+/// ends it. Bytes that were read before the cut have arrived when the connection ends, as in a
 /// network that fails after a packet.
 #[derive(Debug)]
 pub struct Cutter {
@@ -52,15 +52,15 @@ struct Shared {
     target: Mutex<SocketAddr>,
     plan: Mutex<Plan>,
     ended: AtomicBool,
-    /// Ways that nothing passes, and nobody is told: as behind a firewall that has forgotten a
-    /// connection.
+    /// Directions in which nothing is forwarded, without an error: as behind a firewall that has
+    /// dropped a connection's state.
     silent_forth: AtomicBool,
     silent_back: AtomicBool,
-    /// Milliseconds that each piece takes longer.
+    /// Additional delay of each piece in milliseconds.
     delay_ms: AtomicU64,
     accepted: AtomicU64,
     cuts: AtomicU64,
-    /// Not held: a connection that is over is closed, or its peer would wait for what nobody reads.
+    /// Weak, because a finished connection must be closed; otherwise its peer would wait forever.
     live: Mutex<Vec<Weak<Pair>>>,
 }
 
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-/// Both ends of one connection.
+/// Both sockets of a connection.
 struct Pair {
     near: TcpStream,
     far: TcpStream,
@@ -90,20 +90,20 @@ impl Pair {
     fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
         for stream in [&self.near, &self.far] {
-            // It may have been ended by its peer.
+            // The peer may have closed it.
             drop(stream.shutdown(Shutdown::Both));
         }
     }
 }
 
 impl Cutter {
-    /// Starts a proxy that breaks nothing by itself.
+    /// Starts a proxy that does not break connections.
     #[must_use]
     pub fn start(target: SocketAddr) -> Cutter {
         Cutter::start_with(target, |_| None)
     }
 
-    /// Starts a proxy that asks `plan` where each connection ends. Connections are counted from
+    /// Starts a proxy whose `plan` returns the cut of each connection. Connections are counted from
     /// zero.
     #[must_use]
     pub fn start_with(
@@ -113,7 +113,7 @@ impl Cutter {
         Cutter::bind(Ipv4Addr::LOCALHOST.into(), target, plan)
     }
 
-    /// Starts a proxy at another address of this machine.
+    /// Starts a proxy on another address of this machine.
     #[must_use]
     pub fn start_at(address: IpAddr, target: SocketAddr) -> Cutter {
         Cutter::bind(address, target, |_| None)
@@ -137,7 +137,7 @@ impl Cutter {
             cuts: AtomicU64::new(0),
             live: Mutex::new(Vec::new()),
         });
-        // What it is makes no difference to the kernel, and only a stream can be shut down here.
+        // The kernel does not distinguish the types, and only a stream can be shut down here.
         let clone = listener.try_clone().expect("share the listener");
         let clone = TcpStream::from(OwnedFd::from(clone));
         let acceptor = thread::spawn({
@@ -147,53 +147,55 @@ impl Cutter {
         Cutter { address, shared, listener: clone, acceptor: Some(acceptor) }
     }
 
-    /// Where it listens.
+    /// Returns the address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Another plan, for connections that are taken from now on.
+    /// Replaces the plan for connections that are accepted from now on.
     pub fn plan(&self, plan: impl FnMut(u64) -> Option<Cut> + Send + 'static) {
         *self.shared.plan.lock() = Box::new(plan);
     }
 
-    /// Lets nothing pass any more, or again what came meanwhile; connections stay as they are.
+    /// Stops forwarding, or resumes it with the bytes that arrived meanwhile; connections stay
+    /// open.
     pub fn silence(&self, is_silent: bool) {
         self.silence_way(Way::Forth, is_silent);
         self.silence_way(Way::Back, is_silent);
     }
 
-    /// The same one way: requests arrive and nobody hears the answers, or they do not arrive.
+    /// Stops or resumes forwarding in one direction, so that only requests or only responses are
+    /// lost.
     pub fn silence_way(&self, way: Way, is_silent: bool) {
         self.shared.silent(way).store(is_silent, Ordering::Relaxed);
     }
 
-    /// Has each piece of a connection take so much longer.
+    /// Delays each piece of a connection.
     pub fn delay(&self, delay: Duration) {
         let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.shared.delay_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Passes connections on to another server from now on. Those that are there stay.
+    /// Forwards new connections to another server. Existing ones are unchanged.
     pub fn lead_to(&self, target: SocketAddr) {
         *self.shared.target.lock() = target;
     }
 
-    /// Ends all connections there are.
+    /// Closes all connections.
     pub fn cut_all(&self) {
         for pair in self.shared.live.lock().drain(..).filter_map(|pair| pair.upgrade()) {
             pair.end();
         }
     }
 
-    /// Connections taken so far.
+    /// Returns the number of accepted connections.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections that ended by their plan.
+    /// Returns the number of connections that their plan ended.
     #[must_use]
     pub fn cuts(&self) -> u64 {
         self.shared.cuts.load(Ordering::Relaxed)
@@ -203,7 +205,7 @@ impl Cutter {
 impl Drop for Cutter {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts, also when its address is gone.
+        // Wakes the accepting thread, even if its address no longer exists.
         drop(self.listener.shutdown(Shutdown::Both));
         if let Some(acceptor) = self.acceptor.take() {
             drop(acceptor.join());
@@ -217,7 +219,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.ended.load(Ordering::Relaxed) {
             return;
         }
-        // A connection that its peer has already given up is none.
+        // The peer has already closed the connection.
         let Ok(near) = stream else { continue };
         let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
         let target = *shared.target.lock();
@@ -240,7 +242,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Takes the time that a piece takes here.
+/// Delays a piece.
 #[expect(clippy::disallowed_methods, reason = "a slow network is what this is")]
 fn hold_back(pair: &Pair, way: Way, shared: &Shared) {
     thread::sleep(Duration::from_millis(shared.delay_ms.load(Ordering::Relaxed)));
@@ -253,7 +255,7 @@ fn is_over(pair: &Pair, shared: &Shared) -> bool {
     shared.ended.load(Ordering::Relaxed) || pair.over.load(Ordering::Relaxed)
 }
 
-/// Passes bytes on in one direction until it is over.
+/// Forwards bytes in one direction until its end.
 fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
     let (mut from, mut to) = match way {
         Way::Forth => (&pair.near, &pair.far),
@@ -272,7 +274,7 @@ fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
         let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
         match from.read(&mut piece[..room]) {
             Ok(0) => {
-                // Half of it ends; answers may still come.
+                // Only this direction ends; responses may still arrive.
                 drop(to.shutdown(Shutdown::Write));
                 return;
             }
@@ -295,7 +297,7 @@ fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
 mod tests {
     use super::*;
 
-    /// Sends back what it gets, until the connection ends.
+    /// Starts a server that echoes its input until the connection ends.
     fn echo() -> (SocketAddr, JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -320,7 +322,7 @@ mod tests {
             stream.shutdown(Shutdown::Write).unwrap();
         }
         let mut answer = Vec::new();
-        // A connection that was reset has told what it had told.
+        // A reset connection still returns the bytes that arrived before.
         drop(stream.read_to_end(&mut answer));
         assert_eq!((echo.join().unwrap().as_slice(), answer.as_slice()), (arrived, answered));
         assert_eq!((cutter.accepted(), cutter.cuts()), (1, u64::from(cut.is_some())));
@@ -339,7 +341,7 @@ mod tests {
         let cutter = Cutter::start(listener.local_addr().unwrap());
         let asks = TcpStream::connect(cutter.address()).unwrap();
         let (mut answers, _) = listener.accept().unwrap();
-        // Until there is no room for more anywhere on the way.
+        // Until all buffers on the path are full.
         answers.set_write_timeout(Some(LOOK * 4)).unwrap();
         while answers.write(&[0; PIECE]).is_ok() {}
         drop(asks);

@@ -1,8 +1,8 @@
-//! Documents of Iceberg that tests of several crates begin with.
+//! Iceberg documents that tests of several crates use.
 
 use serde_json::{Value, json};
 
-/// The metadata of a function that adds one.
+/// Returns the metadata of a function that adds one.
 #[must_use]
 pub fn function_metadata() -> Value {
     json!({

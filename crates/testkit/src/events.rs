@@ -1,4 +1,4 @@
-//! A reader of server-sent events (WHATWG HTML §9.2) over a chunked answer.
+//! Reader of server-sent events (WHATWG HTML §9.2) from a chunked response.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -8,38 +8,38 @@ use serde_json::Value;
 use crate::http::{Client, READ_TIMEOUT, Request, Response, read_head, read_rest};
 use crate::wait::Stopwatch;
 
-/// One event.
+/// Server-sent event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentEvent {
-    /// Its `id`.
+    /// Value of `id`.
     pub id: String,
-    /// Its `event`.
+    /// Value of `event`.
     pub name: String,
-    /// Its `data`, which Cove has in JSON.
+    /// Value of `data`, parsed as JSON.
     pub data: Value,
 }
 
-/// The events of one answer, as they come.
+/// Iterator over the events of one response.
 #[derive(Debug)]
 pub struct EventStream {
     lines: BufReader<Chunked>,
-    /// Headers of the answer, with lower-case names.
+    /// Headers of the response, with lower-case names.
     pub headers: Vec<(String, String)>,
 }
 
 impl Client {
-    /// Asks for the events at `target`.
+    /// Requests the events at `target`.
     ///
     /// # Errors
-    /// The answer of a server that refuses.
+    /// The response of a server that rejects it.
     pub fn events(&self, target: &str) -> Result<EventStream, Response> {
         self.events_by(&Request::new("GET", target))
     }
 
-    /// The same with a request that has headers of its own.
+    /// Requests events with additional headers.
     ///
     /// # Errors
-    /// The answer of a server that refuses.
+    /// The response of a server that rejects it.
     pub fn events_by(&self, request: &Request) -> Result<EventStream, Response> {
         let request = request.clone().header("accept", "text/event-stream");
         let mut reader = BufReader::new(self.open(&request).expect("ask for events"));
@@ -61,23 +61,23 @@ impl Client {
 impl Iterator for EventStream {
     type Item = SentEvent;
 
-    /// The next event; `None` at the regular end of the answer.
+    /// Returns the next event; `None` at the regular end of the response.
     ///
     /// # Panics
-    /// When the connection breaks.
+    /// If the connection breaks.
     fn next(&mut self) -> Option<SentEvent> {
         self.try_next().expect("read an event")
     }
 }
 
 impl EventStream {
-    /// The next event, where a connection that breaks is an answer; `None` at the regular end.
+    /// Returns the next event, or an error if the connection breaks; `None` at the regular end.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     ///
     /// # Panics
-    /// When an event is not in JSON.
+    /// If an event is not JSON.
     pub fn try_next(&mut self) -> io::Result<Option<SentEvent>> {
         let (mut id, mut name, mut data) = (String::new(), String::new(), String::new());
         let watch = Stopwatch::start();
@@ -97,7 +97,7 @@ impl EventStream {
                 "id" => id = value.to_owned(),
                 "event" => name = value.to_owned(),
                 "data" => data.push_str(value),
-                // A comment, which keeps the connection alive.
+                // Comments keep the connection alive.
                 _ if watch.elapsed() > READ_TIMEOUT => {
                     return Err(io::Error::other("nothing but comments came"));
                 }
@@ -107,7 +107,7 @@ impl EventStream {
     }
 }
 
-/// The body of a chunked answer.
+/// Body of a chunked response.
 #[derive(Debug)]
 struct Chunked {
     reader: BufReader<TcpStream>,
@@ -135,7 +135,7 @@ impl Read for Chunked {
         }
         self.left -= count;
         if self.left == 0 {
-            // The line end after a chunk.
+            // Line end after a chunk.
             self.line()?;
         }
         Ok(count)

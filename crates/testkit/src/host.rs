@@ -1,4 +1,4 @@
-//! Host invariants: what may be different outside after programs ran inside (nothing).
+//! Host invariants: state outside the sandboxes that no program may change.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,24 +8,26 @@ use std::time::Duration;
 use crate::eventually;
 use crate::process;
 
-/// How much more shared memory there may be: nothing of a program's, a little of anybody's.
+/// Allowed growth of shared memory: no program's file, but some use by other processes.
 const SHARED_SLACK_BYTES: u64 = 16 << 20;
-/// How much more memory may be held: the server's own caches, and the kernel's record of control
-/// groups that are gone, which it drops when it needs the memory.
+/// Allowed growth of memory in use: the server's caches, and the kernel's records of removed
+/// control groups, which it frees when it needs the memory.
 const HELD_SLACK_BYTES: u64 = 64 << 20;
-/// What the kernel cannot take back, as `/proc/meminfo` names it. Not `MemAvailable`: it moves by
-/// hundreds of megabytes with the page cache of whatever was compiled just before.
+/// Memory that the kernel cannot reclaim, by the names of `/proc/meminfo`. Not `MemAvailable`,
+/// which varies by hundreds of megabytes with the page cache of preceding compilations.
 const HELD: [&str; 6] = ["AnonPages", "Shmem", "SUnreclaim", "KernelStack", "PageTables", "Percpu"];
-/// Network namespaces are kept for re-use, one per place, and places are filled as they are needed:
-/// a few more than before are no leak, one per run would be.
+/// Network namespaces are reused, one per place, and places are filled on demand: a few more than
+/// before are no leak, one per run would be.
 const NAMESPACES_SLACK: usize = 8;
-/// Hierarchies that Cove makes groups in: version 1 controllers, and version 2 in both places.
+/// Hierarchies in which Cove creates groups: version 1 controllers, and both locations of version
+/// 2.
 const HIERARCHIES: &[&str] = &["memory", "pids", "cpu", "cpuacct", "freezer", "unified", "."];
 
-/// What to compare.
+/// Scope of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    /// The server: its descriptors and descendants count. Without one, only the host's do.
+    /// The server, whose descriptors and descendants count. Without one, only the host's state
+    /// counts.
     pub server: Option<u32>,
     /// Files that no run may change.
     pub markers: Vec<PathBuf>,
@@ -40,7 +42,7 @@ pub struct Host {
     namespaces: usize,
     processes: usize,
     descriptors: usize,
-    /// Memory that is in use for good, without that of processes that are not the server's.
+    /// Unreclaimable memory, without that of processes other than the server's.
     held_bytes: u64,
     shared_bytes: u64,
     hostname: String,
@@ -48,7 +50,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Notes the present state.
+    /// Records the current state.
     #[must_use]
     pub fn snapshot(watch: &Watch) -> Host {
         Host {
@@ -57,7 +59,7 @@ impl Host {
             namespaces: process::network_namespaces(watch.server).len(),
             processes: watch.server.map_or(0, |pid| process::descendants(pid).len()),
             descriptors: watch.server.map_or(0, process::descriptors),
-            // What others take meanwhile is their own.
+            // Memory of other processes is subtracted.
             held_bytes: HELD
                 .iter()
                 .map(|name| meminfo(name))
@@ -70,10 +72,10 @@ impl Host {
         }
     }
 
-    /// Waits until the host is as it was at this snapshot.
+    /// Waits until the host is back in the state of this snapshot.
     ///
     /// # Errors
-    /// The differences that are left after `limit`.
+    /// The differences that remain after `limit`.
     pub fn returns(&self, limit: Duration) -> Result<(), String> {
         eventually(limit, || {
             let differences = self.differences(&Host::snapshot(&self.watch));
@@ -81,17 +83,17 @@ impl Host {
         })
     }
 
-    /// The same; panics with the differences.
+    /// Waits for the state of this snapshot; panics with the differences.
     pub fn wait_for_return(&self, limit: Duration) {
         if let Err(differences) = self.returns(limit) {
             panic!("the host is not as it was before: {differences}");
         }
     }
 
-    /// What `now` has that this snapshot has not, and the other way round where that matters.
+    /// Returns the additions in `now`, and the removals that matter.
     ///
-    /// Counts are compared from above: fewer processes, mounts or namespaces than before are the
-    /// sign of a warm sandbox being replaced at this moment, not of something left behind.
+    /// Counts may be lower: fewer processes, mounts or namespaces than before mean that a warm
+    /// sandbox is being replaced, not that anything was left behind.
     #[must_use]
     pub fn differences(&self, now: &Host) -> Vec<String> {
         let mut found = Vec::new();
@@ -131,15 +133,15 @@ impl Host {
         found
     }
 
-    /// Control groups of Cove at this time.
+    /// Returns Cove's control groups at this time.
     #[must_use]
     pub fn groups(&self) -> &BTreeSet<PathBuf> {
         &self.groups
     }
 }
 
-/// All groups of Cove (`cove-PID-…`) with what is below them, in every hierarchy. Those of other
-/// servers that are alive are their own business.
+/// Returns all groups of Cove (`cove-PID-…`) and their descendants, in every hierarchy, except
+/// those of other running servers.
 fn groups(server: Option<u32>) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for hierarchy in HIERARCHIES {
@@ -153,8 +155,8 @@ fn groups(server: Option<u32>) -> BTreeSet<PathBuf> {
             }
         }
     }
-    // Like network namespaces, the groups that stay with a place are made as places are filled.
-    // They are part of a server that runs, and left behind by one that does not.
+    // Like network namespaces, standing groups are created as places are filled. They belong to a
+    // running server, and are left behind only by a stopped one.
     if server.is_some_and(is_running) {
         found.retain(|path| !path.to_string_lossy().contains("-slot"));
     }

@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 client over a plain socket, small enough to send what no client would.
+//! Blocking HTTP/1.1 client over a plain socket, which can also send invalid requests.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,29 +12,29 @@ pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(90);
 /// Largest response a test accepts.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
-/// Talks to one server, one connection per request.
+/// Client of one server, with one connection per request.
 #[derive(Clone, Debug)]
 pub struct Client {
     address: SocketAddr,
     token: Option<String>,
 }
 
-/// A request, written down as it goes over the wire.
+/// Request as it is sent.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// `GET`, `POST`, ….
     pub method: String,
     /// Path with query.
     pub target: String,
-    /// Headers beyond `content-length`; `host` and `connection` (`close`) are added unless they are
-    /// here.
+    /// Headers besides `content-length`; `host` and `connection` (`close`) are added unless they
+    /// are present.
     pub headers: Vec<(String, String)>,
     /// Body; empty means none.
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// A request without headers and body.
+    /// Returns a request without headers and body.
     #[must_use]
     pub fn new(method: &str, target: &str) -> Request {
         Request {
@@ -71,7 +71,7 @@ impl Request {
             Some(length) => text.push_str(&format!("content-length: {length}\r\n")),
             None => text.push_str("transfer-encoding: chunked\r\n"),
         }
-        // A request for another protocol has its own word on the connection.
+        // An upgrade request has its own `connection` header.
         if !self.headers.iter().any(|(name, _)| name == "connection") {
             text.push_str("connection: close\r\n");
         }
@@ -80,7 +80,7 @@ impl Request {
     }
 }
 
-/// What came back.
+/// Received response.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// Status code.
@@ -92,19 +92,19 @@ pub struct Response {
 }
 
 impl Response {
-    /// First value of a header.
+    /// Returns the first value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Body as text, for messages.
+    /// Returns the body as text, for messages.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Body as JSON.
+    /// Returns the body as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
@@ -113,25 +113,25 @@ impl Response {
 }
 
 impl Client {
-    /// Talks to `address` with `token`.
+    /// Returns a client of `address` with `token`.
     #[must_use]
     pub fn new(address: SocketAddr, token: Option<String>) -> Client {
         Client { address, token }
     }
 
-    /// With the same token, at another server.
+    /// Returns a client of another server with the same token.
     #[must_use]
     pub fn at(&self, address: SocketAddr) -> Client {
         Client { address, token: self.token.clone() }
     }
 
-    /// Without a token.
+    /// Returns a client without a token.
     #[must_use]
     pub fn anonymous(&self) -> Client {
         Client { address: self.address, token: None }
     }
 
-    /// Where the server listens.
+    /// Returns the server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -143,7 +143,7 @@ impl Client {
         self.send(&self.execution(execution))
     }
 
-    /// The request that [`Client::run`] sends.
+    /// Returns the request that [`Client::run`] sends.
     #[must_use]
     pub fn execution(&self, execution: &Value) -> Request {
         Request::new("POST", "/v1/executions?wait=true")
@@ -151,7 +151,7 @@ impl Client {
             .body(execution.to_string())
     }
 
-    /// `GET target`.
+    /// Sends `GET target`.
     #[must_use]
     pub fn get(&self, target: &str) -> Response {
         self.send(&Request::new("GET", target))
@@ -165,19 +165,19 @@ impl Client {
         })
     }
 
-    /// The same, where failure is an answer.
+    /// Sends a request, and returns failures as errors.
     ///
     /// # Errors
-    /// When the server can not be reached or does not answer in HTTP.
+    /// If the server cannot be reached or does not respond in HTTP.
     pub fn try_send(&self, request: &Request) -> io::Result<Response> {
         let mut stream = self.open(request)?;
         read_response(&mut stream)
     }
 
-    /// Sends a request and returns the connection without reading, to go away from it.
+    /// Sends a request and returns the connection without reading, so that the test can abandon it.
     ///
     /// # Errors
-    /// When the server can not be reached or closes while the request is written.
+    /// If the server cannot be reached, or closes while the request is written.
     pub fn open(&self, request: &Request) -> io::Result<TcpStream> {
         let mut stream = self.connect()?;
         let length = u64::try_from(request.body.len()).map_err(io::Error::other)?;
@@ -186,10 +186,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// Announces a body of `length` bytes, sends its beginning only and reads the response.
+    /// Announces a body of `length` bytes, sends only its beginning and reads the response.
     ///
     /// # Errors
-    /// When the server can not be reached or does not answer in HTTP.
+    /// If the server cannot be reached or does not respond in HTTP.
     pub fn announce(&self, request: &Request, length: u64) -> io::Result<Response> {
         let mut stream = self.connect()?;
         stream.write_all(&self.authorized(request).head(Some(length)))?;
@@ -197,11 +197,11 @@ impl Client {
         read_response(&mut stream)
     }
 
-    /// Sends `total` bytes in chunks, unless the server answers before; returns the response and
-    /// how many bytes went out.
+    /// Sends `total` bytes in chunks, unless the server responds before; returns the response and
+    /// the number of sent bytes.
     ///
     /// # Errors
-    /// When the server can not be reached or does not answer in HTTP.
+    /// If the server cannot be reached or does not respond in HTTP.
     pub fn stream(&self, request: &Request, total: u64) -> io::Result<(Response, u64)> {
         let mut stream = self.connect()?;
         stream.write_all(&self.authorized(request).head(None))?;
@@ -212,7 +212,7 @@ impl Client {
         chunk.extend_from_slice(b"\r\n");
         let mut sent = 0;
         while sent < total && !reader.is_finished() {
-            // An error is the server's way of saying that it has heard enough.
+            // With an error the server rejects the rest of the body.
             if stream.write_all(&chunk).is_err() {
                 break;
             }
@@ -225,10 +225,10 @@ impl Client {
         Ok((response, sent))
     }
 
-    /// Sends these bytes as they are and reads the response.
+    /// Sends these bytes unchanged and reads the response.
     ///
     /// # Errors
-    /// When the server can not be reached or does not answer in HTTP.
+    /// If the server cannot be reached or does not respond in HTTP.
     pub fn raw(&self, bytes: &[u8]) -> io::Result<Response> {
         let mut stream = self.connect()?;
         stream.write_all(bytes)?;
@@ -255,10 +255,10 @@ impl Client {
     }
 }
 
-/// Reads one response to its end.
+/// Reads a whole response.
 ///
 /// # Errors
-/// When the connection breaks or what comes is not HTTP/1.1.
+/// If the connection breaks, or the response is not HTTP/1.1.
 fn read_response(stream: &mut TcpStream) -> io::Result<Response> {
     let mut reader = BufReader::new(stream);
     let mut response = read_head(&mut reader)?;
@@ -336,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves `reply` once and returns what was asked.
+    /// Serves `reply` once, and returns the response with the request that the server received.
     fn ask(reply: &'static str, request: &Request) -> (Response, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::new(listener.local_addr().unwrap(), Some("t".to_owned()));

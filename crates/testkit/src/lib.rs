@@ -1,12 +1,12 @@
-//! What tests of the real binary share: a server to talk to and a host to watch.
+//! Test kit for tests of the real binary: servers, clients, and checks of the host.
 //!
-//! [`Server`] starts `cove serve` on a free port in a directory of its own and ends it on drop,
-//! [`Client`] speaks HTTP/1.1 to it over a plain socket, [`Host`] notes what a run may not change
-//! outside (control groups, mounts, processes, network namespaces, memory, files) and [`until`]
-//! waits for a state with a deadline. Development only: nothing that ships depends on it.
+//! [`Server`] starts `cove serve` on a free port in its own directory and ends it on drop,
+//! [`Client`] speaks HTTP/1.1 to it over a plain socket, [`Host`] records state outside that a run
+//! may not change (control groups, mounts, processes, network namespaces, memory, files) and
+//! [`until`] waits for a state with a deadline. Development only: no shipped crate depends on it.
 //!
-//! It never links a crate of Cove. What it knows of the server is what any caller knows: command
-//! line, files in the data directory, HTTP. Errors panic, because a failed step is a failed test.
+//! It never links a crate of Cove, and uses only the server's external interfaces: command line,
+//! files in the data directory, HTTP. Errors panic, because a failed step is a failed test.
 //!
 //! ```no_run
 //! let server = testkit::Server::start("target/debug/cove");
@@ -14,24 +14,24 @@
 //! assert_eq!(reply.json()["verdict"], "OK");
 //! ```
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `server.rs` | life of one `cove serve` |
+//! | `server.rs` | process of one `cove serve` |
 //! | `http.rs` | blocking HTTP/1.1 client |
 //! | `websocket.rs` | blocking WebSocket client |
 //! | `events.rs` | reader of server-sent events |
-//! | `receiver.rs` | HTTP server that keeps what it is sent |
+//! | `receiver.rs` | HTTP server that records its requests |
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
 //! | `avro.rs` | writer of Avro container files |
 //! | `certificate.rs` | a certificate for `localhost` |
 //! | `service.rs`, `postgres.rs`, `mariadb.rs`, `redis.rs`, `s3.rs` | real servers beside Cove |
-//! | `pg.rs` | blocking PostgreSQL client that says exactly what it is told |
+//! | `pg.rs` | blocking PostgreSQL client that sends exactly the given messages |
 //! | `my.rs` | the same for MySQL |
-//! | `balancer.rs` | HAProxy before several servers |
+//! | `balancer.rs` | HAProxy in front of several servers |
 //! | `cutter.rs` | proxy that breaks connections at a chosen byte |
-//! | `documents.rs` | documents of Iceberg to begin with |
-//! | `npm.rs` | packages of npm, installed once |
+//! | `documents.rs` | example documents of Iceberg |
+//! | `npm.rs` | npm packages, installed once |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |

@@ -1,8 +1,9 @@
-//! A system test fails when the server logged a warning or an error that the test did not announce.
+//! Search of logs: a system test fails if the server logged an unexpected warning or error.
 
-/// Lines of `log` at level WARN or ERROR, or of a panic, that contain none of `expected`.
+/// Returns the lines of `log` at level WARN or ERROR, or of a panic, that contain none of
+/// `expected`.
 ///
-/// Knows both shapes the server can write: text (`… WARN target: …`) and JSON (`"level":"WARN"`).
+/// Supports both formats of the server: text (`… WARN target: …`) and JSON (`"level":"WARN"`).
 #[must_use]
 pub fn unlisted(log: &str, expected: &[String]) -> Vec<String> {
     log.lines()

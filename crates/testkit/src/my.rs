@@ -1,8 +1,8 @@
-//! A blocking MySQL client that says exactly what a test wants said.
+//! Blocking MySQL client that sends exactly the given messages.
 //!
-//! It is no driver: it keeps nothing that the protocol does not force on it, sends what it is told,
-//! broken or not, and shows everything that came. What it is strict about is what a broken pooler
-//! breaks first: numbers of packets, and that every answer has the form that its command asks for.
+//! It is not a driver: it keeps only the state that the protocol requires, sends valid or malformed
+//! messages unchanged, and returns everything that it receives. It is strict about properties that
+//! a faulty pooler violates first: packet numbers, and the format of each response.
 
 mod answer;
 mod auth;
@@ -19,30 +19,30 @@ pub use auth::{CACHING_SHA2, NATIVE};
 use crate::pg::{PgAddress, Stream};
 use bytes::{Bytes, put_counted, text};
 
-/// How long an answer may take before the client gives up, unless [`MyClient::patience`] says so.
+/// Default response timeout; see [`MyClient::patience`].
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is longer than this is nonsense in a test.
+/// Longest accepted message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
-/// So much of a packet is shown that should not have come.
+/// Maximum bytes of an unexpected packet in a message.
 const SHOWN_BYTES: usize = 80;
-/// The most that one packet holds; what is as long goes on in the next one.
+/// Maximum payload of one packet; a message of this length or more continues in the next one.
 pub const PACKET_BYTES_MAX: usize = 0xFF_FFFF;
 
-/// What either side of a connection can do, by the protocol's bits.
+/// Capabilities of a connection, by the protocol's bits.
 pub mod capability {
-    /// Counts rows that were found rather than changed.
+    /// Affected rows are found rows rather than changed ones.
     pub const FOUND_ROWS: u32 = 1 << 1;
-    /// A login names a database.
+    /// The login names a database.
     pub const CONNECT_WITH_DB: u32 = 1 << 3;
     /// Packets are compressed.
     pub const COMPRESS: u32 = 1 << 5;
-    /// The server may ask for a file of the client's.
+    /// The server may request a file of the client.
     pub const LOCAL_FILES: u32 = 1 << 7;
     /// The protocol since MySQL 4.1.
     pub const PROTOCOL_41: u32 = 1 << 9;
     /// Encryption.
     pub const SSL: u32 = 1 << 11;
-    /// Says whether a transaction is open.
+    /// The status contains the transaction state.
     pub const TRANSACTIONS: u32 = 1 << 13;
     /// Passwords since MySQL 4.1.
     pub const SECURE_CONNECTION: u32 = 1 << 15;
@@ -50,21 +50,21 @@ pub mod capability {
     pub const MULTI_STATEMENTS: u32 = 1 << 16;
     /// Several results for one text.
     pub const MULTI_RESULTS: u32 = 1 << 17;
-    /// The same for prepared statements.
+    /// Several results for a prepared statement.
     pub const PS_MULTI_RESULTS: u32 = 1 << 18;
-    /// Names of ways to prove who one is.
+    /// Authentication plugin names.
     pub const PLUGIN_AUTH: u32 = 1 << 19;
-    /// What a client tells of itself.
+    /// Connection attributes of the client.
     pub const CONNECT_ATTRS: u32 = 1 << 20;
-    /// Proofs longer than 255 bytes.
+    /// Authentication data longer than 255 bytes.
     pub const PLUGIN_AUTH_LENENC: u32 = 1 << 21;
-    /// Changes of the session are told.
+    /// The server reports session changes.
     pub const SESSION_TRACK: u32 = 1 << 23;
-    /// Rows end with the packet of a statement's end.
+    /// Rows end with an OK packet.
     pub const DEPRECATE_EOF: u32 = 1 << 24;
 }
 
-/// What a server says of its state, by the protocol's bits.
+/// Server status, by the protocol's bits.
 pub mod status {
     /// A transaction is open.
     pub const IN_TRANS: u16 = 1;
@@ -82,45 +82,45 @@ pub mod status {
 
 /// Commands, by their first byte.
 pub mod command {
-    /// The end.
+    /// Ends the connection.
     pub const QUIT: u8 = 0x01;
-    /// Another database.
+    /// Changes the database.
     pub const INIT_DB: u8 = 0x02;
-    /// A statement as text.
+    /// Runs a text statement.
     pub const QUERY: u8 = 0x03;
-    /// Columns of a table.
+    /// Lists the columns of a table.
     pub const FIELD_LIST: u8 = 0x04;
-    /// A line of figures.
+    /// Returns the statistics line.
     pub const STATISTICS: u8 = 0x09;
     /// Ends another connection.
     pub const PROCESS_KILL: u8 = 0x0C;
-    /// Is anybody there?
+    /// Checks the connection.
     pub const PING: u8 = 0x0E;
-    /// Another user on the same connection.
+    /// Changes the user of the connection.
     pub const CHANGE_USER: u8 = 0x11;
-    /// Endless: the binary log.
+    /// Binary log, which has no end.
     pub const BINLOG_DUMP: u8 = 0x12;
-    /// Endless: a replica.
+    /// Registration of a replica.
     pub const REGISTER_SLAVE: u8 = 0x15;
     /// Prepares a statement.
     pub const STMT_PREPARE: u8 = 0x16;
-    /// Runs it.
+    /// Runs a prepared statement.
     pub const STMT_EXECUTE: u8 = 0x17;
-    /// A piece of a parameter.
+    /// Sends a piece of a parameter.
     pub const STMT_SEND_LONG_DATA: u8 = 0x18;
-    /// Forgets it.
+    /// Closes a prepared statement.
     pub const STMT_CLOSE: u8 = 0x19;
-    /// Forgets its parameters and its cursor.
+    /// Resets parameters and cursor of a prepared statement.
     pub const STMT_RESET: u8 = 0x1A;
-    /// Several statements in one text, or not.
+    /// Enables or disables several statements in one text.
     pub const SET_OPTION: u8 = 0x1B;
-    /// Rows of a cursor.
+    /// Fetches rows of a cursor.
     pub const STMT_FETCH: u8 = 0x1C;
-    /// A session as after a login.
+    /// Resets the session to its state after the login.
     pub const RESET_CONNECTION: u8 = 0x1F;
 }
 
-/// What a client asks for that has nothing special in mind.
+/// Default capabilities of a client.
 pub const USUAL: u32 = capability::PROTOCOL_41
     | capability::TRANSACTIONS
     | capability::SECURE_CONNECTION
@@ -132,28 +132,28 @@ pub const USUAL: u32 = capability::PROTOCOL_41
     | capability::CONNECT_ATTRS
     | capability::SESSION_TRACK
     | capability::DEPRECATE_EOF;
-/// `utf8mb4_general_ci`, which every server knows.
+/// `utf8mb4_general_ci`, which every server supports.
 const COLLATION: u8 = 45;
 
-/// Who logs in, and as what.
+/// Parameters of a login.
 #[derive(Clone, Debug)]
 pub struct MyLogin {
     /// The user's name.
     pub user: String,
-    /// How it proves who it is.
+    /// Password.
     pub password: String,
-    /// The database, which may be none.
+    /// Database, if there is one.
     pub database: Option<String>,
-    /// What it asks for; what the server does not offer is left out.
+    /// Requested capabilities; those that the server does not offer are omitted.
     pub capabilities: u32,
-    /// The number of a collation.
+    /// Number of a collation.
     pub collation: u8,
-    /// What it tells of itself.
+    /// Connection attributes.
     pub attributes: Vec<(String, String)>,
 }
 
 impl MyLogin {
-    /// A login as most are.
+    /// Returns an ordinary login.
     #[must_use]
     pub fn new(user: &str, password: &str, database: &str) -> MyLogin {
         let database = (!database.is_empty()).then(|| database.to_owned());
@@ -167,21 +167,21 @@ impl MyLogin {
         }
     }
 
-    /// The same with these capabilities as well.
+    /// Adds capabilities.
     #[must_use]
     pub fn with(mut self, capabilities: u32) -> MyLogin {
         self.capabilities |= capabilities;
         self
     }
 
-    /// The same without these capabilities.
+    /// Removes capabilities.
     #[must_use]
     pub fn without(mut self, capabilities: u32) -> MyLogin {
         self.capabilities &= !capabilities;
         self
     }
 
-    /// The same with something it tells of itself.
+    /// Adds a connection attribute.
     #[must_use]
     pub fn attribute(mut self, name: &str, value: &str) -> MyLogin {
         self.attributes.push((name.to_owned(), value.to_owned()));
@@ -198,18 +198,18 @@ impl MyLogin {
     }
 }
 
-/// What a server says first.
+/// Initial handshake packet of a server.
 #[derive(Clone, Debug, Default)]
 pub struct MyGreeting {
-    /// Its version, in its own words.
+    /// Version text.
     pub version: String,
-    /// The connection's number.
+    /// Connection id.
     pub thread_id: u32,
-    /// What proofs are made with.
+    /// Nonce for the authentication.
     pub nonce: Vec<u8>,
-    /// What it offers.
+    /// Offered capabilities.
     pub capabilities: u32,
-    /// The way in which it would like to have it proved who comes.
+    /// Preferred authentication plugin.
     pub plugin: String,
 }
 
@@ -229,7 +229,7 @@ impl MyGreeting {
         let high = rest.u16()?;
         let length = usize::from(rest.u8()?);
         rest.bytes(10)?;
-        // Twelve more bytes at least, and a zero that is none of it.
+        // At least twelve more bytes, and a zero that is not part of the nonce.
         let second = rest.bytes(length.saturating_sub(8).max(13))?;
         nonce.extend(second.split_last()?.1);
         let plugin = text(rest.terminated().unwrap_or(rest.0));
@@ -238,20 +238,20 @@ impl MyGreeting {
     }
 }
 
-/// A statement that a server has prepared.
+/// Prepared statement of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MyStatement {
-    /// Its number.
+    /// Id of the statement.
     pub id: u32,
-    /// Columns of its rows.
+    /// Number of result columns.
     pub columns: u16,
-    /// Its parameters.
+    /// Number of parameters.
     pub parameters: u16,
-    /// Warnings of its preparation.
+    /// Number of warnings of the preparation.
     pub warnings: u16,
 }
 
-/// A parameter of a statement.
+/// Parameter value of a statement.
 #[derive(Clone, Copy, Debug)]
 pub enum MyValue<'a> {
     /// NULL.
@@ -262,12 +262,12 @@ pub enum MyValue<'a> {
     Text(&'a str),
     /// Bytes.
     Bytes(&'a [u8]),
-    /// Was sent before, by [`MyClient::long_data`].
+    /// Sent before by [`MyClient::long_data`].
     Long,
 }
 
 impl MyValue<'_> {
-    /// The type that the protocol calls it.
+    /// Returns the protocol's type number.
     fn kind(self) -> u8 {
         match self {
             MyValue::Null => 0x06,
@@ -278,8 +278,8 @@ impl MyValue<'_> {
     }
 }
 
-/// The body of a command that runs a statement. Without `binds` the types that were told before
-/// hold.
+/// Returns the body of a command that runs a statement. Without `binds`, previously sent types
+/// apply.
 #[must_use]
 pub fn execute(statement: u32, cursor: u8, values: &[MyValue<'_>], binds: bool) -> Vec<u8> {
     let mut body = statement.to_le_bytes().to_vec();
@@ -310,7 +310,7 @@ pub fn execute(statement: u32, cursor: u8, values: &[MyValue<'_>], binds: bool) 
     body
 }
 
-/// A packet, or several where one does not hold it.
+/// Returns a message as one packet, or several if it is too long.
 #[must_use]
 pub fn packets(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 4);
@@ -328,41 +328,41 @@ pub fn packets(first: u8, payload: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A command as it is sent.
+/// Returns a command as it is sent.
 #[must_use]
 pub fn message(command: u8, body: &[u8]) -> Vec<u8> {
     packets(0, &[&[command], body].concat())
 }
 
-/// A connection.
+/// Client connection.
 #[derive(Debug)]
 pub struct MyClient {
     stream: Stream,
     is_local: bool,
-    /// Bytes that were read; those before `at` were looked at.
+    /// Received bytes; those before `at` are already parsed.
     input: Vec<u8>,
     at: usize,
-    /// How the last packet began, for whoever reads of a failure.
+    /// Beginning of the last packet, for error messages.
     last: Vec<u8>,
-    /// The number of the next packet, whoever sends it.
+    /// Number of the next packet of either side.
     pub sequence: u8,
-    /// What the server said first.
+    /// Initial handshake packet of the server.
     pub greeting: MyGreeting,
-    /// What both sides can do.
+    /// Capabilities of both sides.
     pub capabilities: u32,
-    /// The server's state as it was last told.
+    /// Last reported server status.
     pub status: u16,
-    /// What it answers when the server asks for a file; without it, it answers with an empty one.
+    /// Response to a file request of the server; an empty file by default.
     pub file: Option<Vec<u8>>,
-    /// Files that the server has asked for.
+    /// Names of the files that the server has requested.
     pub files_asked: Vec<String>,
 }
 
 impl MyClient {
-    /// Connects and says nothing.
+    /// Connects without sending a packet.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// If the server does not listen.
     pub fn open(address: &PgAddress) -> io::Result<MyClient> {
         let stream = Stream::connect(address)?;
         stream.patience(Some(PATIENCE))?;
@@ -384,7 +384,7 @@ impl MyClient {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// When the connection breaks; the server's error when it refuses.
+    /// If the connection breaks; the server's error if it refuses.
     pub fn login(address: &PgAddress, login: &MyLogin) -> Result<MyClient, MyFailure> {
         let mut client = MyClient::open(address)?;
         client.greet()?;
@@ -394,10 +394,10 @@ impl MyClient {
         Ok(client)
     }
 
-    /// Reads what the server says first.
+    /// Reads the initial handshake packet.
     ///
     /// # Errors
-    /// When the connection breaks; the server's error when it takes nobody.
+    /// If the connection breaks; the server's error if it accepts no clients.
     pub fn greet(&mut self) -> Result<(), MyFailure> {
         let packet = self.packet()?;
         if packet.first() == Some(&0xFF) {
@@ -407,8 +407,8 @@ impl MyClient {
         Ok(())
     }
 
-    /// What answers a greeting: the capabilities of the login that the server offers, and a proof
-    /// for the plugin that it names.
+    /// Returns the handshake response: the capabilities of the login that the server offers, and
+    /// the authentication data for its plugin.
     #[must_use]
     pub fn response(&self, login: &MyLogin) -> Vec<u8> {
         let mut capabilities = login.capabilities & self.greeting.capabilities;
@@ -438,10 +438,10 @@ impl MyClient {
         out
     }
 
-    /// Answers what the server asks for until it has let the client in.
+    /// Answers authentication requests until the server accepts the client.
     ///
     /// # Errors
-    /// When the connection breaks; the server's error when it refuses.
+    /// If the connection breaks; the server's error if it refuses.
     pub fn prove(&mut self, password: &str) -> Result<(), MyFailure> {
         loop {
             let packet = self.packet()?;
@@ -463,7 +463,7 @@ impl MyClient {
                     let proof = auth::proof(&plugin, password, nonce);
                     self.put(&proof.ok_or_else(|| io::Error::other(plugin))?)?;
                 }
-                // It had the proof already.
+                // The server had the authentication data cached.
                 Some(1) if packet.get(1) == Some(&3) => {}
                 Some(1) if packet.get(1) == Some(&4) && self.is_local => {
                     self.put(&[password.as_bytes(), &[0]].concat())?;
@@ -476,10 +476,10 @@ impl MyClient {
         }
     }
 
-    /// Becomes another user on the same connection.
+    /// Changes the user of the connection.
     ///
     /// # Errors
-    /// When the connection breaks; the server's error when it refuses.
+    /// If the connection breaks; the server's error if it refuses.
     pub fn change_user(&mut self, login: &MyLogin) -> Result<(), MyFailure> {
         let mut body = login.user.as_bytes().to_vec();
         body.push(0);
@@ -499,18 +499,18 @@ impl MyClient {
         self.prove(&login.password)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// The way forth alone, for whoever sends while somebody else reads, or nobody does.
+    /// Returns the sending half, for sending independently of reading.
     ///
     /// # Errors
-    /// When there are too many files open.
+    /// If too many files are open.
     pub fn sender(&self) -> io::Result<Box<dyn io::Write + Send>> {
         self.stream.sender()
     }
@@ -518,7 +518,7 @@ impl MyClient {
     /// Sends the next packet of an exchange.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn put(&mut self, payload: &[u8]) -> io::Result<()> {
         let bytes = packets(self.sequence, payload);
         let count = u8::try_from(payload.len() / PACKET_BYTES_MAX % 256).expect("less than 256");
@@ -526,33 +526,33 @@ impl MyClient {
         self.send(&bytes)
     }
 
-    /// Begins a command.
+    /// Sends a command.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn command(&mut self, command: u8, body: &[u8]) -> io::Result<()> {
         self.sequence = 0;
         self.put(&[&[command], body].concat())
     }
 
-    /// How long it waits for bytes.
+    /// Sets the receive timeout.
     pub fn patience(&self, limit: Duration) {
         self.stream.patience(Some(limit)).expect("limit the wait");
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending half.
     pub fn finish(&self) {
         match self.stream.shutdown(Shutdown::Write) {
-            // The other side has ended it already.
+            // The peer has already closed the connection.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             done => done.expect("end the way forth"),
         }
     }
 
-    /// The next message, put together of its packets, which must be numbered as they should.
+    /// Returns the next message, assembled from its packets, whose numbers must be correct.
     ///
     /// # Errors
-    /// When the connection breaks, nothing comes in time or a number is wrong.
+    /// If the connection breaks, nothing arrives in time, or a number is wrong.
     pub fn packet(&mut self) -> io::Result<Vec<u8>> {
         let mut message = Vec::new();
         loop {
@@ -562,7 +562,7 @@ impl MyClient {
             let length = usize::try_from(u32::from_le_bytes([a, b, c, 0])).expect("64 bits");
             self.fill(4 + length)?;
             let payload = &self.input[self.at + 4..self.at + 4 + length];
-            // A server that ends a connection says so without having been asked.
+            // A server that closes a connection sends an unsolicited error.
             let is_last_word = number == 0 && payload.first() == Some(&0xFF);
             if number != self.sequence && !is_last_word {
                 let what = format!("packet {number} instead of {}: {payload:.60?}", self.sequence);
@@ -581,7 +581,7 @@ impl MyClient {
         }
     }
 
-    /// Reads until there are so many bytes that nobody has looked at.
+    /// Reads until `count` unparsed bytes are available.
     fn fill(&mut self, count: usize) -> io::Result<()> {
         if self.input.len() - self.at >= count {
             return Ok(());
@@ -593,7 +593,8 @@ impl MyClient {
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.input.extend_from_slice(&piece[..count]),
-                // A read with a deadline ends so when the process was held, too (signal(7)).
+                // A read with a timeout is also interrupted when the process is stopped
+                // (signal(7)).
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -601,14 +602,14 @@ impl MyClient {
         Ok(())
     }
 
-    /// Bytes that came and that nobody asked for, without waiting for any.
+    /// Returns the number of received bytes that are not parsed, without waiting.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.input.len() - self.at
     }
 
-    /// Whether the server has ended the connection, waiting for it as long as its patience lasts.
-    /// The error that was said before the end is given.
+    /// Waits for the server to close the connection. Returns whether it did within the timeout, and
+    /// the last error before the end.
     pub fn end(&mut self) -> (bool, Option<MyError>) {
         let mut error = None;
         loop {
@@ -625,21 +626,21 @@ impl MyClient {
         }
     }
 
-    /// A packet of whatever number.
+    /// Reads a packet with any number.
     fn any_packet(&mut self) -> io::Result<Vec<u8>> {
         self.fill(4)?;
         self.sequence = self.input[self.at + 3];
         self.packet()
     }
 
-    /// Says goodbye.
+    /// Sends `COM_QUIT` and closes the connection.
     pub fn close(mut self) {
-        // Nobody may be there any more.
+        // The server may have closed the connection.
         drop(self.command(command::QUIT, &[]));
     }
 }
 
-/// What came is not what may come.
+/// Returns the error for an invalid packet.
 fn nonsense() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }

@@ -1,5 +1,5 @@
-//! Real servers that tests need beside Cove: each in a directory of its own, on a port of its own,
-//! ended with its value and with the process of the test.
+//! Real servers that tests need besides Cove: each has its own directory and port, and ends when it
+//! is dropped or the test process ends.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,22 +15,22 @@ use std::time::Duration;
 
 use crate::{Scratch, process, until};
 
-/// Who runs the servers when the test runs as root, which PostgreSQL refuses to.
+/// User of the servers if the test runs as root, with which PostgreSQL refuses to start.
 const USER: &str = "nobody";
-/// Time to come up on a busy machine.
+/// Time to start on a busy machine.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A server's process and its directory.
+/// Process of a server, with its directory.
 #[derive(Debug)]
 pub(crate) struct Service {
     scratch: Scratch,
     pid: u32,
-    /// The signal that ends it at once and in order.
+    /// Signal that stops it at once without losing data.
     stop: &'static str,
     waiter: Option<JoinHandle<()>>,
 }
 
-/// Finds a program in `PATH` and in these directories.
+/// Returns a program from `PATH` or these directories.
 pub(crate) fn find(program: &str, directories: &[PathBuf]) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let candidates = std::env::split_paths(&path).chain(directories.iter().cloned());
@@ -40,21 +40,21 @@ pub(crate) fn find(program: &str, directories: &[PathBuf]) -> PathBuf {
         .unwrap_or_else(|| panic!("there is no `{program}`; scripts/test-deps.sh installs it"))
 }
 
-/// A directory for a server: empty, and its user's own.
+/// Creates an empty directory that belongs to the servers' user.
 pub(crate) fn directory() -> Scratch {
     let scratch = Scratch::new();
     give_away(scratch.path());
     scratch
 }
 
-/// Makes a file or a directory the server's own.
+/// Makes the servers' user the owner of a file or directory.
 pub(crate) fn give_away(path: &Path) {
     if let Some((uid, gid)) = dropped() {
         chown(path, Some(uid), Some(gid)).expect("give a file to the server's user");
     }
 }
 
-/// User and group ids to run under; none when the test is no root itself.
+/// Returns the user and group ids of servers; none if the test does not run as root.
 fn dropped() -> Option<(u32, u32)> {
     let status = fs::read_to_string("/proc/self/status").expect("read /proc/self/status");
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("a user id");
@@ -69,7 +69,8 @@ fn dropped() -> Option<(u32, u32)> {
     Some((number(2), number(3)))
 }
 
-/// A command that runs without privileges and gets `signal` when the thread ends that started it.
+/// Returns a command that runs without privileges and receives `signal` when the thread that
+/// started it ends.
 pub(crate) fn unprivileged(program: &Path, signal: &str) -> Command {
     let mut command = Command::new("setpriv");
     if let Some((uid, gid)) = dropped() {
@@ -77,13 +78,13 @@ pub(crate) fn unprivileged(program: &Path, signal: &str) -> Command {
         command.arg("--clear-groups");
     }
     command.arg("--pdeathsig").arg(signal).arg("--").arg(program);
-    // The directory of the test may be closed to the server.
+    // The server may not be able to enter the test's directory.
     command.current_dir("/").stdin(Stdio::null());
     command
 }
 
 impl Service {
-    /// Starts `program` in `scratch`; its log is the file `log` there.
+    /// Starts `program` in `scratch`, with the log file `log` there.
     pub(crate) fn start(
         scratch: Scratch,
         program: &Path,
@@ -95,13 +96,13 @@ impl Service {
         Service::start_command(scratch, command, stop)
     }
 
-    /// Starts a command, which is one that ends with the thread that starts it.
+    /// Starts a command that ends with the thread that starts it.
     pub(crate) fn start_command(scratch: Scratch, command: Command, stop: &'static str) -> Service {
         let (pid, waiter) = spawn(&scratch, command);
         Service { scratch, pid, stop, waiter: Some(waiter) }
     }
 
-    /// Starts a command in the place of one that has ended.
+    /// Starts a command that replaces the ended one.
     pub(crate) fn start_again(&mut self, command: Command) {
         self.stop();
         let (pid, waiter) = spawn(&self.scratch, command);
@@ -116,7 +117,7 @@ impl Service {
         self.scratch.path()
     }
 
-    /// Waits until `probe` says that it answers; fails with its log.
+    /// Waits until `probe` succeeds; panics with the log on a timeout.
     pub(crate) fn wait_ready(&self, what: &str, mut probe: impl FnMut() -> Result<(), String>) {
         until(what, START_LIMIT, || {
             if self.waiter.as_ref().is_some_and(JoinHandle::is_finished) {
@@ -130,12 +131,12 @@ impl Service {
         fs::read_to_string(self.path().join("log")).unwrap_or_default()
     }
 
-    /// Sends it a signal, named without `SIG`.
+    /// Sends a signal, named without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
         process::signal(self.pid, name);
     }
 
-    /// Ends it and waits until it is gone.
+    /// Stops the process and waits for its end.
     pub(crate) fn stop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             if !waiter.is_finished() {
@@ -146,15 +147,15 @@ impl Service {
     }
 }
 
-/// Starts a process whose log is the file `log` there.
+/// Starts a process with the log file `log` in `scratch`.
 fn spawn(scratch: &Scratch, mut command: Command) -> (u32, JoinHandle<()>) {
     let path = scratch.path().join("log");
     let log = File::options().create(true).append(true).open(path).expect("open the log");
     let errors = log.try_clone().expect("share the log");
     command.stdout(log).stderr(errors);
     let (started, pid) = mpsc::channel();
-    // The kernel sends the signal when the thread ends that started the process, and threads
-    // of tests end before the values that tests share. This one ends with the process.
+    // The kernel sends the signal when the thread that started the process ends, and test threads
+    // end before the values that tests share. This thread ends with the process.
     let waiter = thread::spawn(move || {
         let mut child: Child = command.spawn().expect("start the server");
         started.send(child.id()).expect("somebody waits for the id");
@@ -170,14 +171,14 @@ impl Drop for Service {
     }
 }
 
-/// Ports below those that Linux gives to whoever asks for any (`ip_local_port_range` in ip(7)).
+/// Ports below those that Linux allocates dynamically (`ip_local_port_range` in ip(7)).
 const PORTS: Range<u32> = 10_000..32_000;
-/// How many of them the servers of one process may have before those of the next one.
+/// Number of ports for the servers of one process, before those of the next one.
 const PORTS_EACH: u32 = 97;
 
-/// A TCP port that nobody listens at, for a server that has to be told one. No other server of this
-/// process gets it, and no client or listener at port 0 does: nobody takes it before the server
-/// does, or while the server is started again.
+/// Returns an unused TCP port for a server that requires a fixed one. No other server of this
+/// process receives it, and the kernel never allocates it to clients or listeners at port 0, so it
+/// stays free until the server starts, and during a restart.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(PORTS_EACH);

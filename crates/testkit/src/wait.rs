@@ -1,4 +1,4 @@
-//! Deadlines: tests wait for a state, never for a time.
+//! Deadlines: tests wait for a state, never for a fixed time.
 #![expect(
     clippy::disallowed_methods,
     reason = "the one place of the test kit that reads the clock and pauses between two looks"
@@ -7,10 +7,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause between two looks at a state. Short, because several promises are about 100 ms.
+/// Pause between two probes. Short, because several guarantees are about 100 ms.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Looks at a state until `probe` says `Ok`; panics with its last answer when `limit` has passed.
+/// Probes until `probe` returns `Ok`; panics with its last error after `limit`.
 pub fn until<T>(what: &str, limit: Duration, probe: impl FnMut() -> Result<T, String>) -> T {
     match eventually(limit, probe) {
         Ok(value) => value,
@@ -18,13 +18,13 @@ pub fn until<T>(what: &str, limit: Duration, probe: impl FnMut() -> Result<T, St
     }
 }
 
-/// The same, where the last answer is of interest.
+/// Probes until `probe` returns `Ok` or `limit` has passed.
 ///
-/// The state is looked at once more after the deadline, so that a test process which was not
-/// scheduled in time does not report a state it never saw.
+/// It probes once more after the deadline, so that a test process that was not scheduled in time
+/// does not report a state that it never saw.
 ///
 /// # Errors
-/// What `probe` said last.
+/// The last error of `probe`.
 pub fn eventually<T>(
     limit: Duration,
     mut probe: impl FnMut() -> Result<T, String>,
@@ -40,18 +40,18 @@ pub fn eventually<T>(
     }
 }
 
-/// Measures how long something took.
+/// Measures elapsed time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Starts now.
+    /// Starts a measurement.
     #[must_use]
     pub fn start() -> Stopwatch {
         Stopwatch(Instant::now())
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()

@@ -1,4 +1,4 @@
-//! A blocking WebSocket client (RFC 6455) that can also do what no client should.
+//! Blocking WebSocket client (RFC 6455) that can also violate the protocol.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::http::{Client, READ_TIMEOUT, Request, Response, read_head, read_rest};
 use crate::wait::Stopwatch;
 
-/// The nonce of RFC 6455 §1.3, and what a server must answer to it.
+/// Nonce of RFC 6455 §1.3, and the server's required response.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-/// Any mask will do, as long as the server has to undo it.
+/// Any mask is sufficient, as long as the server has to undo it.
 const MASK: [u8; 4] = [0x5a, 0xc3, 0x01, 0x7f];
 /// Largest message that a test accepts.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
@@ -23,14 +23,14 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// What came over a WebSocket. Pings are answered and not shown.
+/// Received message. Pings are answered and not returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Text.
     Text(String),
     /// Bytes.
     Binary(Vec<u8>),
-    /// The other side's goodbye: its code (1005 when it gave none) and reason.
+    /// Close frame: its code (1005 if it has none) and reason.
     Close(u16, String),
 }
 
@@ -39,11 +39,11 @@ pub enum Message {
 pub struct WebSocket {
     reader: BufReader<TcpStream>,
     writer: Writer,
-    /// Headers of the answer to the handshake, with lower-case names.
+    /// Headers of the handshake response, with lower-case names.
     pub headers: Vec<(String, String)>,
 }
 
-/// The sending half, for a thread of its own.
+/// Sending half, for another thread.
 #[derive(Debug)]
 pub struct Writer(TcpStream);
 
@@ -51,15 +51,15 @@ impl Client {
     /// Opens a WebSocket at `target` with the client's token.
     ///
     /// # Errors
-    /// The answer of a server that does not want one.
+    /// The response of a server that rejects it.
     pub fn websocket(&self, target: &str) -> Result<WebSocket, Response> {
         self.websocket_by(&Request::new("GET", target))
     }
 
-    /// The same with a request that has headers of its own.
+    /// Opens a WebSocket with a request that has additional headers.
     ///
     /// # Errors
-    /// The answer of a server that does not want one.
+    /// The response of a server that rejects it.
     pub fn websocket_by(&self, request: &Request) -> Result<WebSocket, Response> {
         let request = request
             .clone()
@@ -85,30 +85,30 @@ impl WebSocket {
     /// Sends one JSON message.
     ///
     /// # Panics
-    /// When the connection is gone.
+    /// If the connection is closed.
     pub fn send(&mut self, message: &Value) {
         self.writer.text(&message.to_string()).expect("send a message");
     }
 
-    /// The sending half, to use beside this one.
+    /// Returns another sending half.
     #[must_use]
     pub fn writer(&self) -> Writer {
         Writer(self.writer.0.try_clone().expect("share the socket"))
     }
 
-    /// The next message.
+    /// Returns the next message.
     ///
     /// # Panics
-    /// When the connection breaks, or nothing comes for long.
+    /// If the connection breaks, or nothing arrives in time.
     #[must_use]
     pub fn message(&mut self) -> Message {
         self.try_message().expect("read a message")
     }
 
-    /// The next message as JSON.
+    /// Returns the next message as JSON.
     ///
     /// # Panics
-    /// When it is a goodbye, or no JSON.
+    /// If it is a close frame, or not JSON.
     #[must_use]
     pub fn json(&mut self) -> Value {
         match self.message() {
@@ -117,10 +117,10 @@ impl WebSocket {
         }
     }
 
-    /// Everything up to the goodbye, and its code.
+    /// Returns all messages up to the close frame, and its code.
     ///
     /// # Panics
-    /// When the connection ends without a goodbye.
+    /// If the connection ends without a close frame.
     #[must_use]
     pub fn rest(&mut self) -> (Vec<Value>, u16) {
         let mut events = Vec::new();
@@ -133,10 +133,10 @@ impl WebSocket {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     ///
     /// # Errors
-    /// When the connection breaks or nothing comes for long.
+    /// If the connection breaks, or nothing arrives in time.
     pub fn try_message(&mut self) -> io::Result<Message> {
         let mut whole = Vec::new();
         let mut kind = None;
@@ -146,7 +146,7 @@ impl WebSocket {
             match opcode {
                 PING => {
                     self.writer.frame(PONG, &payload)?;
-                    // Whoever lives and has nothing to say would be waited for without an end.
+                    // Otherwise a server that only sends pings would be awaited forever.
                     if watch.elapsed() > READ_TIMEOUT {
                         return Err(io::Error::other("nothing but pings came"));
                     }
@@ -176,7 +176,7 @@ impl WebSocket {
         }
     }
 
-    /// Whether it is the last frame of a message, its kind, its content.
+    /// Returns whether a frame is the last of a message, its opcode, and its content.
     fn frame(&mut self) -> io::Result<(bool, u8, Vec<u8>)> {
         let mut head = [0; 2];
         self.reader.read_exact(&mut head)?;
@@ -193,7 +193,7 @@ impl WebSocket {
             }
             short => u64::from(short),
         };
-        // A server does not mask (§5.1), so that the highest bit is never set.
+        // A server does not mask (§5.1), so the highest bit is never set.
         if head[1] > 127 || length > MESSAGE_BYTES_MAX {
             return Err(io::Error::other(format!("a frame of {length} bytes, {head:?}")));
         }
@@ -202,27 +202,27 @@ impl WebSocket {
         Ok((head[0] & 0x80 != 0, head[0] & 0x0f, payload))
     }
 
-    /// How long to wait for the other side, in place of the usual time.
+    /// Sets the receive timeout.
     ///
     /// # Panics
-    /// When the socket is gone.
+    /// If the socket is closed.
     pub fn set_timeout(&self, limit: Duration) {
         self.writer.0.set_read_timeout(Some(limit)).expect("set a timeout");
     }
 
-    /// Reads up to `count` bytes of what comes, whatever it is, and says how many came.
+    /// Reads up to `count` bytes of any kind, and returns their number.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// If the connection breaks.
     pub fn sip(&mut self, count: usize) -> io::Result<usize> {
         let there = self.reader.fill_buf()?.len().min(count);
         self.reader.consume(there);
         Ok(there)
     }
 
-    /// Goes away without a goodbye.
+    /// Closes the connection without a close frame.
     pub fn cut(self) {
-        // The other half may be in a thread of its own.
+        // The other half may be in another thread.
         drop(self.writer.0.shutdown(Shutdown::Both));
     }
 }
@@ -231,7 +231,7 @@ impl Writer {
     /// Sends text.
     ///
     /// # Errors
-    /// When the connection is gone, or the server takes nothing for long.
+    /// If the connection is closed, or the server does not read in time.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         self.frame(TEXT, text.as_bytes())
     }
@@ -239,15 +239,15 @@ impl Writer {
     /// Sends bytes.
     ///
     /// # Errors
-    /// When the connection is gone, or the server takes nothing for long.
+    /// If the connection is closed, or the server does not read in time.
     pub fn binary(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.frame(BINARY, bytes)
     }
 
-    /// Says goodbye.
+    /// Sends a close frame.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// If the connection is closed.
     pub fn close(&mut self, code: u16) -> io::Result<()> {
         self.frame(CLOSE, &code.to_be_bytes())
     }

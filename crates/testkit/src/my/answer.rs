@@ -1,29 +1,29 @@
-//! What a MySQL server answers.
+//! Responses of a MySQL server.
 
 use std::fmt;
 use std::io;
 
 use super::bytes::{Bytes, text};
 
-/// The end of a statement or of its rows.
+/// End of a statement or of its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MyOk {
-    /// Rows that were changed.
+    /// Number of changed rows.
     pub affected_rows: u64,
-    /// The first number that was given to a row by itself.
+    /// First automatically generated row id.
     pub last_insert_id: u64,
-    /// The server's state: [`super::status`].
+    /// Server status: [`super::status`].
     pub status: u16,
-    /// How many warnings there are.
+    /// Number of warnings.
     pub warnings: u16,
-    /// What a person is told.
+    /// Information text.
     pub info: String,
-    /// What changed in the session, as it came.
+    /// Encoded session changes.
     pub changes: Vec<u8>,
 }
 
 impl MyOk {
-    /// Reads one behind its first byte.
+    /// Parses an OK packet after its first byte.
     pub(super) fn parse(body: &[u8], tracks: bool) -> Option<MyOk> {
         let mut rest = Bytes(body);
         let mut ok = MyOk {
@@ -44,7 +44,7 @@ impl MyOk {
         Some(ok)
     }
 
-    /// Reads the older end of rows behind its first byte.
+    /// Parses the older end of rows after its first byte.
     pub(super) fn parse_eof(body: &[u8]) -> Option<MyOk> {
         let mut rest = Bytes(body);
         let warnings = rest.u16()?;
@@ -52,19 +52,19 @@ impl MyOk {
     }
 }
 
-/// What a server says is wrong.
+/// Error from a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MyError {
-    /// MySQL's own number.
+    /// MySQL's error number.
     pub code: u16,
-    /// The SQLSTATE.
+    /// SQLSTATE.
     pub state: String,
-    /// The message.
+    /// Message.
     pub message: String,
 }
 
 impl MyError {
-    /// Reads one behind its first byte. Before a login there is no SQLSTATE.
+    /// Parses an error after its first byte. Before the login it has no SQLSTATE.
     pub(super) fn parse(body: &[u8]) -> Option<MyError> {
         let mut rest = Bytes(body);
         let code = rest.u16()?;
@@ -82,26 +82,26 @@ impl fmt::Display for MyError {
     }
 }
 
-/// A column of rows.
+/// Column of rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MyColumn {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Its type, by the protocol's number.
+    /// Type number of the protocol.
     pub kind: u8,
-    /// Its flags.
+    /// Flags.
     pub flags: u16,
-    /// The number of its character set and collation.
+    /// Number of the character set and collation.
     pub collation: u16,
 }
 
-/// Numbers are signed unless a column says otherwise.
+/// Flag of unsigned columns; others are signed.
 const UNSIGNED: u16 = 0x20;
 
 impl MyColumn {
     pub(super) fn parse(packet: &[u8]) -> Option<MyColumn> {
         let mut rest = Bytes(packet);
-        // Catalog, schema, table, the table's own name.
+        // Catalog, schema, table, original table.
         for _ in 0..4 {
             rest.counted()?;
         }
@@ -113,7 +113,7 @@ impl MyColumn {
         Some(MyColumn { name, collation, kind: rest.u8()?, flags: rest.u16()? })
     }
 
-    /// A value of the binary protocol, as text would have it.
+    /// Returns a value of the binary protocol as text.
     pub(super) fn value(&self, rest: &mut Bytes<'_>) -> Option<Vec<u8>> {
         let unsigned = self.flags & UNSIGNED != 0;
         let number = match self.kind {
@@ -123,7 +123,7 @@ impl MyColumn {
             0x08 => signed(rest.u64()?, 64, unsigned),
             0x04 => f32::from_le_bytes(rest.take()?).to_string(),
             0x05 => f64::from_le_bytes(rest.take()?).to_string(),
-            // Dates and times have a length before them, too.
+            // Dates and times have a length prefix, too.
             _ => return rest.counted().map(<[u8]>::to_vec),
         };
         Some(number.into_bytes())
@@ -138,19 +138,19 @@ fn signed(number: u64, bits: u32, unsigned: bool) -> String {
     ((number << shift).cast_signed() >> shift).to_string()
 }
 
-/// A set of rows.
+/// Set of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MyRows {
-    /// Its columns.
+    /// Columns.
     pub columns: Vec<MyColumn>,
-    /// Values as they came, numbers of the binary protocol as text; `None` is NULL.
+    /// Received values, with numbers of the binary protocol as text; `None` is NULL.
     pub rows: Vec<Vec<Option<Vec<u8>>>>,
-    /// Its end; none when an error ended it.
+    /// End of the rows; none if an error ended them.
     pub end: Option<MyOk>,
 }
 
 impl MyRows {
-    /// Values as text.
+    /// Returns the values as text.
     #[must_use]
     pub fn texts(&self) -> Vec<Vec<Option<String>>> {
         let values = |row: &Vec<Option<Vec<u8>>>| {
@@ -160,14 +160,14 @@ impl MyRows {
     }
 }
 
-/// One result of a statement.
+/// Result of a statement.
 #[derive(Clone, PartialEq, Eq)]
 pub enum MyResult {
-    /// It is done.
+    /// Success without rows.
     Ok(MyOk),
-    /// It failed, or its rows broke off.
+    /// Failure, also in the middle of rows.
     Error(MyError),
-    /// Its rows.
+    /// Rows.
     Rows(MyRows),
 }
 
@@ -185,7 +185,7 @@ impl fmt::Debug for MyResult {
     }
 }
 
-/// Everything that came for one command.
+/// Complete response to one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MyAnswer {
     /// Results in order.
@@ -193,16 +193,16 @@ pub struct MyAnswer {
 }
 
 impl MyAnswer {
-    /// All rows of all results.
+    /// Returns all rows of all results.
     #[must_use]
     pub fn rows(&self) -> Vec<Vec<Option<String>>> {
         self.results.iter().flat_map(MyResult::rows).collect()
     }
 
-    /// The first value of the first row.
+    /// Returns the first value of the first row.
     ///
     /// # Panics
-    /// When there is none, with what came instead.
+    /// If there is none; the message contains the response.
     #[must_use]
     pub fn value(&self) -> String {
         let row = self.rows().into_iter().next();
@@ -210,7 +210,7 @@ impl MyAnswer {
         value.unwrap_or_else(|| panic!("no value in {self:?}"))
     }
 
-    /// The first error.
+    /// Returns the first error.
     #[must_use]
     pub fn error(&self) -> Option<MyError> {
         self.results.iter().find_map(|result| match result {
@@ -219,10 +219,10 @@ impl MyAnswer {
         })
     }
 
-    /// How the last result ended.
+    /// Returns the end of the last result.
     ///
     /// # Panics
-    /// When it ended with an error, which is told then.
+    /// If it ended with an error, which the message contains.
     #[must_use]
     pub fn ok(&self) -> &MyOk {
         match self.results.last() {
@@ -232,7 +232,7 @@ impl MyAnswer {
         }
     }
 
-    /// A letter for each result: `O`, `E`, or `R` for rows.
+    /// Returns a letter for each result: `O`, `E`, or `R` for rows.
     #[must_use]
     pub fn letters(&self) -> String {
         let letter = |result: &MyResult| match result {
@@ -253,19 +253,19 @@ impl MyResult {
     }
 }
 
-/// Why there is no answer.
+/// Reason for a missing response.
 #[derive(Debug)]
 pub enum MyFailure {
-    /// The server refused.
+    /// The server returned an error.
     Server(MyError),
-    /// The connection broke, nothing came in time, or what came was no packet that may come.
+    /// The connection broke, nothing arrived in time, or a packet was invalid.
     Io(io::Error),
-    /// The same in the middle of an answer.
+    /// The connection broke in the middle of a response.
     Broken(MyAnswer, io::Error),
 }
 
 impl MyFailure {
-    /// What the server said, if it said anything.
+    /// Returns the server's error, if there was one.
     #[must_use]
     pub fn error(&self) -> Option<MyError> {
         match self {
@@ -275,14 +275,14 @@ impl MyFailure {
         }
     }
 
-    /// Whether nothing came in time, rather than an end.
+    /// Returns whether the failure was a timeout.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         let (MyFailure::Io(error) | MyFailure::Broken(_, error)) = self else { return false };
         [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind())
     }
 
-    /// Whether what came was no packet that may come.
+    /// Returns whether the failure was an invalid packet.
     #[must_use]
     pub fn is_nonsense(&self) -> bool {
         let (MyFailure::Io(error) | MyFailure::Broken(_, error)) = self else { return false };

@@ -1,14 +1,14 @@
-//! How a client proves that it knows a password.
+//! Client side of password authentication.
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-/// The plugin that MariaDB and MySQL before 8 ask for.
+/// Plugin of MariaDB, and of MySQL before 8.
 pub const NATIVE: &str = "mysql_native_password";
-/// The one of MySQL 8.
+/// Plugin of MySQL 8.
 pub const CACHING_SHA2: &str = "caching_sha2_password";
 
-/// The proof for a plugin and a nonce; none for a plugin that is not known here.
+/// Returns the authentication data for a plugin and a nonce; none for an unknown plugin.
 pub(super) fn proof(plugin: &str, password: &str, nonce: &[u8]) -> Option<Vec<u8>> {
     if ![NATIVE, CACHING_SHA2].contains(&plugin) {
         return None;

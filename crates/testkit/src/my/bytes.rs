@@ -1,6 +1,6 @@
-//! Numbers and strings of MySQL's protocol, which are little-endian.
+//! Numbers and strings of MySQL's protocol, which is little-endian.
 
-/// Reads from the front.
+/// Parser of a byte slice.
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -32,7 +32,7 @@ impl<'a> Bytes<'a> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// A number that says itself how long it is; `None` is NULL or no number.
+    /// Reads a length-encoded number; `None` is NULL or malformed.
     pub(super) fn number(&mut self) -> Option<u64> {
         match self.u8()? {
             byte @ 0..=0xFA => Some(byte.into()),
@@ -46,13 +46,13 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Bytes with their count before them.
+    /// Reads length-prefixed bytes.
     pub(super) fn counted(&mut self) -> Option<&'a [u8]> {
         let count = usize::try_from(self.number()?).ok()?;
         self.bytes(count)
     }
 
-    /// A value of a row of text, which may be NULL.
+    /// Reads a value of a text row, which may be NULL.
     pub(super) fn value(&mut self) -> Option<Option<Vec<u8>>> {
         if self.0.first() == Some(&0xFB) {
             self.0 = &self.0[1..];
@@ -61,7 +61,7 @@ impl<'a> Bytes<'a> {
         self.counted().map(|bytes| Some(bytes.to_vec()))
     }
 
-    /// Bytes to the next zero.
+    /// Reads bytes up to the next zero.
     pub(super) fn terminated(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let bytes = &self.0[..end];
@@ -70,7 +70,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Writes a number that says itself how long it is.
+/// Writes a length-encoded number.
 pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
     let bytes = number.to_le_bytes();
     match number {
@@ -90,13 +90,13 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// Writes bytes with their count before them.
+/// Writes length-prefixed bytes.
 pub(super) fn put_counted(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, u64::try_from(bytes.len()).expect("64 bits"));
     out.extend(bytes);
 }
 
-/// What a failed parse was about.
+/// Returns bytes as text.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
