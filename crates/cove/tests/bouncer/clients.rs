@@ -1,8 +1,8 @@
-//! Drivers of PostgreSQL that others wrote, with Cove between them and their server.
+//! Third-party PostgreSQL drivers, with Cove between them and their server.
 //!
-//! The programs are in `compat/postgres`. What they check holds with PostgreSQL alone, so that what
-//! fails here is what a pooler breaks. Each runs in two modes: with a connection to the server for
-//! each client, and with a few that are shared after each transaction.
+//! The programs are in `compat/postgres`. Their checks pass with PostgreSQL alone, so a failure
+//! here is caused by the pooler. Each runs in two modes: with a server connection for each client,
+//! and with a few that are shared after each transaction.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::go::go;
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{Behind, Bounced, PASSWORD, USER, bounce, postgres};
 
-/// Programs, which are names of databases too.
+/// Programs, and names of their databases.
 const PROGRAMS: [&str; 7] = ["psycopg", "psycopg2", "asyncpg", "node", "jdbc", "go", "rust"];
-/// Clients of a program at the same time.
+/// Concurrent clients of a program.
 const CLIENTS: u32 = 16;
-/// Modes, with the connections to the server that a program's clients have in them.
+/// Modes, with the number of server connections for a program's clients.
 const MODES: [(&str, u32); 2] = [("session", CLIENTS + 4), ("transaction", 5)];
-/// Debian's place for the driver, which `scripts/test-deps.sh` installs.
+/// Debian's path of the driver, which `scripts/test-deps.sh` installs.
 const JDBC: &str = "/usr/share/java/postgresql.jar";
 
-/// One server for all programs that run at the same time.
+/// Returns one server for all programs that run at the same time.
 fn bounced() -> Arc<Bounced> {
     static SHARED: Mutex<Weak<Bounced>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
@@ -37,8 +37,8 @@ fn bounced() -> Arc<Bounced> {
     let tenants = PROGRAMS.iter().flat_map(|program| {
         MODES.map(|(mode, connections)| Behind::new(&database(program, mode), mode, connections))
     });
-    // Fewer than all of them may have together: those that rest make room for those that work, of
-    // which there are two at a time.
+    // Fewer than the sum of the programs' limits: idle programs give connections up to working
+    // ones, of which there are two at a time.
     let limit = "server_connections_max = 60";
     let bounced = Arc::new(bounce(Arc::new(postgres()), limit, &tenants.collect::<Vec<_>>()));
     *shared = Arc::downgrade(&bounced);
@@ -53,7 +53,8 @@ fn database(program: &str, mode: &str) -> String {
 fn check(program: &'static str, least: usize, command: impl Fn() -> Command) {
     static TURNS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
     let bounced = bounced();
-    // Clients of more programs could each have some connections and wait for others' for ever.
+    // Clients of more programs could each hold some connections and wait forever for those of
+    // others.
     let free = TURNS.iter().find_map(Mutex::try_lock);
     let _turn = free.unwrap_or_else(|| {
         let number = PROGRAMS.iter().position(|it| *it == program).unwrap();
@@ -72,7 +73,7 @@ fn check(program: &'static str, least: usize, command: impl Fn() -> Command) {
     }
 }
 
-/// Looks at what a program printed: a line for each of its checks, of which there are so many.
+/// Checks a program's output: a line for each of its checks, at least `least`.
 pub(crate) fn check_output(what: &str, least: usize, output: &Output) {
     let (text, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -84,11 +85,11 @@ pub(crate) fn check_output(what: &str, least: usize, output: &Output) {
     });
     let failed: Vec<String> = failed.collect();
     assert!(failed.is_empty(), "{what}:\n{}\n{errors}", failed.join("\n"));
-    // A program that broke off in the middle has no failed checks either.
+    // A program that stopped in the middle has no failed checks either.
     assert!(output.status.success() && lines.len() >= least, "{what}: {text}\n{errors}");
 }
 
-/// Runs a program of `compat`.
+/// Returns a command that runs a Python program of `compat`.
 pub(crate) fn python(path: &str) -> Command {
     let mut command = Command::new(interpreter());
     command.env("PYTHONDONTWRITEBYTECODE", "1");
@@ -121,7 +122,7 @@ fn clients_for_javascript_see_no_difference() {
     });
 }
 
-/// Where `client.mjs` of a directory of `compat` can be run.
+/// Returns the directory in which `client.mjs` of a directory of `compat` can run.
 pub(crate) fn node_project(of: &str) -> PathBuf {
     let project = scratch(&format!("compat-{of}-js"));
     install_packages(&Path::new(COMPAT).join(of), project, &["client.mjs"])
@@ -163,13 +164,13 @@ pub(crate) fn rust_program(of: &str) -> PathBuf {
     let target = scratch(&format!("compat-{of}-rust"));
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--locked", "--target-dir"]).arg(&target);
-    // Not the flags and the directory of whoever runs the tests.
+    // Without the test environment's flags and target directory.
     build.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
     step(build.current_dir(Path::new(COMPAT).join(of).join("rust")));
     target.join("debug/clients")
 }
 
-/// A directory below the target directory, which stays.
+/// Returns a directory below the target directory, which is kept.
 fn scratch(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&path).unwrap();

@@ -1,4 +1,4 @@
-//! DBBouncer's REST interface, and `cove tenant` and `cove bouncer` beside it.
+//! DBBouncer's REST interface, `cove tenant` and `cove bouncer`.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use testkit::{Client, Request, Response, Scratch, Server, command, until};
 use crate::shared::COVE;
 use crate::support::{PASSWORD, USER, address, config, shared_postgres};
 
-/// A server with this interface, and a client of it.
+/// Starts a server with this interface, and returns a client of it.
 fn serve(upstream: &str) -> (Server, Client) {
     let more = "[compat.dbbouncer]\nlisten = \"127.0.0.1:0\"\n";
     let config = format!("{}\n{more}", config(upstream, "", &[]));
@@ -32,7 +32,7 @@ fn send(client: &Client, method: &str, path: &str, body: &Value) -> Response {
     })
 }
 
-/// Runs a command of the command line against a server.
+/// Runs a `cove` command against a server.
 fn cove(server: &Server, arguments: &[&str]) -> Output {
     let mut command = command(COVE);
     command.args(arguments).arg("--data-dir").arg(server.data_dir());
@@ -64,7 +64,7 @@ fn dbbouncers_clients_make_use_and_remove_a_tenant() {
     let login = || PgClient::login(&address(&server).into(), &parameters, PASSWORD);
     let mut database = login().unwrap();
     assert_eq!(database.value("SELECT current_database()"), "dbb");
-    // A part of it is changed, and the rest is as it was, the password included.
+    // A part is changed, and the rest stays the same, including the password.
     let changed = send(&client, "PUT", "/tenants/dbb_1", &json!({ "idle_timeout": "1m30s" }));
     assert_eq!(changed.status, 200, "{}", changed.text());
     let tenant = client.get("/tenants/dbb_1").json();
@@ -119,7 +119,7 @@ fn dbbouncers_clients_learn_what_is_wrong() {
     for open in ["/health", "/ready", "/metrics"] {
         assert_eq!(nobody.get(open).status, 200, "{open}");
     }
-    // Not everybody who may run programs may see databases.
+    // A token for programs does not include access to databases.
     let other = server.other_client("other", &[]);
     assert_eq!(other.get("/v1/tenants").status, 403);
     let limited = server.other_client("limited", &["--operator", "--scope", "executions"]);
@@ -172,7 +172,7 @@ fn the_bouncer_works_alone_and_reads_its_file_again() {
     let scratch = Scratch::new();
     let directory = scratch.path().display().to_string();
     let text = |tenants: &str| {
-        // Ports that others know are left to them.
+        // The default ports are left to other programs.
         format!(
             "[bouncer]\nlisten = \"\"\nmysql.listen = \"127.0.0.1:0\"\n\
              unix_socket_dir = {directory:?}\n{tenants}"

@@ -1,4 +1,5 @@
-//! Bytes that no client would send: each gets an error and an end, and nobody else notices.
+//! Bytes that no client would send: each results in an error and a closed connection, without an
+//! effect on other clients.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -11,13 +12,13 @@ use testkit::{PgBatch, PgClient, process, until};
 use crate::model::Random;
 use crate::support::{Behind, Bounced, USER, bounce, shared_postgres};
 
-/// Seconds that a login may take in these tests: more than an honest one does on a busy machine.
+/// Login timeout in seconds: longer than a regular login takes on a busy machine.
 const LOGIN: &str = "login_s = 10";
-/// How long an end may take: what is no message yet may become one until the login is too late.
+/// Time limit for closing: an incomplete message may become complete until the login timeout.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a server may hold more than before, which is room for buffers that it keeps.
+/// Allowed growth of the server's memory, for buffers that it keeps.
 const SLACK_BYTES: u64 = 24 << 20;
-/// Runs of each kind of chance.
+/// Runs of each randomized test.
 const RUNS: u64 = 250;
 
 struct Hostile<'a> {
@@ -33,12 +34,12 @@ impl Hostile<'_> {
         client
     }
 
-    /// Sends bytes and reads to the end. There must be one.
+    /// Sends bytes and reads to the end of the connection, which must be closed.
     fn until_end(&self, what: &str, bytes: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.bounced.tcp()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        // It may have been refused before it was complete.
+        // The server may have rejected it before it was complete.
         drop(stream.write_all(bytes));
         let mut answer = Vec::new();
         match stream.read_to_end(&mut answer) {
@@ -47,13 +48,13 @@ impl Hostile<'_> {
         }
     }
 
-    /// A login that nobody doubts, with whatever comes behind it.
+    /// Sends bytes after a regular login.
     fn after_login(&self, what: &str, bytes: &[u8]) {
         let mut client = self.login(what);
         drop(client.send(bytes));
         drop(client.send(&PgBatch::new().sync().query("SELECT 'still there'").0));
         client.finish();
-        // Everything that it says must be said in messages, and then be over.
+        // All data from the server must consist of messages, and then the connection must end.
         let (is_over, messages) = client.end();
         assert!(is_over, "{what} is not ended; {messages:?}");
         for message in &messages {
@@ -62,7 +63,7 @@ impl Hostile<'_> {
         }
     }
 
-    /// Whether a connection that others used is as it should be.
+    /// Checks that a reused server connection works.
     fn control(&self, what: &str) {
         let answer = self.login(what).query("SELECT 'control'");
         let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -71,7 +72,7 @@ impl Hostile<'_> {
     }
 }
 
-/// A server with one tenant, and what it must be like after everything was sent to it.
+/// Starts a server with one tenant, and checks its state after `run` has sent everything.
 fn check(tenant: &str, run: impl FnOnce(&Hostile<'_>)) {
     let tenants = [Behind::new(tenant, "transaction", 1)];
     let bounced = Hostile { bounced: bounce(shared_postgres(), LOGIN, &tenants), tenant };
@@ -96,7 +97,7 @@ fn number(length: u32, rest: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], rest].concat()
 }
 
-/// What comes in place of a login.
+/// Returns messages that replace a login.
 fn in_place_of_a_login() -> Vec<(&'static str, Vec<u8>)> {
     let version = PROTOCOL_3_0.to_be_bytes();
     let user = |more: &[u8]| {
@@ -143,8 +144,8 @@ fn in_place_of_a_login() -> Vec<(&'static str, Vec<u8>)> {
 fn nothing_but_a_login_logs_in() {
     check("hostile_login", |bounced| {
         let table = in_place_of_a_login();
-        // At the same time, because some are ended only when their login is too late; and while
-        // they are there, those who are honest come and go.
+        // Concurrently, because some are closed only by the login timeout; meanwhile regular
+        // clients connect and disconnect.
         thread::scope(|scope| {
             let end =
                 |(what, bytes): &(&'static str, Vec<u8>)| (*what, bounced.until_end(what, bytes));
@@ -152,7 +153,7 @@ fn nothing_but_a_login_logs_in() {
             for hostile in all {
                 let (what, answer) = hostile.join().unwrap();
                 let text = String::from_utf8_lossy(&answer);
-                // Nobody is let in; what is asked may be how it proves who it is.
+                // No client is logged in; the server may only request a password.
                 assert!(!answer.contains(&b'Z') || text.contains("FATAL"), "{what}: {text:?}");
                 bounced.control(what);
             }
@@ -163,7 +164,7 @@ fn nothing_but_a_login_logs_in() {
             let mut bytes: Vec<u8> =
                 (0..length).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
             if run % 2 == 0 && bytes.len() > 8 {
-                // So that more of it is looked at.
+                // With a valid length and version, so that more of it is parsed.
                 let all = u32::try_from(bytes.len()).unwrap();
                 bytes[..4].copy_from_slice(&all.to_be_bytes());
                 bytes[4..8].copy_from_slice(&PROTOCOL_3_0.to_be_bytes());
@@ -228,7 +229,7 @@ fn nothing_that_comes_after_a_login_troubles_others() {
             bounced.after_login(what, bytes);
             bounced.control(what);
         }
-        // What clients do send, with a few bytes changed.
+        // Valid messages of clients, with a few bytes changed.
         let good = PgBatch::new()
             .parse("a", "SELECT $1::text")
             .bind("p", "a", &[Some("value")])

@@ -1,10 +1,10 @@
-//! Nobody sees anything of anybody else, whatever they all do and whatever breaks.
+//! Clients see only their own data, under any load and with any faults.
 //!
-//! Tenants with a database each, clients that do at random what clients do (`model.rs`), and fewer
-//! connections to the server than clients. A failure names the seed; `TEST_SEED` runs the same
-//! steps again, though not in the same order between clients. `TEST_SECONDS` makes tests longer,
-//! and so does `TEST_STEPS`: so many steps of all clients together. The long form is
-//!
+//! There are several tenants with one database each, clients that do random actions (`model.rs`),
+//! and fewer server connections than clients. A failure message contains the seed; `TEST_SEED`
+//! repeats the same steps, though not in the same order between clients. `TEST_SECONDS` makes tests
+//! longer, and so does `TEST_STEPS`, the minimum number of steps of all clients together. The long
+//! form is
 //! ```text
 //! TEST_STEPS=1000000 cargo test -p cove --test bouncer that_share_connections_see_only_their_own
 //! ```
@@ -21,79 +21,79 @@ use crate::model::{Actor, Character, Plays, ROLES, Random, SCHEMA, Trouble};
 use crate::support::{Behind, Bounced, PASSWORD, USER, bounce_at, postgres};
 
 pub(crate) const TENANTS: usize = 3;
-/// Clients of each.
+/// Clients per tenant.
 const CLIENTS: usize = 5;
-/// Connections to the server of each, where they are shared.
+/// Server connections per tenant, if they are shared.
 pub(crate) const CONNECTIONS: u32 = 3;
-/// Steps of each client at least.
+/// Minimum steps of each client.
 const STEPS_MIN: u64 = 15;
-/// Steps of each client after whatever was broken is whole again.
+/// Steps of each client after the end of the faults.
 const CALM_STEPS: u64 = 25;
-/// Time for everything to work again.
+/// Time limit for the recovery from faults.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// Blows of a storm at least.
+/// Minimum number of faults in a storm.
 const BLOWS_MIN: u32 = 4;
-/// Between two blows of a storm.
+/// Time between two faults of a storm.
 const PAUSE: Duration = Duration::from_millis(150);
-/// A server that was gone is tried again so soon.
+/// Short retry interval for an unavailable server.
 const RETRY: &str = "limits.server_retry_s = 0.2";
 
-/// What the steps of a run are drawn with.
+/// Returns the seed of a run's random steps.
 pub(crate) fn seed() -> u64 {
     match std::env::var_os("TEST_SEED") {
         Some(seed) => seed.to_str().unwrap().parse().unwrap(),
-        // The library's own source of chance.
+        // Random value from the standard library's hasher.
         None => RandomState::new().build_hasher().finish() % 1_000_000,
     }
 }
 
-/// How long clients do what they like, unless somebody says it.
+/// Returns the duration of a random run, which `TEST_SECONDS` overrides.
 pub(crate) fn time(time: Duration) -> Duration {
     let seconds = std::env::var_os("TEST_SECONDS");
     seconds.map_or(time, |it| Duration::from_secs(it.to_str().unwrap().parse().unwrap()))
 }
 
-/// Steps of all clients together at least, if somebody says it.
+/// Returns the minimum steps of all clients together, if `TEST_STEPS` is set.
 fn steps_min() -> Option<u64> {
     let steps = std::env::var_os("TEST_STEPS")?;
     Some(steps.to_str().unwrap().parse().unwrap())
 }
 
-/// Steps that were done since a play began.
+/// Steps since the beginning of a run.
 #[derive(Clone, Copy, Debug)]
 struct StepCounts {
-    /// By the client that asks.
+    /// Steps of the requesting client.
     own: u64,
-    /// By all of them.
+    /// Steps of all clients.
     all: u64,
 }
 
-/// The name of a tenant and of its database.
+/// Returns the name of a tenant and of its database.
 pub(crate) fn database(tenant: usize) -> String {
     format!("tenant_{tenant}")
 }
 
-/// A kind of servers of databases with Cove in front of them.
+/// Database engine with Cove in front of it.
 pub(crate) trait Site: Sized {
-    /// Who its clients are.
+    /// Type of its clients.
     type Actor: Plays;
-    /// How long clients do what they like.
+    /// Duration of a random run.
     const TIME: Duration;
 
-    /// A server, and Cove with [`tenants`] of these, which reaches it through a proxy.
+    /// Starts a server, and Cove with such [`tenants`], which reaches it through a proxy.
     fn start(mode: &'static str, connections: u32, more: &str) -> (Self, Cutter);
     fn cove(&mut self) -> &mut Server;
-    /// Text that Cove answers at a path of its interface, for messages of failed assertions.
+    /// Returns Cove's response at a path of its HTTP interface, for assertion messages.
     fn api_text(&self, path: &str) -> String;
-    /// Where Cove takes clients.
+    /// Returns Cove's address for clients.
     fn tcp(&self) -> SocketAddr;
-    /// Whether a client of this tenant is let in and answered.
+    /// Checks that a client of this tenant can log in and run a query.
     fn ask(&self, tenant: &str) -> Result<(), String>;
-    /// Waits until the server takes connections again, if it says when.
+    /// Waits until the server accepts connections again, if it reports that.
     fn wait_recovered(&self) {}
 }
 
-/// A tenant for each database, with these lines more.
+/// Returns a tenant for each database, with additional configuration lines.
 pub(crate) fn tenants(make: impl Fn(&str) -> Behind, more: &str) -> Vec<Behind> {
     (0..TENANTS).map(|tenant| make(&database(tenant)).with(RETRY).with(more)).collect()
 }
@@ -137,7 +137,7 @@ impl Site for Bounced {
     }
 }
 
-/// A site, with proxies where something shall break.
+/// Site with proxies that can cause faults.
 pub(crate) struct Stage<S> {
     pub(crate) site: S,
     pub(crate) clients: Cutter,
@@ -155,15 +155,15 @@ impl<S: Site> Stage<S> {
         actors(seed, &self.clients.address().into(), faults)
     }
 
-    /// Waits until every tenant answers, and then lets nothing go wrong any more.
+    /// Waits until every tenant responds; from then on no fault is expected.
     fn recover(&self, actors: &mut [S::Actor]) {
         self.clients.plan(|_| None);
         self.server.plan(|_| None);
-        // Whoever was to be cut later on is cut now.
+        // Connections with a planned cut are cut now.
         self.server.cut_all();
         self.site.wait_recovered();
         for tenant in 0..TENANTS {
-            // Connections that are dead are found out one by one.
+            // Dead connections are detected one by one.
             let mut well = 0;
             until("a tenant to answer", RECOVERY, || {
                 let answer = self.site.ask(&database(tenant));
@@ -178,7 +178,8 @@ impl<S: Site> Stage<S> {
         self.site.api_text(&format!("/v1/tenants/{}/{what}", database(tenant)))
     }
 
-    /// Occupies every connection to the server at once, and checks that nobody left state there.
+    /// Occupies every server connection at once, and checks that they have no state of other
+    /// clients.
     fn check_all_connections(&self, seed: u64, connections: u32) {
         for tenant in 0..TENANTS {
             let mut all: Vec<S::Actor> = (0..connections)
@@ -202,12 +203,12 @@ impl<S: Site> Stage<S> {
     }
 }
 
-/// Text of an answer of the interface.
+/// Returns a response of the HTTP interface.
 pub(crate) fn api_text(server: &Server, path: &str) -> String {
     server.client().get(path).text()
 }
 
-/// What clients find in each tenant's database.
+/// Creates the schema of each tenant's database.
 fn schemas(postgres: &Postgres) {
     let address = postgres.address();
     for tenant in 0..TENANTS {
@@ -219,7 +220,7 @@ fn schemas(postgres: &Postgres) {
     }
 }
 
-/// Clients of all tenants.
+/// Returns the clients of all tenants.
 pub(crate) fn actors<A: Plays>(seed: u64, address: &PgAddress, faults: bool) -> Vec<A> {
     let all = (0..TENANTS).flat_map(|tenant| (0..CLIENTS).map(move |number| (tenant, number)));
     all.map(|(tenant, number)| {
@@ -229,7 +230,7 @@ pub(crate) fn actors<A: Plays>(seed: u64, address: &PgAddress, faults: bool) -> 
     .collect()
 }
 
-/// Lets all of them do what they like until `is_over`, while something happens to them.
+/// Runs random steps of all clients until `is_over`, while `happens` runs.
 fn play<A: Plays>(
     seed: u64,
     actors: &mut [A],
@@ -257,7 +258,7 @@ fn play<A: Plays>(
                             failure = Some(format!("{what}\nafter{}", actor.log()));
                         }
                     }
-                    // Others wait for what it has.
+                    // Other clients wait for its connection.
                     actor.hang_up();
                     failure
                 })
@@ -270,7 +271,7 @@ fn play<A: Plays>(
     assert!(failures.is_empty(), "seed {seed}, step {all}:\n{}", failures.join("\n\n"));
 }
 
-/// The same for a time, and until each has done something: the machine may be busy.
+/// Runs random steps for a time, and a minimum of steps per client: the machine may be busy.
 pub(crate) fn play_for<A: Plays>(
     seed: u64,
     actors: &mut [A],
@@ -285,7 +286,7 @@ pub(crate) fn play_for<A: Plays>(
     play(seed, actors, is_over, || happens(&watch));
 }
 
-/// Blow after blow, while time lasts, and until there were some: the machine may be busy.
+/// Causes faults for a time, and a minimum number of them: the machine may be busy.
 fn storm(watch: &Stopwatch, time: Duration, mut blow: impl FnMut()) {
     let mut count = 0;
     while watch.elapsed() < time || count < BLOWS_MIN {
@@ -298,7 +299,7 @@ fn storm(watch: &Stopwatch, time: Duration, mut blow: impl FnMut()) {
     }
 }
 
-/// Lets clients do what they like where nothing breaks.
+/// Runs random steps without faults.
 pub(crate) fn check_calm<S: Site>(mode: &'static str, connections: u32, more: &str) {
     let seed = seed();
     let stage = Stage::<S>::new(mode, connections, more);
@@ -308,7 +309,7 @@ pub(crate) fn check_calm<S: Site>(mode: &'static str, connections: u32, more: &s
     stage.check_all_connections(seed, connections);
 }
 
-/// Breaks things while clients do what they like, and then looks whether all is well.
+/// Runs random steps with faults, and then checks the recovery.
 pub(crate) fn check_faults<S: Site>(
     warnings: &[&str],
     breaks: impl FnOnce(&Stage<S>, u64),
@@ -328,7 +329,7 @@ pub(crate) fn check_faults<S: Site>(
     stage.check_all_connections(seed, CONNECTIONS);
 }
 
-/// Cuts most connections after a random number of bytes, one way or the other.
+/// Returns a plan that cuts most connections after a random number of bytes in a random direction.
 pub(crate) fn cuts(seed: u64, bytes_max: u64) -> impl FnMut(u64) -> Option<Cut> + Send + 'static {
     let mut random = Random::new(seed);
     move |_| {
@@ -393,8 +394,8 @@ fn a_server_that_is_killed_again_and_again_mixes_nothing_up() {
         |_, _| {},
         |stage| {
             blows += 1;
-            // It recovers in between, however long that takes; clients find it dead, recovering, or
-            // back.
+            // The server recovers in between, however long that takes; clients find it dead,
+            // recovering, or available.
             if blows % 12 == 1 {
                 stage.site.postgres.wait_recovered();
                 stage.site.postgres.kill_connections();

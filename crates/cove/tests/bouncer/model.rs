@@ -1,8 +1,8 @@
-//! A client that does at random what clients do, and knows what it must see.
+//! Client that does random actions, and knows the expected results.
 //!
-//! Everything that it writes anywhere carries its mark: tenant, client, and how often it has logged
-//! in. So a row, a setting, a statement, a table or a notification of somebody else is noticed
-//! wherever it comes, and so is one of its own that should not be there any more.
+//! Everything that it writes contains its mark: tenant, client, and number of logins. Foreign rows,
+//! settings, statements, tables or notifications are therefore detected anywhere, and so are its
+//! own ones that should no longer exist.
 
 mod steps;
 
@@ -14,13 +14,13 @@ use testkit::{PgAddress, PgAnswer, PgBatch, PgClient, PgError, PgFailure};
 use self::steps::STEPS;
 use crate::support::{PASSWORD, USER};
 
-/// How long a client waits for an answer.
+/// Response timeout of a client.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// What it did last, for whoever reads of a failure.
+/// Number of last actions in failure messages.
 const LOG_LINES: usize = 25;
-/// Time zone of clients that choose none.
+/// Time zone of clients that set none.
 const ZONE: &str = "Etc/GMT-5";
-/// What SQL creates in each database before clients come.
+/// SQL that creates the schema of each database.
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE lines (mark text COLLATE \"C\", n int);
 CREATE INDEX ON lines (mark);
@@ -35,67 +35,67 @@ CREATE FUNCTION hidden_link(name text, target text) RETURNS text LANGUAGE plpgsq
 CREATE FUNCTION hidden_lock(k int) RETURNS void LANGUAGE plpgsql AS
   $$ BEGIN PERFORM pg_advisory_lock(9, k); END $$;
 ";
-/// Roles that clients may become, in all databases.
+/// Roles for `SET ROLE`, in all databases.
 pub(crate) const ROLES: &str = "CREATE ROLE guest_0; CREATE ROLE guest_1";
 
-/// Why a client could not go on.
+/// Reason why a client stopped.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// It saw what it must not see, or did not see what it must.
+    /// It saw foreign data, or did not see its own.
     Wrong(String),
-    /// Its connection is gone, which it was told may happen.
+    /// Its connection is lost, which is allowed for this client.
     Lost(String),
 }
 
 pub(crate) type Outcome<T = ()> = Result<T, Trouble>;
 
-/// Who a client is and what may happen to it.
+/// Identity of a client, and allowed faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Character {
     pub(crate) tenant: usize,
     pub(crate) number: usize,
     pub(crate) address: PgAddress,
     pub(crate) database: String,
-    /// Whether connections may be lost without its doing.
+    /// True if connections may be lost because of faults.
     pub(crate) faults: bool,
 }
 
-/// Who does at random what clients do, and knows what it must see.
+/// Client that does random actions and knows the expected results.
 pub(crate) trait Plays: Send {
-    /// One that has not logged in, and does the same for the same seed.
+    /// Returns a client that is not logged in. Its actions are determined by the seed.
     fn new(character: Character, seed: u64) -> Self;
-    /// Steps that were done.
+    /// Returns the number of steps.
     fn steps(&self) -> u64;
-    /// What it did last.
+    /// Returns its last actions.
     fn log(&self) -> String;
-    /// From now on nothing may go wrong. It logs in again.
+    /// Disallows faults from now on, and logs in again.
     fn calm(&mut self);
-    /// Leaves without a word.
+    /// Disconnects without a message.
     fn hang_up(&mut self);
-    /// Takes a connection to the server for itself, and looks whether anybody left something there.
+    /// Occupies a server connection, and checks it for state of other clients.
     fn occupy(&mut self) -> Outcome;
-    /// Does one thing, logging in before when it is not.
+    /// Does one action, and logs in first if necessary.
     fn step(&mut self) -> Outcome;
 }
 
-/// A generator of numbers that are the same for the same seed (Marsaglia's xorshift).
+/// Random number generator, determined by its seed (Marsaglia's xorshift).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        // Any state but zero; near seeds must not begin alike.
+        // Any state but zero; similar seeds must not produce similar sequences.
         let mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         Random(mixed | 1)
     }
 
-    /// One that is a client's own.
+    /// Returns the generator of one client.
     pub(crate) fn of(character: &Character, seed: u64) -> Random {
         let who = u64::try_from(character.tenant * 1000 + character.number).unwrap();
         Random::new(seed.wrapping_mul(1_000_003).wrapping_add(who))
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -112,7 +112,7 @@ impl Random {
         all[usize::try_from(at).unwrap()]
     }
 
-    /// One of these, each as often as its number says.
+    /// Returns one of these elements, with the given weights.
     pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
         let total = all.iter().map(|(weight, _)| weight).sum();
         let mut at = self.below(total);
@@ -126,34 +126,34 @@ impl Random {
     }
 }
 
-/// What a session has. A transaction that is rolled back puts back what it had before.
+/// Expected transactional session state. A rollback restores the state before the transaction.
 #[derive(Clone, Debug, Default)]
 struct Session {
     settings: BTreeMap<&'static str, String>,
-    /// Temporary tables, with what is in each.
+    /// Temporary tables, with their content.
     tables: BTreeMap<String, String>,
     role: Option<&'static str>,
     channels: BTreeSet<String>,
     lines: u64,
 }
 
-/// The same for what does not care about transactions.
+/// Expected session state that is not transactional.
 #[derive(Clone, Debug, Default)]
 struct Beyond {
-    /// Statements of SQL, with what each answers.
+    /// SQL prepared statements, with their results.
     prepared: BTreeMap<String, String>,
-    /// Statements of the protocol.
+    /// Protocol prepared statements.
     statements: BTreeMap<String, String>,
-    /// Cursors WITH HOLD, with how many rows are left in each.
+    /// Cursors WITH HOLD, with the number of remaining rows.
     cursors: BTreeMap<String, u64>,
     locks: BTreeSet<u64>,
     /// Named connections of dblink.
     links: BTreeSet<String>,
-    /// Whether there is a connection of dblink without a name.
+    /// True if dblink's unnamed connection is open.
     has_unnamed_link: bool,
-    /// What it last took of a sequence.
+    /// Last value that it took from a sequence.
     taken: Option<String>,
-    /// Random numbers that its seed gives, the next one last.
+    /// Random numbers that its seed produces, the next one last.
     seeded: Vec<String>,
 }
 
@@ -164,28 +164,28 @@ enum State {
     Failed,
 }
 
-/// A client.
+/// Client.
 #[derive(Debug)]
 pub(crate) struct Actor {
     character: Character,
     random: Random,
-    /// How often it has logged in.
+    /// Number of logins.
     generation: u64,
     client: Option<PgClient>,
     session: Session,
-    /// What the session was when its transaction began.
+    /// Session state when its transaction began.
     before: Session,
     beyond: Beyond,
     state: State,
     defaults: BTreeMap<&'static str, String>,
-    /// Names that were never used before.
+    /// Number of names that were never used before.
     names: u64,
-    /// The last number that each sender's notifications had, on each channel.
+    /// Last number in each sender's notifications, for each channel.
     last_heard: BTreeMap<(String, String), u64>,
-    /// Number of notifications it has sent.
+    /// Number of notifications that it has sent.
     sent_notifications: u64,
     log: VecDeque<String>,
-    /// Steps that were done, each of which looked at what came.
+    /// Number of steps, each of which checked all received data.
     steps: u64,
 }
 
@@ -249,7 +249,7 @@ impl Plays for Actor {
 }
 
 impl Actor {
-    /// Its mark.
+    /// Returns its mark.
     fn mark(&self) -> String {
         let Character { tenant, number, .. } = self.character;
         format!("[t{tenant}c{number}g{}]", self.generation)
@@ -281,7 +281,7 @@ impl Actor {
             ("database", &self.character.database),
             ("application_name", &mark),
             ("options", memory),
-            // It has precedence over the one in the options.
+            // It takes precedence over the one in `options`.
             ("timezone", ZONE),
         ];
         match PgClient::login(&self.character.address, &parameters, PASSWORD) {
@@ -311,7 +311,7 @@ impl Actor {
         self.check_session()
     }
 
-    /// What a failure means. The last words of a connection tell why it ended.
+    /// Classifies a failure. The last messages of a connection contain the reason for its end.
     fn broken(&self, failure: PgFailure) -> Trouble {
         let text = failure.to_string();
         if failure.is_timeout() {
@@ -329,7 +329,7 @@ impl Actor {
         };
         let is_end =
             |code: &str| code.starts_with("57P") || code.starts_with("08") || code == "53300";
-        // An end without a word may come after whatever was said before.
+        // A connection may end without an error, after any message.
         let is_fatal = |error: &PgError| error.fields.get(&'S').is_some_and(|it| it == "FATAL");
         match last {
             Some(error) if is_fatal(&error) && !is_end(error.code()) => {
@@ -340,7 +340,7 @@ impl Actor {
         }
     }
 
-    /// Sends a batch and gives the answer, of which everything that came was looked at.
+    /// Sends a batch and returns the response, after checking everything that was received.
     fn ask(&mut self, what: &str, batch: &PgBatch) -> Outcome<PgAnswer> {
         self.note(what);
         let client = self.client.as_mut().unwrap();
@@ -368,7 +368,7 @@ impl Actor {
         Ok(answer)
     }
 
-    /// Looks for marks of others in everything that came.
+    /// Searches all received data for marks of other clients.
     fn own(&mut self, answer: &PgAnswer) -> Outcome {
         let mark = self.mark();
         for message in &answer.messages {
@@ -382,7 +382,7 @@ impl Actor {
         }
         let tenant = format!("[t{}c", self.character.tenant);
         for one in notifications {
-            // `channel mark number`.
+            // Format: `channel mark number`.
             let parts: Vec<&str> = one.payload.splitn(3, ' ').collect();
             let number = parts.get(2).and_then(|number| number.parse::<u64>().ok());
             let Some(number) = number.filter(|_| parts[0] == one.channel) else {
@@ -404,10 +404,10 @@ impl Actor {
     }
 
     fn without_strangers(&self, text: &str, mark: &str) -> Outcome {
-        // Whatever repeats a mark repeats one.
+        // A repeated text repeats the same mark, so the first ones are sufficient.
         for at in text.match_indices("[t").map(|(at, _)| at).take(3) {
             let found = text[at..].split_inclusive(']').next().unwrap_or_default();
-            // A text may have been cut.
+            // The text may have been truncated.
             if !mark.starts_with(found) {
                 return Err(Trouble::Wrong(format!("{found} in {text:.200?}, seen by {mark}")));
             }
@@ -424,7 +424,7 @@ impl Actor {
         }
     }
 
-    /// Runs SQL that must answer one row of these values.
+    /// Runs SQL that must return one row with these values.
     fn expect(&mut self, sql: &str, values: &[&str]) -> Outcome {
         let rows = self.run(sql)?;
         let seen: Vec<Vec<&str>> = rows
@@ -440,7 +440,7 @@ impl Actor {
         self.failed(sql, &answer, code)
     }
 
-    /// Takes note of an error that must have come.
+    /// Records an expected error.
     fn failed(&mut self, what: &str, answer: &PgAnswer, code: &str) -> Outcome {
         let seen = answer.error().map(|error| error.to_string()).unwrap_or_default();
         if !seen.starts_with(code) {
@@ -467,8 +467,8 @@ fn differs(what: &str, seen: &impl std::fmt::Debug, expected: &impl std::fmt::De
     Trouble::Wrong(format!("{what:.300}\n  is {seen:.1200?}\n  not {expected:.1200?}"))
 }
 
-/// The part of a message that may repeat what a client has said. Descriptions of rows and of
-/// parameters have numbers of tables and types beside, whose bytes may look like a mark.
+/// Returns the parts of a message that may repeat a client's text. Descriptions of rows and
+/// parameters also have object ids of tables and types, whose bytes may look like a mark.
 fn client_texts(tag: u8, body: &[u8]) -> String {
     const NUMBERS_OF_COLUMN: usize = 18;
     if tag == b't' {

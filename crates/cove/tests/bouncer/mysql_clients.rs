@@ -1,7 +1,7 @@
-//! Drivers of MySQL that others wrote, with Cove between them and MariaDB, and without it.
+//! Third-party MySQL drivers, with Cove between them and MariaDB, and without it.
 //!
-//! The programs are in `compat/mysql`. Each runs at the server itself, which proves what it checks,
-//! with a connection to the server for each client, and with a few that are shared.
+//! The programs are in `compat/mysql`. Each runs directly against the server, which validates its
+//! checks, then with a server connection for each client, and with a few that are shared.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,17 +13,17 @@ use crate::mysql_support::{Fronted, behind, front, maria};
 use crate::shared::COMPAT;
 use crate::support::{PASSWORD, USER};
 
-/// Programs, which are names of databases too.
+/// Programs, and names of their databases.
 const PROGRAMS: [&str; 5] = ["pymysql", "aiomysql", "mysql2", "connector_j", "mysql_async"];
-/// Clients of a program at the same time.
+/// Concurrent clients of a program.
 const CLIENTS: u32 = 16;
-/// Modes, with the connections to the server that a program's clients have in them, and whether the
-/// server may ask them for files.
+/// Modes, with the number of server connections for a program's clients, and whether the server may
+/// request files.
 const MODES: [(&str, u32, bool); 2] = [("session", CLIENTS + 4, true), ("transaction", 5, false)];
-/// Debian's place for the driver, which `scripts/test-deps.sh` installs.
+/// Debian's path of the driver, which `scripts/test-deps.sh` installs.
 const CONNECTOR_J: &str = "/usr/share/java/mariadb-java-client.jar";
 
-/// One server for all programs that run at the same time.
+/// Returns one server for all programs that run at the same time.
 fn fronted() -> Arc<Fronted> {
     static SHARED: RwLock<Weak<Fronted>> = RwLock::new(Weak::new());
     let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
@@ -40,15 +40,15 @@ fn fronted() -> Arc<Fronted> {
     for program in PROGRAMS {
         maria.sql(&format!("CREATE DATABASE {program}_directly"));
     }
-    // Fewer than all of them may have together: those that rest make room for those that work. Not
-    // so few that all were held by clients that wait for one more.
+    // Fewer than the sum of the programs' limits: idle programs give connections up to working
+    // ones. But enough that clients which wait for one more cannot hold them all.
     let limit = "server_connections_max = 110";
     let fronted = Arc::new(front(Arc::new(maria), limit, &tenants.collect::<Vec<_>>()));
     *shared = Arc::downgrade(&fronted);
     fronted
 }
 
-/// Runs a program in each place. It prints a line for each of its checks.
+/// Runs a program in each mode. It prints a line for each of its checks.
 fn check(program: &'static str, least: usize, command: impl Fn() -> Command) {
     let fronted = fronted();
     let direct = ("directly", fronted.maria.tcp(), true);

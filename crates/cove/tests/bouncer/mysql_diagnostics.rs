@@ -1,5 +1,5 @@
-//! What a client's last statement did is told to that client and to nobody else: the id that it
-//! was given, its warnings, its counts of rows. All clients share one connection to the server.
+//! Diagnostics of a client's last statement are returned to that client only: its insert id,
+//! warnings and row counts. All clients share one server connection.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ const SCHEMA: &[&str] = &[
     "INSERT INTO ids (id, u, w) VALUES (90, 1, 'taken')",
 ];
 
-/// What may leave an id with a session, told or not. `FILE` is a file of two rows.
+/// Statements that may set a session's insert id, reported or not. `FILE` is a file of two rows.
 const STATEMENTS: &[&str] = &[
     "SELECT 1",
     "INSERT INTO ids (w) VALUES ('one')",
@@ -77,7 +77,7 @@ const STATEMENTS: &[&str] = &[
     "INSERT INTO parents (u) VALUES (1)",
 ];
 
-/// A Cove with one connection to its server, and a database for those who go to the server itself.
+/// Starts Cove with one server connection, and creates a database for direct clients.
 fn stage(name: &str) -> (Fronted, String) {
     let direct = format!("{name}_direct");
     let fronted = front(shared_maria(), "", &[behind(name, "transaction", 1)]);
@@ -91,7 +91,7 @@ fn stage(name: &str) -> (Fronted, String) {
     (fronted, direct)
 }
 
-/// Values of all rows, `!` and the number of an error, and the id of an OK packet.
+/// Formats the values of all rows, `!` with the number of an error, and the id of an OK packet.
 fn answer_text(answer: &testkit::MyAnswer) -> String {
     if let Some(error) = answer.error() {
         return format!("!{}", error.code);
@@ -114,8 +114,8 @@ fn runs(client: &mut MyClient, sql: &str, is_prepared: bool) -> String {
     }
 }
 
-/// Each statement, between the others of clients that have ids of their own: everything is as with
-/// connections that nobody shares.
+/// Runs each statement between those of clients with other insert ids: all results equal those on
+/// unshared connections.
 fn check_ids(name: &str, reads_before: bool) {
     const ASK: &str = "SELECT LAST_INSERT_ID(), @@last_insert_id, @@identity";
     const INSERT: &str = "INSERT INTO ids (w) VALUES ('own')";
@@ -138,7 +138,8 @@ fn check_ids(name: &str, reads_before: bool) {
         before.iter().for_each(|who| step(*who, ASK, false));
         step(0, INSERT, false);
         step(1, &sql, is_prepared);
-        // A trigger reads it where no text says so, and gets that of the one who inserts.
+        // A trigger reads it without a trace in the statement's text, and must get the inserting
+        // client's id.
         step(0, "INSERT INTO parents (u) VALUES (2)", false);
         step(2, "SELECT id FROM shows_id", false);
         step(0, ASK, false);
@@ -146,7 +147,7 @@ fn check_ids(name: &str, reads_before: bool) {
         step(2, ASK, false);
         step(0, "SELECT w FROM ids WHERE id = LAST_INSERT_ID()", false);
         step(2, "SELECT COUNT(*), SUM(p), (SELECT SUM(id) FROM ids) FROM parents", false);
-        // What is left open would be a lock that others wait for.
+        // An open transaction would hold locks that other clients wait for.
         step(1, "ROLLBACK", false);
     }
     fs::remove_file(file).unwrap();
@@ -162,7 +163,7 @@ fn the_id_of_an_insert_is_known_to_a_client_that_asks_for_the_first_time() {
     check_ids("first_ids", false);
 }
 
-/// A view that gives the session an id gives it to nobody else.
+/// An insert id that a view sets must stay with its session.
 #[test]
 fn the_id_that_a_view_gives_is_not_met_by_others() {
     let (fronted, _direct) = stage("view_ids");
@@ -175,7 +176,7 @@ fn the_id_that_a_view_gives_is_not_met_by_others() {
     }
 }
 
-/// Questions about the last statement in other words than those that are answered without a server.
+/// Variants of questions about the last statement that the bouncer does not answer itself.
 #[test]
 fn nobody_is_told_of_the_statement_of_another_client() {
     const SECRET: &str = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'secret'";
@@ -218,7 +219,7 @@ fn nobody_is_told_of_the_statement_of_another_client() {
     }
 }
 
-/// The server records statements for `SHOW PROFILES`, and a reset leaves the record as it is.
+/// The server records statements for `SHOW PROFILES`, and a reset does not clear the record.
 #[test]
 fn statements_that_were_recorded_are_shown_to_nobody_else() {
     let (fronted, _direct) = stage("recorded");

@@ -1,4 +1,5 @@
-//! Bytes that no client of MySQL would send: each gets an error or an end, and nobody else notices.
+//! Bytes that no MySQL client would send: each results in an error or a closed connection, without
+//! an effect on other clients.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -10,13 +11,13 @@ use testkit::{MyClient, MyValue, process, until};
 use crate::model::Random;
 use crate::mysql_support::{Fronted, behind, front, login, shared_maria};
 
-/// Seconds that a login may take in these tests.
+/// Login timeout in seconds.
 const LOGIN: &str = "login_s = 10";
-/// How long an end may take: what is no message yet may become one until the login is too late.
+/// Time limit for closing: an incomplete message may become complete until the login timeout.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a server may hold more than before, which is room for buffers that it keeps.
+/// Allowed growth of the server's memory, for buffers that it keeps.
 const SLACK_BYTES: u64 = 24 << 20;
-/// Runs of each kind of chance.
+/// Runs of each randomized test.
 const RUNS: u64 = 150;
 
 struct Hostile<'a> {
@@ -32,12 +33,13 @@ impl Hostile<'_> {
         client
     }
 
-    /// Answers the greeting with bytes and reads to the end. There must be one.
+    /// Answers the greeting with bytes and reads to the end of the connection, which must be
+    /// closed.
     fn until_end(&self, what: &str, bytes: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.fronted.tcp()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        // It may have been refused before it was complete.
+        // The server may have rejected it before it was complete.
         drop(stream.write_all(bytes));
         drop(stream.shutdown(Shutdown::Write));
         let mut answer = Vec::new();
@@ -47,7 +49,7 @@ impl Hostile<'_> {
         }
     }
 
-    /// A login that nobody doubts, with whatever comes behind it.
+    /// Sends bytes after a regular login.
     fn after_login(&self, what: &str, bytes: &[u8]) {
         let mut client = self.login(what);
         drop(client.send(bytes));
@@ -57,7 +59,7 @@ impl Hostile<'_> {
         assert!(is_over, "{what} is not ended; {error:?}");
     }
 
-    /// Whether a connection that others used is as it should be.
+    /// Checks that a reused server connection works.
     fn control(&self, what: &str) {
         let answer = self.login(what).query("SELECT 'control', @@autocommit, @a");
         let answer = answer.unwrap_or_else(|error| panic!("after {what}: {error}"));
@@ -67,7 +69,7 @@ impl Hostile<'_> {
     }
 }
 
-/// A server with one tenant, and what it must be like after everything was sent to it.
+/// Starts a server with one tenant, and checks its state after `run` has sent everything.
 fn check(tenant: &str, run: impl FnOnce(&Hostile<'_>)) {
     let tenants = [behind(tenant, "transaction", 1)];
     let hostile = Hostile { fronted: front(shared_maria(), LOGIN, &tenants), tenant };
@@ -130,7 +132,7 @@ fn nothing_but_a_login_logs_in_to_mysql() {
         ];
         for (what, bytes) in table {
             let answer = hostile.until_end(what, &bytes);
-            // The greeting, and a refusal behind it, but never an OK: nobody is let in.
+            // The greeting, and an error after it, but never an OK: no client is logged in.
             let length = usize::from(answer[0]) + 4;
             let reply = answer.get(length + 4);
             assert_ne!(reply, Some(&0), "{what}: {:?}", &answer[length..]);
@@ -209,7 +211,7 @@ fn nothing_that_comes_after_a_login_to_mysql_troubles_others() {
             hostile.after_login(what, bytes);
         }
         hostile.control("the table");
-        // What clients do send, with a few bytes changed.
+        // Valid messages of clients, with a few bytes changed.
         let good = [
             message(command::STMT_PREPARE, b"SELECT ?, 'x'"),
             message(command::STMT_SEND_LONG_DATA, &[1, 0, 0, 0, 0, 0, b'x']),

@@ -1,4 +1,4 @@
-//! Nobody of MySQL sees anything of anybody else, whatever they all do and whatever breaks.
+//! MySQL clients see only their own data, under any load and with any faults.
 //!
 //! As `isolation.rs` does for PostgreSQL, with the clients of `mysql_model.rs`.
 
@@ -15,7 +15,7 @@ use crate::isolation::{
 use crate::mysql_model::{Actor, SCHEMA};
 use crate::mysql_support::{Fronted, behind, front_at, maria};
 
-/// Nobody is sent away for waiting, and files may be loaded.
+/// No client is rejected because of waiting, and files may be loaded.
 const PATIENT: &str = "limits.wait_s = 55\nlocal_infile = true";
 
 impl Site for Fronted {
@@ -51,7 +51,7 @@ impl Site for Fronted {
     }
 }
 
-/// What clients find in each tenant's database.
+/// Creates the schema of each tenant's database.
 fn schemas(maria: &MariaDb) {
     for tenant in 0..TENANTS {
         for statement in SCHEMA {
@@ -113,7 +113,7 @@ fn a_mariadb_that_is_killed_again_and_again_mixes_nothing_up() {
         |_, _| {},
         |stage| {
             blows += 1;
-            // It recovers in between; clients find it dead, recovering, or back.
+            // The server recovers in between; clients find it dead, recovering, or available.
             if blows % 12 == 1 {
                 stage.site.maria.restart();
             }

@@ -1,8 +1,8 @@
-//! A client of MySQL that does at random what clients do, and knows what it must see.
+//! MySQL client that does random actions, and knows the expected results.
 //!
-//! Everything that it writes anywhere carries its mark: tenant, client, and how often it has logged
-//! in. So a row, a variable, a statement, a warning or a table of somebody else is noticed wherever
-//! it comes, and so is one of its own that should not be there any more.
+//! Everything that it writes contains its mark: tenant, client, and number of logins. Foreign rows,
+//! variables, statements, warnings or tables are therefore detected anywhere, and so are its own
+//! ones that should no longer exist.
 
 mod ids;
 mod steps;
@@ -18,16 +18,16 @@ use self::steps::STEPS;
 use crate::model::{Character, Outcome, Plays, Random, Trouble};
 use crate::support::{PASSWORD, USER};
 
-/// How long a client waits for an answer: others may hold all connections for some time.
+/// Response timeout of a client: others may hold all connections for some time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What it did last, for whoever reads of a failure.
+/// Number of last actions in failure messages.
 const LOG_LINES: usize = 25;
-/// What SQL creates in each database before clients come, a statement each.
+/// Statements that create the schema of each database.
 pub(crate) const SCHEMA: [&str; 12] = [
     "CREATE TABLE `lines` (mark VARCHAR(60), n INT, KEY (mark)) ENGINE=InnoDB",
     "CREATE TABLE ids (id INT AUTO_INCREMENT PRIMARY KEY, u VARCHAR(60) UNIQUE, \
      mark VARCHAR(60), KEY (mark)) ENGINE=InnoDB",
-    // The first of them keeps locks on the gap before the second away from everybody's rows.
+    // The first row keeps gap locks before the second one away from clients' rows.
     "INSERT INTO ids (u) VALUES ('take'), ('taken')",
     "CREATE TABLE places (mark VARCHAR(60) PRIMARY KEY, n INT) ENGINE=InnoDB",
     "CREATE TRIGGER child BEFORE INSERT ON places FOR EACH ROW \
@@ -43,55 +43,55 @@ pub(crate) const SCHEMA: [&str; 12] = [
     "CREATE FUNCTION hidden_lock(name TEXT) RETURNS INT RETURN GET_LOCK(name, 0)",
 ];
 
-/// What a session has. None of it cares about transactions.
+/// Expected session state, none of which is transactional.
 #[derive(Clone, Debug, Default)]
 struct Session {
     settings: BTreeMap<&'static str, String>,
     database: String,
-    /// Variables by name, `hidden` among them.
+    /// User variables by name, including `hidden`.
     variables: BTreeMap<String, String>,
-    /// Temporary tables, with what is in each.
+    /// Temporary tables, with their content.
     tables: BTreeMap<String, String>,
-    /// Statements of SQL, with what each answers.
+    /// SQL prepared statements, with their results.
     prepared: BTreeMap<String, String>,
     statements: Vec<KnownStatement>,
-    /// A statement with an open cursor, its columns, and the next row.
+    /// Statement with an open cursor, its columns, and the next row.
     cursor: Option<(u32, Vec<MyColumn>, u64)>,
-    /// Locks by name, with how often each is held.
+    /// Locks by name, with the number of times that each is held.
     locks: BTreeMap<String, u32>,
     last_id: u64,
 }
 
-/// A statement of the protocol.
+/// Protocol prepared statement.
 #[derive(Clone, Debug)]
 struct KnownStatement {
     prepared: MyStatement,
-    /// What it says beside its parameter.
+    /// Text besides its parameter.
     beside: String,
-    /// Where it was prepared.
+    /// Schema in which it was prepared.
     schema: String,
-    /// Whether the type of its parameter was sent before.
+    /// True if the type of its parameter was sent before.
     has_type: bool,
 }
 
-/// A client.
+/// Client.
 #[derive(Debug)]
 pub(crate) struct Actor {
     character: Character,
     random: Random,
-    /// How often it has logged in.
+    /// Number of logins.
     generation: u64,
     client: Option<MyClient>,
     session: Session,
-    /// Whether a transaction is open.
+    /// True if a transaction is open.
     is_open: bool,
-    /// Lines that it has written, and how many there were when its transaction began.
+    /// Number of lines that it has written, and their number when its transaction began.
     lines: (u64, u64),
-    /// Rows that it has numbered, so that each has a mark of its own.
+    /// Number of rows with an insert id, so that each row has a unique mark.
     numbered: u64,
-    /// Its log.
+    /// Last actions.
     log: VecDeque<String>,
-    /// Steps that were done, each of which looked at what came.
+    /// Number of steps, each of which checked all received data.
     steps: u64,
 }
 
@@ -143,7 +143,7 @@ impl Plays for Actor {
         }
         let step = self.random.weighted(STEPS);
         let mut outcome = step(self);
-        // Whoever holds a connection leaves sooner: others wait for it.
+        // A client that holds a connection leaves sooner: others wait for it.
         if outcome.is_ok() && self.holds() && self.random.one_in(8) {
             outcome = self.leave();
         }
@@ -156,7 +156,7 @@ impl Plays for Actor {
 }
 
 impl Actor {
-    /// Whether it has what only one connection has.
+    /// Returns whether it has state that ties it to one server connection.
     fn holds(&self) -> bool {
         let Session { variables, tables, prepared, locks, cursor, .. } = &self.session;
         self.is_open
@@ -165,7 +165,7 @@ impl Actor {
             || !(prepared.is_empty() && locks.is_empty())
     }
 
-    /// Its mark.
+    /// Returns its mark.
     fn mark(&self) -> String {
         let Character { tenant, number, .. } = self.character;
         format!("[t{tenant}c{number}g{}]", self.generation)
@@ -200,7 +200,7 @@ impl Actor {
         self.check_session()
     }
 
-    /// What a session has that has just begun.
+    /// Resets the expected state to that of a new session.
     fn begin_again(&mut self) {
         self.is_open = false;
         self.lines.1 = self.lines.0;
@@ -219,7 +219,7 @@ impl Actor {
         };
     }
 
-    /// What a failure means. The last words of a connection tell why it ended.
+    /// Classifies a failure. The last messages of a connection contain the reason for its end.
     fn broken(&self, failure: MyFailure) -> Trouble {
         let text = failure.to_string();
         if failure.is_timeout() {
@@ -240,7 +240,7 @@ impl Actor {
         self.client.as_mut().unwrap()
     }
 
-    /// Takes an answer, of which everything that came is looked at.
+    /// Returns a response, after checking everything that was received.
     fn seen(&self, answer: Result<MyAnswer, MyFailure>) -> Outcome<MyAnswer> {
         let answer = match answer {
             Ok(answer) => answer,
@@ -261,7 +261,7 @@ impl Actor {
         Ok(answer)
     }
 
-    /// Looks for marks of others in everything that came.
+    /// Searches all received data for marks of other clients.
     fn own(&self, answer: &MyAnswer) -> Outcome {
         for result in &answer.results {
             match result {
@@ -282,10 +282,10 @@ impl Actor {
 
     fn without_strangers(&self, text: &str) -> Outcome {
         let mark = self.mark();
-        // Whatever repeats a mark repeats one.
+        // A repeated text repeats the same mark, so the first ones are sufficient.
         for at in text.match_indices("[t").map(|(at, _)| at).take(3) {
             let found = text[at..].split_inclusive(']').next().unwrap_or_default();
-            // A text may have been cut.
+            // The text may have been truncated.
             if !mark.starts_with(found) {
                 return Err(Trouble::Wrong(format!("{found} in {text:.200?}, seen by {mark}")));
             }
@@ -293,7 +293,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Runs SQL, whatever comes of it.
+    /// Runs SQL with any result.
     fn ask(&mut self, sql: &str) -> Outcome<MyAnswer> {
         self.note(sql);
         let answer = self.client().query(sql);
@@ -309,7 +309,7 @@ impl Actor {
         }
     }
 
-    /// Runs SQL that must answer rows of these values, NULL as nothing.
+    /// Runs SQL that must return these rows, with NULL as an empty text.
     fn expect(&mut self, sql: &str, rows: &[&[&str]]) -> Outcome {
         let answer = self.run(sql)?;
         equal(sql, &values(&answer), &rows.iter().map(|row| owned(row)).collect())
@@ -321,7 +321,7 @@ impl Actor {
         failed(sql, &answer, code)
     }
 
-    /// Compares the state of the session with what is expected, but for user variables, which pin.
+    /// Compares the session state with the expected one, except user variables, which pin.
     fn check_session(&mut self) -> Outcome {
         let mut sql = "SELECT DATABASE(), LAST_INSERT_ID(), CONNECTION_ID()".to_owned();
         let id = self.client().greeting.thread_id;
@@ -346,11 +346,11 @@ impl Actor {
     }
 }
 
-/// What MariaDB has unless it is told otherwise.
+/// MariaDB's default mode.
 const DEFAULT_MODE: &str =
     "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION";
 
-/// Whether an error tells of the end of a connection.
+/// Returns whether an error reports the end of a connection.
 fn is_lost(error: &MyError) -> bool {
     [1040, 1053, 1152, 1158, 1317, 1927, 2003, 2006, 2013, 3032].contains(&error.code)
 }
@@ -364,7 +364,7 @@ fn owned(row: &[&str]) -> Vec<String> {
     row.iter().map(|&value| value.to_owned()).collect()
 }
 
-/// Takes note of an error that must have come.
+/// Checks an expected error.
 fn failed(what: &str, answer: &MyAnswer, code: u16) -> Outcome {
     match answer.error() {
         Some(error) if error.code == code => Ok(()),

@@ -1,4 +1,4 @@
-//! What such a client does: one step of it.
+//! Steps of a random PostgreSQL client.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::support::{PASSWORD, USER};
 
 pub(super) type Step = fn(&mut Actor) -> Outcome;
 
-/// What it does, and how often.
+/// Steps with their weights.
 pub(super) const STEPS: &[(u64, Step)] = &[
     (10, Actor::check_session),
     (8, Actor::set),
@@ -60,13 +60,13 @@ impl Actor {
         let counts = [self.session.tables.len(), locks.len(), prepared.len(), cursors.len()];
         values.extend(counts.map(|count| count.to_string()));
         let mut row = self.run(&sql)?.pop().unwrap_or_default();
-        // Its own, or forgotten; another's was noticed already.
+        // Its own value, or none; another client's was detected already.
         row.pop();
         let seen: Vec<String> = row.into_iter().map(Option::unwrap_or_default).collect();
         equal(&sql, &seen, &values)
     }
 
-    /// Changes a setting, in one of the ways in which it is done.
+    /// Changes a setting, by one of several statements.
     fn set(&mut self) -> Outcome {
         let (name, value, spelt) = self.setting();
         let local = self.state == State::Open && self.random.one_in(4);
@@ -77,7 +77,7 @@ impl Actor {
                 return self.reset(name);
             }
             0 => {
-                // Until the end of the transaction, whatever it was before.
+                // Until the end of the transaction, regardless of its previous value.
                 let default = self.defaults[name].clone();
                 self.run(&format!("SET LOCAL {name} TO DEFAULT"))?;
                 self.expect(
@@ -93,7 +93,7 @@ impl Actor {
         };
         let is_local = local && !sql.contains("SESSION") && !sql.contains(" TO ");
         if is_local {
-            // It is over with the transaction, however that ends: so it ends here.
+            // It ends with the transaction, whether committed or not, which therefore ends here.
             self.run(&sql)?;
             self.expect(&format!("SELECT current_setting('{name}')"), &[&value])?;
             return self.end();
@@ -102,7 +102,7 @@ impl Actor {
         self.run(&sql).map(drop)
     }
 
-    /// Gives a setting the value that the session began with, in one of the ways to do that.
+    /// Resets a setting to its initial value, by one of several statements.
     fn reset(&mut self, name: &str) -> Outcome {
         let sql = match self.random.below(6) {
             0 if name == "timezone" => {
@@ -119,7 +119,7 @@ impl Actor {
             }
             _ if self.state == State::Idle => format!("SET SESSION {name} TO DEFAULT"),
             _ => {
-                // Within a transaction all are reset, so that its end is looked at as well.
+                // Within a transaction all settings are reset, so that the end is tested as well.
                 self.session.settings = self.defaults.clone();
                 return self.run("RESET ALL").map(drop);
             }
@@ -127,7 +127,7 @@ impl Actor {
         self.run(&sql).map(drop)
     }
 
-    /// A setting's name, a value, and how that is written after SET.
+    /// Returns a setting's name, a value, and its spelling in SET.
     fn setting(&mut self) -> (&'static str, String, String) {
         let name = self.random.pick(&[
             "application_name",
@@ -149,11 +149,11 @@ impl Actor {
         (name, value, spelt)
     }
 
-    /// Changes a setting where no look at the text tells so.
+    /// Changes a setting in a way that the pooler cannot parse.
     fn set_unseen(&mut self) -> Outcome {
         let mut setting = self.setting();
-        // The server does not list settings that it does not know itself. Nobody else may see what
-        // a function has set of those, but a pooler may forget it.
+        // The server does not list settings that it does not define. Other clients must not see a
+        // function's change of such a setting, but the pooler may lose it.
         if setting.0.starts_with("cove.") {
             setting.0 = "cove.stray";
         }
@@ -181,7 +181,7 @@ impl Actor {
         self.check_session()
     }
 
-    /// Makes a temporary table, looks into it, or drops it.
+    /// Creates a temporary table, reads or drops it.
     fn table(&mut self) -> Outcome {
         let name = self.name("temp");
         let mark = format!("{} {}", self.mark(), self.names);
@@ -211,7 +211,7 @@ impl Actor {
         }
     }
 
-    /// Statements of SQL.
+    /// Uses SQL prepared statements.
     fn prepare(&mut self) -> Outcome {
         let name = self.name("sql");
         let mark = format!("{} {}", self.mark(), self.names);
@@ -232,7 +232,7 @@ impl Actor {
         }
     }
 
-    /// Statements of the protocol, whose names all clients share and whose texts some do.
+    /// Uses protocol prepared statements, whose names all clients share, and some their texts.
     fn statement(&mut self) -> Outcome {
         let name = self.name("statement");
         let known = self.beyond.statements.get(&name).cloned();
@@ -278,14 +278,14 @@ impl Actor {
         }
     }
 
-    /// What a statement of the kind above must answer.
+    /// Checks the response to such a statement.
     fn answered(&self, text: &str, value: &str, answer: &PgAnswer, letters: &str) -> Outcome {
         let constant = text.split('\'').nth(1).unwrap();
         equal(text, &answer.rows(), &vec![vec![Some(format!("{constant}{value}"))]])?;
         equal(text, &answer.letters(), &letters.to_owned())
     }
 
-    /// The unnamed statement, used again after others may have used it.
+    /// Uses the unnamed statement, and again after other clients may have used it.
     fn unnamed(&mut self) -> Outcome {
         let text = format!("SELECT '{}'::text || $1", self.random.pick(&["one", "two", "three"]));
         let mark = self.mark();
@@ -301,7 +301,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Rows that others must not see before they are committed, and nobody of another tenant ever.
+    /// Inserts rows that other clients must not see before the commit, and other tenants never.
     fn insert(&mut self) -> Outcome {
         let mark = self.mark();
         self.session.lines += 1;
@@ -324,7 +324,7 @@ impl Actor {
             self.run(&format!("UNLISTEN {channel}"))?;
             self.session.channels.remove(&channel);
         } else {
-            // Before it is asked for, because notifications may come before the answer does.
+            // Before the request, because notifications may arrive before the response.
             self.session.channels.insert(channel.clone());
             self.run(&format!("LISTEN {channel}"))?;
         }
@@ -343,7 +343,8 @@ impl Actor {
         if self.state != State::Idle || !self.session.channels.contains(&channel) {
             return Ok(());
         }
-        // It listens to that itself, so it must come. Connections that are lost may take it along.
+        // It listens on the channel itself, so the notification must arrive, unless a connection is
+        // lost.
         let key = (channel, mark);
         for _ in 0..2000 {
             if self.last_heard.get(&key).is_some_and(|last| *last >= number)
@@ -356,12 +357,12 @@ impl Actor {
         Err(Trouble::Wrong(format!("notification {number} of {key:?} never came")))
     }
 
-    /// The number of an advisory lock that nobody else takes, and it itself only until it logs in
-    /// again.
+    /// Returns the number of an advisory lock that no other client uses, nor this one after its
+    /// next login.
     fn key(&self, which: u64) -> u64 {
         let Character { tenant, number, .. } = self.character;
         let who = u64::try_from(tenant * 8 + number % 8).unwrap();
-        // Of 31 bits.
+        // A number of 31 bits.
         ((who << 23) + self.generation % (1 << 23)) * 8 + which
     }
 
@@ -380,7 +381,7 @@ impl Actor {
         }
     }
 
-    /// Cursors that live on after their transaction.
+    /// Uses cursors that outlive their transaction.
     fn cursor(&mut self) -> Outcome {
         if self.state != State::Idle {
             return Ok(());
@@ -405,7 +406,7 @@ impl Actor {
         }
     }
 
-    /// Several batches at once, one of which may fail.
+    /// Sends several batches at once, one of which may fail.
     fn pipeline(&mut self) -> Outcome {
         if self.state != State::Idle {
             return Ok(());
@@ -436,7 +437,7 @@ impl Actor {
         }
         let values = (0..count).filter(|at| *at != broken).map(|at| format!("{mark}{at}"));
         equal("rows of a pipeline", &rows, &values.collect())?;
-        // Whether the division fails while it is planned or while it runs is not our business.
+        // Whether the division fails during planning or execution is irrelevant here.
         equal("a pipeline", &letters.replace("1EZ", "12EZ"), &expected)
     }
 
@@ -453,7 +454,7 @@ impl Actor {
         batch = match (fails, self.random.one_in(2)) {
             (false, _) => batch.copy_done(),
             (true, true) => batch.copy_fail("no more"),
-            // What comes after the error is for nobody.
+            // The server discards data after the error.
             (true, false) => batch.copy_data(b"nonsense\n").copy_data(b"late\n").copy_done(),
         };
         let answer = self.ask(sql, &batch)?;
@@ -470,7 +471,7 @@ impl Actor {
         equal(&sql, &u64::try_from(count).unwrap(), &self.session.lines)
     }
 
-    /// An answer that is longer than any buffer.
+    /// Reads a response that is longer than any buffer.
     fn much(&mut self) -> Outcome {
         let mark = self.mark();
         let (wide, rows) = (1 + self.random.below(4000), 1 + self.random.below(30));
@@ -511,7 +512,7 @@ impl Actor {
         }
     }
 
-    /// Ends a transaction, one way or the other.
+    /// Commits or rolls back a transaction.
     fn end(&mut self) -> Outcome {
         let commits = self.random.one_in(2);
         self.run(if commits { "COMMIT" } else { "ROLLBACK" })?;
@@ -538,7 +539,7 @@ impl Actor {
         self.session.role = Some(role);
         self.run(&format!("SET ROLE {role}"))?;
         self.check_session()?;
-        // A guest may do nothing, so it is none for long.
+        // A guest has no rights, so the role is reset at once.
         self.session.role = None;
         self.run("RESET ROLE").map(drop)
     }
@@ -562,7 +563,7 @@ impl Actor {
                 let lines = self.session.lines;
                 self.session =
                     Session { settings: self.defaults.clone(), lines, ..Session::default() };
-                // These outlive it.
+                // These are not transactional.
                 let Beyond { links, has_unnamed_link, seeded, .. } =
                     std::mem::take(&mut self.beyond);
                 self.beyond = Beyond { links, has_unnamed_link, seeded, ..Beyond::default() };
@@ -571,7 +572,7 @@ impl Actor {
         self.check_session()
     }
 
-    /// Cancels what it does itself, which must be all that is cancelled.
+    /// Cancels its own statement, and only that may be cancelled.
     fn cancel(&mut self) -> Outcome {
         let sql = format!("SELECT pg_sleep(0.7), '{}'", self.mark());
         self.note(&format!("{sql}, cancelled"));
@@ -582,7 +583,7 @@ impl Actor {
             return Err(self.broken(failure));
         }
         if let Ok(mut other) = PgClient::open(&self.character.address) {
-            // Whether it arrives is seen by what becomes of the statement.
+            // The result of the statement shows whether the request arrives.
             drop(other.send(&request));
             let (is_over, _) = other.end();
             if !is_over {
@@ -592,21 +593,21 @@ impl Actor {
         let answer = self.client.as_mut().unwrap().answer();
         let answer = self.seen(answer)?;
         match answer.error() {
-            // It came before the statement did.
+            // The request arrived before the statement.
             None => Ok(()),
             Some(_) => self.failed(&sql, &answer, "57014"),
         }
     }
 
-    /// The last value of a sequence is the session's own, or nobody's: a pooler may have forgotten
-    /// it, but must not tell another's.
+    /// Checks the last value of a sequence, which is the session's own or unknown: a pooler may
+    /// lose it, but must not return another client's.
     fn sequence(&mut self) -> Outcome {
         let sql = "SELECT currval('public.ids'), lastval()";
         if self.random.one_in(2) {
             let taken = self.run("SELECT nextval('public.ids')")?[0][0].clone();
             self.beyond.taken.clone_from(&taken);
             let taken = taken.unwrap_or_default();
-            // Within the same transaction nothing is forgotten.
+            // Within the same transaction it is never lost.
             return match self.state {
                 State::Open => self.expect(sql, &[&taken, &taken]),
                 _ => Ok(()),
@@ -620,9 +621,9 @@ impl Actor {
         }
     }
 
-    /// Random numbers are those of its own seed, or of nobody's.
+    /// Checks that random numbers come from its own seed, or from no client's.
     fn seed(&mut self) -> Outcome {
-        /// Numbers that some seed gives.
+        /// Numbers that the seeds of all clients produce.
         static SEEDED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
         if let Some(next) = self.beyond.seeded.pop() {
             return self.expect("SELECT random()", &[&next]);
@@ -642,7 +643,7 @@ impl Actor {
         self.run(&seeds).map(drop)
     }
 
-    /// The connection of dblink that has no name.
+    /// Uses dblink's unnamed connection.
     fn unnamed_link(&mut self, target: &str) -> Outcome {
         let asks = "SELECT a FROM public.dblink('SELECT 7') AS t(a int)";
         match (self.beyond.has_unnamed_link, self.random.below(3)) {
@@ -659,7 +660,7 @@ impl Actor {
         }
     }
 
-    /// Connections of dblink: there are its own, and nobody else's.
+    /// Uses dblink connections: only its own exist.
     fn link(&mut self) -> Outcome {
         let mark = self.mark();
         let name = format!("{mark}link");
@@ -685,11 +686,11 @@ impl Actor {
         self.expect(sql, &[&links.join(" ")])
     }
 
-    /// Leaves in the middle of a COPY, and looks that its server connection is free then.
+    /// Disconnects in the middle of a COPY, and checks that its server connection is freed.
     fn leave_copying(&mut self) -> Outcome {
-        // More than once as long as that takes, and less than a cancel request may take.
+        // Longer than that takes, and shorter than a cancel request may take.
         const QUESTIONS_MAX: u32 = 150;
-        // The server itself may not know yet that a connection was cut.
+        // The server itself may not have noticed yet that a connection was cut.
         if self.character.faults {
             return self.leave();
         }
@@ -712,7 +713,7 @@ impl Actor {
         Err(Trouble::Wrong(format!("lock {key} outlives the client that left in a COPY")))
     }
 
-    /// Leaves, in the middle of something or not.
+    /// Disconnects, possibly in the middle of an operation.
     fn leave(&mut self) -> Outcome {
         let how = self.random.below(6);
         self.note(&format!("leave in way {how}"));
@@ -725,18 +726,18 @@ impl Actor {
                 client.close();
                 return Ok(());
             }
-            // An end without a word, in whatever state it is.
+            // Without a message, in any state.
             1 => Vec::new(),
             2 => query,
-            // A message that never ends.
+            // An incomplete message.
             3 => query[..query.len() / 2].to_vec(),
-            // An answer that nobody reads.
+            // A response that is not read.
             4 => PgBatch::new().query(&much).0,
-            // A batch that never ends, or a COPY.
+            // An incomplete batch, or a COPY.
             _ if self.random.one_in(2) => {
                 PgBatch::new().parse("left", &much).bind("", "left", &[]).execute("", 10).flush().0
             }
-            // In the middle of a message of it, too: of its header, or of its data.
+            // Also in the middle of a COPY message: of its header, or of its data.
             _ => {
                 let data = b"x".repeat(20_000);
                 let copy = PgBatch::new().query("COPY public.lines FROM STDIN");
@@ -745,13 +746,13 @@ impl Actor {
                 whole[..whole.len() - cut].to_vec()
             }
         };
-        // The end may come before that.
+        // The connection may end before that.
         drop(client.send(&bytes));
         Ok(())
     }
 }
 
-/// A string of SQL, with its backslashes as they are.
+/// Quotes a string for SQL, with literal backslashes.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

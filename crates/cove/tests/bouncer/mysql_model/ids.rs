@@ -1,26 +1,26 @@
-//! Numbers that the server gives to rows, of which `LAST_INSERT_ID()` tells a client its own.
+//! Insert ids, of which `LAST_INSERT_ID()` must return a client its own.
 //!
-//! Each way to be given one: told by the reply or not, by the statement or by code behind it, and
-//! also where the statement fails.
+//! Covers each way to receive one: reported in the response or not, by the statement or by code
+//! that it calls, and also if the statement fails.
 
 use testkit::MyAnswer;
 
 use super::{Actor, Outcome, differs, failed, values};
 
-/// An error that took the whole transaction back.
+/// Error that rolled back the whole transaction.
 const DEADLOCK: u16 = 1213;
 const DUPLICATE: u16 = 1062;
 const SIGNAL: u16 = 1644;
 
-/// A statement that may give the session a number.
+/// Statement that may set the session's insert id.
 #[derive(Clone, Copy, Debug)]
 enum Giver {
     Rows,
     Prepared,
     Returning,
-    /// Rows, the second of which fails.
+    /// Several rows, the second of which fails.
     Fails,
-    /// The same, where the number is seen before the failure.
+    /// The same, but the id is returned before the failure.
     FailsReturning,
     /// One row, which fails.
     FailsAtOnce,
@@ -36,10 +36,10 @@ enum Giver {
     Immediate,
     Several,
     SeveralFail,
-    /// A function's and a trigger's numbers are not its caller's.
+    /// Insert ids within a function or trigger are not its caller's.
     Function,
     Trigger,
-    /// One that the client chooses.
+    /// Id that the client specifies.
     Chosen,
 }
 
@@ -69,19 +69,19 @@ const GIVERS: &[Giver] = &[
     Giver::Chosen,
 ];
 
-/// What becomes of the number that the session had.
+/// Effect of a statement on the session's insert id.
 enum Given {
-    /// This one.
+    /// It becomes this number.
     Number(u64),
-    /// That of the first row with this mark.
+    /// It becomes that of the first row with this mark.
     Marked(String),
-    /// One that no row has, behind all that were given before.
+    /// It becomes one without a row, after all previous ones.
     Lost,
     Same,
 }
 
 impl Actor {
-    /// Numbers that the server gives.
+    /// Uses a statement that sets an insert id.
     pub(super) fn number(&mut self) -> Outcome {
         let giver = self.random.pick(GIVERS);
         self.numbered += 1;
@@ -108,7 +108,7 @@ impl Actor {
                 let sql = format!("SELECT mark FROM {table} WHERE id = LAST_INSERT_ID()");
                 self.expect(&sql, &[&[&text]])
             }
-            // It asks later, when others have had the connection.
+            // It queries the id later, after other clients have used the connection.
             2 => Ok(()),
             _ => self.check_session(),
         }
@@ -118,7 +118,7 @@ impl Actor {
         format!("`{}`.ids", self.character.database)
     }
 
-    /// The number of a row that was taken back: nobody has a row of it.
+    /// Checks the id of a rolled back row, which no row has.
     fn lost_number(&mut self) -> Outcome {
         let (table, before) = (self.ids(), self.session.last_id);
         let sql = format!(
@@ -127,7 +127,7 @@ impl Actor {
         let answer = self.run(&sql)?;
         let rows = values(&answer);
         let id = rows[0][0].parse().unwrap_or_default();
-        // A server that was killed in between may give it again.
+        // A server that was killed in between may reuse it.
         if !self.character.faults && (id == before || rows[0][1] != "0") {
             return Err(differs(&sql, &rows, &format!("another one than {before}, of no row")));
         }
@@ -135,7 +135,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Runs it; nothing if it has to give way to another client.
+    /// Runs a statement; returns `None` after a deadlock with another client.
     fn gives(&mut self, giver: Giver, text: &str) -> Outcome<Option<Given>> {
         let table = self.ids();
         let insert = format!("INSERT INTO {table} (mark) VALUES ('{text}')");
@@ -196,7 +196,7 @@ impl Actor {
         Ok(self.tried(&sql)?.map(|_| assigned))
     }
 
-    /// The text of what must not fail, and what it gives; nothing if it has to give way.
+    /// Returns a statement that must not fail, and its effect; `None` after a deadlock.
     fn sql_of(&mut self, giver: Giver, text: &str) -> Outcome<Option<(String, Given)>> {
         let (table, database) = (self.ids(), self.character.database.clone());
         let insert = format!("INSERT INTO {table} (mark) VALUES ('{text}')");
@@ -233,7 +233,7 @@ impl Actor {
                 (format!("INSERT INTO `{database}`.places VALUES ('{text}', 0)"), Given::Same)
             }
             Giver::Chosen => {
-                // Below all that the server gives, and never twice.
+                // Below all ids that the server assigns, and never used twice.
                 let number = u64::try_from(self.character.number).unwrap();
                 let chosen = (number << 24) + self.numbered;
                 let sql = format!("INSERT INTO {table} (id, mark) VALUES (-{chosen}, '{text}')");
@@ -243,7 +243,7 @@ impl Actor {
         }))
     }
 
-    /// A statement of the protocol that inserts.
+    /// Runs a protocol prepared statement that inserts.
     fn gives_prepared(&mut self, table: &str, text: &str) -> Outcome<Option<Given>> {
         let sql = format!("INSERT INTO {table} (mark) VALUES ('{text}')");
         self.note(&format!("prepare and execute {sql}"));
@@ -261,7 +261,7 @@ impl Actor {
         }
     }
 
-    /// Runs what must fail in this way, and gives this.
+    /// Runs a statement that must fail with this error, and returns its effect.
     fn gives_way(&mut self, sql: &str, code: u16, assigned: Given) -> Outcome<Option<Given>> {
         let answer = self.ask(sql)?;
         if has_failed(&answer, DEADLOCK) {
@@ -270,7 +270,7 @@ impl Actor {
         failed(sql, &answer, code).map(|()| Some(assigned))
     }
 
-    /// Runs what must not fail; nothing if it has to give way to another client.
+    /// Runs a statement that must not fail; returns `None` after a deadlock with another client.
     fn tried(&mut self, sql: &str) -> Outcome<Option<MyAnswer>> {
         let answer = self.ask(sql)?;
         match answer.error() {

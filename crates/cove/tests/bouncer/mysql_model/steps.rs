@@ -1,4 +1,4 @@
-//! What a client of MySQL does, one thing at a time.
+//! Steps of a random MySQL client.
 
 use testkit::my::{MyResult, command, execute, message, status};
 use testkit::{MyClient, MyFailure, MyValue};
@@ -8,7 +8,7 @@ use crate::model::Trouble;
 
 type Step = fn(&mut Actor) -> Outcome;
 
-/// What it does, and how often.
+/// Steps with their weights.
 pub(super) const STEPS: &[(u64, Step)] = &[
     (12, Actor::check_session),
     (1, Actor::check_variables),
@@ -38,7 +38,7 @@ pub(super) const STEPS: &[(u64, Step)] = &[
 ];
 
 impl Actor {
-    /// Changes a setting, in one of the ways in which it is done.
+    /// Changes a setting, by one of several statements.
     fn set(&mut self) -> Outcome {
         let name = self.random.pick(&[
             "lock_wait_timeout",
@@ -70,7 +70,8 @@ impl Actor {
             3 => format!("SET SESSION {name} = {spelt}"),
             4 => format!("set /* it */ LOCAL {name}={spelt}"),
             5 => {
-                // A second one beside it, and a value that only the server knows.
+                // A second setting in the same statement, and a value that only the server
+                // computes.
                 self.session.settings.insert("lock_wait_timeout", (number + 1).to_string());
                 if name == "lock_wait_timeout" {
                     return self.run(&format!("SET {name} = {number} + 1")).map(drop);
@@ -83,7 +84,7 @@ impl Actor {
         self.run(&sql).map(drop)
     }
 
-    /// Changes a setting where no look at the text tells so.
+    /// Changes a setting in a way that the bouncer cannot parse.
     fn set_unseen(&mut self) -> Outcome {
         let value = (20 + self.random.below(70)).to_string();
         let database = self.character.database.clone();
@@ -94,7 +95,7 @@ impl Actor {
                 "SET STATEMENT lock_wait_timeout = 3 FOR CALL `{database}`.hidden_set({value})"
             ),
         };
-        // A setting of a statement is put back behind it, whatever the statement did.
+        // The setting of a statement is restored after it, regardless of the statement's changes.
         if !sql.starts_with("SET STATEMENT") {
             self.session.settings.insert("lock_wait_timeout", value);
         }
@@ -117,7 +118,7 @@ impl Actor {
         self.check_variables()
     }
 
-    /// Temporary tables, and whether there are others.
+    /// Uses temporary tables, and checks that there are no others.
     fn table(&mut self) -> Outcome {
         let name = format!("temp_{}", self.random.below(3));
         let database = self.character.database.clone();
@@ -138,7 +139,7 @@ impl Actor {
         }
     }
 
-    /// Statements of SQL.
+    /// Uses SQL prepared statements.
     fn prepare(&mut self) -> Outcome {
         let name = format!("prepared_{}", self.random.below(3));
         match self.session.prepared.get(&name).cloned() {
@@ -157,7 +158,7 @@ impl Actor {
         }
     }
 
-    /// Statements of the protocol, many of which have the same texts for many clients.
+    /// Uses protocol prepared statements, many of which have the same text for many clients.
     fn statement(&mut self) -> Outcome {
         let count = self.session.statements.len();
         if count == 0 || (count < 12 && self.random.one_in(4)) {
@@ -198,7 +199,7 @@ impl Actor {
         equal("an execution", &values(&answer), &vec![vec![value, beside, schema]])
     }
 
-    /// A command that is answered by one packet and must not fail.
+    /// Sends a command that must succeed, and whose response is one packet.
     fn command(&mut self, command: u8, body: &[u8]) -> Outcome {
         match self.client().simple(command, body) {
             Ok(Ok(_)) => Ok(()),
@@ -219,7 +220,7 @@ impl Actor {
         }
     }
 
-    /// A parameter in pieces.
+    /// Sends a parameter in pieces.
     fn long_data(&mut self) -> Outcome {
         let mark = self.mark();
         self.note("long data");
@@ -280,7 +281,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Rows that others must not see before they are committed, and nobody of another tenant ever.
+    /// Inserts rows that other clients must not see before the commit, and other tenants never.
     fn insert(&mut self) -> Outcome {
         let mark = self.mark();
         let table = format!("`{}`.`lines`", self.character.database);
@@ -304,7 +305,7 @@ impl Actor {
         self.expect(&sql, &[&[&count, "0"]])
     }
 
-    /// Warnings are of the last statement, and of nobody else's.
+    /// Checks that warnings are those of its own last statement.
     fn warning(&mut self) -> Outcome {
         let mark = self.mark();
         self.run(&format!("SELECT CAST('{mark}' AS SIGNED) FROM seq_1_to_1"))?;
@@ -317,7 +318,7 @@ impl Actor {
     }
 
     fn lock(&mut self) -> Outcome {
-        // Nobody else has this one, not even itself after it has logged in again.
+        // No other client uses this name, nor this one after its next login.
         let name = format!("{}{}", self.mark(), self.random.below(3));
         let database = self.character.database.clone();
         if let Some(count) = self.session.locks.get_mut(&name) {
@@ -331,7 +332,7 @@ impl Actor {
             return self.expect(&format!("SELECT IS_FREE_LOCK('{name}')"), &[&["1"]]);
         }
         if self.random.one_in(4) {
-            // One that nobody sees: whether it is kept is not promised, but nobody else has it.
+            // A lock that the bouncer cannot parse: it may be lost, but no other client has it.
             let sql = format!("SELECT `{database}`.hidden_lock('{name} hidden')");
             return self.expect(&sql, &[&["1"]]);
         }
@@ -339,7 +340,7 @@ impl Actor {
         self.expect(&format!("SELECT GET_LOCK('{name}', 0)"), &[&["1"]])
     }
 
-    /// Several statements in one text, of which one may fail.
+    /// Sends several statements in one text, of which one may fail.
     fn several(&mut self) -> Outcome {
         let mark = self.mark();
         if self.random.one_in(3) {
@@ -356,7 +357,7 @@ impl Actor {
         equal(&sql, &values(&answer), &expected)
     }
 
-    /// Commands that are sent before answers are read.
+    /// Sends commands before it reads responses.
     fn ahead(&mut self) -> Outcome {
         let (mark, count) = (self.mark(), 1 + self.random.below(6));
         let broken = self.random.below(count * 3);
@@ -390,7 +391,7 @@ impl Actor {
         Ok(())
     }
 
-    /// An answer that is longer than any buffer.
+    /// Reads a response that is longer than any buffer.
     fn much(&mut self) -> Outcome {
         let mark = self.mark();
         let (wide, rows) = (1 + self.random.below(4000), 1 + self.random.below(30));
@@ -430,7 +431,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Ends a transaction, one way or the other.
+    /// Commits or rolls back a transaction.
     fn end(&mut self) -> Outcome {
         let commits = self.random.one_in(2);
         self.run(if commits { "COMMIT" } else { "ROLLBACK" })?;
@@ -443,7 +444,7 @@ impl Actor {
         self.count()
     }
 
-    /// Writes without a transaction that anybody began, and takes it back.
+    /// Writes in an implicit transaction, and rolls it back.
     fn autocommit(&mut self) -> Outcome {
         if self.is_open {
             return Ok(());
@@ -454,7 +455,7 @@ impl Actor {
         self.check_session()?;
         self.insert()?;
         self.end()?;
-        // Whatever it looked at since is a transaction again, which this ends.
+        // Reads since then have started another transaction, which this statement ends.
         self.run("SET autocommit = 1")?;
         self.session.settings.insert("autocommit", "1".to_owned());
         self.check_session()
@@ -477,7 +478,7 @@ impl Actor {
             self.command(command::INIT_DB, wanted.as_bytes())?;
         }
         self.session.database = wanted;
-        // What was prepared in another one stays there (MariaDB 10.11).
+        // Statements that were prepared in another database stay there (MariaDB 10.11).
         if self.random.one_in(3) { self.check_session() } else { self.statement() }
     }
 
@@ -487,7 +488,7 @@ impl Actor {
         self.expect(&format!("CALL `{database}`.two('{mark}')"), &rows)
     }
 
-    /// Kills what it does itself, which must be all that is killed.
+    /// Kills its own statement, and only that may be killed.
     fn kill(&mut self) -> Outcome {
         let sql = format!("SELECT SLEEP(0.2), '{}' FROM seq_1_to_4", self.mark());
         self.note(&format!("{sql}, killed"));
@@ -498,7 +499,7 @@ impl Actor {
             return Err(self.broken(error.into()));
         }
         if let Ok(mut other) = MyClient::login(&address, &identity) {
-            // Whether it arrives is seen by what becomes of the statement.
+            // The result of the statement shows whether the request arrives.
             drop(other.query(&format!("KILL QUERY {id}")));
         }
         let answer = self.client().answer();
@@ -510,7 +511,7 @@ impl Actor {
         self.seen(answer).map(drop)
     }
 
-    /// Begins a new session on the same connection.
+    /// Starts a new session on the same connection.
     fn begin_anew(&mut self) -> Outcome {
         let identity = self.identity();
         let outcome = if self.random.one_in(2) {
@@ -527,7 +528,7 @@ impl Actor {
         let was = self.session.database.clone();
         self.lines.0 = self.lines.1;
         self.begin_again();
-        // A reset keeps the database, and another user has its own.
+        // A reset keeps the database, and another user has its default database.
         if self.log.back().is_some_and(|line| line.contains("reset")) {
             self.session.database = was;
         }
@@ -536,7 +537,7 @@ impl Actor {
         self.count()
     }
 
-    /// Leaves, in the middle of something or not.
+    /// Disconnects, possibly in the middle of an operation.
     pub(super) fn leave(&mut self) -> Outcome {
         let how = self.random.below(6);
         self.note(&format!("leave in way {how}"));
@@ -549,17 +550,17 @@ impl Actor {
                 client.close();
                 return Ok(());
             }
-            // An end without a word, in whatever state it is.
+            // Without a message, in any state.
             1 => Vec::new(),
             2 => query,
-            // A message that never ends.
+            // An incomplete message.
             3 => query[..query.len() / 2].to_vec(),
-            // An answer that nobody reads.
+            // A response that is not read.
             4 => message(command::QUERY, much.as_bytes()),
-            // The beginning of a long one, and of what it never says.
+            // The beginning of a long message, whose rest is never sent.
             _ => [&[0xFF, 0xFF, 0xFF, 0, command::QUERY][..], b"SELECT 'unfinished"].concat(),
         };
-        // The end may come before that.
+        // The connection may end before that.
         drop(client.send(&bytes));
         Ok(())
     }
