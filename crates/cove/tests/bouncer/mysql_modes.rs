@@ -1,5 +1,5 @@
-//! Servers whose sessions begin in another SQL mode than most: their texts are read as they read
-//! them, and nothing has to be set for that.
+//! Servers whose sessions start in an unusual SQL mode: the bouncer parses texts as the server
+//! does, without additional statements.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use testkit::{MariaDb, MyClient, MyLogin};
 
 use crate::mysql_support::{Fronted, behind, front, login, prepared};
 
-/// What drivers say so that a function's name may stand apart from its parenthesis.
+/// Capability with which drivers allow a space between a function's name and its parenthesis.
 const IGNORE_SPACE: u32 = 1 << 8;
 
-/// A text, and what comes: values, `!` and the number of an error, or `*` for no error.
+/// Text with its expected result: values, `!` and the number of an error, or `*` for no error.
 type Texts = [(&'static str, &'static str)];
 
-/// In one reading `@x` gets a value; in another there are strings around that.
+/// In one reading `@x` is assigned; in another the assignment is part of a string.
 const ANSI_HIDES: (&str, &str) = (r#"SELECT 1 AS "\", @x := 5 AS "b" /* " */"#, "1|5");
 const BACKSLASH_HIDES: (&str, &str) = (r"SELECT '\', @x := 5, 'b' /* ' */", r"\|5|b");
 
-/// In one reading there are names or strings; in another there is what is not allowed.
+/// In one reading there are names or strings; in another there is a forbidden statement.
 const ANSI_SHOWS: (&str, &str) = (r#"SELECT 1 AS "\", 2 AS "; KILL 7; ", 3 AS "x" -- ""#, "1|2|3");
 const BACKSLASH_SHOWS: (&str, &str) = (r"SELECT '\', '; KILL 7; ', 'x' -- '", r"\|; KILL 7; |x");
 
@@ -29,7 +29,7 @@ fn answer(client: &mut MyClient, sql: &str) -> String {
     }
 }
 
-/// Nobody else meets what a client left, whichever connection it is; one of three is held.
+/// Checks that other clients do not see a client's state, on any connection; one of three is held.
 fn nobody_meets(fronted: &Fronted, tenant: &str, sql: &str) {
     let mut others = [(); 2].map(|()| fronted.login(tenant));
     for other in &mut others {
@@ -38,8 +38,8 @@ fn nobody_meets(fronted: &Fronted, tenant: &str, sql: &str) {
     }
 }
 
-/// Each text gives the same at the server itself, to a client whose first it is, and to one that
-/// stays, on connections that are everybody's.
+/// Checks that each text has the same result on the server itself, for a new client, and for an
+/// existing one, on shared connections.
 fn check((fronted, tenant): (&Fronted, &str), of: &dyn Fn(MyLogin) -> MyLogin, texts: &Texts) {
     let of_tenant = of(login(tenant));
     let mut direct = MyClient::login(&fronted.maria.address(), &of_tenant).unwrap();
@@ -62,7 +62,7 @@ fn check((fronted, tenant): (&Fronted, &str), of: &dyn Fn(MyLogin) -> MyLogin, t
     }
 }
 
-/// How many `SET` the server has run.
+/// Returns the number of `SET` statements that the server has run.
 fn sets(maria: &MariaDb) -> String {
     maria.sql(
         "SELECT variable_value FROM information_schema.global_status \
@@ -77,7 +77,7 @@ fn texts_are_read_as_the_server_reads_them() {
     let tenants = names.map(|name| behind(name, "transaction", 3).with("limits.wait_s = 20"));
     let fronted = front(Arc::clone(&maria), "", &tenants);
     let as_it_is = |login: MyLogin| login;
-    // The mode of a server's sessions is its own by the time they begin.
+    // A server session uses the mode of the server at its start.
     for (name, mode, texts) in [
         ("ansi", "ANSI_QUOTES", &[ANSI_HIDES, ANSI_SHOWS, BACKSLASH_PLAIN][..]),
         (
@@ -96,12 +96,12 @@ fn texts_are_read_as_the_server_reads_them() {
         maria.sql(&format!("SET GLOBAL sql_mode = '{mode}'"));
         check((&fronted, name), &as_it_is, texts);
     }
-    // A mode that a client asks for as it logs in is its own.
+    // A mode that a client requests at login applies only to that client.
     let spaced = |login: MyLogin| login.with(IGNORE_SPACE);
     check((&fronted, "plain"), &spaced, &[("SELECT COUNT (*) FROM seq_1_to_3", "3")]);
     let (mut a, mut b) = (fronted.login("ansi"), fronted.login("ansi"));
     for client in [&mut a, &mut b] {
-        // Connections of another time have the mode that its clients know.
+        // Older connections have the mode that their clients know.
         assert_eq!(client.value(r#"SELECT "x" FROM (SELECT 7 AS x) t"#), "7");
     }
     let before = sets(&maria);
@@ -113,5 +113,5 @@ fn texts_are_read_as_the_server_reads_them() {
     assert_eq!(sets(&maria), before, "what is the same is not set");
 }
 
-/// Nothing but a string.
+/// Text that is only a string.
 const BACKSLASH_PLAIN: (&str, &str) = (r"SELECT 'a\'b'", "a'b");

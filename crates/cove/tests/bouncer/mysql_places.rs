@@ -1,4 +1,4 @@
-//! Where the same is tried: at MariaDB itself, and through Cove in two modes.
+//! Runs tests in three places: on MariaDB itself, and through Cove in two modes.
 
 use std::sync::Arc;
 
@@ -6,41 +6,41 @@ use testkit::{MariaDb, MyClient, MyFailure, MyLogin, PgAddress};
 
 use crate::mysql_support::{Fronted, behind, front, login, shared_maria};
 
-/// Connections to the server in transaction mode: for those who hold one, and others.
+/// Server connections in transaction mode: for clients that hold one, and for others.
 pub(crate) const CONNECTIONS: u32 = 3;
 
-/// Where something is tried.
+/// Place in which a test runs.
 pub(crate) struct Place<'a> {
-    /// For whoever reads of a failure.
+    /// Name for failure messages.
     pub(crate) name: &'static str,
     pub(crate) address: PgAddress,
     pub(crate) database: String,
-    /// What Cove is behind this place, if it is one of Cove's.
+    /// Cove of this place, if there is one.
     pub(crate) fronted: Option<&'a Fronted>,
-    /// Clients that let connections change hands, where they do.
+    /// Clients that make connections change hands, in transaction mode.
     others: Vec<MyClient>,
-    /// What is being done, for whoever reads of a failure.
+    /// Current action, for failure messages.
     pub(crate) doing: String,
 }
 
 impl Place<'_> {
-    /// A client.
+    /// Logs a client in.
     pub(crate) fn login(&self) -> MyClient {
         let client = self.login_as(&login(&self.database));
         client.unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    /// The same as somebody else or in another way.
+    /// Logs a client in with other parameters.
     pub(crate) fn login_as(&self, login: &MyLogin) -> Result<MyClient, MyFailure> {
         MyClient::login(&self.address, login)
     }
 
-    /// Whether connections change hands.
+    /// Returns whether connections are shared.
     pub(crate) fn is_shared(&self) -> bool {
         self.name == "transaction"
     }
 
-    /// Lets others use the connections that nobody holds.
+    /// Lets other clients use the connections that are not held.
     pub(crate) fn stir(&mut self) {
         if self.is_shared() {
             if self.others.is_empty() {
@@ -58,7 +58,7 @@ impl Place<'_> {
     }
 }
 
-/// Runs something in every place. Each has a database of its own.
+/// Runs a test in every place, each with its own database.
 pub(crate) fn everywhere(name: &str, more: &str, run: impl Fn(&mut Place<'_>)) {
     let maria = shared_maria();
     let direct = format!("{name}_direct");
@@ -79,7 +79,7 @@ pub(crate) fn everywhere(name: &str, more: &str, run: impl Fn(&mut Place<'_>)) {
     place("transaction", fronted.address(), transaction, Some(&fronted));
 }
 
-/// A client of the server itself.
+/// Logs a client in on the server itself.
 pub(crate) fn directly(maria: &MariaDb, database: &str) -> MyClient {
     let client = MyClient::login(&maria.address(), &login(database));
     client.unwrap_or_else(|error| panic!("{database}: {error}"))

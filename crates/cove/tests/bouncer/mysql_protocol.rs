@@ -1,4 +1,4 @@
-//! What MySQL's protocol has besides statements as text, at MariaDB itself and through Cove.
+//! MySQL's protocol besides text statements, on MariaDB itself and through Cove.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::mysql_places::{Place, everywhere};
 use crate::mysql_support::login;
 use crate::support::{PASSWORD, USER};
 
-/// Time for something to become so.
+/// Time limit for a state to be reached.
 const SOON: Duration = Duration::from_secs(20);
-/// What a server may hold more than before, which is room for buffers that it keeps.
+/// Allowed growth of the server's memory, for buffers that it keeps.
 const SLACK_BYTES: u64 = 24 << 20;
 
 fn code(error: Option<MyError>) -> u16 {
@@ -22,7 +22,7 @@ fn refusal<T>(result: Result<T, MyFailure>) -> u16 {
     code(result.err().and_then(|failure| failure.error()))
 }
 
-/// The first row of a prepared statement's answer.
+/// Returns the first row of a prepared statement's response.
 fn row(client: &mut MyClient, id: u32, values: &[MyValue<'_>], binds: bool) -> Vec<String> {
     client.command(command::STMT_EXECUTE, &execute(id, 0, values, binds)).unwrap();
     let answer = client.binary_answer().unwrap();
@@ -40,7 +40,7 @@ fn statements_are_prepared_once_and_run_anywhere() {
         for turn in 0..5 {
             for (who, (client, id)) in clients.iter_mut().zip(&ids).enumerate() {
                 let text = format!("{who}");
-                // Types that were told once are not told again, wherever it runs.
+                // Types are sent only once, on any connection.
                 let values = if who % 2 == 0 {
                     [MyValue::Text(&text), MyValue::Int(turn), MyValue::Null]
                 } else {
@@ -53,7 +53,7 @@ fn statements_are_prepared_once_and_run_anywhere() {
                 place.stir();
             }
         }
-        // Nobody else's, and none of those that are closed.
+        // Statement ids of other clients and of closed statements are invalid.
         let [a, b, ..] = &mut clients[..] else { unreachable!() };
         a.close_statement(ids[0]).unwrap();
         assert_eq!(code(a.execute(&stated(ids[0], 3), &NULLS).unwrap().error()), 1243);
@@ -64,7 +64,7 @@ fn statements_are_prepared_once_and_run_anywhere() {
         {
             assert_eq!(refusal(a.prepare(sql)), expected, "{}: {sql}", place.name);
         }
-        // A text with several statements is none.
+        // A text with several statements cannot be prepared.
         assert_eq!(refusal(a.prepare("SELECT 1; SELECT 2")), 1064);
         assert!(a.simple(command::STMT_RESET, &ids[0].to_le_bytes()).unwrap().is_err());
         assert!(b.simple(command::STMT_RESET, &ids[1].to_le_bytes()).unwrap().is_ok());
@@ -126,7 +126,7 @@ fn statements_live_through_changes_of_their_tables() {
             assert_eq!(code(answer.error()), 1146, "{}", place.name);
             assert_eq!(client.value("SELECT 1"), "1");
         }
-        // The same text means another table in another database.
+        // The same text refers to another table in another database.
         let other = format!("{}_other", place.database);
         b.run(&format!("CREATE TABLE t AS SELECT 'one' AS x; CREATE DATABASE {other}"));
         b.run(&format!("CREATE TABLE {other}.t AS SELECT 'two' AS x"));
@@ -155,13 +155,13 @@ fn parameters_come_in_pieces() {
         }
         assert_eq!(row(&mut a, of_a, &values(1), true), ["8", "1", "xxx"], "{}", place.name);
         place.stir();
-        // Forgotten with a reset, and used up by the execution before.
+        // Discarded by a reset, and by the previous execution.
         assert!(b.simple(command::STMT_RESET, &of_b.to_le_bytes()).unwrap().is_ok());
         let none = [MyValue::Text(""), MyValue::Int(2), MyValue::Null];
         for (client, id) in [(&mut a, of_a), (&mut b, of_b)] {
             assert_eq!(row(client, id, &none, true), ["0", "2", "NULL"], "{}", place.name);
         }
-        // Left in the middle.
+        // Disconnected in the middle of a parameter.
         a.long_data(of_a, 0, b"left").unwrap();
         drop(a);
         assert_eq!(row(&mut b, of_b, &none, true), ["0", "2", "NULL"]);
@@ -220,7 +220,7 @@ fn cursors_stay_where_they_are() {
     });
 }
 
-/// Values whose first bytes look like something else.
+/// Values whose first bytes resemble another packet.
 #[test]
 fn rows_are_not_taken_for_what_they_look_like() {
     everywhere("rows", "", |place| {
@@ -245,7 +245,7 @@ fn rows_are_not_taken_for_what_they_look_like() {
                 }
                 assert_eq!(client.value("SELECT 'mine'"), "mine", "{}", place.name);
             }
-            // The cursor of a block shows in the status of its results, and is none of a client's.
+            // The cursor of a block appears in the status of its results, but is not a client's.
             let block = "FOR it IN (SELECT seq FROM seq_1_to_2) DO \
                          SELECT it.seq LIMIT 0; SELECT it.seq; END FOR";
             let block = other.run(block);
@@ -295,7 +295,7 @@ fn commands_besides_statements() {
         let error = client.simple(command::INIT_DB, b"no_such_database").unwrap();
         assert_eq!(code(error.err()), 1049, "{name}");
         assert_eq!(client.value("SELECT DATABASE()"), "mysql", "{name}");
-        // Several statements in one text, or not.
+        // Several statements in one text can be enabled and disabled.
         assert!(client.simple(command::SET_OPTION, &[1, 0]).unwrap().is_ok(), "{name}");
         assert_eq!(client.fail("SELECT 1; SELECT 2").code, 1064, "{name}");
         let mut other = place.login();
@@ -325,7 +325,7 @@ fn a_session_begins_again_and_as_somebody_else() {
         };
         let is_new = |client: &mut MyClient, id: u32| {
             assert_eq!(client.fail("SELECT * FROM t").code, 1146, "{name}");
-            // Given back by the connection to the server that had it, which is cleaned meanwhile.
+            // The lock is released when its server connection is reset, which may take a moment.
             until("the lock to be free", SOON, || {
                 let free = client.value("SELECT IS_FREE_LOCK('again_l')");
                 if free == "1" { Ok(()) } else { Err(free) }
@@ -395,11 +395,11 @@ fn only_ones_own_are_killed() {
         }
         assert_eq!(a.fail("KILL QUERY 4000000000").code, 1094, "{name}");
         assert_eq!(a.fail("KILL 4000000000").code, 1094, "{name}");
-        // Nothing runs: there is nothing to end.
+        // No statement is running, so nothing is killed.
         a.run(&format!("KILL QUERY {}", b.greeting.thread_id));
         assert_eq!(b.value("SELECT 4"), "4", "{name}");
         if let Some(fronted) = place.fronted {
-            // The server's own numbers are nobody's.
+            // The server's own connection ids belong to no client.
             let threads = "SELECT id FROM information_schema.processlist WHERE user = 'ada' \
                            AND db IS NOT NULL LIMIT 1";
             let thread = fronted.maria.sql(threads);
@@ -442,7 +442,7 @@ fn whoever_loses_a_deadlock_has_no_transaction() {
             winner.run("ROLLBACK");
             place.stir();
         }
-        // Whoever waited too long still has one.
+        // A client that timed out still has its transaction.
         a.run("BEGIN");
         a.run("UPDATE t SET x = 5 WHERE id = 1");
         b.run("SET innodb_lock_wait_timeout = 1");
@@ -529,7 +529,7 @@ fn lines_of(file: &[u8]) -> u64 {
     u64::try_from(file.iter().filter(|byte| **byte == b'\n').count()).unwrap()
 }
 
-/// What is refused, and leaves the connection as it was.
+/// Statements that are rejected without an effect on the connection.
 #[test]
 fn what_a_pooler_cannot_share_is_refused() {
     everywhere("refused", "", |place| {

@@ -1,5 +1,5 @@
-//! What is answered without a server: questions about a client's last statement, in every protocol
-//! and however many there are, and kills.
+//! Requests that the bouncer answers without a server: questions about a client's last statement,
+//! in every protocol and in any number, and kills.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use testkit::{MyClient, MyLogin, process, until};
 use crate::mysql_places::{Place, everywhere};
 use crate::mysql_support::{behind, front, login, shared_maria};
 
-/// Time for something to become so.
+/// Time limit for a state to be reached.
 const SOON: Duration = Duration::from_secs(60);
-/// What a server may hold more than before, which is room for buffers that it keeps.
+/// Allowed growth of the server's memory, for buffers that it keeps.
 const SLACK_BYTES: u64 = 24 << 20;
 
-/// The values of all rows, or `!` and the number of an error.
+/// Formats the values of all rows, or `!` with the number of an error.
 fn answer_text(answer: &testkit::MyAnswer) -> String {
     match answer.error() {
         Some(error) => format!("!{}", error.code),
@@ -30,7 +30,7 @@ fn answer_text(answer: &testkit::MyAnswer) -> String {
     }
 }
 
-/// Others use the connections, and leave other answers there.
+/// Lets other clients use the connections, and leave other diagnostics there.
 fn disturb(place: &mut Place<'_>, others: &mut Vec<MyClient>) {
     if place.is_shared() {
         if others.is_empty() {
@@ -94,7 +94,7 @@ fn prepared_questions_have_the_answers_of_their_client() {
     });
 }
 
-/// What a command besides statements leaves for `ROW_COUNT()`.
+/// Effect of other commands on `ROW_COUNT()`.
 #[test]
 fn commands_count_no_rows() {
     everywhere("uncounted", "", |place| {
@@ -125,8 +125,8 @@ fn commands_count_no_rows() {
     });
 }
 
-/// A client's number is nobody's at the server; and whoever names somebody else's number there must
-/// not hit them.
+/// A client's connection id does not exist on the server, and a kill that names another
+/// connection's id there must not affect it.
 #[test]
 fn kills_in_other_words_hit_nobody() {
     everywhere("words", "", |place| {
@@ -167,8 +167,8 @@ fn kills_in_other_words_hit_nobody() {
     });
 }
 
-/// A kill that comes when its statement has ended ends nothing of anybody else's. What the same
-/// client does next it may hit: through Cove it is answered before it has arrived.
+/// A kill that arrives after the end of its statement affects no other client's statement. It may
+/// hit the same client's next one: Cove answers a kill before the server receives it.
 #[test]
 fn kills_that_come_late_hit_no_later_statement() {
     const ROUNDS: usize = 150;
@@ -185,7 +185,7 @@ fn kills_that_come_late_hit_no_later_statement() {
             a.command(command::QUERY, b"SELECT COUNT(*) FROM seq_1_to_50").unwrap();
             b.run(&kill);
             let seen = answer_text(&a.answer().unwrap());
-            // Killed, or killed while MariaDB was discovering the table of its sequence engine.
+            // Killed, also while MariaDB was discovering the table of its sequence engine.
             assert!(["50", "!1317", "!1939"].contains(&seen.as_str()), "{name}: {seen}");
             if in_transaction {
                 drop(a.query("ROLLBACK").unwrap());
@@ -197,7 +197,7 @@ fn kills_that_come_late_hit_no_later_statement() {
     });
 }
 
-/// Clients who count rows that were found, and others, on the same connections.
+/// Clients that count found rows, and others, on the same connections.
 #[test]
 fn rows_are_counted_as_the_tenant_says() {
     let tenants = [
@@ -220,11 +220,11 @@ fn rows_are_counted_as_the_tenant_says() {
     }
 }
 
-/// Whoever asks and does not listen is not asked to listen to it all at once.
+/// The server does not buffer unlimited responses for a client that does not read.
 #[test]
 fn answers_that_nobody_reads_are_not_held() {
     const QUESTIONS: usize = 100_000;
-    /// Together more than sockets keep.
+    /// Together more than socket buffers hold.
     const PADDING: usize = 300;
     let fronted = front(shared_maria(), "", &[behind("unread", "transaction", 3)]);
     let pid = fronted.server.pid();
@@ -246,7 +246,7 @@ fn answers_that_nobody_reads_are_not_held() {
     });
     until("the server to take no more", SOON, || {
         let before = sent.load(Ordering::Relaxed);
-        // Others are served meanwhile.
+        // Other clients are served meanwhile.
         for _ in 0..50 {
             assert_eq!(other.value("SELECT 1"), "1");
         }

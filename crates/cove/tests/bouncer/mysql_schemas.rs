@@ -1,5 +1,5 @@
-//! Clients in schemas of their own on few connections: each connection is brought to another
-//! schema for almost every statement, and every statement is answered.
+//! Clients in different schemas on few connections: almost every statement changes a connection's
+//! schema, and every statement is answered.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -10,16 +10,16 @@ use testkit::{MyClient, MyValue};
 
 use crate::mysql_support::{Fronted, behind, front, shared_maria};
 
-/// More than any of these answers takes.
+/// More than any of these responses takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Rounds of each client.
 const ROUNDS: usize = 150;
 
-/// Says in which schema it is, by a statement that was prepared in another one.
+/// Checks the current schema, with a statement that was prepared in another one.
 fn visits(client: &mut MyClient, schemas: &[String], begin: usize) {
     let sql = "SELECT DATABASE(), (SELECT MAX(name) FROM here), ?";
     let mut statement = client.prepare(sql).unwrap();
-    // It stays in the schema that it was prepared in, `DATABASE()` included (MariaDB 10.11).
+    // It stays in the schema in which it was prepared, including `DATABASE()` (MariaDB 10.11).
     let mut home = client.value("SELECT DATABASE()");
     let mut at = &schemas[begin];
     for round in 0..ROUNDS {
@@ -55,7 +55,7 @@ fn visits(client: &mut MyClient, schemas: &[String], begin: usize) {
     }
 }
 
-/// So many clients on so many connections, all at once.
+/// Runs a number of concurrent clients on the tenant's connections.
 fn check(fronted: &Fronted, tenant: &str, clients: usize) {
     let schemas: Vec<String> = (0..clients + 1).map(|at| format!("{tenant}_{at}")).collect();
     for schema in &schemas {

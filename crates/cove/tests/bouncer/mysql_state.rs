@@ -1,16 +1,16 @@
-//! What a client of MySQL leaves in its session: it finds it again, and nobody else does.
+//! A MySQL client finds its session state again, and no other client sees it.
 //!
 //! Each script runs against MariaDB itself, and through Cove with a connection for each client and
-//! with fewer connections than clients. Between two steps others come and go, so that connections
-//! that nobody holds change hands.
+//! with fewer connections than clients. Between two steps other clients use the connections that
+//! are not held.
 
 use testkit::{MyClient, MyLogin};
 
 use crate::mysql_places::{CONNECTIONS, Place, directly, everywhere};
 use crate::mysql_support::{Fronted, login};
 
-/// A client's letter, a statement, and what comes: rows with tabs and newlines, `!` and the number
-/// of an error, or `*` for whatever is no error.
+/// A client's letter, a statement, and the expected result: rows with tabs and newlines, `!` with
+/// the number of an error, or `*` for any result but an error.
 type Step = (char, &'static str, &'static str);
 
 fn run(
@@ -48,10 +48,10 @@ fn run(
         place.doing = format!("{what}, step {at}: {letter}: {sql}");
         place.stir();
     }
-    // They leave without a word, whatever they have.
+    // The clients disconnect without a message, in any state.
 }
 
-/// Runs scripts in every place, each on connections that the one before it has used.
+/// Runs scripts in every place, each on connections that the previous one has used.
 fn check(name: &str, scripts: &[(&str, &[Step])]) {
     everywhere(name, "", |place| {
         for (what, script) in scripts {
@@ -63,7 +63,7 @@ fn check(name: &str, scripts: &[(&str, &[Step])]) {
     });
 }
 
-/// Looks, at every connection at once, whether somebody left something there.
+/// Checks every connection at once for state of other clients.
 fn is_clean(fronted: &Fronted, tenant: &str) {
     let mut fresh = directly(&fronted.maria, tenant);
     let expected = fresh.run(LOOK).rows();
@@ -74,7 +74,7 @@ fn is_clean(fronted: &Fronted, tenant: &str) {
     }
 }
 
-/// What a session has that was not asked for.
+/// Query of the state of a fresh session.
 const LOOK: &str = "SELECT DATABASE(), @@sql_mode, @@time_zone, @@character_set_client, \
      @@character_set_connection, @@character_set_results, @@collation_connection, @@autocommit, \
      @@tx_isolation, @@tx_read_only, @@sort_buffer_size, @@lock_wait_timeout, @@sql_select_limit, \
@@ -633,7 +633,7 @@ fn locks_and_transactions() {
     );
 }
 
-/// Logins of other kinds, to whom everything is translated.
+/// Logins with older capabilities, for which all responses are converted.
 #[test]
 fn older_clients_see_the_same() {
     use testkit::my::capability::{DEPRECATE_EOF, SESSION_TRACK};

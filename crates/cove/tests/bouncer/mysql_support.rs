@@ -1,4 +1,4 @@
-//! What the tests of MySQL share: a MariaDB server and a Cove in front of it.
+//! Code that the MySQL tests share: a MariaDB server with Cove in front of it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,36 +10,36 @@ use testkit::{MariaDb, MyClient, MyFailure, MyLogin, PgAddress, Server};
 use crate::shared::COVE;
 use crate::support::{Behind, PASSWORD, USER, config};
 
-/// What makes a tenant one of MySQL.
+/// Setting that makes a tenant a MySQL one.
 const ENGINE: &str = "engine = \"mysql\"";
 
-/// MariaDB and Cove in front of it.
+/// MariaDB with Cove in front of it.
 #[derive(Debug)]
 pub(crate) struct Fronted {
-    /// Ends first.
+    /// Dropped first.
     pub(crate) server: Server,
     pub(crate) maria: Arc<MariaDb>,
     address: SocketAddr,
 }
 
-/// A tenant in a mode with so many connections to its server.
+/// Returns a tenant in a mode with a number of server connections.
 pub(crate) fn behind(name: &str, mode: &'static str, connections: u32) -> Behind {
     Behind::new(name, mode, connections).with(ENGINE)
 }
 
-/// A MariaDB server that knows [`USER`].
+/// Starts a MariaDB server with the user [`USER`].
 pub(crate) fn maria() -> MariaDb {
     prepared(MariaDb::start())
 }
 
-/// The same of whichever version and with whichever settings it was started.
+/// Creates the user on a server of any version.
 pub(crate) fn prepared(maria: MariaDb) -> MariaDb {
     maria.user(USER, PASSWORD);
     maria
 }
 
-/// One such server for all tests that hold it at the same time. Names of databases and of users are
-/// each test's own.
+/// Returns one such server for all tests that hold it at the same time. Each test uses its own
+/// names of databases and users.
 pub(crate) fn shared_maria() -> Arc<MariaDb> {
     static SHARED: RwLock<Weak<MariaDb>> = RwLock::new(Weak::new());
     let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
@@ -50,13 +50,13 @@ pub(crate) fn shared_maria() -> Arc<MariaDb> {
     })
 }
 
-/// Makes the databases, and starts a Cove with these tenants and these lines in `[bouncer]`.
+/// Creates the databases, and starts Cove with these tenants and additional `[bouncer]` lines.
 pub(crate) fn front(maria: Arc<MariaDb>, bouncer: &str, tenants: &[Behind]) -> Fronted {
     let upstream = maria.tcp().to_string();
     front_at(maria, &upstream, bouncer, tenants)
 }
 
-/// The same, where Cove reaches the server at another address.
+/// Starts Cove with another address of the server.
 pub(crate) fn front_at(
     maria: Arc<MariaDb>,
     upstream: &str,
@@ -71,7 +71,7 @@ pub(crate) fn front_at(
     Fronted { server, maria, address }
 }
 
-/// Where a server takes clients of MySQL.
+/// Returns a server's address for MySQL clients.
 pub(crate) fn address(server: &Server) -> SocketAddr {
     let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
     let addresses: Value = serde_json::from_str(&text).unwrap();
@@ -80,28 +80,28 @@ pub(crate) fn address(server: &Server) -> SocketAddr {
 }
 
 impl Fronted {
-    /// Where clients are taken.
+    /// Returns the address for clients.
     pub(crate) fn tcp(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same for a client of the kit.
+    /// Returns the address as a [`PgAddress`].
     pub(crate) fn address(&self) -> PgAddress {
         self.address.into()
     }
 
-    /// A client of a tenant.
+    /// Logs a client of a tenant in.
     pub(crate) fn login(&self, tenant: &str) -> MyClient {
         self.try_login(tenant).unwrap_or_else(|error| panic!("{tenant}: {error}"))
     }
 
-    /// The same, if it is let in.
+    /// Tries to log a client of a tenant in.
     pub(crate) fn try_login(&self, tenant: &str) -> Result<MyClient, MyFailure> {
         MyClient::login(&self.address(), &login(tenant))
     }
 }
 
-/// How a test logs in.
+/// Returns the login of a test.
 pub(crate) fn login(database: &str) -> MyLogin {
     MyLogin::new(USER, PASSWORD, database)
 }

@@ -1,4 +1,4 @@
-//! Tenants of MySQL: modes, limits, users, operation, and a server that dies.
+//! MySQL tenants: modes, limits, users, operation, and a server that is killed.
 
 use std::fs;
 use std::path::Path;
@@ -21,14 +21,14 @@ use crate::shared::COVE;
 use crate::support::{Behind, PASSWORD, USER, config};
 use crate::tenants::send;
 
-/// Time for something to become so.
+/// Time limit for a state to be reached.
 const SOON: Duration = Duration::from_secs(60);
-/// Long enough to see that nothing comes.
+/// Long enough to see that no data arrives.
 const NOTHING: Duration = Duration::from_millis(400);
-/// What a client is told whose server or connection ends.
+/// Errors for a client whose server or connection ends.
 const ENDS: [u16; 9] = [1053, 1158, 1317, 1927, 2003, 2006, 2013, 3032, 4031];
 
-/// A request that must succeed.
+/// Sends a request that must succeed.
 fn act(fronted: &Fronted, method: &str, path: &str, body: &Value) -> Value {
     let response = send(&fronted.server.client(), method, path, body);
     assert!((200..300).contains(&response.status), "{method} {path}: {}", response.text());
@@ -40,7 +40,7 @@ fn code(result: Result<MyClient, MyFailure>) -> u16 {
     failure.error().unwrap_or_else(|| panic!("no word: {failure}")).code
 }
 
-/// The number of whichever error came.
+/// Returns the number of the error.
 fn refusal(client: &mut MyClient, sql: &str) -> u16 {
     let error = match client.query(sql) {
         Ok(answer) => answer.error(),
@@ -49,7 +49,7 @@ fn refusal(client: &mut MyClient, sql: &str) -> u16 {
     error.map_or(0, |error| error.code)
 }
 
-/// Code of the error that ends a connection; zero when it is closed without one.
+/// Returns the code of the error that ends a connection; zero if it is closed without one.
 fn closing_error(client: &mut MyClient) -> u16 {
     client.patience(SOON);
     let (is_over, error) = client.end();
@@ -115,7 +115,7 @@ fn a_mysql_tenant_is_named_in_several_ways() {
     for (login, expected) in [
         (login("mynamed_one"), "mynamed_one"),
         (MyLogin::new(&prefixed, PASSWORD, ""), "mynamed_two"),
-        // Whoever is named in another way asks for a database of that server.
+        // With a tenant specified otherwise, the database is one of that server.
         (MyLogin::new(&prefixed, PASSWORD, "mysql"), "mysql"),
         (login("mysql").attribute("tenant_id", "mynamed_two"), "mysql"),
         (login("").attribute("tenant_id", "mynamed_two"), "mynamed_two"),
@@ -141,7 +141,7 @@ fn each_mode_gives_mysql_connections_back_when_it_says() {
     let tenants = ["session", "transaction", "statement"]
         .map(|mode| behind(&format!("mymode_{mode}"), mode, 1).with("limits.wait_s = 3"));
     let fronted = front(shared_maria(), "", &tenants);
-    // The server's own number, which is not what its clients are told.
+    // The server's connection id, which differs from the one that clients receive.
     let thread = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT id FROM %' \
                   AND db = DATABASE()";
 
@@ -183,7 +183,7 @@ fn a_mysql_tenant_is_paused_resumed_and_drained() {
     idle.run("SELECT 1");
     busy.run("BEGIN");
     act(&fronted, "POST", "/v1/tenants/mypaused/pause", &Value::Null);
-    // Whoever is in a transaction goes on, whoever begins one waits.
+    // A client in a transaction continues; one that starts a transaction waits.
     busy.run("SELECT 1");
     busy.run("COMMIT");
     idle.command(command::QUERY, b"SELECT 'held'").unwrap();
@@ -245,7 +245,7 @@ fn limits_hold_for_mysql() {
     clients[0].run("COMMIT");
     assert_eq!(clients[1].answer().unwrap().value(), "waited");
 
-    // Cancelled, not only cut off: the server does not go on with it.
+    // Cancelled on the server as well, not only disconnected.
     let mut client = fronted.login("mylimit_query");
     let slow = "SELECT SLEEP(60), seq, 'mylimit' FROM seq_1_to_3";
     assert_eq!(refusal(&mut client, slow), 1317);
@@ -286,7 +286,7 @@ fn mysql_tenants_change_without_a_client_noticing() {
     let reloaded = act(&fronted, "POST", "/v1/bouncer/reload", &Value::Null);
     assert_eq!(reloaded["tenants"], 2, "{reloaded}");
     assert_eq!(client.value("SELECT @@lock_wait_timeout"), "33");
-    // It holds for whoever was there before, from now on.
+    // From now on it also applies to existing clients.
     assert_eq!(refusal(&mut client, "SELECT SLEEP(60), seq FROM seq_1_to_3"), 1317);
     assert_eq!(fronted.login("myreload_comes").value("SELECT DATABASE()"), "myreload_comes");
     assert_eq!(code(fronted.try_login("myreload_goes")), 1049);
@@ -312,7 +312,7 @@ fn users_of_mysql_are_looked_up_where_they_are() {
     {
         assert_eq!(code(login(user, password)), 1045, "{user}");
     }
-    // Whoever the server does not take gets nothing of it either.
+    // A client that the server rejects receives no data from it either.
     for (user, password) in [("locked", "locked"), ("other", "other")] {
         let answer = login(user, password).and_then(|mut client| client.query("SELECT 1"));
         let is_success = answer.as_ref().is_ok_and(|answer| answer.error().is_none());
@@ -323,10 +323,10 @@ fn users_of_mysql_are_looked_up_where_they_are() {
 #[test]
 fn passwords_of_mysql_may_be_hashes_and_users_others_there() {
     let maria = shared_maria();
-    // SHA1(SHA1("pencil")), as the server keeps it.
+    // SHA1(SHA1("pencil")), as the server stores it.
     let hash = maria.sql("SELECT PASSWORD('pencil')");
     maria.user("their_ada", "their");
-    // Whoever proves that the password is known shows enough for the server to be told so.
+    // The client's proof of the password is sufficient for the bouncer to log in on the server.
     maria.user("hashed", "pencil");
     let users = format!(
         "users = [{{ name = \"hashed\", password = \"{hash}\" }}, \
@@ -348,7 +348,7 @@ fn passwords_of_mysql_may_be_hashes_and_users_others_there() {
         let mut client = client.unwrap_or_else(|error| panic!("{user}: {error}"));
         assert_eq!(client.value("SELECT CURRENT_USER()"), expected);
         assert_eq!(code(MyClient::login(&at, &MyLogin::new(user, "wrong", "myhashes"))), 1045);
-        // The hash is no password.
+        // The hash is not accepted as a password.
         assert_eq!(code(MyClient::login(&at, &MyLogin::new(user, &hash, "myhashes"))), 1045);
     }
 }
@@ -383,7 +383,7 @@ fn a_mysql_tenant_for_reading_is_not_written_to() {
         ] {
             let mut client = fronted.login(tenant);
             drop(client.query(sql));
-            // Whether it was refused or had no effect: a second statement may not write either.
+            // Whether it was rejected or had no effect: a second statement may not write either.
             if let Ok(answer) = client.query("INSERT INTO t VALUES (2)") {
                 assert!(answer.error().is_some(), "{tenant}: {sql}: it was written");
             }
@@ -406,7 +406,7 @@ fn a_mysql_server_that_is_gone_is_told_at_once_and_found_again() {
     let proxy = Cutter::start(maria.tcp());
     let upstream = proxy.address().to_string();
     let tenant = behind("mygone", "transaction", 2).with("limits.server_retry_s = 0.3");
-    // Nobody is told anything for having waited: that would come after the patience of this test.
+    // Waiting must not time out: the error would arrive after this test's own timeout.
     let tenant = tenant.with("limits.wait_s = 600");
     let mut fronted = front_at(maria, &upstream, "login_s = 600", &[tenant]);
     fronted.server.expect_log("mygone");
@@ -419,7 +419,7 @@ fn a_mysql_server_that_is_gone_is_told_at_once_and_found_again() {
     proxy.cut_all();
     let word = closing_error(&mut busy);
     assert!(ENDS.contains(&word), "{word}");
-    // It has lost nothing, and learns only when it wants something that there is nobody for.
+    // It has lost no state, and gets an error only when it needs the unavailable server.
     let lost = refusal(&mut idle, "SELECT 1");
     assert!(ENDS.contains(&lost), "{lost}");
     for _ in 0..20 {
@@ -435,7 +435,7 @@ fn a_mysql_server_that_is_gone_is_told_at_once_and_found_again() {
         let answer = answer.map_err(|error| error.to_string())?;
         answer.error().map_or(Ok(()), |error| Err(error.to_string()))
     });
-    // Killed, with transactions open and statements running.
+    // Killed, with open transactions and running statements.
     let mut running = fronted.login("mygone");
     running.command(command::QUERY, b"SELECT SLEEP(60), 'running'").unwrap();
     let mut busy = fronted.login("mygone");
@@ -518,7 +518,7 @@ fn what_a_client_of_mysql_does_not_read_is_not_sent() {
     });
     let held = testkit::process::resident_bytes(pid).saturating_sub(before);
     assert!(held < 16 << 20, "{held} bytes are held");
-    // Whoever leaves without reading is no burden to others.
+    // A client that disconnects without reading does not slow down others.
     drop(client);
     assert_eq!(other.value("SELECT 1"), "1");
     let gone = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%pressure%' \
@@ -537,7 +537,7 @@ fn a_server_that_ends_says_goodbye_to_clients_of_mysql() {
     busy.run("BEGIN");
     fronted.server.signal("TERM");
     assert_eq!(closing_error(&mut idle), 1053);
-    // What has begun may end.
+    // An open transaction may end.
     busy.run("SELECT 1");
     assert_ne!(busy.status & status::IN_TRANS, 0);
     busy.run("COMMIT");
@@ -582,7 +582,7 @@ fn many_clients_of_mysql_read_and_write_on_few_connections() {
     assert!(servers <= u64::from(connections), "{stats}");
     let seen: u64 =
         fronted.maria.sql("SHOW STATUS LIKE 'Max_used_connections'")[21..].trim().parse().unwrap();
-    // And whoever looks.
+    // Including this check's own connection.
     assert!(seen <= u64::from(connections) + 3, "{seen} connections were used");
 }
 
@@ -693,7 +693,7 @@ fn both_legs_of_mysql_are_encrypted() {
     run_tls(&fronted, &certificate.certificate);
 }
 
-/// Runs a program whose clients encrypt, and do not when they are not asked to.
+/// Runs a program whose clients encrypt, and do not if not configured.
 fn run_tls(fronted: &Fronted, root: &Path) {
     let mut command: Command = python("mysql/tls_client.py");
     command.env("MYSQL_HOST", fronted.tcp().ip().to_string());
@@ -735,7 +735,7 @@ fn nobody_waits_for_those_who_do_not_log_in_to_mysql() {
             let mut client = MyClient::open(&fronted.address()).unwrap();
             client.greet().unwrap();
             let whole = testkit::my::packets(1, &client.response(&login("myslow")));
-            // Nothing, a part of a message, and the beginning of a longer one.
+            // No bytes, a part of a message, and the beginning of a longer one.
             let bytes = match number % 3 {
                 0 => &[][..],
                 1 => &whole[..number.min(whole.len() - 1)],

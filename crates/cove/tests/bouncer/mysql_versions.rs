@@ -1,4 +1,4 @@
-//! Servers that are not Debian's MariaDB: a newer one, and one of MySQL 8's kind.
+//! Servers other than Debian's MariaDB: a newer one, and one with MySQL 8's authentication.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::mysql_support::{address, behind, front, login, prepared};
 use crate::shared::COVE;
 use crate::support::{PASSWORD, USER, config};
 
-/// What is asked of a server that is behind Cove.
+/// Checks a server behind Cove.
 fn check(connect: &dyn Fn() -> MyClient) {
     let (mut a, mut b) = (connect(), connect());
     for turn in 0..5 {
@@ -40,7 +40,7 @@ fn check(connect: &dyn Fn() -> MyClient) {
     }
 }
 
-/// The archive has programs for this architecture only.
+/// The archive contains programs for this architecture only.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_newer_mariadb_is_no_other() {
@@ -54,7 +54,7 @@ fn a_newer_mariadb_is_no_other() {
     check(&|| fronted.login("newer"));
 }
 
-/// A server that ends with its standard input, and so with the test.
+/// Server that ends with its standard input, and thus with the test.
 struct Sha2 {
     child: Child,
     address: String,

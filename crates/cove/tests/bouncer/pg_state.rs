@@ -1,5 +1,5 @@
-//! State of sessions of PostgreSQL that no model meets: what a client has is its own, as it would
-//! be without the bouncer.
+//! Session state of PostgreSQL that the random model does not cover: a client keeps its own state,
+//! as without the bouncer.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use testkit::{PgBatch, PgClient, until};
 use crate::support::{Behind, PASSWORD, USER, bounce, shared_postgres};
 use crate::tenants::send;
 
-/// Time for something to become so, on a machine that may be busy.
+/// Time limit for a state to be reached, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Texts with the answers that a client gets.
+/// Returns texts with the responses that a client receives.
 fn transcript(client: &mut PgClient, texts: &[&str], batches: bool) -> String {
     let mut transcript = String::new();
     for text in texts {
@@ -119,7 +119,7 @@ fn a_connection_of_dblink_is_nobody_elses() {
         ] {
             let mut a = bounced.login(tenant);
             a.run(&sql);
-            // There is one connection to the server, and A has something on it.
+            // There is one server connection, and client A has state on it.
             until("the connection to be A's", SOON, || {
                 let pins = bounced.server.client().get(&format!("/v1/tenants/{tenant}/pins"));
                 let pins = pins.text();
@@ -164,7 +164,7 @@ fn a_client_that_leaves_in_a_copy_frees_its_connection_at_once() {
                     while client.message().unwrap().tag != b'G' {}
                 }
                 drop(client.send(&copied[..copied.len() - cut]));
-                // Unread answers make a reset of its end.
+                // Unread data turns the close into a reset.
                 drop(client);
                 let mut next = bounced.login("copies");
                 assert_eq!(next.value("SELECT pg_try_advisory_lock(1)"), "t", "{cut} {waits}");

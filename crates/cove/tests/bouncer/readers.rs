@@ -1,4 +1,4 @@
-//! Tenants that may only read: what a read-only transaction lets happen is refused to them.
+//! Read-only tenants: side effects that a read-only transaction permits are rejected.
 
 use testkit::my::command;
 use testkit::{MyClient, PgBatch, PgClient};
@@ -6,9 +6,9 @@ use testkit::{MyClient, PgBatch, PgClient};
 use crate::mysql_support::{behind, front, shared_maria};
 use crate::support::{Behind, bounce, shared_postgres};
 
-/// Functions of PostgreSQL 13 to 18 that are volatile and that readers may call, because they
-/// change nothing but their own session, tell of the server, or are refused by the server itself in
-/// a read-only transaction (`nextval`, `setval`).
+/// Volatile functions of PostgreSQL 13 to 18 that readers may call, because they change only their
+/// own session, report on the server, or are rejected by the server itself in a read-only
+/// transaction (`nextval`, `setval`).
 const HARMLESS: &[&str] = &[
     "RI_FKey_cascade_del",
     "RI_FKey_cascade_upd",
@@ -168,7 +168,7 @@ const HARMLESS: &[&str] = &[
     "uuidv7",
 ];
 
-/// What a client of PostgreSQL says that may only read, and what its error names.
+/// Statements of a read-only PostgreSQL client, with the name in the error.
 const OF_POSTGRES: &[(&str, &str)] = &[
     ("SELECT lo_put(4711, 0, 'OVERWRITTEN')", "lo_put"),
     ("SELECT pg_catalog.\"lo_unlink\"(4711)", "lo_unlink"),
@@ -206,7 +206,7 @@ const OF_POSTGRES: &[(&str, &str)] = &[
     ("COPY kept TO '/tmp/kept'", "COPY"),
 ];
 
-/// Whether the bouncer has refused a text of PostgreSQL that is prepared.
+/// Returns whether the bouncer rejects the preparation of a PostgreSQL text.
 fn is_refused(client: &mut PgClient, text: &str) -> bool {
     let answer = client.ask(&PgBatch::new().parse("", text).sync()).expect("an answer");
     let error = answer.error();
@@ -241,12 +241,12 @@ fn a_reader_of_postgresql_does_nothing_that_a_transaction_would_let_happen() {
             assert_eq!(reader.fail(&several).code(), "25006", "{tenant}: {several}");
             assert!(is_refused(&mut reader, text), "{tenant}: {text}, prepared");
         }
-        // A function cannot end a transaction, and rows are not locked in one that only reads.
+        // A function cannot end a transaction, and rows cannot be locked in a read-only one.
         assert_eq!(reader.fail("SELECT ends()").code(), "2D000");
         assert_eq!(reader.fail("SELECT * FROM kept FOR SHARE").code(), "25006");
         assert_eq!(reader.fail("SELECT nextval('numbers')").code(), "25006");
         assert_eq!(reader.fail("SELECT setval('numbers', 9)").code(), "25006");
-        // Reading is as it was, and what `pg_dump` locks as well.
+        // Reading is unchanged, and so are the locks of `pg_dump`.
         assert_eq!(reader.value("SELECT convert_from(lo_get(4711), 'UTF8')"), "kept");
         reader.run("BEGIN");
         reader.run("LOCK TABLE kept IN ACCESS SHARE MODE");
@@ -256,7 +256,7 @@ fn a_reader_of_postgresql_does_nothing_that_a_transaction_would_let_happen() {
     assert_eq!(writer.value("SELECT count(*) FROM kept"), "0");
 }
 
-/// `lo_unlink`, as `pg_proc` of every server has it.
+/// Object id of `lo_unlink` in every server's `pg_proc`.
 const LO_UNLINK: u32 = 964;
 
 #[test]
@@ -268,20 +268,20 @@ fn function_calls_by_number_are_refused_to_readers() {
     let mut writer = bounced.login("numbered");
     writer.run("SELECT lo_from_bytea(4711, 'kept')");
     let mut reader = bounced.login("numbering");
-    // One argument in binary, of four bytes, and an answer in binary.
+    // One binary argument of four bytes, and a binary result.
     let call = [LO_UNLINK.to_be_bytes(), [0, 1, 0, 1], [0, 1, 0, 0], [0, 4, 0, 0]].concat();
     let call = PgBatch::new().message(b'F', &[&call, &[0x12, 0x67, 0, 1]]);
     reader.send(&call.0).expect("send");
     let (_, last) = reader.end();
     assert_eq!(last.last().expect("a message").error().code(), "25006");
     assert_eq!(writer.value("SELECT convert_from(lo_get(4711), 'UTF8')"), "kept");
-    // The same call of a writer is one.
+    // The same call by a writer succeeds.
     let answer = writer.ask(&call).expect("an answer");
     assert!(answer.error().is_none(), "{:?}", answer.error());
     assert_eq!(writer.fail("SELECT lo_get(4711)").code(), "42704");
 }
 
-/// A function that a newer server has is decided here before it is let through.
+/// Functions of newer servers must be classified here before they are allowed.
 #[test]
 fn every_volatile_function_of_postgresql_is_refused_to_readers_or_known_to_be_harmless() {
     let reader = Behind::new("volatile", "transaction", 1).with("read_only = true");
@@ -302,7 +302,7 @@ fn every_volatile_function_of_postgresql_is_refused_to_readers_or_known_to_be_ha
     assert_eq!(wrong, Vec::<&str>::new());
 }
 
-/// The same for MySQL and MariaDB.
+/// Statements of a read-only MySQL client, with the name in the error.
 const OF_MYSQL: &[(&str, &str)] = &[
     ("CALL lift()", "CALL"),
     ("CALL empty()", "CALL"),
@@ -338,7 +338,7 @@ const OF_MYSQL: &[(&str, &str)] = &[
     ("SELECT * FROM kept LOCK IN SHARE MODE", "LOCK IN SHARE MODE"),
 ];
 
-/// Statements that change something, which the server itself refuses in a read-only transaction.
+/// Statements that change data, which the server itself rejects in a read-only transaction.
 const REFUSED_BY_MARIADB: &[&str] = &[
     "INSERT INTO kept VALUES (1)",
     "SELECT * FROM kept FOR UPDATE",

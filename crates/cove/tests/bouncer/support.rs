@@ -1,4 +1,4 @@
-//! What the tests of the bouncer share: a PostgreSQL server and a Cove in front of it.
+//! Code that the bouncer tests share: a PostgreSQL server with Cove in front of it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,31 +9,31 @@ use testkit::{PgAddress, PgClient, PgFailure, Postgres, Server};
 
 use crate::shared::{COVE, LANGUAGES};
 
-/// Who every test is, to Cove and to PostgreSQL.
+/// User of every test, in Cove and PostgreSQL.
 pub(crate) const USER: &str = "ada";
-/// How it proves that, to both.
+/// Password of the user in both.
 pub(crate) const PASSWORD: &str = "pencil";
 
-/// A database behind a name.
+/// Tenant with its database.
 #[derive(Clone, Debug)]
 pub(crate) struct Behind {
-    /// The tenant's name and the database's.
+    /// Name of the tenant and of its database.
     pub(crate) name: String,
     /// `session`, `transaction` or `statement`.
     pub(crate) mode: &'static str,
-    /// Connections to the server at one time.
+    /// Maximum concurrent server connections.
     pub(crate) connections: u32,
-    /// More lines of TOML.
+    /// Additional lines of TOML.
     pub(crate) more: String,
 }
 
 impl Behind {
-    /// A tenant in a mode with so many connections to its server.
+    /// Returns a tenant in a mode with a number of server connections.
     pub(crate) fn new(name: &str, mode: &'static str, connections: u32) -> Behind {
         Behind { name: name.to_owned(), mode, connections, more: String::new() }
     }
 
-    /// The same with more lines in its table.
+    /// Adds lines to its table.
     pub(crate) fn with(mut self, more: &str) -> Behind {
         self.more.push_str(more);
         self.more.push('\n');
@@ -51,22 +51,23 @@ impl Behind {
     }
 }
 
-/// PostgreSQL and Cove in front of it.
+/// PostgreSQL with Cove in front of it.
 #[derive(Debug)]
 pub(crate) struct Bounced {
-    /// Ends first.
+    /// Dropped first.
     pub(crate) server: Server,
     pub(crate) postgres: Arc<Postgres>,
     address: SocketAddr,
 }
 
-/// A PostgreSQL server that knows [`USER`], and asks everybody else but `postgres` for a password.
+/// Starts a PostgreSQL server with the user [`USER`], which requires passwords except from
+/// `postgres`.
 pub(crate) fn postgres() -> Postgres {
     prepared(Postgres::start_with(&["max_connections=300", "max_prepared_transactions=20"]))
 }
 
-/// One such server for all tests that hold it at the same time. Names of databases and of roles are
-/// each test's own.
+/// Returns one such server for all tests that hold it at the same time. Each test uses its own
+/// names of databases and roles.
 pub(crate) fn shared_postgres() -> Arc<Postgres> {
     static SHARED: RwLock<Weak<Postgres>> = RwLock::new(Weak::new());
     let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
@@ -77,20 +78,20 @@ pub(crate) fn shared_postgres() -> Arc<Postgres> {
     })
 }
 
-/// The same of whichever version and with whichever settings it was started.
+/// Creates the user on a server of any version.
 pub(crate) fn prepared(postgres: Postgres) -> Postgres {
     postgres.sql(&format!("CREATE ROLE {USER} LOGIN SUPERUSER PASSWORD '{PASSWORD}'"));
     postgres.require("scram-sha-256");
     postgres
 }
 
-/// Makes the databases, and starts a Cove with these tenants and these lines in `[bouncer]`.
+/// Creates the databases, and starts Cove with these tenants and additional `[bouncer]` lines.
 pub(crate) fn bounce(postgres: Arc<Postgres>, bouncer: &str, tenants: &[Behind]) -> Bounced {
     let upstream = postgres.tcp().to_string();
     bounce_at(postgres, &upstream, bouncer, tenants)
 }
 
-/// The same, where Cove reaches the server at another address.
+/// Starts Cove with another address of the server.
 pub(crate) fn bounce_at(
     postgres: Arc<Postgres>,
     upstream: &str,
@@ -105,7 +106,7 @@ pub(crate) fn bounce_at(
     Bounced { server, postgres, address }
 }
 
-/// The configuration of a server with these tenants.
+/// Returns the configuration of a server with these tenants.
 pub(crate) fn config(upstream: &str, bouncer: &str, tenants: &[Behind]) -> String {
     let tenants: String = tenants.iter().map(|tenant| tenant.toml(upstream)).collect();
     format!(
@@ -114,7 +115,7 @@ pub(crate) fn config(upstream: &str, bouncer: &str, tenants: &[Behind]) -> Strin
     )
 }
 
-/// Where a server takes clients of PostgreSQL.
+/// Returns a server's address for PostgreSQL clients.
 pub(crate) fn address(server: &Server) -> SocketAddr {
     let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
     let addresses: Value = serde_json::from_str(&text).unwrap();
@@ -123,27 +124,27 @@ pub(crate) fn address(server: &Server) -> SocketAddr {
 }
 
 impl Bounced {
-    /// Looks again where clients are taken, after the server has started again.
+    /// Reads the address for clients again, after a restart of the server.
     pub(crate) fn moved(&mut self) {
         self.address = address(&self.server);
     }
 
-    /// Where clients are taken.
+    /// Returns the address for clients.
     pub(crate) fn tcp(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same for a client of the kit.
+    /// Returns the address as a [`PgAddress`].
     pub(crate) fn address(&self) -> PgAddress {
         self.address.into()
     }
 
-    /// A client of a tenant.
+    /// Logs a client of a tenant in.
     pub(crate) fn login(&self, tenant: &str) -> PgClient {
         self.try_login(tenant, &[]).unwrap_or_else(|error| panic!("{tenant}: {error}"))
     }
 
-    /// The same with more parameters.
+    /// Tries to log a client in, with additional parameters.
     pub(crate) fn try_login(
         &self,
         tenant: &str,

@@ -11,12 +11,12 @@ use crate::support::{
     Behind, Bounced, PASSWORD, USER, bounce, bounce_at, config, postgres, shared_postgres,
 };
 
-/// Time for something to become so, on a machine that may be busy.
+/// Time limit for a state to be reached, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Long enough to see that nothing comes.
+/// Long enough to see that no data arrives.
 const NOTHING: Duration = Duration::from_millis(400);
 
-/// Sends a request with JSON, or without.
+/// Sends a request with or without a JSON body.
 pub(crate) fn send(client: &Client, method: &str, path: &str, body: &Value) -> Response {
     let request = Request::new(method, path).header("content-type", "application/json");
     match body {
@@ -25,7 +25,7 @@ pub(crate) fn send(client: &Client, method: &str, path: &str, body: &Value) -> R
     }
 }
 
-/// A request that must succeed.
+/// Sends a request that must succeed.
 fn act(bounced: &Bounced, method: &str, path: &str, body: &Value) -> Value {
     let response = send(&bounced.server.client(), method, path, body);
     assert!((200..300).contains(&response.status), "{method} {path}: {}", response.text());
@@ -37,7 +37,7 @@ fn code(result: Result<PgClient, PgFailure>) -> String {
     failure.error().unwrap_or_else(|| panic!("no word: {failure}")).code().to_owned()
 }
 
-/// What ends a connection.
+/// Returns the code of the error that ends a connection.
 fn closing_error(client: &mut PgClient) -> String {
     let (is_over, messages) = client.end();
     assert!(is_over, "it is still there: {messages:?}");
@@ -45,7 +45,7 @@ fn closing_error(client: &mut PgClient) -> String {
     error.map(|message| message.error().code().to_owned()).unwrap_or_default()
 }
 
-/// Waits until a connection to the server of this database does what it shall.
+/// Waits until a server connection of this database runs a query.
 fn until_running(bounced: &Bounced, query: &str) {
     until("a statement to run", SOON, || {
         let sql = format!(
@@ -69,12 +69,12 @@ fn errors_that_clients_get_are_counted_by_sqlstate() {
     ] {
         assert_eq!(client.fail(sql).code(), expected);
     }
-    // A notice is no error.
+    // A notice is not an error.
     client.query("DO $$ BEGIN RAISE WARNING 'take care'; END $$").unwrap();
-    // What the bouncer itself refuses is no error of the server.
+    // A rejection by the bouncer itself is not an error of the server.
     let parameters = [("user", USER), ("database", "errors_counted")];
     assert_eq!(code(PgClient::login(&bounced.address(), &parameters, "pencils")), "28P01");
-    // A server that closes says why, and ends the connection.
+    // A server that closes a connection sends an error first.
     client.query("SELECT pg_terminate_backend(pg_backend_pid())").unwrap_err();
     let expected = json!({ "22012": 2, "42P01": 1, "57P01": 1, "ZZ001": 1 });
     let stats = act(&bounced, "GET", "/v1/tenants/errors_counted/stats", &Value::Null);
@@ -158,7 +158,7 @@ fn what_the_interface_made_is_there_after_a_crash() {
     assert_eq!(closing_error(&mut client), "");
     let mut client = bounced.login("crash_api");
     assert_eq!(client.fail("SELECT * FROM never").code(), "42P01");
-    // What is written down about it does not tell the password.
+    // The stored record does not contain the password.
     if let Ok(kept) = kept {
         assert!(!testkit::process::contains(&kept, PASSWORD.as_bytes()));
     }
@@ -224,7 +224,7 @@ fn each_mode_gives_connections_back_when_it_says() {
     assert_eq!(bounced.login("mode_statement").value("SELECT 2"), "2");
 }
 
-/// The code of whichever error came.
+/// Code of an error in a response or a failure.
 trait ErrorCode {
     fn refusal(self) -> String;
 }
@@ -247,7 +247,7 @@ fn a_tenant_is_paused_resumed_and_drained() {
     idle.run("SELECT 1");
     busy.run("BEGIN");
     act(&bounced, "POST", "/v1/tenants/paused/pause", &Value::Null);
-    // Whoever is in a transaction goes on, whoever begins one waits.
+    // A client in a transaction continues; one that starts a transaction waits.
     busy.run("SELECT 1");
     busy.run("COMMIT");
     idle.send(&PgBatch::new().query("SELECT 'held'").0).unwrap();
@@ -309,7 +309,7 @@ fn limits_end_what_takes_too_long_and_refuse_what_is_too_much() {
     clients[0].run("COMMIT");
     assert_eq!(clients[1].answer().unwrap().value(), "waited");
 
-    // Cancelled, not only cut off: the server does not go on with it.
+    // Cancelled on the server as well, not only disconnected.
     let mut client = bounced.login("limit_query");
     assert_eq!(client.query("SELECT pg_sleep(60), 'limit'").refusal(), "57014");
     let running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%''limit''%' \
@@ -345,7 +345,7 @@ fn a_cancel_request_reaches_its_own_statement_and_no_other() {
     };
     let (mut a, mut b) = (bounced.login("cancelled"), bounced.login("cancelled"));
     for turn in 0..15 {
-        // The next one runs on the same connection to the server as soon as it is free.
+        // The next statement runs on the same server connection as soon as it is free.
         a.send(&PgBatch::new().query("SELECT pg_sleep(60), 'first'").0).unwrap();
         until_running(&bounced, "SELECT pg_sleep(60), ''first''");
         b.send(&PgBatch::new().query("SELECT pg_sleep(0.03), 'second'").0).unwrap();
@@ -356,11 +356,11 @@ fn a_cancel_request_reaches_its_own_statement_and_no_other() {
         assert_eq!(a.answer().refusal(), "57014", "turn {turn}");
         let answer = b.answer().unwrap();
         assert_eq!(answer.error(), None, "turn {turn}");
-        // Nothing is running: there is nothing to cancel.
+        // No statement is running, so nothing is cancelled.
         cancel(a.pid, &a.key);
         assert_eq!(b.value("SELECT pg_sleep(0.01) IS NOT NULL"), "t");
     }
-    // Whoever waits is cancelled without the server.
+    // A waiting client is cancelled without the server.
     a.run("BEGIN");
     b.send(&PgBatch::new().query("SELECT 'waits'").0).unwrap();
     until("it to wait", SOON, || {
@@ -389,7 +389,7 @@ fn a_statement_is_cancelled_by_a_key_of_any_length() {
         other.send(&cancel_request(client.pid, &client.key)).unwrap();
         assert_eq!(client.answer().refusal(), "57014");
     }
-    // A version that nobody speaks yet, and an option that nobody knows.
+    // A future version, and an unknown option.
     let more = [("user", USER), ("database", "keys"), ("_pq_.future", "1")];
     let version = PROTOCOL_3_0 + 9;
     let mut client = PgClient::login_as(version, &bounced.address(), &more, PASSWORD).unwrap();
@@ -415,13 +415,13 @@ fn tenants_change_without_a_client_noticing() {
     let reloaded = act(&bounced, "POST", "/v1/bouncer/reload", &Value::Null);
     assert_eq!(reloaded["tenants"], 2, "{reloaded}");
     assert_eq!(client.value("SHOW work_mem"), "3MB");
-    // It holds for whoever was there before, from now on.
+    // From now on it also applies to existing clients.
     assert_eq!(client.query("SELECT pg_sleep(60)").refusal(), "57014");
     assert_eq!(bounced.login("reload_comes").value("SELECT current_database()"), "reload_comes");
     assert_eq!(code(bounced.try_login("reload_goes", &[])), "08000");
     // In the middle of its transaction.
     assert_eq!(closing_error(&mut leaving), "57P01");
-    // What cannot be read changes nothing.
+    // An invalid configuration changes nothing.
     bounced.server.scratch().file("cove.toml", "[bouncer]\ncolour = 1\n");
     let response = send(&bounced.server.client(), "POST", "/v1/bouncer/reload", &Value::Null);
     assert!(response.status >= 400 && response.text().contains("colour"), "{}", response.text());
@@ -475,7 +475,7 @@ fn a_tenant_for_reading_is_not_written_to() {
         ] {
             let mut client = bounced.login(tenant);
             drop(client.query(sql));
-            // Whether it was refused or had no effect: a second statement may not write either.
+            // Whether it was rejected or had no effect: a second statement may not write either.
             if let Ok(answer) = client.query("CREATE TABLE written ()") {
                 assert!(answer.error().is_some(), "{tenant}: {sql}: it was written");
             }
@@ -511,19 +511,19 @@ fn code_of_a_database_lets_no_reader_write() {
             let mut client = bounced.login(tenant);
             assert_eq!(client.value(lift), "off", "{tenant}");
             assert_eq!(client.fail(write).code(), "25006", "{tenant}: {lift}");
-            // In a transaction of several statements, of which the last one is its end.
+            // In a transaction of several statements, the last of which ends it.
             client.run("BEGIN");
             client.run(lift);
             client.run("COMMIT");
             assert_eq!(client.fail(write).code(), "25006", "{tenant}: {lift}");
-            // What is sent behind it does not overtake it.
+            // A statement that is sent after it does not overtake it.
             let both = PgBatch::new().query(lift).query(write);
             assert_eq!(client.ask(&both).expect("an answer").value(), "off");
             let error = client.answer().expect("an answer").error().expect("an error");
             assert_eq!(error.code(), "25006", "{tenant}: {lift}");
             client.run(lift);
             drop(client);
-            // Nor may another client that has its connection afterwards.
+            // Nor may another client that uses its connection afterwards.
             assert_eq!(bounced.login(tenant).fail(write).code(), "25006", "{tenant}: {lift}");
         }
     }
@@ -535,7 +535,7 @@ fn a_server_that_is_gone_is_told_at_once_and_found_again() {
     let proxy = Cutter::start(postgres.tcp());
     let upstream = proxy.address().to_string();
     let tenant = Behind::new("gone", "transaction", 2).with("limits.server_retry_s = 0.3");
-    // Nobody is told anything for having waited: that would come after the patience of this test.
+    // Waiting must not time out: the error would arrive after this test's own timeout.
     let tenant = tenant.with("limits.wait_s = 600");
     let mut bounced = bounce_at(postgres, &upstream, "login_s = 600", &[tenant]);
     bounced.server.expect_log("gone");
@@ -547,7 +547,7 @@ fn a_server_that_is_gone_is_told_at_once_and_found_again() {
     proxy.plan(|_| Some(Cut { way: Way::Back, after: 0 }));
     proxy.cut_all();
     assert!(["08006", "57P01"].contains(&closing_error(&mut busy).as_str()));
-    // It has lost nothing, and learns only when it wants something that there is nobody for.
+    // It has lost no state, and gets an error only when it needs the unavailable server.
     let lost = idle.query("SELECT 1").refusal();
     assert!(lost.starts_with("08"), "{lost}");
     for _ in 0..20 {
@@ -572,7 +572,7 @@ fn unix_sockets_serve_both_sides() {
     let bouncer = format!("unix_socket_dir = {:?}", directory.path());
     let bounced =
         bounce_at(postgres, &upstream, &bouncer, &[Behind::new("sockets", "transaction", 2)]);
-    // Named after a port, as libpq wants it.
+    // Named after a port, as libpq requires.
     let mut entries = std::fs::read_dir(directory.path()).unwrap().map(|it| it.unwrap().path());
     let is_socket = |path: &PathBuf| path.display().to_string().contains(".s.PGSQL.");
     let socket = entries.find(is_socket).expect("a socket");
@@ -601,7 +601,7 @@ fn what_one_side_does_not_read_the_other_does_not_send() {
         let event = event.first().and_then(|row| row[0].clone()).unwrap_or_default();
         if event == "ClientWrite" { Ok(()) } else { Err(event) }
     });
-    // What was on its way for a moment is given back.
+    // Memory of data in transit is freed.
     let flat = || {
         until("memory to be as before", SOON, || {
             let held = testkit::process::resident_bytes(pid).saturating_sub(before);
@@ -609,7 +609,7 @@ fn what_one_side_does_not_read_the_other_does_not_send() {
         });
     };
     flat();
-    // One value that is larger than anybody should hold.
+    // A value that must not be buffered as a whole.
     let mut large = bounced.login("pressure");
     let value = large.value("SELECT repeat('y', 64 << 20)");
     assert_eq!(value.len(), 64 << 20);
@@ -621,7 +621,7 @@ fn what_one_side_does_not_read_the_other_does_not_send() {
         .sync();
     assert_eq!(large.ask(&batch).unwrap().value(), (48 << 20).to_string());
     flat();
-    // Whoever leaves without reading is no burden to others.
+    // A client that disconnects without reading does not slow down others.
     drop(client);
     assert_eq!(other.value("SELECT 1"), "1");
 }
@@ -645,7 +645,7 @@ fn a_server_that_ends_says_goodbye_to_its_clients() {
     busy.run("BEGIN; CREATE TABLE finished ()");
     bounced.server.signal("TERM");
     assert_eq!(closing_error(&mut idle), "57P01");
-    // What has begun may end.
+    // An open transaction may end.
     busy.run("COMMIT");
     assert_eq!(closing_error(&mut busy), "57P01");
     assert!(bounced.server.wait(SOON).success());
@@ -664,7 +664,7 @@ fn nobody_waits_for_those_who_do_not_log_in() {
     let mut slow: Vec<PgClient> = (0..60)
         .map(|number: usize| {
             let mut client = PgClient::open(&bounced.address()).unwrap();
-            // Nothing, a part of a message, a message, and what would be an answer to a question.
+            // No bytes, a part of a message, a message, and a premature response to a challenge.
             let bytes = match number % 4 {
                 0 => &[][..],
                 1 => &begun[..number.min(begun.len() - 1)],

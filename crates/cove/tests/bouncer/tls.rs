@@ -1,4 +1,4 @@
-//! Encryption on both sides, and a server that is newer than Debian's.
+//! Encryption on both sides, and a server newer than Debian's.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ use testkit::{Certificate, PgFailure, Postgres, Scratch, until};
 use crate::clients::{check_output, python};
 use crate::support::{Behind, Bounced, PASSWORD, USER, bounce_at, prepared};
 
-/// Time for something to become so.
+/// Time limit for a state to be reached.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A tenant on an encrypted PostgreSQL 18, whose clients may encrypt, too.
+/// Starts a tenant on an encrypted PostgreSQL 18, whose clients may encrypt, too.
 fn newer(scratch: &Scratch, name: &str, trusts: Option<&Path>) -> Bounced {
     let postgres = prepared(Postgres::start_18_with_tls());
     let certificate = Certificate::new(scratch);

@@ -1,4 +1,4 @@
-//! `cove catalog`: the catalog alone, and all that is typed for one.
+//! `cove catalog`: the catalog alone, and its commands.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testkit::{Server, command};
 
 use crate::shared::COVE;
 
-/// What is to become of a command: its exit code, a part of what it prints, and where.
+/// Command with its expected exit code and a part of its output.
 pub(crate) type Row<'a> = (&'a str, i32, &'a str);
 
 pub(crate) const REFUSED: i32 = 2;
@@ -20,8 +20,8 @@ pub(crate) fn cove(server: &Server, typed: &str) -> Output {
     command.output().unwrap()
 }
 
-/// Runs commands one after the other. What is expected is on standard output when the command is
-/// to succeed, and on standard error otherwise; `=` before it: that and nothing else.
+/// Runs commands one after the other. The expected text is on standard output if the command must
+/// succeed, and on standard error otherwise; with a leading `=` it is the whole output.
 pub(crate) fn check(server: &Server, rows: &[Row<'_>]) {
     for (typed, code, expected) in rows {
         let output = cove(server, typed);
@@ -39,7 +39,7 @@ pub(crate) fn check(server: &Server, rows: &[Row<'_>]) {
     }
 }
 
-/// A line whose columns are one space apart.
+/// Returns a line with single spaces between its columns.
 fn collapsed(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,5 @@
-//! Guests of the catalog, who come in by a socket of their own: PyIceberg works with an address and
-//! nothing else, over files in a bucket whose key it never sees.
+//! Guests of the catalog, which connect through their own socket: PyIceberg works with an address
+//! only, on files in a bucket whose key it never sees.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::shared::{COMPAT, interpreter_with};
 
-/// What was told of the guests.
+/// Observed requests of the guests.
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<String>>);
 
@@ -35,8 +35,8 @@ impl SandboxRequestObserver for Log {
     }
 }
 
-/// A catalog whose warehouse is in a bucket, with a table that the guests may not see. Answers
-/// where that has a file.
+/// Opens a catalog whose warehouse is in a bucket, with a table that the guests may not read.
+/// Returns the location of a file of that table.
 async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String) {
     let mut registry = Registry::default();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
@@ -125,7 +125,7 @@ fn pyiceberg_works_with_an_address_and_nothing_else() {
         .env("WRITER", writer)
         .env("THEIRS", theirs)
         .env("SECRET", &store.secret_access_key)
-        // What it is configured by otherwise is the user's.
+        // Without the user's own configuration.
         .env("PYICEBERG_HOME", scratch.path())
         .env("HOME", scratch.path())
         .output()

@@ -9,7 +9,7 @@ use testkit::{Request, Server, command};
 use crate::commands::{REFUSED, UNAVAILABLE, check, cove, json_of};
 use crate::shared::COVE;
 
-/// Asks the catalog by itself.
+/// Sends a request to the catalog without the command line.
 fn ask(server: &Server, method: &str, path: &str, body: &Value) -> Value {
     let request = Request::new(method, path)
         .header("content-type", "application/json")
@@ -19,7 +19,7 @@ fn ask(server: &Server, method: &str, path: &str, body: &Value) -> Value {
     if answer.text().is_empty() { Value::Null } else { answer.json() }
 }
 
-/// Adds snapshots to `n.t`, of which all but the last are of long ago.
+/// Adds snapshots to `n.t`, all but the last of which are old.
 fn add_snapshots(server: &Server, count: i64) {
     let snapshot = |id: i64| {
         let mut it = json!({"snapshot-id": id, "sequence-number": id, "schema-id": 0,
@@ -46,7 +46,7 @@ fn with_a_table() -> Server {
     server
 }
 
-/// The id of a client that is made.
+/// Creates a client, and returns its id.
 fn client(server: &Server) -> String {
     let made = String::from_utf8(cove(server, "principal add spark").stdout).unwrap();
     made.split_once(':').unwrap().0.to_owned()
@@ -371,7 +371,7 @@ fn jobs_that_a_kill_interrupted_are_found_and_what_is_left_is_done_by_another() 
     let mut server = with_a_table();
     add_snapshots(&server, 2);
     let path = "/catalog/management/v1/main/maintenance";
-    // Two run at a time. Each has much to look for, so that the last still waits for its turn.
+    // Two jobs run at a time. Each has many tables, so that the last one still waits.
     let names: Vec<_> =
         (0..1000).map(|it| json!({"namespace": ["n"], "name": it.to_string()})).collect();
     let body = json!({"actions": ["expire-snapshots"], "tables": names});

@@ -1,4 +1,4 @@
-//! PyIceberg, unmodified, with Arrow: it writes and reads the data, and the catalog never does.
+//! PyIceberg, unmodified, with Arrow: it writes and reads the data itself.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use testkit::{BalancedPort, Network, Postgres, Scratch, Server, ServerCluster};
 
 use crate::shared::{COMPAT, COVE, interpreter_with};
 
-/// The program that a newcomer starts with, as the documentation runs it.
+/// The first example of the documentation.
 #[test]
 fn the_first_table_of_the_documentation_is_made_and_read() {
     let server = Server::start(COVE);
@@ -42,7 +42,7 @@ fn interpreter() -> &'static Path {
     INTERPRETER.get_or_init(|| interpreter_with("iceberg/requirements.txt", "compat-iceberg"))
 }
 
-/// Both again, with three nodes behind a balancer: each request is answered by the next one.
+/// Both programs with three nodes behind a balancer, which sends each request to the next node.
 #[test]
 fn three_nodes_behind_a_balancer_are_one_catalog() {
     let files = Scratch::new();
@@ -53,19 +53,19 @@ fn three_nodes_behind_a_balancer_are_one_catalog() {
     }
 }
 
-/// Runs a program against a server of its own.
+/// Runs a program against a new server.
 fn run(program: &str) {
     let server = Server::start(COVE);
     run_at(program, server.client().address(), &server);
 }
 
-/// Runs a program against whoever answers at an address, with the token of a server.
+/// Runs a program against an address, with the token of a server.
 fn run_at(program: &str, address: SocketAddr, server: &Server) {
     let output = Command::new(interpreter())
         .arg(Path::new(COMPAT).join("iceberg").join(program))
         .env("BASE", format!("http://{address}/catalog"))
         .env("TOKEN", server.token())
-        // What it is configured by otherwise is the user's.
+        // Without the user's own configuration.
         .env("PYICEBERG_HOME", server.scratch().path())
         .output()
         .unwrap();

@@ -1,5 +1,5 @@
-//! Iceberg's REST compatibility kit, unmodified, four of its tests that it leaves out for every
-//! catalog, and scans that are planned for Iceberg's own client.
+//! Iceberg's REST compatibility kit, unmodified, four of its tests that it skips for every catalog,
+//! and scans that are planned for Iceberg's own client.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use testkit::{Postgres, Server};
 use crate::java::class_path;
 use crate::shared::{COMPAT, COVE, finish};
 
-/// What the kit may ask of this catalog. Versions after 1.11 look at the last one.
+/// Options of the kit for this catalog. Versions after 1.11 read the last one.
 const SWITCHES: [&str; 6] = [
     "-Drck.local=false",
     "-Drck.requires-namespace-create=true",
@@ -20,27 +20,27 @@ const SWITCHES: [&str; 6] = [
     "-Drck.supports-variant=true",
 ];
 
-/// The kit as it is: tests that were started, that succeeded, and that it left out. Left out are
-/// five that need tables outside of any namespace, which Iceberg's REST interface has no path for,
-/// and the four of [`MORE`]. One more is never started: the kit's own server is needed for it.
+/// Counts of the unmodified kit: tests that were started, succeeded, and were aborted. Aborted are
+/// five that need tables outside of any namespace, for which Iceberg's REST interface has no path,
+/// and the four of [`MORE`]. One more is never started, because it needs the kit's own server.
 const WHOLE: [(&str, u32); 5] =
     [("skipped", 1), ("started", 156), ("successful", 147), ("aborted", 9), ("failed", 0)];
 
-/// What the kit leaves out for every catalog, without a switch. The second list has a server of its
-/// own, because its test leaves namespaces that one of the first trips over.
+/// Tests that the kit skips for every catalog, without an option. The second list has a separate
+/// server, because its test leaves namespaces that make one of the first list fail.
 const MORE: [&[&str]; 2] = [
     &["testDropNamespaceWithNestedNamespace", "testTableNameWithSlash", "testNamespaceWithSlash"],
     &["testListNestedNamespaces"],
 ];
 
-/// Where the kit has tables, whatever it is told; below it is what they are called.
+/// Fixed location of the kit's tables, with the names below it.
 const FIXED: &str = "/tmp";
 const FIXED_NAMESPACES: [&str; 2] = ["ns", "newdb"];
 
-/// Removes what the kit leaves where it has its tables, unless it was there before.
+/// Removes the kit's files at that location, unless they existed before.
 struct Leftovers {
     new: Vec<PathBuf>,
-    // One kit at a time: all use the same directory.
+    // Only one kit runs at a time: all use the same directory.
     _lock: File,
 }
 
@@ -62,7 +62,7 @@ impl Drop for Leftovers {
     }
 }
 
-/// Compiles a program that is beside the kit's `pom.xml`. Answers the class path that it runs with.
+/// Compiles a program next to the kit's `pom.xml`. Returns its class path.
 fn compiled(program: &str, scratch: &Path) -> String {
     let (packages, classes) = (class_path("iceberg/rck/pom.xml"), scratch.join("classes"));
     let mut javac = Command::new("javac");
@@ -71,7 +71,7 @@ fn compiled(program: &str, scratch: &Path) -> String {
     format!("{}:{packages}", classes.display())
 }
 
-/// Runs what is selected against a new server, and compares the kit's own counts.
+/// Runs the selected tests against a new server, and compares the kit's own counts.
 fn check(store: &str, selection: &[String], expected: &[(&str, u32)]) {
     let leftovers = Leftovers::watch();
     let config = format!("{store}[catalog]\nlocations = [\"file://{FIXED}\"]\n");
@@ -80,7 +80,7 @@ fn check(store: &str, selection: &[String], expected: &[(&str, u32)]) {
     let packages = compiled("MoreTests.java", scratch);
     let mut kit = Command::new("java");
     kit.args(SWITCHES)
-        // It is over before a better compiler would pay.
+        // It ends before a better compiler would pay off.
         .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"])
         .arg(format!("-Djava.io.tmpdir={}", scratch.display()))
         .arg(format!("-Duri=http://{}/catalog", server.client().address()))
@@ -102,7 +102,7 @@ fn check(store: &str, selection: &[String], expected: &[(&str, u32)]) {
     drop(leftovers);
 }
 
-/// From a line like `[       147 tests successful      ]`.
+/// Returns the count in a line like `[       147 tests successful      ]`.
 fn count(output: &str, what: &str) -> Option<u32> {
     let end = format!(" tests {what}");
     let line = output.lines().find_map(|line| {
@@ -138,7 +138,7 @@ fn what_the_compatibility_kit_leaves_out_holds_as_well() {
     }
 }
 
-/// Statistics of columns, keys, offsets, partitions of all types, and all kinds of deletes.
+/// Column statistics, keys, offsets, partitions of all types, and all kinds of deletes.
 #[test]
 fn planned_scans_tell_icebergs_client_what_it_plans_itself() {
     let server = Server::start(COVE);

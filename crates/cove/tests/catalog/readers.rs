@@ -1,4 +1,4 @@
-//! Followers of the log that do not read: nothing is kept for them, and they are cut.
+//! Followers of the log that do not read: nothing is buffered for them, and they are disconnected.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,21 +11,20 @@ use testkit::{Client, EventStream, Message, Request, Server, WebSocket, until};
 
 use crate::shared::COVE;
 
-/// Levels of the namespace that changes, and bytes of each of their names: a change of it takes
-/// 7 KB.
+/// Levels of the changing namespace, and bytes of each level's name: one change takes 7 KB.
 const LEVELS: usize = 30;
 const NAME_BYTES: usize = 240;
 
-/// Changes of it.
+/// Number of changes.
 const CHANGES: usize = 3000;
 
-/// Followers of either kind.
+/// Followers of each kind.
 const FOLLOWERS: usize = 10;
 
-/// What all of them may take together. They would take 420 MB if everything were kept for them.
+/// Allowed memory growth for all of them. It would be 420 MB if everything were buffered for them.
 const GROWTH_BYTES_MAX: u64 = 160 << 20;
 
-/// After 30 seconds they are cut, and the machine may be busy.
+/// They are disconnected after 30 seconds, and the machine may be busy.
 const CUT: Duration = Duration::from_secs(120);
 
 const FEED: &str = "/catalog/management/v1/main/changes?after=0";
@@ -37,14 +36,14 @@ fn send(client: &Client, path: &str, body: &Value) {
     assert_eq!(reply.status, 200, "{}", reply.text());
 }
 
-/// Memory that a process has, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// WebSockets and events that a server has.
+/// Returns the number of WebSockets and event streams of a server.
 fn streams(client: &Client) -> u64 {
     let metrics = client.get("/metrics").text();
     let line = metrics.lines().find(|line| line.starts_with("cove_http_streams ")).unwrap();
@@ -80,7 +79,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// Numbers of the changes that had arrived when a follower was cut.
+/// Returns the numbers of the changes that arrived before a follower was disconnected.
 fn arrived_on_socket(mut socket: WebSocket) -> Vec<u64> {
     let mut numbers = Vec::new();
     while let Ok(message) = socket.try_message() {
@@ -97,7 +96,7 @@ fn arrived_on_socket(mut socket: WebSocket) -> Vec<u64> {
 
 fn arrived_as_events(mut events: EventStream) -> Vec<u64> {
     let mut numbers = Vec::new();
-    // What was cut in the middle of an event is none.
+    // An incomplete last event does not count.
     while let Ok(Some(event)) = events.try_next() {
         numbers.push(event.id.parse().unwrap());
     }
@@ -120,13 +119,13 @@ fn a_follower_that_does_not_read_costs_little_and_is_cut() {
         }
     });
     assert!(most < GROWTH_BYTES_MAX, "{most} bytes more than {before}");
-    // What had arrived has no gap, and is not all there is.
+    // The received changes have no gap, and are not all.
     let sockets = sockets.into_iter().map(arrived_on_socket);
     for numbers in sockets.chain(events.into_iter().map(arrived_as_events)) {
         let count = u64::try_from(numbers.len()).unwrap();
         assert!(count > 0 && count < u64::try_from(LEVELS + CHANGES).unwrap(), "{count}");
         assert_eq!(numbers, (1..=count).collect::<Vec<_>>());
-        // And one goes on from there.
+        // A follower can continue from there.
         let next = format!("/catalog/management/v1/main/changes?after={count}&limit=1");
         assert_eq!(client.get(&next).json()["changes"][0]["seq"], json!(count + 1));
     }

@@ -1,5 +1,5 @@
-//! Two servers with one database in PostgreSQL and one warehouse: what one of them has acknowledged
-//! the other one has as well, and what one has taken back the other one soon honours.
+//! Two servers with one database in PostgreSQL and one warehouse: a commit that one of them has
+//! acknowledged is visible on the other, and a revocation on one soon applies on the other.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,7 +10,7 @@ use testkit::{Client, Postgres, Request, Response, Scratch, Server, until};
 
 use crate::shared::COVE;
 
-/// What is taken back is honoured elsewhere within two seconds, and the machine may be busy.
+/// A revocation applies on other servers within two seconds, and the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Commits of each writer.
@@ -19,7 +19,7 @@ const COMMITS: usize = 25;
 struct Pair {
     one: Server,
     other: Server,
-    /// After the servers, which need both to their end.
+    /// Declared after the servers, which need both until their end.
     _database: Arc<Postgres>,
     files: Scratch,
 }
@@ -80,7 +80,7 @@ fn what_one_has_acknowledged_the_other_one_has() {
     let [one, other] = pair.clients();
     done(&one, "POST", NAMESPACES, &json!({"namespace": ["n"]}));
     done(&other, "POST", TABLES, &table("t"));
-    // Both have it in memory, and each sees at once what the other one has made of it.
+    // Both have it cached, and each sees the other's changes at once.
     for turn in 0..20 {
         let (writer, reader) = if turn % 2 == 0 { (&one, &other) } else { (&other, &one) };
         let before = reader.get(&format!("/catalog/{TABLE}"));
@@ -93,7 +93,7 @@ fn what_one_has_acknowledged_the_other_one_has() {
         assert_eq!(found["metadata-location"], written["metadata-location"]);
         assert_eq!(found["metadata"]["properties"]["turn"], json!(turn.to_string()));
     }
-    // Names and namespaces, which are kept ready as well.
+    // Names and namespaces, which are cached as well.
     let names = |client: &Client, path: &str, member: &str| -> usize {
         get(client, path)[member].as_array().unwrap().len()
     };
@@ -108,7 +108,7 @@ fn what_one_has_acknowledged_the_other_one_has() {
     let change = json!({"updates": {"k": "v"}, "removals": []});
     done(&one, "POST", &format!("{NAMESPACES}/n/properties"), &change);
     assert_eq!(get(&other, &format!("{NAMESPACES}/n"))["properties"]["k"], json!("v"));
-    // What is renamed or dropped here is so there, and comes back there.
+    // A rename or drop on one server is visible on the other, where it can also be undone.
     let here = |name: &str| json!({"namespace": ["n"], "name": name});
     let names = json!({"source": here("t"), "destination": here("u")});
     done(&other, "POST", "v1/main/tables/rename", &names);
@@ -135,7 +135,7 @@ fn no_commit_is_lost_between_them() {
             thread::spawn(move || {
                 for count in 0..COMMITS {
                     let body = setting(&format!("w{writer}-{count}"), "there");
-                    // A server that lost too often leaves it to its client to try again.
+                    // A server that lost several races lets its client retry.
                     until("the commit to be taken", SOON, || {
                         let reply = send(&client, "POST", TABLE, &body);
                         assert!(matches!(reply.status, 200 | 409), "{}", reply.text());
@@ -153,7 +153,7 @@ fn no_commit_is_lost_between_them() {
     let properties = found["metadata"]["properties"].as_object().unwrap();
     assert_eq!(properties.values().filter(|it| **it == "there").count(), 4 * COMMITS);
     let location = found["metadata-location"].as_str().unwrap();
-    // One document for each commit, and none was written over.
+    // One document for each commit, and none was overwritten.
     assert!(location.contains(&format!("/{:05}-", 4 * COMMITS)), "{location}");
     let file = std::fs::read(location.strip_prefix("file://").unwrap()).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&file).unwrap(), found["metadata"]);
@@ -171,7 +171,7 @@ fn a_warehouse_that_one_has_made_is_there_at_the_other_one() {
     done(&other, "POST", "v1/lake/namespaces", &json!({"namespace": ["n"]}));
     done(&one, "POST", "v1/lake/namespaces/n/tables", &table("t"));
     let path = "v1/lake/namespaces/n/tables/t";
-    // What is dropped is gone, so that the warehouse is empty then.
+    // Dropped tables are purged at once, so that the warehouse becomes empty.
     done(&one, "POST", "management/v1/lake/retention", &json!({"undrop-seconds": 0}));
     assert_eq!(get(&one, path), get(&other, path));
     let status = |text: &str| json!({"status": text});
@@ -193,7 +193,7 @@ fn a_warehouse_that_one_has_made_is_there_at_the_other_one() {
     });
 }
 
-/// Waits until a client is answered so at a server.
+/// Waits until a server returns this status to a client.
 fn soon(what: &str, client: &Client, status: u16) {
     until(what, SOON, || {
         let reply = client.get(&format!("/catalog/{TABLE}"));
@@ -226,7 +226,7 @@ fn what_one_gives_and_takes_back_the_other_one_honours() {
     let at_other = |token: &str| Client::new(other.address(), Some(token.to_owned()));
     let bearer = token();
     let reader = at_other(&bearer);
-    // A token is known everywhere at once; what it may do is nothing yet.
+    // A token is valid everywhere at once; it has no rights yet.
     soon("the token to be known", &reader, 403);
     let right =
         json!({"principal": format!("client:{id}"), "namespace": ["n"], "rights": ["read"]});

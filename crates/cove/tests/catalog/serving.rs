@@ -1,4 +1,4 @@
-//! What is served where, to whom, and what is there after a kill.
+//! Routes of the catalog, their authorization, and the state after a kill.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -8,7 +8,7 @@ use testkit::{Client, Postgres, Request, Response, Server};
 
 use crate::shared::COVE;
 
-/// Commits of each writer that have to be acknowledged before the kill.
+/// Commits of each writer that must be acknowledged before the kill.
 const COMMITS_MIN: usize = 10;
 
 fn post(client: &Client, path: &str, body: &Value) -> Response {
@@ -28,12 +28,12 @@ fn commit(key: &str) -> Value {
     ]})
 }
 
-/// Puts something within itself so many times.
+/// Nests a value in itself a number of times.
 fn nested(inner: Value, levels: usize, around: impl Fn(usize, Value) -> Value) -> Value {
     (0..levels).fold(inner, |inner, level| around(level, inner))
 }
 
-/// A server thread whose stack is too small for what the limit lets through ends the server.
+/// A server thread with a stack too small for the permitted depth would crash the server.
 #[test]
 fn schemas_and_filters_are_read_to_the_limit_of_depth_and_refused_beyond_it() {
     let server = Server::start(COVE);
@@ -110,13 +110,13 @@ fn the_catalog_is_beside_the_rest_with_errors_of_its_own() {
         assert_eq!(refused.status, status, "{path} {}", refused.text());
         assert_eq!(refused.json()["error"]["type"], json!(kind), "{path}");
     }
-    // The rest has kept its own errors.
+    // Other routes keep their own error format.
     let elsewhere = client.get("/v1/nothing");
     assert_eq!(elsewhere.json()["error"]["code"], json!("not_found"), "{}", elsewhere.text());
 }
 
-/// A request of the storm: its path, its body for a property of this name, and the tables that have
-/// the property afterwards.
+/// Request of the storm: its path, its body for a property with a given name, and the tables that
+/// have the property afterwards.
 struct Writer {
     path: &'static str,
     body: fn(&str) -> Value,
@@ -152,13 +152,13 @@ fn transaction(tables: [&str; 2], key: &str) -> Value {
     json!({"table-changes": tables.map(change)})
 }
 
-/// Writes until the server is gone, and tells what was acknowledged.
+/// Writes until the server is killed, and reports acknowledged commits.
 fn write(number: usize, client: &Client, sender: &Sender<(usize, String)>) {
     let writer = &WRITERS[number];
     for count in 0.. {
         let key = format!("w{number}-{count}");
         let request = Request::new("POST", &format!("/catalog/v1/{}", writer.path));
-        // The kill comes in the middle of one.
+        // The kill may interrupt a request.
         let Ok(done) = client.try_send(&request.body((writer.body)(&key).to_string())) else {
             return;
         };
@@ -167,7 +167,7 @@ fn write(number: usize, client: &Client, sender: &Sender<(usize, String)>) {
     }
 }
 
-/// Kills a server in the middle of a storm of commits, and looks at what the next one finds.
+/// Kills a server during a storm of commits, and checks the state that the next one finds.
 fn check_storm(store: &str) {
     let mut server = Server::start_with(COVE, &[], Some(store));
     let client = server.client();
@@ -187,7 +187,7 @@ fn check_storm(store: &str) {
     drop(sender);
     let mut kept = Vec::new();
     let mut counts = [0; WRITERS.len()];
-    // Each of them has to have been at it.
+    // Each writer must have committed.
     while counts.iter().any(|it| *it < COMMITS_MIN) {
         let (number, key) = acknowledged.recv().unwrap();
         counts[number] += 1;
@@ -214,7 +214,8 @@ fn check_storm(store: &str) {
             assert!(properties(name).contains_key(key), "{name} {key}");
         }
     }
-    // A transaction is there whole or not at all, the one that the kill interrupted as well.
+    // A transaction is visible completely or not at all, including the one that the kill
+    // interrupted.
     let keys = |name| properties(name).keys().filter(|it| it.starts_with('w')).collect::<Vec<_>>();
     let (mut left, mut right) = (keys("left"), keys("right"));
     left.sort();

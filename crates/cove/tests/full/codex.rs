@@ -7,7 +7,7 @@ use testkit::{Server, install_packages};
 
 use crate::shared::{COMPAT, COVE, finish};
 
-/// Codex' program, installed once below the target directory.
+/// Returns Codex' program, installed once below the target directory.
 fn codex() -> PathBuf {
     let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-codex");
     let project = install_packages(&Path::new(COMPAT).join("codex"), project, &[]);

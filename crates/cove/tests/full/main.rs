@@ -1,15 +1,15 @@
-//! What takes too long for every change: heavy clients and rivals of the catalog, unmodified.
+//! Tests that take too long for every change: heavy clients and comparisons of the catalog.
 //!
-//! Plain `cargo test` leaves this binary out; `make test-full` runs it, and
-//! `cargo test -p cove --test full`.
+//! Plain `cargo test` leaves this binary out; `make test-full` runs it, and so does `cargo test -p
+//! cove --test full`.
 //!
 //! | file | claim |
 //! |---|---|
 //! | `codex.rs` | OpenAI's exec-server, unmodified, works in a session |
-//! | `oracle.rs` | random commits make the documents that Iceberg's own library makes |
-//! | `s3.rs` | access to one table of a bucket is access to no other, by credentials or signatures |
-//! | `schemathesis.rs` | no request after the description makes the server fail |
-//! | `spark.rs` | Spark finds a catalog as it knows it, on tables of versions 2 and 3 |
+//! | `oracle.rs` | random commits result in the same documents as with Iceberg's own library |
+//! | `s3.rs` | credentials and signatures for one table give no access to other tables |
+//! | `schemathesis.rs` | no request that follows the API description makes the server fail |
+//! | `spark.rs` | Spark works unchanged, on tables of versions 2 and 3 |
 #![allow(
     clippy::unwrap_used,
     reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"

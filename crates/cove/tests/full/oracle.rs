@@ -1,4 +1,4 @@
-//! Random commits through Iceberg's own library and through ours, side by side.
+//! Random commits through Iceberg's own library and through Cove's, side by side.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +8,8 @@ use testkit::Scratch;
 use crate::java::class_path;
 use crate::shared::{COMPAT, finish};
 
-/// Seeds of the commits, and how many there are of each. A seed is a test case: the same one makes
-/// the same commits.
+/// Seeds of the commits, and the number of commits for each. A seed is a test case: it determines
+/// the commits.
 const SEEDS: [u32; 4] = [1, 2, 3, 4];
 const COMMITS: u32 = 5_000;
 

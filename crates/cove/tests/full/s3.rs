@@ -1,8 +1,8 @@
 //! Warehouses in buckets, on MinIO, which enforces session policies: credentials and signatures of
-//! one table are good for that table and no other, and PyIceberg works with either. Of files that
-//! are written at the same time the first one stays.
+//! one table are valid for that table only, and PyIceberg works with either. Of files that are
+//! written concurrently, the first one is kept.
 //!
-//! MinIO is under the AGPL: it is run beside the tests and linked by nothing.
+//! MinIO is under the AGPL: it runs as a separate process and is not linked.
 
 use std::fs;
 use std::net::TcpListener;
@@ -19,14 +19,14 @@ use tokio::task::JoinSet;
 use crate::go::go;
 use crate::shared::{COMPAT, COVE, finish, interpreter_with};
 
-/// What is built.
+/// Version that is built.
 const MINIO: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
-/// On a machine that builds something else meanwhile.
+/// Time limit for the start on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const KEY: &str = "cove-test-key";
 const SECRET: &str = "cove-test-secret-that-nobody-gets";
 
-/// A running store. Ends with the value.
+/// Running store, which is stopped on drop.
 struct Store {
     child: Child,
     port: u16,
@@ -67,7 +67,7 @@ impl Store {
         store
     }
 
-    /// What it has logged.
+    /// Returns its log.
     fn log_text(&self) -> String {
         fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
     }
@@ -75,15 +75,15 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // It may have ended by itself; then the test says why.
+        // It may have ended already; the test then reports the reason.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// MinIO, built when there is none of this version.
+/// Returns MinIO's program; builds it if this version is missing.
 fn program() -> PathBuf {
-    // Several tests may be the first one.
+    // Several tests may build it concurrently.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("minio");
@@ -113,15 +113,15 @@ fn access_to_one_table_is_access_to_no_other() {
         .env("KEY", KEY)
         .env("SECRET", SECRET)
         .env("PYICEBERG_HOME", server.scratch().path())
-        // It puts its signer into a client that its other threads use already, which then send a
-        // request that is not signed.
+        // PyIceberg installs its signer into a client that other threads already use, which then
+        // send an unsigned request.
         .env("PYICEBERG_MAX_WORKERS", "1")
         .current_dir(server.scratch().path());
     let output = finish(&mut client);
     assert!(output.ends_with("ok\n"), "{output}");
 }
 
-/// Makes a bucket.
+/// Creates a bucket.
 const MAKE_BUCKET: &str = "import botocore.session, os; botocore.session.Session().create_client(\
     's3', region_name='us-east-1', endpoint_url=os.environ['STORE'], \
     aws_access_key_id=os.environ['KEY'], aws_secret_access_key=os.environ['SECRET'])\
