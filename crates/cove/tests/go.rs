@@ -1,9 +1,9 @@
-//! The Go tool, for the test binaries that build programs with it.
+//! Go tool for the test binaries that build programs with it.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Go, also where Debian and others put it beside `PATH`.
+/// Returns a command for Go, also from the usual directories outside `PATH`.
 pub(crate) fn go() -> Command {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/local/go/bin", "/usr/lib/go/bin"].map(PathBuf::from);

@@ -1,7 +1,6 @@
-//! Requests that are made up after Iceberg's description of the interface, right ones and wrong
-//! ones: none makes the server fail, and every answer is one that the description has, by its
-//! status, its type and its shape. Where the description says less than it means,
-//! `compat/iceberg/schemathesis/hooks.py` says what and why.
+//! Valid and invalid requests generated from Iceberg's API description: none makes the server fail,
+//! and the description covers every response by status, type and schema. Where the description is
+//! incomplete, `compat/iceberg/schemathesis/hooks.py` states the exception and the reason.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,11 +9,11 @@ use testkit::Server;
 
 use crate::shared::{COMPAT, COVE, finish, interpreter_with};
 
-/// What is looked at in each answer.
+/// Checks of each response.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
     response_schema_conformance";
 
-/// Of each operation, besides those that its description leads to in any case.
+/// Random examples of each operation, besides those that follow from its description.
 const EXAMPLES_MAX: &str = "20";
 
 #[test]
@@ -27,7 +26,7 @@ fn every_request_that_the_description_leads_to_is_answered_as_it_says() {
         .args(["run", "--url", &base, "--checks", CHECKS])
         .args(["--header", &format!("authorization: Bearer {}", server.token())])
         .args(["--phases", "examples,coverage,fuzzing"])
-        // Every run makes the same requests.
+        // Deterministic, so that every run sends the same requests.
         .args(["--max-examples", EXAMPLES_MAX, "--generation-deterministic"])
         .args(["--suppress-health-check", "all", "--continue-on-failure", "--no-color"])
         .arg(Path::new(COMPAT).join("iceberg/rest-catalog-open-api.yaml"))
@@ -38,6 +37,6 @@ fn every_request_that_the_description_leads_to_is_answered_as_it_says() {
         .env("TOKEN", server.token())
         .current_dir(server.scratch().path());
     let output = finish(&mut client);
-    // A run that asked for nothing would prove nothing.
+    // Checks that operations were tested at all.
     assert!(output.contains("Tested: 35\n"), "{output}");
 }

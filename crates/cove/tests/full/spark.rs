@@ -1,6 +1,6 @@
-//! Spark, unmodified, with Iceberg's runtime: what people do with tables and views in SQL, on
-//! tables of both versions, and what keeps tables small. Three nodes behind a balancer are its
-//! catalog, so that each request is answered by another one than the one before.
+//! Spark, unmodified, with Iceberg's runtime: common SQL on tables and views of both versions, and
+//! table maintenance. Its catalog is three nodes behind a balancer, so each request goes to another
+//! node than the previous one.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ fn spark_makes_changes_and_maintains_tables_and_views() {
         .env("JARS", class_path("iceberg/spark/pom.xml"))
         .env("SCRATCH", &work)
         .current_dir(&work)
-        // Where it is: it takes minutes.
+        // Shows the progress: the program takes minutes.
         .stderr(Stdio::inherit());
     let output = finish(&mut client);
     assert!(output.ends_with("ok\n"), "{output}");

@@ -1,4 +1,4 @@
-//! Overload is refused early and passes; a client that goes away takes its run with it.
+//! Early rejection of overload and its end; a client that disconnects ends its execution.
 
 use std::net::TcpStream;
 use std::thread;
@@ -10,10 +10,10 @@ use testkit::{Client, Response, process, until};
 use crate::asynchronous::{ended, submit};
 use crate::support::{SOON, alone_on_host, beside_others, run, serve, serve_with, shell, warm_up};
 
-/// A run must be gone 100 ms after its client; the rest is this test looking for it.
+/// A run must end within 100 ms after its client; the rest is time for this test to notice.
 const KILLED: Duration = Duration::from_millis(400);
 
-/// Starts a run that only sleeps under a name that can be found, and waits until it does.
+/// Starts a sleeping program with an identifiable argument, and waits until it runs.
 fn start_sleeping(client: &Client, marker: &str) -> TcpStream {
     let connection = open(client, &shell(&format!("sleep {marker}; exit 0")));
     wait_for(marker, true, SOON);
@@ -45,7 +45,7 @@ fn assert_refused(response: &Response, status: u16, code: &str) {
     );
 }
 
-/// Requests waiting for their turn, as the metrics tell.
+/// Returns the number of waiting requests, from the metrics.
 fn waiting(client: &Client) -> Option<u64> {
     let text = client.get("/metrics").text();
     let line = text.lines().find(|line| line.starts_with("cove_executions_waiting"))?;
@@ -118,13 +118,13 @@ fn a_job_does_not_wait_for_another_token_s_crowd() {
     wait_for_waiting(&client, 1);
     let crowd: Vec<_> = (1..12).map(|_| open(&one, &shell("sleep 62007; exit 0"))).collect();
     wait_for_waiting(&client, 12);
-    // No other caller may wait; a job may.
+    // Other callers may not wait; a job may.
     assert_refused(&two.run(&shell("true")), 503, "overloaded");
     let job = submit(&two, &shell("echo turn"));
     wait_for_waiting(&client, 13);
     drop(running);
     wait_for("62006", true, SOON);
-    // One of the crowd had its turn; the next one is the job's, and the rest would never end.
+    // One of the crowd had its turn; the job is next, and the others would run for very long.
     drop(first);
     let record = ended(&two, &job);
     assert_eq!(record["result"]["stdout"], "turn\n", "{record}");
@@ -140,7 +140,8 @@ fn a_client_that_leaves_has_its_run_killed() {
     let client = server.client();
     for round in 0..5 {
         let marker = format!("6201{round}");
-        // Different states of the program: asleep, ignoring signals, flooding, forking, compiling.
+        // Different states of the program: sleeping, ignoring signals, flooding, forking,
+        // compiling.
         let script = match round {
             0 => format!("sleep {marker}"),
             1 => format!("trap '' TERM INT HUP PIPE; sleep {marker}; sleep {marker}"),

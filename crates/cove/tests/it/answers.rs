@@ -1,4 +1,4 @@
-//! Answers: each stream once, binary safe, and no more memory for all of them than is configured.
+//! Results: each stream once, binary safe, with a configured memory limit for all of them.
 
 use std::net::TcpStream;
 
@@ -9,10 +9,10 @@ use crate::asynchronous::{ended, submit};
 use crate::support::{SOON, beside_others, run, serve, serve_with, shell};
 
 const MIB: u64 = 1 << 20;
-/// Bytes that one program writes to each of its streams.
+/// Bytes that a program writes to each of its streams.
 const OUTPUT_BYTES: u64 = 4 * MIB;
 
-/// Writes NULs to both streams: the most that an answer can be made of.
+/// Returns a program that writes NULs to both streams, which results in the longest encoding.
 fn noise() -> Value {
     let source = format!(
         "import os\nb = bytes({OUTPUT_BYTES})\nfor f in (1, 2):\n    o = 0\n\
@@ -35,14 +35,14 @@ fn an_answer_is_hardly_larger_than_what_it_holds() {
     assert_eq!(exact, Some(OUTPUT_BYTES.div_ceil(3) * 4));
     let stage = &answer["stages"][0];
     assert_eq!((&stage["output_at_top"], &stage["stdout"]), (&json!(true), &json!("")), "{stage}");
-    // What is short stands where it always stood.
+    // Short output is also at its usual place.
     let answer = run(&client, &shell("printf 'a\\000b'; echo x >&2"));
     assert_eq!(answer["stdout"], "a\u{0}b");
     assert_eq!(answer["stages"][0]["stdout"], answer["stdout"], "{answer}");
     assert_eq!(answer["stages"][0]["stderr"], "x\n", "{answer}");
 }
 
-/// Sends requests whose answers nobody reads.
+/// Sends requests whose responses are not read.
 fn deaf(client: &Client, count: usize, request: &testkit::Request) -> Vec<TcpStream> {
     (0..count).map(|_| client.open(request).expect("send a request")).collect()
 }
@@ -62,8 +62,8 @@ fn clients_that_do_not_read_hold_what_they_may_and_no_more() {
     let stored = testkit::Request::new("GET", &format!("/v1/executions/{id}"));
     let mut held = deaf(&client, 12, &request);
     until("this token's share to be used up", SOON, || {
-        // Both: reading a stored result takes more at first than running takes, so that only runs
-        // fill a share of which a result that was read first has a part.
+        // Both kinds: reading a stored result first requires more memory than a run, so only runs
+        // can fill up a share that is partly used by a stored result.
         held.extend(deaf(&client, 12, &stored));
         held.extend(deaf(&client, 12, &request));
         match client.run(&noise()) {
@@ -75,9 +75,9 @@ fn clients_that_do_not_read_hold_what_they_may_and_no_more() {
     assert_eq!(refused.json()["error"]["retry"], true, "{}", refused.text());
     assert!(refused.header("retry-after").is_some());
     let grown = process::resident_bytes(server.pid()).saturating_sub(before);
-    // Its share, once more while answers are made, and what the allocator keeps.
+    // Its share, once more while responses are created, and the allocator's overhead.
     assert!(grown < 128 * MIB, "the server grew by {grown} bytes");
-    // Somebody else is served meanwhile.
+    // Other tokens are served meanwhile.
     assert_eq!(run(&other, &noise())["verdict"], "OK");
     drop(held);
     until("memory to be free again", SOON, || match client.run(&noise()) {

@@ -1,4 +1,4 @@
-//! Ash's interface: its clients, unmodified, and what they do not show.
+//! Ash's interface: its clients, unmodified, and behaviour that they do not cover.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,9 +15,9 @@ use crate::sessions_support::{config, serve_sessions};
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, SOON, beside_others};
 
-/// The agent that says back what it hears, and how often.
+/// Agent that repeats messages and counts them.
 const ECHO: &str = include_str!("../../../../examples/agents/echo/agent.py");
-/// A session that nobody has.
+/// Session that does not exist.
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 
 fn call(client: &Client, method: &str, path: &str, body: &Value) -> Response {
@@ -26,7 +26,7 @@ fn call(client: &Client, method: &str, path: &str, body: &Value) -> Response {
     client.send(&request.body(body))
 }
 
-/// What is answered to something that must succeed.
+/// Returns the response to a request that must succeed.
 fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Value {
     let response = call(client, method, path, body);
     assert!((200..300).contains(&response.status), "{method} {path}: {}", response.text());
@@ -43,7 +43,7 @@ fn refused(client: &Client, method: &str, path: &str, body: &Value, status: u16,
     assert!(document.get("message").is_none(), "{text}");
 }
 
-/// An agent that answers without a model.
+/// Deploys an agent that replies without a model.
 fn echo(client: &Client, name: &str) {
     let files = json!([{"path": "agent.py", "content": BASE64.encode(ECHO)}]);
     let runtime = json!({"type": "command", "argv": ["python3", "agent.py"]});
@@ -82,7 +82,7 @@ fn names(events: &[(String, Value)]) -> Vec<&str> {
     events.iter().map(|(name, _)| name.as_str()).collect()
 }
 
-/// The text of the turn's result.
+/// Returns the text of the turn's result.
 fn result(events: &[(String, Value)]) -> &str {
     let (_, data) = events.iter().find(|(name, _)| name == "turn_complete").unwrap();
     data["result"].as_str().unwrap()
@@ -93,7 +93,7 @@ fn client_of(server: &Server, command: Command) {
     client_at(server, server.client().address(), command);
 }
 
-/// The same, at another address that leads to the server or to others with its tokens.
+/// Runs a client against another address of the server, or of others with its tokens.
 pub(crate) fn client_at(server: &Server, address: SocketAddr, mut command: Command) {
     let base = format!("http://{address}");
     command.env("ASH_SERVER_URL", base).env("ASH_API_KEY", server.token());
@@ -178,13 +178,13 @@ fn errors_have_ashs_shape_and_status() {
     ask(&client, "POST", &at("/pause"), &nothing);
     refused(&client, "POST", &at("/pause"), &nothing, 400, "Cannot pause session with status");
     refused(&client, "POST", &at("/exec"), &json!({"command": "x"}), 400, "Session is paused");
-    // Twice is as good as once, and neither answer is empty.
+    // Ending twice is permitted, and both responses have a body.
     for _ in 0..2 {
         assert_eq!(ask(&client, "DELETE", &at(""), &nothing)["session"]["status"], "ended");
     }
     refused(&client, "POST", &at("/resume"), &nothing, 410, "Session has ended");
     refused(&client, "POST", &at("/messages"), &json!({"content": "x"}), 400, "Session is ended");
-    // What belongs to others is not there.
+    // Objects of other tenants are reported as missing.
     let theirs = server.other_client("other", &[]);
     refused(&theirs, "GET", &at(""), &nothing, 404, "Session not found");
     refused(&theirs, "GET", "/api/agents/echo", &nothing, 404, "Agent not found");
@@ -224,7 +224,7 @@ fn a_turn_is_told_in_ashs_frames() {
         .map(|(_, data)| data["delta"].as_str().unwrap())
         .collect();
     assert_eq!(pieces, result(&events));
-    // It was kept as it was said: every message has what its sender sent.
+    // Messages are stored unchanged, each with its sender's content.
     let path = format!("/api/sessions/{id}/messages");
     let kept = ask(&client, "GET", &path, &Value::Null)["messages"].clone();
     let of_user: Vec<Value> = kept
@@ -305,7 +305,7 @@ fn what_fails_in_the_queue_is_tried_again_and_given_up() {
     let failed = ends_as(&failing, "failed");
     assert_eq!(failed["retryCount"], 1);
     assert!(failed["error"].as_str().unwrap().contains("agent"), "{failed}");
-    // One that waits for its next try can be cancelled.
+    // An item that waits for its next attempt can be cancelled.
     let waiting = enqueue(json!({"agentName": "nobody", "prompt": "x", "maxRetries": 3}));
     until("the first try to fail", SOON, || {
         let seen = item(&waiting);
@@ -365,7 +365,7 @@ fn evaluations_ask_and_score() {
     let compare = at(&format!("eval-runs/compare?runA={id}&runB={id}"));
     let compared = ask(&client, "GET", &compare, &Value::Null);
     assert_eq!(compared["results"][0]["question"], "rust");
-    // The sessions in which it asked are over, and nothing is left of it with the agent.
+    // The sessions of the evaluation have ended, and the agent has no record of it.
     let left = ask(&client, "GET", "/api/sessions?status=active", &Value::Null);
     assert_eq!(left["sessions"], json!([]));
     ask(&client, "DELETE", "/api/agents/echo", &Value::Null);

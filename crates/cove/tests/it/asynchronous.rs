@@ -1,4 +1,4 @@
-//! What the tests of asynchronous executions share.
+//! Code that the tests of asynchronous executions share.
 
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, WebSocket, until};
@@ -10,12 +10,12 @@ pub(crate) fn post(client: &Client, target: &str, body: &Value) -> Response {
     client.send(&post_request(target, body))
 }
 
-/// The request that [`post`] sends.
+/// Returns the request that [`post`] sends.
 pub(crate) fn post_request(target: &str, body: &Value) -> Request {
     Request::new("POST", target).header("content-type", "application/json").body(body.to_string())
 }
 
-/// Submits a request that must be accepted, and gives its id.
+/// Submits a request that must be accepted, and returns its id.
 pub(crate) fn submit(client: &Client, request: &Value) -> String {
     let response = post(client, "/v1/executions", request);
     assert_eq!(response.status, 202, "{request}: {}", response.text());
@@ -24,7 +24,7 @@ pub(crate) fn submit(client: &Client, request: &Value) -> String {
     id(&record)
 }
 
-/// Submits several at once, and gives their ids.
+/// Submits several requests at once, and returns their ids.
 pub(crate) fn submit_all(client: &Client, requests: &[Value]) -> Vec<String> {
     let body = json!({"executions": requests});
     let response = post(client, "/v1/executions/batch", &body);
@@ -32,17 +32,17 @@ pub(crate) fn submit_all(client: &Client, requests: &[Value]) -> Vec<String> {
     response.json()["executions"].as_array().unwrap().iter().map(id).collect()
 }
 
-/// The id in a record.
+/// Returns the id in a record.
 pub(crate) fn id(record: &Value) -> String {
     record["id"].as_str().unwrap_or_else(|| panic!("no id in {record}")).to_owned()
 }
 
-/// Where an execution is.
+/// Returns the path of an execution.
 pub(crate) fn path(id: &str) -> String {
     format!("/v1/executions/{id}")
 }
 
-/// What is known of an execution.
+/// Returns the record of an execution.
 pub(crate) fn record(client: &Client, id: &str) -> Value {
     let response = client.get(&path(id));
     assert_eq!(response.status, 200, "{id}: {}", response.text());
@@ -69,20 +69,20 @@ pub(crate) fn delete(client: &Client, id: &str) -> Response {
     client.send(&Request::new("DELETE", &path(id)))
 }
 
-/// A WebSocket on an execution's events.
+/// Opens a WebSocket on an execution's events.
 pub(crate) fn socket(client: &Client, id: &str) -> WebSocket {
     let opened = client.websocket(&format!("{}/events", path(id)));
     opened.unwrap_or_else(|response| panic!("{id}: {}", response.text()))
 }
 
-/// Figures of the caller's own executions.
+/// Returns the figures of the caller's own executions.
 pub(crate) fn figures(client: &Client) -> Value {
     let response = client.get("/v1/queue");
     assert_eq!(response.status, 200, "{}", response.text());
     response.json()
 }
 
-/// Stops starting executions, or goes on.
+/// Pauses or resumes the queue.
 pub(crate) fn set_paused(client: &Client, paused: bool) {
     let verb = if paused { "pause" } else { "resume" };
     let response = post(client, &format!("/v1/queue/{verb}"), &Value::Null);
@@ -90,7 +90,7 @@ pub(crate) fn set_paused(client: &Client, paused: bool) {
     assert_eq!(response.json()["paused"], paused);
 }
 
-/// Asserts an error of the interface: status, code and field.
+/// Asserts an error response: status, code and field.
 pub(crate) fn assert_error(response: &Response, status: u16, code: &str, field: Option<&str>) {
     let text = response.text();
     assert_eq!(response.status, status, "{text}");

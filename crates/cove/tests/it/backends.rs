@@ -1,4 +1,4 @@
-//! The same promises on every place where executions can wait.
+//! The same guarantees for every back end of the queue.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::asynchronous::{
 };
 use crate::support::{beside_others, held, serve_with, shell, wait_for_sleep, wake};
 
-/// Settings of a short lease: what another server had is taken over within it.
+/// Settings with a short lease, after which another server's executions are taken over.
 const LEASE: &str = "jobs.lease_s = 3\n";
 
 fn postgres(database: &str) -> String {
@@ -24,11 +24,11 @@ fn redis(server: &Redis) -> String {
     format!("{LEASE}jobs.redis = {:?}\n", server.url())
 }
 
-/// Everything that a caller does, and a server that dies in between. What runs then sleeps for
-/// `seconds`, which no other test does.
+/// Checks all operations of a caller, with a server that is killed in between. The running program
+/// sleeps for `seconds`, which no other test uses.
 fn check(backend: &str, seconds: &str, config: &str) {
     let mut server = serve_with(config);
-    // One that has its store for itself knows at once; others when the lease has ended.
+    // A server with its own store notices at once; others when the lease has expired.
     server.expect_log("executions were cut off by the server's end");
     server.expect_log("its worker was lost; it is queued again");
     let client = server.client();
@@ -69,7 +69,7 @@ fn check(backend: &str, seconds: &str, config: &str) {
     assert_eq!(listed(&client, "state=queued"), [&*waiting[2], &*waiting[0]], "{backend}");
     assert_eq!(listed(&client, &format!("cursor={running}&limit=1")), [&*once], "{backend}");
 
-    // What waits is still there for the next server, and so is what has ended.
+    // Waiting and ended executions are kept for the next server.
     server.restart();
     let client = server.client();
     assert_eq!(figures(&client)["paused"], true, "{backend}");
@@ -80,7 +80,7 @@ fn check(backend: &str, seconds: &str, config: &str) {
         assert_eq!(ended(&client, id)["result"]["stdout"], stdout, "{backend}");
     }
 
-    // What ran is run again, and ends once.
+    // A running execution is run again, and ends once.
     let lost = submit(&client, &held(&format!("sleep {seconds}; echo end")));
     wait_for_sleep(seconds);
     server.restart();
@@ -93,7 +93,7 @@ fn check(backend: &str, seconds: &str, config: &str) {
     assert_eq!((&stats["finished"], &stats["cancelled"]), (&json!(5), &json!(2)), "{stats}");
 }
 
-/// Ids of a page of a list.
+/// Returns the ids of a page of a list.
 fn listed(client: &Client, query: &str) -> Vec<String> {
     let page = client.get(&format!("/v1/executions?{query}"));
     assert_eq!(page.status, 200, "{}", page.text());
@@ -120,7 +120,7 @@ fn promises_are_kept_in_redis() {
     check("redis", "64311", &redis(&server));
 }
 
-/// Which of the servers run a `sleep` of so many seconds.
+/// Returns the servers that run a `sleep` of this many seconds.
 fn busy<'a>(servers: &[&'a Server], seconds: &str) -> Vec<&'a Server> {
     let sleeps = process::named("sleep", seconds);
     let is_busy = |server: &&&Server| {
@@ -130,7 +130,7 @@ fn busy<'a>(servers: &[&'a Server], seconds: &str) -> Vec<&'a Server> {
     servers.iter().filter(is_busy).copied().collect()
 }
 
-/// Two servers on one queue: both work, and one takes over from the other.
+/// Checks two servers on one queue: both work, and one takes over from the other.
 fn check_two(config: &str, marker: &str) {
     let config = format!("running_max = 1\n{config}");
     let mut one = serve_with(&config);
@@ -145,7 +145,7 @@ fn check_two(config: &str, marker: &str) {
     });
     one.signal("KILL");
     assert!(!one.wait(SOON).success());
-    // What it ran ends with it; what is left is run by the other one, one after the other.
+    // Its program ends with it; the other server runs the rest, one after the other.
     until("one of them to be gone", SOON, || match process::named("sleep", marker).len() {
         1 => Ok(()),
         count => Err(format!("{count} run")),
@@ -180,7 +180,7 @@ fn two_servers_share_the_work_in_redis() {
     check_two(&redis(&server), "64309");
 }
 
-/// Grants of an execution hold on the server that runs it, whichever accepted it.
+/// Checks that grants of an execution apply on the server that runs it, whichever accepted it.
 fn check_grants(config: &str, marker: &str) {
     let config = format!("running_max = 1\n{config}");
     let one = serve_with(&config);
@@ -208,14 +208,15 @@ fn grants_hold_on_whichever_server_runs_an_execution() {
     check_grants(&postgres(&database.database()), "64314");
 }
 
-/// A server whose clock is ten minutes ahead finds no lease over that is held.
+/// Checks that a server whose clock is ten minutes ahead does not regard a held lease as expired.
 fn check_ahead(config: &str, marker: &str) {
     let config = format!("running_max = 1\n{config}");
     let one = serve_with(&config);
     let held = submit(&one.client(), &held(&format!("sleep {marker}; echo done")));
     wait_for_sleep(marker);
     let two = one.start_beside_at(&format!("[executions]\n{config}"), "+10m");
-    // Longer than a lease, in which the server that runs it looks for lost ones each second.
+    // Longer than a lease; meanwhile the server that runs it searches for lost executions each
+    // second.
     let other = submit(&two.client(), &shell("sleep 5; echo other"));
     assert_eq!(ended(&two.client(), &other)["result"]["stdout"], "other\n");
     wake(marker);
@@ -242,7 +243,7 @@ fn a_server_whose_clock_is_ahead_takes_no_job_from_another_in_redis() {
     check_ahead(&redis(&server), "64313");
 }
 
-/// BullMQ, installed once below the target directory; what it is, is in `compat/bullmq`.
+/// Returns the directory of BullMQ, installed once below the target directory; see `compat/bullmq`.
 fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
@@ -257,16 +258,16 @@ fn a_producer_of_bullmq_gets_results_and_reasons() {
     let _guard = beside_others();
     let redis_server = Redis::start();
     let mut server = serve_with(&redis(&redis_server));
-    // What a foreign producer sent and nobody can run is somebody's to look at.
+    // A foreign producer's invalid job is kept for inspection.
     GIVEN_UP.iter().for_each(|text| server.expect_log(text));
     check_producer(&redis_server, || server.log());
 }
 
-/// Lines of the log of a server that runs what [`check_producer`] sends.
+/// Log lines of a server that runs the jobs of [`check_producer`].
 pub(crate) const GIVEN_UP: [&str; 2] =
     ["given up; `cove queue retry`", "failed; it is queued again"];
 
-/// Has BullMQ send executions, and looks at what it is answered.
+/// Sends executions with BullMQ, and checks the results.
 pub(crate) fn check_producer(queue: &Redis, log: impl Fn() -> String) {
     let output = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "node", "requests.mjs"])

@@ -1,8 +1,8 @@
-//! A server is backed up while it works, and restored: all that it had answered with success before
-//! is there, every file that the copy of its store names is there, and nothing damaged is restored.
+//! A server is backed up under load, and restored: every operation that had succeeded before is
+//! present, every file that the store's copy names is present, and no damaged archive is restored.
 //!
-//! Tables name their files by their paths, so that the restored server has the first one's data
-//! directory; that is moved out of its way.
+//! Tables name their files by path, so the restored server uses the first one's data directory,
+//! which is moved away before.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,23 +20,23 @@ use crate::sessions_support::{SOON, Sessions, config, ok};
 use crate::support::{beside_others, shell};
 use crate::{sessions_support, support};
 
-/// Rounds that each kind of work has done when the backup begins.
+/// Rounds of each kind of work before the backup begins.
 const ROUNDS_MIN: usize = 3;
 
 /// Namespace of all tables.
 const TABLES: &str = "/catalog/v1/main/namespaces/shop/tables";
 
-/// What was answered with success.
+/// Operations that succeeded.
 #[derive(Debug, Default)]
 struct Answered {
     executions: Vec<String>,
-    /// Number of commits to the table that stays.
+    /// Number of commits to the permanent table.
     commits: usize,
-    /// Files of the session that is at work, with their content.
+    /// Files of the active session, with their content.
     files: BTreeMap<String, String>,
 }
 
-/// Work that goes on, by several threads.
+/// Load by several threads.
 #[derive(Debug, Default)]
 struct Load {
     stop: AtomicBool,
@@ -45,7 +45,7 @@ struct Load {
 }
 
 impl Load {
-    /// Does one kind of work again and again.
+    /// Repeats one kind of work.
     fn work(&self, kind: usize, mut round: impl FnMut(usize)) {
         for number in 0.. {
             if self.stop.load(Ordering::Relaxed) {
@@ -56,7 +56,7 @@ impl Load {
         }
     }
 
-    /// Waits until each kind of work has gone on by so many rounds.
+    /// Waits until each kind of work has done this many more rounds.
     fn wait_for_rounds(&self, count: usize) {
         let counts = || self.rounds.each_ref().map(|it| it.load(Ordering::Relaxed));
         let before = counts();
@@ -81,7 +81,7 @@ fn commit(client: &Client, key: &str) -> Response {
     post(client, &format!("{TABLES}/kept"), &updates)
 }
 
-/// Works with the server: executions, a session's files, commits, tables that come and go.
+/// Works with the server: executions, a session's files, commits, short-lived tables.
 fn work(load: &Load, client: &Client, session: &str) {
     let sessions = Sessions { client: client.clone() };
     thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn work(load: &Load, client: &Client, session: &str) {
             load.work(3, |number| {
                 let name = format!("passing-{number}");
                 ok(&post(client, TABLES, &table(&name)));
-                // Two are there at a time: files of one go while others are held.
+                // Two exist at a time: files of one are removed while others are held.
                 let Some(older) = number.checked_sub(2) else { return };
                 let target = format!("{TABLES}/passing-{older}?purgeRequested=true");
                 let purged = client.send(&Request::new("DELETE", &target));
@@ -129,7 +129,7 @@ fn command(server: &Server, name: &str, arguments: &[&str], token: Option<&str>)
     command.output().unwrap()
 }
 
-/// The same, which must exit with a code; what it says.
+/// Runs such a command, which must exit with this code, and returns its output.
 fn exits(server: &Server, name: &str, arguments: &[&str], code: i32) -> String {
     let output = command(server, name, arguments, None);
     let text = [&output.stdout[..], &output.stderr].concat();
@@ -142,7 +142,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Ends the server, and puts a restored directory in the place of its own.
+/// Stops the server, and replaces its data directory by a restored one.
 fn replace_data(server: &mut Server, archive: &Path, aside: &str, more: &[&str]) -> Value {
     server.signal("TERM");
     assert!(server.wait(SOON).success());
@@ -152,20 +152,20 @@ fn replace_data(server: &mut Server, archive: &Path, aside: &str, more: &[&str])
     serde_json::from_str(&exits(server, "restore", &arguments, 0)).unwrap()
 }
 
-/// The same, and starts it again.
+/// Replaces the data directory, and restarts the server.
 fn restore_in_place(server: &mut Server, archive: &Path, aside: &str, more: &[&str]) -> Value {
     let restored = replace_data(server, archive, aside, more);
     server.restart();
     restored
 }
 
-/// The metadata file of a table, in a directory of this machine.
+/// Returns the local metadata file of a table.
 fn metadata_file(loaded: &Value) -> PathBuf {
     let location = loaded["metadata-location"].as_str().unwrap();
     PathBuf::from(location.strip_prefix("file://").unwrap())
 }
 
-/// Looks whether the restored server has what was answered before the backup.
+/// Checks that the restored server has everything that had succeeded before the backup.
 fn check_restored(server: &Server, before: &Answered, session: &str) {
     let client = server.client();
     for (number, id) in before.executions.iter().enumerate() {
@@ -192,7 +192,7 @@ fn check_restored(server: &Server, before: &Answered, session: &str) {
     for (name, content) in &before.files {
         assert_eq!(sessions.read(session, name).text(), *content, "{name}");
     }
-    // The server's key opens what it has sealed.
+    // The server's key opens its sealed secrets.
     assert_eq!(sessions.out(session, "echo $SEALED"), "kept secret\n");
     let mounted = sessions.out(session, "echo more > new.txt && cat new.txt");
     assert_eq!(mounted, "more\n");
@@ -215,7 +215,7 @@ fn a_server_that_works_is_backed_up_and_what_it_had_answered_is_restored() {
     sessions.did(&cold, "stop");
     ok(&post(&client, "/catalog/v1/main/namespaces", &json!({"namespace": ["shop"]})));
     let kept = ok(&post(&client, TABLES, &table("kept")));
-    // A client writes data beside the metadata, and something that no restored server may have.
+    // A client writes data beside the metadata, and a link, which must not be restored.
     let place = metadata_file(&kept).parent().unwrap().with_file_name("data");
     fs::create_dir(&place).unwrap();
     fs::write(place.join("1.parquet"), "rows").unwrap();
@@ -248,7 +248,7 @@ fn a_server_that_works_is_backed_up_and_what_it_had_answered_is_restored() {
     assert!(!server.data_dir().join("backup").exists(), "files of the backup are left behind");
     let first_node = ok(&client.get("/v1/whoami"))["node"].clone();
 
-    // What ran when the store was copied is run once more.
+    // An execution that ran when the store was copied is run once more.
     server.expect_log("executions were cut off by the server's end");
     let restored = restore_in_place(&mut server, &archive, "first", &[]);
     let node = ok(&server.client().get("/v1/whoami"))["node"].clone();
@@ -268,7 +268,7 @@ fn a_server_that_works_is_backed_up_and_what_it_had_answered_is_restored() {
     assert_eq!(sessions.read(&copy, "later.txt").status, 404);
 }
 
-/// What `cove backup --json` says.
+/// Checks the output of `cove backup --json`.
 fn check_description(described: &Value, archive: &Path) {
     assert_eq!(described["file"], text(archive));
     let part = |name: &str| {
@@ -277,7 +277,7 @@ fn check_description(described: &Value, archive: &Path) {
         found.unwrap_or_else(|| panic!("no {name}: {described}"))["files"].as_u64().unwrap()
     };
     assert_eq!((part("store"), part("keys and tokens")), (1, 5), "{described}");
-    // Two disks, and the layer of the snapshot; its objects.
+    // Two disks, the layer of the snapshot, and its objects.
     assert_eq!(part("sessions"), 3, "{described}");
     assert!(part("objects") >= 2 && part("warehouse") >= 5, "{described}");
     let skipped = &described["report"]["skipped"];
@@ -291,7 +291,7 @@ fn check_description(described: &Value, archive: &Path) {
     assert!(!Path::new(&partial).exists());
 }
 
-/// What is not made, and not restored.
+/// Checks which backups and restorations are rejected.
 fn check_refusals(server: &Server, archive: &Path, scratch: &Path) {
     let whole = exits(server, "backup", &["verify", text(archive)], 0);
     assert!(whole.contains("not in it:\n  the configuration"), "{whole}");
@@ -365,7 +365,7 @@ fn what_is_in_a_database_and_a_bucket_is_restored_beside_the_directory() {
     set_paused(&client, true);
     let id = submit(&client, &shell("echo waited"));
 
-    // In the order that docs/operations.md gives; what comes between is in the directory alone.
+    // In the order of docs/operations.md; changes in between are in the directory only.
     let copy = database.copy_of(&store);
     ok(&sessions.write(&session, "later.txt", b"later"));
     let scratch = testkit::Scratch::new();

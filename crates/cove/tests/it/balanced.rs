@@ -1,5 +1,5 @@
-//! Clients that others wrote, unmodified, at three servers behind a balancer that knows nothing of
-//! them: it hands each request, or each connection, to the next server.
+//! Third-party clients, unmodified, on three servers behind a balancer without session affinity: it
+//! sends each request, or each connection, to the next server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn interfaces_of_judges_are_served() {
     for node in &mut cluster.nodes {
         GIVEN_UP.iter().for_each(|text| node.expect_log(text));
     }
-    // What a producer of BullMQ's puts into the queue any node may run.
+    // Any node may run jobs that a BullMQ producer puts into the queue.
     check_producer(&cluster.queue, || cluster.first().log());
     let at = |group| cluster.port(group);
     for group in [BalancedPort::Requests, BalancedPort::Connections] {
@@ -73,7 +73,7 @@ fn clients_of_ash_are_served() {
     }
 }
 
-/// PostgreSQL's own client, with a statement to run.
+/// Starts PostgreSQL's own client with a statement.
 fn psql(address: SocketAddr, sql: &str) -> Child {
     let target = format!(
         "host={} port={} user=balanced dbname=shop connect_timeout=20",
@@ -116,7 +116,7 @@ fn sessions_and_databases_are_served() {
     }
     let stats = ok(&sessions.client.get("/v1/tenants/shop/stats"));
     assert_eq!((&stats["nodes"], &stats["clients"]), (&json!(3), &json!(6)), "{stats}");
-    // Ctrl+C of psql: whichever node the request reaches.
+    // psql's Ctrl+C works on any node that receives the request.
     for client in &mut clients {
         client.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).unwrap();
         let cancel = testkit::pg::cancel_request(client.pid, &client.key);
@@ -134,7 +134,7 @@ fn sessions_and_databases_are_served() {
         });
         assert_eq!(client.answer().unwrap().error().unwrap().code(), "57014");
     }
-    // And of psql itself, which says how it ended.
+    // The same with psql itself, which reports the result.
     for number in 0..3 {
         let sql = format!("SELECT pg_sleep(60), 'psql {number}'");
         let psql = psql(cluster.port(BalancedPort::Postgres), &sql);

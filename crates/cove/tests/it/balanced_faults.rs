@@ -1,5 +1,6 @@
-//! Three nodes behind a balancer whose parts are killed, slow or cut off while a client works: what
-//! was acknowledged is there, nothing is done twice, and it goes on by itself.
+//! Three nodes behind a balancer, with components that are killed, slow or cut off while a client
+//! works: acknowledged operations persist, no operation is done twice, and the cluster recovers by
+//! itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use crate::asynchronous::{post, post_request};
 use crate::sessions_support::{Sessions, config, ok, probe};
 use crate::support::{COVE, beside_others};
 
-/// Time in which a client gets what it insists on, whatever is being started again.
+/// Time within which a retried request must succeed, during any restart.
 const INSIST_MAX: Duration = Duration::from_secs(120);
-/// Warnings and errors of nodes while something is away.
+/// Warnings and errors of nodes during faults.
 const EXPECTED: [&str; 13] = [
     "nothing listens at its address",
     "failed to tell that a node is lost",
@@ -35,17 +36,17 @@ const EXPECTED: [&str; 13] = [
     "a session is another server's now",
     "its worker was lost; it is queued again",
 ];
-/// Rounds of the client that pass while something is slow, or after it was killed.
+/// Rounds of the client while a component is slow, or after it was killed.
 const ROUNDS: usize = 2;
 
-/// A client that does one of each with every round, and insists on an answer.
+/// Client that does each kind of operation in every round, and retries until it gets a response.
 struct InsistentClient {
     http: Client,
     bouncer: PgAddress,
     session: String,
 }
 
-/// Answers by which a server says that somebody should come again.
+/// Returns whether a response asks for a retry.
 fn says_come_again(answer: &Response) -> bool {
     matches!(answer.status, 502..=504)
 }
@@ -63,7 +64,7 @@ impl InsistentClient {
         insist(&self.http, request)
     }
 
-    /// Runs a command in the session, which rests after its node was killed.
+    /// Runs a command in the session, which is stopped after its node was killed.
     fn exec(&self, command: &str) -> String {
         let session = |verb: &str| format!("/v1/sessions/{}/{verb}", self.session);
         let run = post_request(&session("exec"), &json!({"command": command}));
@@ -77,7 +78,7 @@ impl InsistentClient {
         })
     }
 
-    /// Does everything that has this number; it may have been done before.
+    /// Does all operations with this number, which may have been done before.
     fn round(&self, number: usize) {
         let command = format!("grep -qx {number} kept || echo {number} >> kept; tail -n 1 kept");
         assert_eq!(self.exec(&command), format!("{number}\n"));
@@ -106,7 +107,7 @@ impl InsistentClient {
         });
     }
 
-    /// Looks whether all is there that so many rounds have done, once each.
+    /// Checks that the results of this many rounds exist, each once.
     fn check(&self, rounds: usize) {
         let all: String = (0..rounds).map(|number| format!("{number}\n")).collect();
         assert_eq!(self.exec("sort -n kept"), all);
@@ -121,11 +122,11 @@ impl InsistentClient {
     }
 }
 
-/// A cluster whose nodes may complain, with a session and a tenant of the bouncer.
+/// Cluster in which nodes may log warnings, with a session and a tenant of the bouncer.
 struct TroubledCluster {
     cluster: ServerCluster,
     client: InsistentClient,
-    /// The tenant's database, and the way of the nodes to it.
+    /// Database of the tenant, and the proxy between it and the nodes.
     backend: Postgres,
     _way: Cutter,
 }
@@ -170,7 +171,7 @@ fn each_part_may_be_killed_or_slow_while_a_client_works() {
         let some_rounds = |what: &str| {
             let wanted = done.load(Ordering::Relaxed) + ROUNDS;
             until(what, INSIST_MAX, || match done.load(Ordering::Relaxed) {
-                // What it says is said when it is joined.
+                // Joining the thread reports its error.
                 _ if worker.is_finished() => panic!("the client has given up"),
                 done if done >= wanted => Ok(()),
                 done => Err(format!("{done} of {wanted} rounds")),
@@ -205,13 +206,13 @@ fn each_part_may_be_killed_or_slow_while_a_client_works() {
     assert!(nodes.iter().all(|node| node["state"] == "active") && nodes.len() == 3, "{nodes:?}");
 }
 
-/// The cable of the node that has the session is pulled: nobody is told, and what is sent is lost.
+/// The cable of the session's node is unplugged: packets are lost without an error.
 #[test]
 fn a_node_that_is_cut_off_is_given_up_and_gives_up_what_it_had() {
     let _guard = beside_others();
     let TroubledCluster { cluster, client, backend: _backend, _way } = start();
     client.round(0);
-    // What is in the object store is what another node goes on with.
+    // The state in the object store is that with which another node continues.
     for verb in ["stop", "resume"] {
         let target = format!("/v1/sessions/{}/{verb}", client.session);
         ok(&client.send(&post_request(&target, &json!({}))));
@@ -226,12 +227,12 @@ fn a_node_that_is_cut_off_is_given_up_and_gives_up_what_it_had() {
         (0..3).filter(|index| *index != owner).map(|index| cluster.nodes[index].client()).collect();
     cluster.network.connect(owner, false);
 
-    // Whoever looks is told what the store knows, and whoever wants it to work to come again.
+    // A read returns the store's state, and a request that needs the node asks for a retry.
     let target = format!("/v1/sessions/{}", client.session);
     assert_eq!(ok(&others[0].get(&target))["id"], client.session);
     let refused = post(&others[1], &format!("{target}/exec"), &json!({"command": "true"}));
     assert!(says_come_again(&refused), "{}", refused.text());
-    // All else goes on, and the session too when its node was not seen for long enough.
+    // All other operations continue, and those on the session after its node's lease has expired.
     client.round(1);
     client.check(2);
     cluster.network.connect(owner, true);
@@ -240,7 +241,7 @@ fn a_node_that_is_cut_off_is_given_up_and_gives_up_what_it_had() {
         false => Ok(()),
     });
     for node in &cluster.nodes {
-        // The one that was cut off has yet to see the others again.
+        // The node that was cut off may not see the others yet.
         let command = json!({"command": "sort -n kept"});
         let kept = insist(&node.client(), &post_request(&format!("{target}/exec"), &command));
         assert_eq!(ok(&kept)["stdout"], "0\n1\n");

@@ -1,4 +1,4 @@
-//! The table of hostile programs: its shape, and where it is.
+//! The table of hostile programs: format and location.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::is_execution_id;
 
-/// Every class of the table: name and text.
+/// Classes of the table: name and text.
 const CLASSES: &[(&str, &str)] = &[
     ("processes", include_str!("../cases/processes.toml")),
     ("cpu", include_str!("../cases/cpu.toml")),
@@ -42,46 +42,46 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("write.c", include_str!("../cases/programs/write.c")),
 ];
 
-/// The program that looks for what a case left behind.
+/// Program that searches for remains of a case.
 pub(crate) const CANARY: &str = include_str!("../cases/programs/canary.py");
 
-/// Wall limit of a program that is not expected to reach it: neither nine others beside it nor a
-/// busy machine may turn a CPU limit into a wall limit.
+/// Wall limit of a program that must not reach it: neither nine concurrent programs nor a busy
+/// machine may turn a CPU limit into a wall limit.
 const WALL_MS: u64 = 20_000;
 
-/// Whether a case has the machine to itself.
+/// Concurrency of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// One at a time: figures are checked.
     Alone,
-    /// Ten at a time: the kernel schedules as it likes, so upper bounds of figures are not.
+    /// Ten at a time: upper bounds of figures are not checked, because scheduling varies.
     Crowd,
 }
 
-/// In which of its modes the server runs a program.
+/// Mode in which the server runs a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// Compiled and started for this request.
     Fresh,
-    /// From the compile cache, by an interpreter that has started: whatever there is for it.
+    /// From the compile cache, or by a prestarted interpreter, if the language supports that.
     Fast,
 }
 
-/// Limits that a process keeps which has started before its program comes.
+/// Limits that a prestarted process does not change.
 const KEPT: [&str; 3] = ["memory_bytes", "processes", "open_files"];
 
-/// One hostile program and what must become of it.
+/// Hostile program with its expected result.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
-    /// The claim.
+    /// Claim of the test.
     pub(crate) name: String,
-    /// `sh` and `bash` are argv form; everything else is a language of the server.
+    /// `sh` and `bash` use argv; everything else is a language of the server.
     lang: String,
-    /// The program itself …
+    /// The program's text …
     #[serde(default)]
     program: Option<String>,
-    /// … or its name in `programs/`.
+    /// … or its file name in `programs/`.
     #[serde(default)]
     file: Option<String>,
     #[serde(default)]
@@ -91,21 +91,21 @@ pub(crate) struct Case {
     compile_args: Vec<String>,
     #[serde(default)]
     stdin: String,
-    /// Why no fast mode is for it, although there is one for its language.
+    /// Reason why it cannot use a fast mode, although its language has one.
     #[serde(default)]
     only_fresh: Option<String>,
-    /// On top of [`limits`].
+    /// In addition to [`limits`].
     #[serde(default)]
     limits: BTreeMap<String, u64>,
     #[serde(default)]
     compile_limits: BTreeMap<String, u64>,
-    /// Only waits; runs beside other sleepers even in the first phase.
+    /// The program only waits; it runs beside other sleepers even in the first phase.
     #[serde(default)]
     pub(crate) sleeper: bool,
 
-    /// Verdicts that are right.
+    /// Accepted verdicts.
     verdict: Vec<String>,
-    /// Limits that may be named; `none` for null. Without it, none may be.
+    /// Accepted limits; `none` for null. Without it, none is accepted.
     #[serde(default)]
     limit: Vec<String>,
     #[serde(default)]
@@ -124,20 +124,20 @@ pub(crate) struct Case {
     stdout_has: Vec<String>,
     #[serde(default)]
     stderr_has: Vec<String>,
-    /// In stderr of the compile stage.
+    /// Texts in stderr of the compile stage.
     #[serde(default)]
     compile_has: Vec<String>,
     #[serde(default)]
     stdout_lacks: Vec<String>,
-    /// Nowhere in the whole response.
+    /// Texts that must not occur in the whole response.
     #[serde(default)]
     lacks: Vec<String>,
-    /// Lines `name ANSWER|ANSWER`: stdout has exactly these names, each with one of its answers.
+    /// Lines `name ANSWER|ANSWER`: stdout has exactly these names, each with one of these values.
     #[serde(default)]
     probes: Vec<String>,
     #[serde(default)]
     has_base64: Option<bool>,
-    /// Streams that are cut; checked only when given or when the verdict is OK.
+    /// Truncated streams; checked only if specified or if the verdict is OK.
     #[serde(default)]
     truncated: Option<Vec<String>>,
     #[serde(default)]
@@ -148,7 +148,7 @@ pub(crate) struct Case {
     memory_peak: Option<[u64; 2]>,
     #[serde(default)]
     processes_max: Option<u64>,
-    /// Number in the command line of a process that must not exist after the answer.
+    /// Number in the command line of a process that must not exist after the response.
     #[serde(default)]
     gone: Option<String>,
 }
@@ -159,7 +159,7 @@ struct Class {
     case: Vec<Case>,
 }
 
-/// The whole table; names are `class: claim`.
+/// Returns the whole table; names are `class: claim`.
 pub(crate) fn all() -> Vec<Case> {
     let mut found = Vec::new();
     for (class, text) in CLASSES {
@@ -172,7 +172,7 @@ pub(crate) fn all() -> Vec<Case> {
     found
 }
 
-/// Limits of every program in the table unless it says otherwise.
+/// Returns the default limits of the table's programs.
 pub(crate) fn limits() -> Map<String, Value> {
     let limits = json!({
         "cpu_ms": 1000, "wall_ms": 2000, "memory_bytes": 64 << 20, "processes": 32,
@@ -181,7 +181,7 @@ pub(crate) fn limits() -> Map<String, Value> {
     limits.as_object().unwrap().clone()
 }
 
-/// Fills in what is known only at run time: `@NAME@`.
+/// Values that are known only at run time: `@NAME@`.
 pub(crate) type Fill = BTreeMap<&'static str, String>;
 
 fn fill(text: &str, values: &Fill) -> String {
@@ -205,7 +205,7 @@ impl Case {
         found
     }
 
-    /// What the answer's `mode` is when the language's fast mode is used.
+    /// Returns the response's `mode` for the language's fast mode.
     fn fast_mode(&self) -> Option<&'static str> {
         match self.lang.as_str() {
             "python" => Some("zygote"),
@@ -217,19 +217,19 @@ impl Case {
         }
     }
 
-    /// Whether there is a fast mode for it. What a compiler refuses is not kept, so that it is
-    /// refused anew each time.
+    /// Returns whether it has a fast mode. Rejected compilations are not cached, so a program that
+    /// does not compile has none.
     pub(crate) fn has_fast_mode(&self) -> bool {
         self.fast_mode().is_some() && self.verdict != ["CE"]
     }
 
-    /// Whether it has to be compiled once before it can be fast.
+    /// Returns whether it must be compiled once before the fast mode applies.
     pub(crate) fn is_compiled(&self) -> bool {
         self.has_fast_mode() && self.fast_mode().is_some_and(|mode| mode.starts_with("cached"))
     }
 
-    /// Text in the command line of a process that must not exist after the answer. Each pace has
-    /// its own, as both may run at the same time.
+    /// Returns text in the command line of a process that must not exist after the response. It
+    /// differs between the paces, as both may run at the same time.
     pub(crate) fn gone(&self, pace: Pace) -> Option<String> {
         let marker = self.gone.clone()?;
         Some(match pace {
@@ -238,7 +238,7 @@ impl Case {
         })
     }
 
-    /// What the answer's `mode` must be.
+    /// Returns the expected `mode` of the response.
     pub(crate) fn mode(&self, pace: Pace) -> &'static str {
         match (pace, self.fast_mode(), &self.only_fresh) {
             (Pace::Fast, Some(mode), None) => mode,
@@ -246,14 +246,14 @@ impl Case {
         }
     }
 
-    /// The request that has it compiled, and ends it at once.
+    /// Returns a request that compiles the program, and ends it at once.
     pub(crate) fn compile_request(&self, values: &Fill) -> Value {
         let mut request = self.request(values, Pace::Fast);
         request["limits"]["wall_ms"] = json!(1);
         request
     }
 
-    /// The request that runs it.
+    /// Returns the request that runs the program.
     pub(crate) fn request(&self, values: &Fill, pace: Pace) -> Value {
         let mut request = self.program_request(values, pace);
         request["fresh"] = json!(pace == Pace::Fresh);
@@ -300,7 +300,7 @@ impl Case {
         }
     }
 
-    /// What is wrong with the answer; nothing when all is well.
+    /// Returns the errors in a response; none if it is correct.
     pub(crate) fn check(&self, answer: &Value, phase: Phase, values: &Fill) -> Vec<String> {
         let mut wrong = consistency(answer);
         self.check_ending(answer, &mut wrong);
@@ -435,7 +435,7 @@ fn expect(wrong: &mut Vec<String>, holds: bool, otherwise: impl FnOnce() -> Stri
     }
 }
 
-/// Exact bytes of a stream.
+/// Returns the exact bytes of a stream.
 pub(crate) fn bytes(outcome: &Value, stream: &str) -> Vec<u8> {
     match outcome[format!("{stream}_base64")].as_str() {
         Some(text) => STANDARD.decode(text).expect("valid base64"),
@@ -443,7 +443,7 @@ pub(crate) fn bytes(outcome: &Value, stream: &str) -> Vec<u8> {
     }
 }
 
-/// What must hold of every result document, whatever ran.
+/// Returns violations of invariants of every result document.
 pub(crate) fn consistency(answer: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     let id = answer["id"].as_str().unwrap_or("");
@@ -453,7 +453,7 @@ pub(crate) fn consistency(answer: &Value) -> Vec<String> {
     expect(&mut wrong, known, || format!("mode {}", answer["mode"]));
     let last = answer["stages"].as_array().and_then(|stages| stages.last());
     expect(&mut wrong, last.is_some(), || "no stage".to_owned());
-    // Long output stands once, at the top.
+    // Long output is present once, at the top.
     let is_at_top = last.is_some_and(|last| last["output_at_top"] == true);
     for field in ["exit_code", "signal", "stdout", "stderr", "limit", "cpu_ms", "oom_kills"] {
         let same = last.is_some_and(|last| match field {
@@ -492,7 +492,7 @@ fn every_claim_is_made_once() {
     assert!(count > 130, "only {count} cases");
 }
 
-/// Everything that a case can ask for is noticed when it is not so.
+/// Every expectation of a case is checked.
 #[test]
 fn a_wrong_answer_is_noticed_in_every_respect() {
     let table = r#"

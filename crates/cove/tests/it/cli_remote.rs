@@ -1,4 +1,4 @@
-//! `cove exec`, `cove queue` and `cove run --server`: a server seen from a terminal.
+//! `cove exec`, `cove queue` and `cove run --server`: a server used from a terminal.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,9 +19,9 @@ use crate::support::{
     COVE, SOON, beside_others, held, is_execution_id, serve, shell, wait_until_gone, wake,
 };
 
-/// `cove`, with a server's data directory as the only hint where the server is.
+/// Returns a `cove` command that finds the server by its data directory.
 fn command(server: &Server, arguments: &[&str]) -> Command {
-    // Before what belongs to the program.
+    // Before the arguments of the program.
     let data_dir = server.data_dir();
     let at = arguments.iter().position(|it| *it == "--").unwrap_or(arguments.len());
     let mut command = testkit::command(COVE);
@@ -33,7 +33,7 @@ fn command(server: &Server, arguments: &[&str]) -> Command {
 fn finish(mut command: Command, stdin: &str) -> Output {
     let mut child = command.spawn().expect("start cove");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // A program that does not read its input is no error of this test.
+    // A program may not read its input.
     drop(pipe.write_all(stdin.as_bytes()));
     drop(pipe);
     child.wait_with_output().expect("wait for cove")
@@ -43,12 +43,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a command is expected to do.
+/// Expected result of a command.
 struct Expected<'a> {
     code: i32,
-    /// All of standard output.
+    /// Whole standard output.
     stdout: &'a str,
-    /// What is somewhere in standard error; nothing else is there when there is none.
+    /// Texts in standard error, which must be empty if there are none.
     stderr: &'a [&'a str],
 }
 
@@ -62,7 +62,7 @@ fn check(output: &Output, what: &dyn std::fmt::Debug, expected: &Expected<'_>) {
     assert!(!expected.stderr.is_empty() || stderr.is_empty(), "{what:?}: {stderr}");
 }
 
-/// Runs a command that must succeed; its standard output.
+/// Runs a command that must succeed, and returns its standard output.
 fn done(server: &Server, arguments: &[&str]) -> String {
     let output = finish(command(server, arguments), "");
     let stderr = text(&output.stderr);
@@ -113,7 +113,7 @@ fn programs_end_there_as_they_end_here() {
         check(&finish(command(&server, &all), ""), &all, expected);
         let all = [&["exec", "submit", "--watch"], &arguments[..]].concat();
         let output = finish(command(&server, &all), "");
-        // Besides, standard error has the id.
+        // In addition, standard error contains the id.
         let first = text(&output.stderr).lines().next().unwrap_or_default().to_owned();
         let expected = match expected {
             Expected { stderr: [], .. } => &Expected { stderr: &["cove: ex_"], ..*expected },
@@ -130,19 +130,19 @@ fn run_passes_input_through_as_it_comes() {
     let server = serve();
     let url = format!("http://{}", server.client().address());
     let run = ["run", "--server", &url];
-    // More than all the buffers between hold, both ways at once.
+    // More than all buffers on the path hold, in both directions at once.
     let long = "0123456789abcdef".repeat(128 << 10);
     let all = [&run[..], &["--output", "4M", "--", "/bin/cat"]].concat();
     let output = finish_beside(command(&server, &all), &long);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(output.stdout.len(), long.len());
     assert!(text(&output.stdout) == long, "what came back is not what went in");
-    // A program on standard input leaves nothing to read.
+    // If the program is standard input, its own input is empty.
     let all = [&run[..], &["--lang", "python", "-"]].concat();
     let program = "import sys; print(len(sys.stdin.read()))";
     let expected = Expected { code: 0, stdout: "0\n", stderr: &[] };
     check(&finish(command(&server, &all), program), &all, &expected);
-    // An answer before the end of the input.
+    // Output before the end of the input.
     let all =
         [&run[..], &["--", "/bin/sh", "-c", "read a; echo got $a; read b; echo and $b"]].concat();
     let mut child = command(&server, &all).spawn().unwrap();
@@ -160,7 +160,7 @@ fn run_passes_input_through_as_it_comes() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(5), String::new()));
 }
 
-/// Writes the input on a thread of its own, because the output is as long.
+/// Writes the input in a separate thread, because the output is as long.
 fn finish_beside(mut command: Command, stdin: &str) -> Output {
     let mut child = command.spawn().expect("start cove");
     let mut pipe = child.stdin.take().expect("a pipe");
@@ -193,7 +193,7 @@ fn signals_to_run_cancel_and_signals_to_watch_do_not() {
         process::signal(child.id(), signal);
         assert_eq!(child.wait().unwrap().code(), Some(code));
         wait_until_gone(marker);
-        // The program ends before its end is noted.
+        // The program ends before its end is recorded.
         let listed = client.get("/v1/executions?limit=1").json();
         wait_for_state(&client, &id(&listed["executions"][0]), "cancelled");
     }
@@ -214,7 +214,7 @@ fn signals_to_run_cancel_and_signals_to_watch_do_not() {
     wait_until_gone("64103");
     let output = finish(command(&server, &["exec", "watch", &id]), "");
     let expected = Expected { code: 125, stdout: "first\n", stderr: &["cancelled"] };
-    // What it wrote is shown as long as its events are kept.
+    // Its output is shown for as long as its events are kept.
     check(&output, &id, &expected);
 }
 
@@ -225,7 +225,7 @@ fn watching_survives_the_death_of_the_server() {
     done(&server, &["queue", "pause"]);
     let id = submit(&server.client(), &shell("echo first; exit 3"));
     let mut child = command(&server, &["exec", "watch", &id]).spawn().unwrap();
-    // What never was there is not waited for.
+    // The client does not wait for a server that was never reachable.
     until("the answer to the watcher", SOON, || {
         let metrics = server.client().get("/metrics").text();
         let answered = metrics.contains(r#"route="/v1/executions/{id}/events",status="200""#);
@@ -285,7 +285,7 @@ fn executions_are_submitted_looked_at_and_listed() {
     }
     let output = finish(command(&server, &["exec", "get", "--output", &id]), "");
     check(&output, &id, &Expected { code: 0, stdout: "out\n", stderr: &["err\n"] });
-    // Long after its events: what is known is shown all the same.
+    // Long after its events have expired, the stored output is still shown.
     let output = finish(command(&server, &["exec", "watch", &id]), "");
     check(&output, &id, &Expected { code: 0, stdout: "out\n", stderr: &["err\n"] });
 
@@ -348,7 +348,7 @@ fn test_cases_come_from_a_directory_and_are_judged() {
     assert!(result.contains("0 of 1 passed"), "{result}");
     let result = submit(&["--checker", &checker, "--fresh"], 0);
     assert!(result.contains("3 of 3 passed"), "{result}");
-    // The whole request from a file, and something beside it.
+    // The whole request from a file, with an option besides.
     let request = json!({"argv": ["/bin/cat"], "stdin": "whole", "label": "x"}).to_string();
     let request = scratch.file("request.json", request).display().to_string();
     let id = done(&server, &["exec", "submit", "--request", &request, "--label", "y", "--wait"]);
@@ -379,7 +379,7 @@ fn the_queue_is_paused_drained_and_shown() {
     let output = finish(command(&server, &["queue", "drain"]), "y\n");
     let expected = Expected { code: 2, stdout: "", stderr: &["--yes"] };
     check(&output, &"drain", &expected);
-    // A terminal is asked; script(1) is one.
+    // A terminal is asked for confirmation; script(1) provides one.
     let drain = format!("{COVE} queue drain --data-dir {}", server.data_dir().display());
     let mut terminal = testkit::command("script");
     terminal.args(["--quiet", "--return", "--command", &drain, "/dev/null"]);
@@ -407,7 +407,7 @@ fn mistakes_say_what_to_do() {
     let odd = scratch.file("a.odd", "?").display().to_string();
     let empty = scratch.path().join("nothing").display().to_string();
     let id = "ex_00000000000000000000000000";
-    // Somebody who speaks something else, and a port that is free again.
+    // A server with another protocol, and a port without a listener.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let strange = format!("http://{}", stranger.local_addr().unwrap());
     let answering = std::thread::spawn(move || {
@@ -455,7 +455,7 @@ fn mistakes_say_what_to_do() {
         check(&finish(all, ""), &arguments, &Expected { code, stdout: "", stderr: phrase });
     }
     answering.join().unwrap();
-    // An ordinary token may not do what an operator's may.
+    // Operations that require an operator's token.
     let create = testkit::command(COVE)
         .args(["token", "--data-dir"])
         .arg(server.data_dir())
@@ -520,8 +520,8 @@ fn contexts_name_servers_and_their_tokens() {
     check_cove(&["context", "use", "--none"], "", 0, message, &[]);
 }
 
-/// A proxy that takes TLS off, as it stands before servers that are reached from afar. It ends with
-/// the runtime.
+/// Starts a proxy that terminates TLS, like those in front of remote servers. It ends with the
+/// runtime.
 fn tls_proxy(server: &Server, certificate: &Certificate) -> (tokio::runtime::Runtime, SocketAddr) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -543,7 +543,7 @@ fn tls_proxy(server: &Server, certificate: &Certificate) -> (tokio::runtime::Run
         while let Ok((socket, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                // Who does not trust the certificate hangs up, which is what the test asks for.
+                // A client that does not trust the certificate disconnects, which the test expects.
                 let Ok(mut outside) = acceptor.accept(socket).await else { return };
                 let mut inside = tokio::net::TcpStream::connect(behind).await.unwrap();
                 drop(tokio::io::copy_bidirectional(&mut outside, &mut inside).await);
@@ -582,7 +582,7 @@ fn a_terminal_is_given_and_given_back() {
     let _guard = beside_others();
     let server = serve();
     let url = format!("http://{}", server.client().address());
-    // Its size, the size that it is given later, a typed line; and an end of its own, or ours.
+    // The initial size, a later size, a typed line; and the program's own end, or a signal.
     for (signal, code) in [(None, 6), (Some("TERM"), 143)] {
         let terminal = Terminal::start(&server, &url);
         let mut screen = terminal.screen;
@@ -621,7 +621,7 @@ fn a_terminal_is_given_and_given_back() {
     }
 }
 
-/// `cove run --tty` on a terminal that script(1) makes.
+/// `cove run --tty` on a terminal of script(1).
 struct Terminal {
     child: Child,
     stdin: std::process::ChildStdin,

@@ -1,4 +1,4 @@
-//! Servers on one store as one service: whichever is asked.
+//! Servers on one store act as one service, whichever receives a request.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use crate::asynchronous::{ended, post, post_request, submit_all};
 use crate::sessions_support::{Sessions, numbers, ok, path, probe};
 use crate::support::{COVE, SOON, beside_others, run, shell};
 
-/// The configuration of servers that share a store, and reach each other.
+/// Returns the configuration of servers that share a store, and reach each other.
 fn config(database: &str, settings: &str) -> String {
     config_with(database, settings, "ready = 0")
 }
@@ -51,7 +51,7 @@ impl Pair {
         Pair { one, two, config, objects, _database: database }
     }
 
-    /// Clients of both.
+    /// Returns clients of both.
     pub(crate) fn sessions(&self) -> (Sessions, Sessions) {
         (Sessions::from(&self.one), Sessions::from(&self.two))
     }
@@ -75,7 +75,7 @@ fn tokens_are_made_and_revoked_for_all_servers() {
     let made = one.command("token").args(["--json", "create", "--name", "ci"]).output().unwrap();
     let made: Value = serde_json::from_slice(&made.stdout).unwrap();
     let (id, token) = (made["id"].as_str().unwrap(), made["token"].as_str().unwrap());
-    // At the first request, without waiting for anything.
+    // At the first request, without delay.
     assert_eq!((answers(&two, token), answers(&one, token)), (200, 200));
 
     let listed = two.command("token").arg("list").output().unwrap();
@@ -92,7 +92,7 @@ fn tokens_are_made_and_revoked_for_all_servers() {
     assert_eq!(answers(&two, String::from_utf8_lossy(&brief.stdout).trim()), 401);
 }
 
-/// A token that is put into a file that no server reads would be of no use, and be missed.
+/// A token in a file that no server reads would be useless and misleading.
 #[test]
 fn tokens_of_a_shared_store_are_not_made_in_the_file() {
     let _guard = beside_others();
@@ -108,7 +108,8 @@ fn tokens_of_a_shared_store_are_not_made_in_the_file() {
     assert!(!server.data_dir().join("tokens.jsonl").exists());
 }
 
-/// The way of docs/cluster.md: keys are made at one server, and brought to the other by a token.
+/// The steps of docs/cluster.md: keys are created on one server, and copied to the other with a
+/// token.
 #[test]
 fn a_server_joins_with_a_token() {
     let _guard = beside_others();
@@ -129,7 +130,7 @@ fn a_server_joins_with_a_token() {
     failed(&cluster("one", &["token"]), "cove cluster init");
     let made = cluster("one", &["init"]);
     assert!(made.status.success() && output_text(&made).contains("cove cluster token"), "{made:?}");
-    // Again, with nothing changed.
+    // A second time changes nothing.
     assert!(cluster("one", &["init"]).status.success());
     let token = output_text(&cluster("one", &["token"]));
     let token = token.trim();
@@ -147,7 +148,7 @@ fn a_server_joins_with_a_token() {
     }
     failed(&cluster("three", &["join", token]), "was already used");
     failed(&cluster("two", &["join", token]), "is there already");
-    // A server with keys of its own is none of this cluster.
+    // A server with other keys does not belong to the cluster.
     failed(&cluster("four", &["init"]), "secrets_key");
     let alone = testkit::command(COVE)
         .args(["cluster", "init", "--data-dir"])
@@ -164,12 +165,12 @@ fn a_session_is_used_through_any_node() {
     let (here, there) = pair.sessions();
     let session = &create_at(&here);
 
-    // Messages, whose events come as they happen.
+    // Messages, whose events arrive as they happen.
     let mut turn = there.send(session, "hold");
     turn.until("its start", |event| event["type"] == "turn_start");
     ok(&there.client.send(&Request::new("POST", &format!("{}/interrupt", path(session)))));
     turn.end();
-    // The agent has counted the message that was interrupted, or was stopped before.
+    // The agent has counted the interrupted message, or was stopped before.
     let answer = there.ask(session, "one");
     let counted = (1..=2).find(|count| answer == format!("You said: one [messages: {count}]"));
     let next = counted.unwrap_or_else(|| panic!("{answer}")) + 1;
@@ -179,7 +180,7 @@ fn a_session_is_used_through_any_node() {
     let numbers = numbers(&kept);
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
 
-    // Programs, with what they print as it comes, and files of any size.
+    // Programs, with streamed output, and files of any size.
     assert_eq!(there.out(session, "echo $((6*7)); cat"), "42\n");
     let large: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
     ok(&there.write(session, "large", &large));
@@ -191,7 +192,7 @@ fn a_session_is_used_through_any_node() {
     let names: Vec<String> = events.map(|event| event.name).collect();
     assert_eq!((names[0].as_str(), names.last().unwrap().as_str()), ("started", "ended"));
 
-    // A terminal, which is a connection of its own.
+    // A terminal, which uses a separate connection.
     let socket = there.client.websocket(&format!("{}/terminal?argv=sh", path(session)));
     let mut socket = socket.unwrap_or_else(|response| panic!("{}", response.text()));
     assert_eq!(socket.json()["type"], "started");
@@ -205,7 +206,7 @@ fn a_session_is_used_through_any_node() {
     }
     drop(socket);
 
-    // Its life: rests, goes on, and ends, whoever says so.
+    // State changes of the session, through any node.
     there.did(session, "pause");
     assert_eq!(here.record(session)["state"], "paused");
     assert_eq!(there.did(session, "resume")["state"], "active");
@@ -213,12 +214,12 @@ fn a_session_is_used_through_any_node() {
     assert_eq!(there.out(&copy, "wc -c < large"), "3000000\n");
     there.end(&copy);
     there.did(session, "stop");
-    // Nobody has it: whoever is asked takes it.
+    // The session has no owner: the node that receives the request claims it.
     assert_eq!(there.did(session, "resume")["state"], "active");
     assert_eq!(here.out(session, "wc -c < large"), "3000000\n");
     here.end(session);
     assert_eq!(there.record(session)["state"], "ended");
-    // Headers that nodes add mean nothing from others, and what is for nodes is nobody else's.
+    // Internal headers from other clients are ignored, and internal routes are not accessible.
     let mine = create_at(&here);
     let forged = Request::new("GET", &path(&mine))
         .header("cove-for-node", "srv_x run_x")
@@ -228,7 +229,7 @@ fn a_session_is_used_through_any_node() {
     assert_eq!(ok(&there.client.send(&forged))["id"], mine.as_str());
     assert_eq!(there.client.get(&format!("/peer/executions/{mine}")).status, 404);
     here.end(&mine);
-    // What is another tenant's is not there, wherever it is.
+    // A session of another tenant is reported as missing, wherever it is.
     let other = pair.two.other_client("other", &[]);
     let mine = create_at(&here);
     assert_eq!(other.get(&path(&mine)).status, 404);
@@ -236,7 +237,7 @@ fn a_session_is_used_through_any_node() {
     here.end(&mine);
 }
 
-/// What is remembered of an owner may be out of date.
+/// A cached owner may be out of date.
 #[test]
 fn a_session_that_has_moved_is_found_where_it_is() {
     let _guard = beside_others();
@@ -247,7 +248,7 @@ fn a_session_that_has_moved_is_found_where_it_is() {
     wait_for_each_other(&[&pair.one, &pair.two, &three]);
     let third = Sessions::from(&three);
     assert_eq!(third.out(session, "echo at one"), "at one\n");
-    // It goes on at the second node, of which the third one does not know.
+    // It continues at the second node, which the third one does not know.
     here.did(session, "stop");
     assert_eq!(there.did(session, "resume")["state"], "active");
     assert_eq!(third.out(session, "echo at two"), "at two\n");
@@ -269,7 +270,7 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
     pair.one.wait(SOON);
     pair.two.expect_log("failed to pass a request on");
     pair.two.expect_log("nothing listens at its address");
-    // What changes something is refused, and may be tried again; what only looks is answered.
+    // A change is rejected with the advice to retry; a read succeeds.
     let refused = there.try_exec(session, "true");
     assert!(refused.status == 503 || refused.status == 502, "{}", refused.text());
     until("a clear answer", SOON, || {
@@ -280,7 +281,7 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
         }
     });
     assert_eq!(there.record(session)["id"], session.as_str());
-    // It comes back at another address, with its name.
+    // The node returns with another address and the same name.
     pair.one.restart();
     until("the session to go on", SOON, || match there.act(session, "resume") {
         answer if answer.status == 200 => Ok(()),
@@ -290,8 +291,7 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
     there.end(session);
 }
 
-/// Address of a listener.
-/// It is there, as far as the store and the kernel say, and answers nothing.
+/// A stopped node, which is running according to the store and the kernel, but does not respond.
 #[test]
 fn a_node_that_stands_still_is_given_up_and_taken_up_again() {
     let _guard = beside_others();
@@ -303,7 +303,7 @@ fn a_node_that_stands_still_is_given_up_and_taken_up_again() {
     pair.one.signal("STOP");
     let refused = there.try_exec(session, "echo lost");
     assert_eq!(refused.json()["error"]["code"], "node_lost", "{}", refused.text());
-    // The next one finds no connection, and may be tried again.
+    // The next request finds no connection, and may be retried.
     let refused = there.try_exec(session, "echo lost");
     assert!(refused.status == 502 || refused.status == 503, "{}", refused.text());
     pair.one.signal("CONT");
@@ -314,7 +314,7 @@ fn a_node_that_stands_still_is_given_up_and_taken_up_again() {
     there.end(session);
 }
 
-/// Nodes that find each other nowhere, or share too little, say so before they start.
+/// Nodes that cannot find each other, or share too little, report that before they start.
 #[test]
 fn a_node_that_shares_too_little_does_not_start() {
     let _guard = beside_others();
@@ -332,7 +332,7 @@ fn a_node_that_shares_too_little_does_not_start() {
     start(&format!("store.url = {:?}\n", database.database()), "set `objects.url`");
 }
 
-/// E2B's listener, for somebody with or without a token.
+/// Returns a client of E2B's listener, with or without a token.
 fn e2b(server: &Server, token: Option<&str>) -> Client {
     Client::new(server.listener("e2b"), token.map(str::to_owned))
 }
@@ -360,7 +360,8 @@ fn sandboxes_of_e2b_and_their_ports_are_reached_through_any_node() {
     assert_eq!(there.send(&Request::new("DELETE", &format!("/sandboxes/{id}"))).status, 204);
 }
 
-/// Whoever follows or types is where he came in, and the program where there was a place for it.
+/// Clients follow and type at the node that they reached; the program runs at any node with a free
+/// place.
 #[test]
 fn an_execution_is_followed_and_typed_at_through_any_node() {
     let _guard = beside_others();
@@ -404,7 +405,7 @@ fn an_execution_is_followed_and_typed_at_through_any_node() {
     assert!(format!("{rest:?}").contains("cancelled"), "{rest:?}");
 }
 
-/// `psql` sends it on a connection of its own, which a balancer may hand to any node.
+/// Requests about a plan may reach any node.
 #[test]
 fn plans_of_scans_are_found_through_any_node() {
     let _guard = beside_others();
@@ -424,7 +425,8 @@ fn plans_of_scans_are_found_through_any_node() {
     for client in [&here, &there] {
         assert_eq!(ok(&client.get(&target))["status"], "completed");
     }
-    // A task of it, which is in the body. The plan is empty, so that there is none.
+    // A task of the plan, which is named in the body. The plan is empty, so the task does not
+    // exist.
     let task = json!({"plan-task": format!("{id}.0.1.0")});
     for client in [&here, &there] {
         let answer = post(client, &format!("{tables}/orders/tasks"), &task);
@@ -436,12 +438,12 @@ fn plans_of_scans_are_found_through_any_node() {
     assert!(gone.status == 404 || gone.json()["status"] == "cancelled", "{}", gone.text());
 }
 
-/// Makes a session at the node that is asked, wherever it would be placed.
+/// Creates a session at the requested node, regardless of its regular placement.
 pub(crate) fn create_at(node: &Sessions) -> String {
     create_of_at(node, &json!({"agent": "probe"}))
 }
 
-/// The same of any kind.
+/// Creates such a session with any request.
 pub(crate) fn create_of_at(node: &Sessions, request: &Value) -> String {
     let mut elsewhere = Vec::new();
     let found = loop {
@@ -450,7 +452,7 @@ pub(crate) fn create_of_at(node: &Sessions, request: &Value) -> String {
         if sandboxes(node) > before {
             break session;
         }
-        // Kept for now: the more there are elsewhere, the sooner one is placed here.
+        // Kept for now: the more sessions there are elsewhere, the sooner one is placed here.
         elsewhere.push(session);
         assert!(elsewhere.len() < 100, "no session is placed here");
     };
@@ -458,7 +460,7 @@ pub(crate) fn create_of_at(node: &Sessions, request: &Value) -> String {
     found
 }
 
-/// Asks a node to drain, or to take work again.
+/// Requests a node to drain, or to accept work again.
 pub(crate) fn drain(server: &Server, verb: &str) {
     let all = nodes_seen_by(server);
     let this = all.iter().find(|node| node["is_this"] == true).unwrap();
@@ -466,7 +468,7 @@ pub(crate) fn drain(server: &Server, verb: &str) {
     ok(&server.client().send(&Request::new("POST", &target)));
 }
 
-/// Sandboxes that a node has, as it says itself.
+/// Returns the number of a node's sandboxes, as it reports.
 fn sandboxes(sessions: &Sessions) -> u64 {
     let counts = sessions.counts();
     ["warming", "warm", "running", "waiting"].iter().filter_map(|it| counts[it].as_u64()).sum()
@@ -477,10 +479,10 @@ fn a_full_node_passes_new_work_on() {
     let _guard = beside_others();
     let pair = Pair::start_with("", "resident_max = 2\ncapacity = 4");
     let (here, there) = pair.sessions();
-    // All four have room, whichever node they are asked of, and wherever the agent should be.
+    // All four have room, whichever node receives the request, and wherever the agent is placed.
     let started = (0..4).map(|_| {
         let session = here.create(&json!({"agent": "probe"}));
-        // In use, so that none gives way to another.
+        // In use, so that none is evicted for another.
         let mut turn = here.send(&session, "hold");
         turn.until("its start", |event| event["type"] == "turn_start");
         (session, turn)
@@ -509,8 +511,8 @@ fn a_node_that_drains_takes_no_new_work() {
         }
     });
     assert!(refused.text().contains("drains") && refused.header("retry-after").is_some());
-    // What is there goes on, and what is queued waits. It may be on its way from the node that
-    // drained first.
+    // Existing sessions continue, and queued executions wait. The session may be in transit from
+    // the node that drained first.
     let command = json!({"command": "echo on"});
     let went_on = until("what is there to go on", SOON, || {
         let answer = post(&there.client, &format!("{}/exec", path(kept)), &command);
@@ -578,14 +580,13 @@ fn nodes_are_shown_and_drained_by_an_operator() {
     );
 }
 
-/// Orders for a tenant, and figures of it, are the same at all nodes.
-/// A free port of loopback.
+/// Returns a free port on loopback.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The network between nodes is slow, cuts connections at any byte, or says nothing any more: what
-/// is answered is right, nothing is done twice, and it goes on by itself.
+/// The network between nodes is slow, cuts connections at any byte, or becomes silent: responses
+/// are correct, no operation is done twice, and the nodes recover by themselves.
 #[test]
 fn the_network_between_nodes_may_fail() {
     let _guard = beside_others();
@@ -610,13 +611,13 @@ fn the_network_between_nodes_may_fail() {
         here.client.try_send(&post_request(&target, &json!({"command": command})))
     };
     let runs = |number: usize| {
-        // One whose body breaks off was begun, and nobody knows the rest.
+        // If the response body breaks off, the command was started, and its result is unknown.
         let Ok(answer) = note(number) else { return false };
         let is_right =
             answer.status == 200 && answer.json()["stdout"] == format!("said {number}\n");
         match (is_right, answer.status) {
             (true, _) => true,
-            // It was not done, or nobody knows.
+            // It was not run, or the result is unknown.
             (false, 502 | 503) => false,
             (false, _) => panic!("{}", answer.text()),
         }
@@ -629,7 +630,7 @@ fn the_network_between_nodes_may_fail() {
     }
     network.delay(Duration::ZERO);
 
-    // Each connection ends at another byte, in one direction or the other.
+    // Each connection ends at another byte, in a random direction.
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     network.plan(move |_| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -646,7 +647,7 @@ fn the_network_between_nodes_may_fail() {
         false => Err("not yet".to_owned()),
     });
 
-    // A connection that is there, and leads nowhere.
+    // An open connection that forwards nothing.
     network.silence(true);
     let started = Stopwatch::start();
     assert!(!runs(100), "nothing passes");
@@ -674,29 +675,29 @@ pub(crate) fn listen_at(port: u16) -> String {
     format!("cluster.listen = \"127.0.0.1:{port}\"")
 }
 
-/// Executions of one token that run at one time, at all nodes together: so many that each node has
-/// a part.
+/// Executions of one token that may run concurrently on all nodes together: enough for each node to
+/// have a share.
 const RUNNING_MAX: usize = 8;
 
-/// A program that says when it began and when it ended.
+/// Returns a program that prints its start and end times.
 pub(crate) fn timed(seconds: &str) -> Value {
     shell(&format!("date +%s%N; sleep {seconds}; date +%s%N"))
 }
 
-/// When a program began and ended.
+/// Returns the start and end times of a program.
 pub(crate) fn span(stdout: &Value) -> [u128; 2] {
     let text = stdout.as_str().unwrap_or_else(|| panic!("no output: {stdout}"));
     let times: Vec<u128> = text.lines().map(|line| line.parse().unwrap()).collect();
     times.try_into().unwrap()
 }
 
-/// Most programs that ran at one time.
+/// Returns the maximum number of programs that ran concurrently.
 pub(crate) fn most_at_once(spans: &[[u128; 2]]) -> usize {
     let running = |at: u128| spans.iter().filter(|[from, to]| (*from..*to).contains(&at)).count();
     spans.iter().map(|[from, _]| running(*from)).max().unwrap()
 }
 
-/// Runs programs side by side, one after the other in each thread.
+/// Runs programs concurrently, one after the other in each thread.
 pub(crate) fn run_at(clients: &[Client], rounds: usize, seconds: &str) -> Vec<[u128; 2]> {
     std::thread::scope(|scope| {
         let run = |client| {
@@ -709,7 +710,7 @@ pub(crate) fn run_at(clients: &[Client], rounds: usize, seconds: &str) -> Vec<[u
     })
 }
 
-/// However executions are spread over nodes, and wherever they go.
+/// The limit applies to any distribution of executions over nodes.
 #[test]
 fn a_limit_on_executions_of_a_token_holds_over_all_nodes() {
     let _guard = beside_others();
@@ -719,13 +720,13 @@ fn a_limit_on_executions_of_a_token_holds_over_all_nodes() {
     );
     let pair = Pair::start(&settings);
     let servers = [&pair.one, &pair.two];
-    // Where there is no other token, nothing is kept for it.
+    // Without other tokens, no share is reserved for them.
     let other = pair.one.other_client("other", &[]);
     let others = servers.map(|server| other.at(server.client().address()));
     assert!(others.iter().all(|client| client.get("/v1/languages").status == 200));
     let [here, there] = servers.map(Server::client);
 
-    // Callers at both, and jobs, which either takes.
+    // Requests to both nodes, and jobs, which either node runs.
     let jobs: Vec<String> = [&here, &there]
         .into_iter()
         .flat_map(|it| submit_all(it, &[timed("0.1"), timed("0.1")]))
@@ -737,7 +738,7 @@ fn a_limit_on_executions_of_a_token_holds_over_all_nodes() {
     let most = most_at_once(&spans);
     assert!((1..=RUNNING_MAX).contains(&most), "{most} at one time: {spans:?}");
 
-    // All of it goes to where it is needed, from where nobody uses it.
+    // Unused shares move to the node that needs them.
     for client in [&here, &there] {
         let crowd = [(); RUNNING_MAX].map(|()| client.clone());
         until("all of the limit at one node", SOON, || match run_at(&crowd, 1, "0.5") {
@@ -745,6 +746,6 @@ fn a_limit_on_executions_of_a_token_holds_over_all_nodes() {
             spans => Err(format!("{spans:?}")),
         });
     }
-    // Another token has a limit of its own.
+    // Another token has a separate limit.
     assert_eq!(run(&others[1], &shell("echo mine"))["stdout"], "mine\n");
 }
