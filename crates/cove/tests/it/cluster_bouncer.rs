@@ -1,4 +1,4 @@
-//! Servers on one store as one bouncer: whichever is asked.
+//! Servers on one store act as one bouncer, whichever receives a request.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -51,11 +51,11 @@ fn a_cancel_request_reaches_its_client_through_any_node() {
     let answer = client.answer().unwrap();
     assert_eq!(answer.error().unwrap().code(), "57014");
     assert!(started.elapsed() < SOON);
-    // The next statement is none of the request's business.
+    // The next statement is not affected by the request.
     assert_eq!(client.value("SELECT 1"), "1");
 }
 
-/// `KILL` names the number that a client was told, at whichever node.
+/// `KILL` with a client's connection id works on any node.
 #[test]
 fn a_client_of_mysql_is_killed_through_any_node() {
     let _guard = beside_others();
@@ -90,14 +90,14 @@ fn a_client_of_mysql_is_killed_through_any_node() {
         let count = maria.sql(sql);
         if count.trim() == "1" { Ok(()) } else { Err(count) }
     });
-    // Nobody but the same user, and nothing but what there is.
+    // Only the same user may kill, and only existing connections.
     assert_eq!(code(&mut other, &format!("KILL QUERY {id}")), 1094);
     assert_eq!(code(&mut there, "KILL QUERY 4000000000"), 1094);
-    // What is sent behind it waits for its answer.
+    // A command that is sent after it waits for its response.
     there.command(command::QUERY, format!("KILL QUERY {id}").as_bytes()).unwrap();
     there.command(command::QUERY, b"SELECT 7").unwrap();
     assert!(there.answer().unwrap().error().is_none());
-    // Each answer is numbered from its command on.
+    // Each response is numbered from its command on.
     there.sequence = 1;
     assert_eq!(there.answer().unwrap().value(), "7");
     let answer = client.answer().unwrap();
@@ -111,7 +111,7 @@ fn a_client_of_mysql_is_killed_through_any_node() {
     assert_eq!(there.value("SELECT 2"), "2");
 }
 
-/// A plan is in the memory of the node that made it, and so are its tasks.
+/// A pause and counts apply to all nodes.
 #[test]
 fn a_tenant_is_paused_and_counted_at_all_nodes() {
     let _guard = beside_others();
@@ -133,7 +133,7 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
             }
         });
     };
-    // The other node knows it by the time that this one has answered.
+    // The other node knows the tenant when this one has responded.
     assert_eq!(ok(&there.get("/v1/tenants/shop"))["admission"], "open");
     let bouncer = |server: &Server| PgAddress::Tcp(server.listener("bouncer"));
     let parameters = [("user", "counted"), ("database", "shop")];
@@ -160,13 +160,13 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
         assert_eq!(servers["servers"].as_array().unwrap().len(), 2);
     }
 
-    // A client is closed through a node that it is not at.
+    // A client is closed through a node that does not serve it.
     let target = format!("/v1/tenants/shop/clients/{}", first.pid);
     assert_eq!(there.send(&Request::new("DELETE", &target)).status, 204);
     assert!(first.end().0, "the client is gone");
     assert_eq!(there.send(&Request::new("DELETE", &target)).status, 404);
 
-    // A pause holds at all nodes, and at one that starts again.
+    // A pause applies to all nodes, including one that restarts.
     assert_eq!(post(&here, "/v1/tenants/shop/pause?refuse=true", &json!({})).status, 200);
     assert!(login(&pair.two).is_err(), "clients are refused");
     pair.one.expect_log("nothing listens at its address");
@@ -180,7 +180,7 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
     assert_eq!(post(&there, "/v1/tenants/shop/kill", &json!({})).status, 204);
     assert!(third.end().0, "the client is gone");
 
-    // One that does not answer is named. It was lost for a moment, when it was started again.
+    // A node that does not respond is named. It was lost for a moment during its restart.
     until("both nodes to answer", SOON, || match ok(&here.get("/v1/tenants/shop/stats")) {
         stats if stats["nodes"] == 2 => Ok(()),
         stats => Err(stats.to_string()),
@@ -191,7 +191,7 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
     assert_eq!((&stats["nodes"], stats["missing"].as_array().unwrap().len()), (&json!(1), 1));
 }
 
-/// Consoles show and command all nodes, at whichever node they are.
+/// Consoles on any node show and control all nodes.
 #[test]
 fn the_console_shows_and_commands_all_nodes() {
     let _guard = beside_others();
@@ -219,7 +219,7 @@ fn the_console_shows_and_commands_all_nodes() {
         let rows = rows.into_iter().map(|row| row.into_iter().map(Option::unwrap_or_default));
         rows.map(Iterator::collect).collect::<Vec<Vec<String>>>()
     };
-    // Columns by PgBouncer's manual: who is named, then what is counted.
+    // Columns according to PgBouncer's manual: names first, then counts.
     let mut numbers = Vec::new();
     for console in &mut consoles {
         let pools = table(console, "POOLS");
@@ -242,7 +242,7 @@ fn the_console_shows_and_commands_all_nodes() {
     }
     assert_eq!(numbers[0], numbers[1], "a client has the same id at every node");
 
-    // A pause has come when no node has a server connection any more.
+    // A pause is complete when no node has a server connection.
     let [one, two] = &mut consoles;
     one.run("PAUSE shop");
     let connected = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'watched'";
@@ -259,10 +259,10 @@ fn the_console_shows_and_commands_all_nodes() {
     assert_eq!(one.fail(&format!("KILL_CLIENT {}", numbers[0][0])).message(), "client not found");
 }
 
-/// Server connections or clients of a tenant at all nodes together.
+/// Server connections or clients of a tenant on all nodes together.
 const SHARED_MAX: usize = 8;
 
-/// Clients of the user `few` at all nodes together.
+/// Clients of the user `few` on all nodes together.
 const FEW_MAX: usize = 2;
 
 /// Two nodes that share the limit of a tenant, and its database.
@@ -308,7 +308,7 @@ impl LimitedPair {
         PgClient::login(&bouncer, &[("user", user), ("database", "shop")], "pw")
     }
 
-    /// A client, once there may be one; the limit is reached meanwhile.
+    /// Returns a client as soon as the limit permits one.
     fn login_in_time(server: &Server, user: &str) -> PgClient {
         until("a place for a client", SOON, || match LimitedPair::try_login(server, user) {
             Ok(client) => Ok(client),
@@ -317,7 +317,7 @@ impl LimitedPair {
         })
     }
 
-    /// The message to a client that is one too many.
+    /// Returns the error message for a client beyond the limit.
     fn refusal(server: &Server, user: &str) -> String {
         match LimitedPair::try_login(server, user) {
             Err(PgFailure::Server(error)) if error.code() == "53300" => error.message().to_owned(),
@@ -325,13 +325,13 @@ impl LimitedPair {
         }
     }
 
-    /// Connections to the database, as that counts them.
+    /// Returns the number of connections, as counted by the database.
     fn connections(&self) -> usize {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'limited'";
         self.backend.sql(sql).trim().parse().unwrap()
     }
 
-    /// Clients of a node that all hold a server connection at the same time.
+    /// Returns clients of a node that all hold a server connection at the same time.
     fn holders(server: &Server) -> Vec<PgClient> {
         let held = (0..SHARED_MAX).map(|_| {
             let mut client = LimitedPair::login(server);
@@ -342,7 +342,7 @@ impl LimitedPair {
     }
 }
 
-/// However clients are spread over nodes, and wherever they go.
+/// The limit applies to any distribution of clients over nodes.
 #[test]
 fn a_limit_of_a_tenant_holds_over_all_nodes() {
     let _guard = beside_others();
@@ -375,19 +375,19 @@ fn a_limit_of_a_tenant_holds_over_all_nodes() {
         sampler.join().unwrap()
     });
     assert!((2..=SHARED_MAX).contains(&most), "{most} connections at one time");
-    // All of it goes to where it is needed, from where nobody uses it.
+    // Unused shares move to the node that needs them.
     drop(LimitedPair::holders(two));
     drop(LimitedPair::holders(one));
     assert!(limited.connections() <= SHARED_MAX);
 }
 
-/// What a silent node has is kept for it where a limit is strict, until it is gone for certain.
+/// With a strict limit, the share of a silent node is reserved until its process has ended.
 #[test]
 fn the_part_of_a_lost_node_goes_to_the_others() {
     let _guard = beside_others();
     for scope in ["strict", "soft"] {
         let mut limited = LimitedPair::start(scope);
-        // A node that is stopped in the middle of a transaction keeps the rows that it has locked.
+        // A node that is stopped in the middle of a transaction keeps its row locks.
         limited.pair.one.expect_log("cannot share limits on server connections with other nodes");
         // Its login needs a connection, too.
         let mut waiting = LimitedPair::login(&limited.pair.one);
@@ -396,7 +396,7 @@ fn the_part_of_a_lost_node_goes_to_the_others() {
         limited.pair.two.signal("STOP");
         wait_for_log(&limited.pair.one, "a node is lost");
         if scope == "strict" {
-            // The connections of the node are there still.
+            // The connections of the node still exist.
             assert_eq!(limited.connections(), SHARED_MAX);
             let stats = ok(&limited.pair.one.client().get("/v1/tenants/shop/stats"));
             assert_eq!(stats["clients_waiting"], 1, "{stats}");
@@ -413,14 +413,14 @@ fn limit_on_clients() -> String {
     format!("clients_max = {SHARED_MAX}")
 }
 
-/// However clients are spread over nodes, and wherever they go.
+/// The limits apply to any distribution of clients over nodes.
 #[test]
 fn limits_on_clients_hold_over_all_nodes() {
     let _guard = beside_others();
     let limited = LimitedPair::start_with("strict", &limit_on_clients());
     let (one, two) = (&limited.pair.one, &limited.pair.two);
     let (inside, of_few) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // A client is there for longer than it is counted.
+    // A client is connected for longer than it is counted.
     let connect = |server: &Server, user: &str| {
         let mut client = LimitedPair::login_in_time(server, user);
         let counted = usize::from(user == "few");
@@ -440,7 +440,7 @@ fn limits_on_clients_hold_over_all_nodes() {
         }
     });
 
-    // All of it goes to where it is needed, from where nobody uses it.
+    // Unused shares move to the node that needs them.
     for (here, there) in [(one, two), (two, one)] {
         let all = || (0..SHARED_MAX).map(|_| LimitedPair::login_in_time(here, "limited"));
         let mut clients: Vec<PgClient> = all().collect();
@@ -448,7 +448,7 @@ fn limits_on_clients_hold_over_all_nodes() {
             let message = LimitedPair::refusal(server, "limited");
             assert_eq!(message, "too many clients of this tenant: `limits.clients_max` is 8");
         }
-        // Nobody was closed for that, and a place that comes free is another node's as well.
+        // No client was closed for that, and another node can use a freed place.
         clients.iter_mut().for_each(|client| assert_eq!(client.value("SELECT 1"), "1"));
         drop(clients.pop());
         let mut client = LimitedPair::login_in_time(there, "limited");
@@ -461,7 +461,7 @@ fn limits_on_clients_hold_over_all_nodes() {
     }
 }
 
-/// A place that a node has and does not need comes to a client that waits at another one.
+/// A free place of one node is given to a client that waits at another.
 #[test]
 fn a_client_waits_until_its_node_has_a_place_for_it() {
     let _guard = beside_others();
@@ -474,7 +474,7 @@ fn a_client_waits_until_its_node_has_a_place_for_it() {
     drop(held);
 }
 
-/// Those of MySQL, too.
+/// Limits on MySQL clients.
 #[test]
 fn limits_on_clients_of_mysql_hold_over_all_nodes() {
     let _guard = beside_others();
@@ -508,12 +508,12 @@ fn limits_on_clients_of_mysql_hold_over_all_nodes() {
     let [here, _there] = clients;
     drop(here);
     let mut client = login(&pair.two);
-    // One that logs in anew is counted once.
+    // A client that changes its user is counted once.
     client.change_user(&MyLogin::new("limited", "pw", "shop")).unwrap();
     assert_eq!(client.value("SELECT 2"), "2");
 }
 
-/// What a silent node has is kept for it where a limit is strict, until it is gone for certain.
+/// With a strict limit, the clients of a silent node count until its process has ended.
 #[test]
 fn the_clients_of_a_lost_node_count_until_it_is_gone() {
     let _guard = beside_others();

@@ -1,5 +1,5 @@
-//! Nodes that stand still, are cut off one way or from each other, and a store that is started
-//! anew: rows of the table in `docs/cluster.md`.
+//! Stopped nodes, one-way network failures, nodes that cannot reach each other, and a restarted
+//! store: rows of the table in `docs/cluster.md`.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -24,18 +24,18 @@ use crate::takeover::{
     OVER, SYNCED, TAKEN, life, life_request, marked, wait_for_lapses, wait_for_life,
 };
 
-/// Lease of nodes that lose it.
+/// Lease of nodes that must lose it.
 const LEASE_MS: u64 = 3_000;
-/// Lease of nodes that keep it, also on a busy machine.
+/// Lease of nodes that must keep it, also on a busy machine.
 const LONG_LEASE_MS: u64 = 20_000;
-/// Time that each piece takes longer on its way to the object store.
+/// Additional delay of each piece of data to and from the object store.
 const SLOW: Duration = Duration::from_millis(100);
-/// Size of a node's disk that becomes full.
+/// Size of the disk that is filled.
 const SMALL_DISK_BYTES: u64 = 512 << 20;
-/// Time that is far less than that, and in which a node has lost the store.
+/// Time that is far shorter than the long lease, during which a node cannot reach the store.
 const MOMENT_MS: u64 = 5_000;
 
-/// By how much the row of another node is older than that of the node which is asked.
+/// Returns by how much the other node's row is older than that of the queried node.
 fn silence_ms(seen_by: &Server) -> u64 {
     let nodes = nodes_seen_by(seen_by);
     let seen = |is_this: bool| {
@@ -52,8 +52,8 @@ fn wait_for_silence(seen_by: &Server, wanted_ms: u64) {
     });
 }
 
-/// Takes a session over while its owner is not there, and has that come back: nothing of its epoch
-/// arrives anywhere from the first effect of the next epoch on.
+/// Takes a session over while its owner is unreachable, and lets the owner return: no effect of its
+/// epoch arrives after the first effect of the next epoch.
 fn check_takeover(
     stage: &mut FencedServers,
     goes: impl Fn(&FencedServers),
@@ -80,7 +80,7 @@ fn check_takeover(
     let before = (stage.rows(&name), stage.requests("1"));
 
     comes_back(stage);
-    // The first thing that it is asked, and all that its programs had under way.
+    // The first request to it, and all requests that its programs had in progress.
     if let Some(found) = life(&here, &session) {
         assert_eq!(found, "new");
     }
@@ -119,7 +119,7 @@ fn a_node_whose_requests_do_not_reach_the_store_has_no_effect_after_its_lease() 
     );
 }
 
-/// Its renewals may arrive, but it does not hear of that.
+/// Its renewals may arrive, but it receives no response.
 #[test]
 fn a_node_that_does_not_hear_the_store_has_no_effect_after_its_lease() {
     let _guard = beside_others();
@@ -131,7 +131,7 @@ fn a_node_that_does_not_hear_the_store_has_no_effect_after_its_lease() {
     );
 }
 
-/// For less than its lease: its programs go on all the time, and nobody takes anything over.
+/// For less than its lease: its programs continue, and nothing is taken over.
 #[test]
 fn a_node_that_is_cut_off_one_way_for_a_moment_goes_on() {
     let _guard = beside_others();
@@ -157,7 +157,7 @@ fn a_node_that_is_cut_off_one_way_for_a_moment_goes_on() {
     there.end(&session);
 }
 
-/// Whatever it waits for comes to an end: nobody sends it an error.
+/// All its waits end, although it receives no error.
 #[test]
 fn a_server_that_hears_nothing_of_its_store_stops_all_the_same() {
     let _guard = beside_others();
@@ -187,7 +187,7 @@ fn a_server_that_hears_nothing_of_its_store_stops_all_the_same() {
     assert!(stage.one.wait(SOON * 2).success(), "{}", stage.one.log());
 }
 
-/// The owner reaches the store, and the other node does not reach it.
+/// The owner reaches the store, but the other node cannot reach the owner.
 #[test]
 fn a_node_that_its_peers_do_not_reach_keeps_what_it_has() {
     let _guard = beside_others();
@@ -222,8 +222,8 @@ fn a_node_that_its_peers_do_not_reach_keeps_what_it_has() {
 
     network.silence(true);
     let started = nodes_seen_by(&one)[0]["seen_ms"].as_u64().unwrap();
-    // It answers for itself, and the other one says that it cannot be reached. What was sent over a
-    // connection that was there may have been done.
+    // It responds to its own clients, and the other node reports that it is unreachable. A request
+    // on an existing connection may have been executed.
     let ask = || there.client.try_send(&life_request(session)).expect("an answer");
     let refused = until("a request to be refused", SOON, || match ask() {
         answer if answer.status == 502 => Err(answer.text()),
@@ -231,7 +231,7 @@ fn a_node_that_its_peers_do_not_reach_keeps_what_it_has() {
     });
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(refused.header("retry-after").is_some(), "{}", refused.text());
-    // What only looks is answered from the store.
+    // Reads are answered from the store.
     assert_eq!(there.client.get(&path(session)).status, 200);
     wait_for_life(&here, session, "old");
     until("more than a lease without a connection", SOON, || {
@@ -249,8 +249,8 @@ fn a_node_that_its_peers_do_not_reach_keeps_what_it_has() {
     there.end(session);
 }
 
-/// Its connections end, it refuses others for longer than a lease, and then it is another process:
-/// both nodes look what they have, and go on with it.
+/// Its connections end, it rejects others for longer than a lease, and then it is another process:
+/// both nodes check their sessions, and continue.
 #[test]
 fn a_store_that_is_started_anew_makes_nobody_lose_a_session() {
     let _guard = beside_others();
@@ -303,8 +303,8 @@ fn a_store_that_is_started_anew_makes_nobody_lose_a_session() {
     }
 }
 
-/// A replica takes over for the store, and has not got what was written last: sessions keep their
-/// owners, and what was made meanwhile and forgotten is no session.
+/// A replica without the last writes replaces the store: sessions keep their owners, and a session
+/// that the replica does not know no longer exists.
 #[test]
 fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
     let _guard = beside_others();
@@ -331,7 +331,7 @@ fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
             node.expect_log(text);
         }
     }
-    // The one that is forgotten.
+    // The session that is unknown to the replica.
     two.expect_log(TAKEN);
     let (here, there) = (Sessions::from(&one), Sessions::from(&two));
     here.deploy(&probe("probe"));
@@ -357,7 +357,7 @@ fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
     }
     assert_eq!(there.out(&sessions[0], "cat meanwhile"), "meanwhile\n");
     for node in [&here, &there] {
-        // Its node has it in memory until it writes something of it.
+        // Its node has it in memory until it writes to it.
         until("the session to be none", SOON, || {
             let answer = node.client.send(&life_request(&forgotten));
             if answer.status == 404 { Ok(()) } else { Err(answer.text()) }
@@ -374,7 +374,7 @@ fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
     }
 }
 
-/// Only what it shows to people goes by the wall clock.
+/// The wall clock only affects displayed times.
 #[test]
 fn a_node_whose_wall_clock_is_set_keeps_what_it_has_and_takes_nothing() {
     let _guard = beside_others();
@@ -428,7 +428,7 @@ fn submit_slow(node: &Sessions) -> String {
     id(&accepted.json())
 }
 
-/// Waits until both nodes have renewed their leases a few times, by the store's clock.
+/// Waits until both nodes have renewed their leases several times, by the store's clock.
 fn wait_for_renewals(one: &Server, two: &Server) {
     let seen = |node: &Server| -> Vec<u64> {
         let mut nodes = nodes_seen_by(node);
@@ -447,7 +447,7 @@ fn wait_for_renewals(one: &Server, two: &Server) {
     }
 }
 
-/// While the object store fails nobody gets older files, and when it is slow those who ask wait.
+/// While the object store fails, no session gets older files, and when it is slow, callers wait.
 #[test]
 fn sessions_of_a_lost_node_wait_for_an_object_store_that_fails_and_then_is_slow() {
     let _guard = beside_others();
@@ -495,7 +495,7 @@ fn sessions_of_a_lost_node_wait_for_an_object_store_that_fails_and_then_is_slow(
     for session in &sessions {
         wait_for_life(&there, session, "new");
     }
-    // What is stored from now on is slow as well.
+    // Later writes are slow as well.
     for session in &sessions {
         assert!(there.ask(session, "three").contains("three"));
         let recalled = there.recall(session);
@@ -504,7 +504,7 @@ fn sessions_of_a_lost_node_wait_for_an_object_store_that_fails_and_then_is_slow(
     }
 }
 
-/// File system of its own for the data of a node. Servers on it have ended before it is dropped.
+/// Separate file system for the data of a node. Servers on it must end before it is dropped.
 struct SmallDisk(Scratch);
 
 impl SmallDisk {
@@ -542,7 +542,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Its sessions can be read and handed over, and new ones are made elsewhere.
+/// Its sessions can be read and handed over, and new ones are created elsewhere.
 #[test]
 fn a_node_whose_disk_is_full_loses_nothing_and_gets_no_new_sessions() {
     let _guard = beside_others();
@@ -561,7 +561,7 @@ fn a_node_whose_disk_is_full_loses_nothing_and_gets_no_new_sessions() {
     here.deploy(&probe("probe"));
     wait_for_each_other(&[&one, &two]);
     let sessions: Vec<String> = (0..3).map(|_| marked(&here)).collect();
-    // What is not on the disk yet when that is full is lost.
+    // Data that is not on the disk before it is full is lost.
     for session in &sessions {
         here.out(session, "sync file life");
     }

@@ -1,4 +1,4 @@
-//! A server of several that has lost its lease does nothing outside for its sessions any more.
+//! A node that has lost its lease has no further external effect for its sessions.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::sessions_support::{Sessions, config, probe};
 use crate::support::{COVE, SOON, beside_others};
 use crate::takeover::SYNCED;
 
-/// Sends numbers to a server outside and into a table, for as long as it lives.
+/// Sends numbers to an external server and into a table, for as long as it runs.
 const PROGRAM: &str = "\
 import itertools, sys, time, urllib.request
 import psycopg2
@@ -34,7 +34,7 @@ for number in itertools.count(1):
     time.sleep(0.05)
 ";
 
-/// Holds the lock of a row in a transaction that is idle, and of another by a statement that runs.
+/// Holds the lock of a row in an idle transaction, and of another by a running statement.
 const MYSQL_HOLDER: &str = "\
 import pymysql
 idle, running = pymysql.connect(), pymysql.connect()
@@ -44,10 +44,10 @@ cursor.execute('UPDATE t SET n = 2 WHERE id = 2')
 cursor.execute('SELECT SLEEP(600)')
 ";
 
-/// Requests that are refused before and while it is looked whether anything arrives.
+/// Rejected requests while the test checks that nothing arrives.
 const REFUSED_REQUESTS: usize = 30;
 
-/// Two servers, of which the first reaches the store by a way that can be cut.
+/// Two servers, of which the first reaches the store through a proxy.
 pub(crate) struct FencedServers {
     pub(crate) one: Server,
     pub(crate) two: Server,
@@ -62,12 +62,12 @@ fn start() -> FencedServers {
     start_with("")
 }
 
-/// Starts them with more settings of both.
+/// Starts them with additional settings for both.
 pub(crate) fn start_with(more: &str) -> FencedServers {
     start_with_tenants(more, "")
 }
 
-/// The same with more tenants of the bouncer.
+/// Starts them with additional tenants of the bouncer.
 fn start_with_tenants(more: &str, tenants: &str) -> FencedServers {
     let (database, objects, backend) = (Postgres::shared(), Scratch::new(), Postgres::start());
     backend.sql(
@@ -93,7 +93,7 @@ fn start_with_tenants(more: &str, tenants: &str) -> FencedServers {
     two.expect_log("failed to pass a request on");
     Sessions::from(&one).deploy(&probe("probe"));
     wait_for_each_other(&[&one, &two]);
-    // The store is away for a while, or the server is.
+    // Messages while the store or a server is unavailable.
     for line in ["store", "failed", "told", "audit", "lease", "lost", "session"] {
         one.expect_log(line);
     }
@@ -114,14 +114,14 @@ impl FencedServers {
         let written = sessions.write(session, "program.py", PROGRAM.as_bytes());
         assert!(written.status < 300, "{}", written.text());
         let url = format!("http://{}", receiver_at(self.receiver.address()));
-        // The proxy is at an address that clients do not use one for.
+        // The default of clients excludes the proxy's address.
         let command = format!(
             "no_proxy= NO_PROXY= nohup setsid python3 program.py {url} >log 2>&1 </dev/null &"
         );
         sessions.out(session, &command);
     }
 
-    /// Rows by the name of their connection.
+    /// Returns the number of rows with a connection name.
     pub(crate) fn rows(&self, name: &str) -> usize {
         let sql = format!("SELECT count(*) FROM numbers WHERE name = '{name}'");
         self.backend.sql(&sql).trim().parse().unwrap()
@@ -132,7 +132,7 @@ impl FencedServers {
         self.receiver.delivered().iter().filter(is_of).count()
     }
 
-    /// Epoch of what has arrived last, as soon as it is not the first one.
+    /// Returns the epoch of the last request, as soon as it is not the first one.
     pub(crate) fn latest_epoch(&self) -> String {
         until("a request of the next owner", SOON, || {
             let delivered = self.receiver.delivered();
@@ -141,7 +141,7 @@ impl FencedServers {
         })
     }
 
-    /// Has the first server stand still, and the session go on at the other.
+    /// Stops the first server's process, and waits until the session continues on the other.
     fn stop_the_first(&self, there: &Sessions, session: &str) {
         self.one.signal("STOP");
         until("the server to be lost", SOON * 2, || {
@@ -159,7 +159,7 @@ impl FencedServers {
         });
     }
 
-    /// Waits until more has arrived, both ways.
+    /// Waits until more data has arrived from both.
     pub(crate) fn wait_for_more(&self, session: &str, epoch: &str) {
         let name = format!("cove:{session}:{epoch}");
         let (rows, requests) = (self.rows(&name), self.requests(epoch));
@@ -178,7 +178,7 @@ fn receiver_at(address: SocketAddr) -> String {
     format!("127.0.0.1:{}", address.port())
 }
 
-/// Waits until a server says that others may have what it has.
+/// Waits until a server logs that its lease is over.
 fn wait_for_end_of_lease(server: &Server) {
     until("the end of the lease", SOON * 2, || match server.log() {
         log if log.contains("the lease of this server is over") => Ok(()),
@@ -196,7 +196,7 @@ fn nothing_of_a_session_leaves_a_server_without_its_lease() {
     stage.wait_for_more(&session, "1");
     assert!(stage.receiver.delivered().iter().all(|it| it.header("cove-session") == session));
 
-    // Nobody is there to take the session over.
+    // No other node can take the session over.
     stage.two.signal("TERM");
     assert!(stage.two.wait(SOON).success());
     stage.way.silence(true);
@@ -206,7 +206,7 @@ fn nothing_of_a_session_leaves_a_server_without_its_lease() {
         assert_eq!(here.read(&session, "log").status, 503);
         (stage.rows(&name), stage.requests("1"))
     };
-    // What was under way arrives by then; many rows would by the last of the others.
+    // Data in transit arrives by then; further rows would arrive by the last request.
     for _ in 0..REFUSED_REQUESTS {
         refused();
     }
@@ -219,14 +219,14 @@ fn nothing_of_a_session_leaves_a_server_without_its_lease() {
     stage.wait_for_more(&session, "1");
 }
 
-/// The next owner ends what the former one, which stands still, has running at the database.
+/// The next owner ends statements that its stopped predecessor has running in the database.
 #[test]
 fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running() {
     let _guard = beside_others();
     let stage = start();
     let (here, there) = (Sessions::from(&stage.one), Sessions::from(&stage.two));
     let session = create_of_at(&here, &json!({"agent": "probe", "grants": stage.grants()}));
-    // A turn has brought its files to the object store when the next one begins.
+    // A turn's files are in the object store when the next turn begins.
     for text in ["one", "two"] {
         here.ask(&session, text);
     }
@@ -259,7 +259,7 @@ fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running() {
     stage.one.signal("CONT");
 }
 
-/// The same at `MariaDB`: a statement that runs, and a transaction that is open and idle.
+/// The same on `MariaDB`: a running statement, and an idle open transaction.
 #[test]
 fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running_at_mariadb() {
     let _guard = beside_others();
@@ -294,7 +294,7 @@ fn a_session_that_is_taken_over_ends_what_its_former_owner_has_running_at_mariad
         other => Err(format!("{other}: {}", sessions_log(&here, &session))),
     });
     stage.stop_the_first(&there, &session);
-    // The first connection waits until what was there has gone.
+    // The first connection waits until the predecessor's connections have ended.
     let program = "import pymysql; connection = pymysql.connect(autocommit=True); \
         cursor = connection.cursor(); cursor.execute('SET innodb_lock_wait_timeout = 1'); \
         print(cursor.execute('UPDATE t SET n = n + 10'))";

@@ -1,5 +1,5 @@
-//! Tenants of the bouncer with small limits, which live at few of several nodes: clients of the
-//! others are served there.
+//! Tenants of the bouncer with small limits, which are served at few of several nodes: clients of
+//! the other nodes are passed there.
 
 mod executions;
 
@@ -20,13 +20,13 @@ use crate::cluster::{Pair, drain};
 use crate::sessions_support::ok;
 use crate::support::{SOON, beside_others};
 
-/// Clients of the tenant at all nodes together.
+/// Clients of the tenant on all nodes together.
 const CLIENTS_MAX: usize = 6;
 
 /// Transactions of each client.
 const TRANSACTIONS: usize = 40;
 
-/// Two nodes of which one is the home of a tenant that may have one server connection.
+/// Two nodes, one of which is the home of a tenant that may have one server connection.
 struct HomePair {
     pair: Pair,
     /// True if the first node is the home.
@@ -103,7 +103,7 @@ impl HomePair {
         if self.is_one { &mut self.pair.two } else { &mut self.pair.one }
     }
 
-    /// The node that serves a client.
+    /// Returns the node that serves a client.
     fn home_of(&self, pid: u32) -> String {
         until("the client to be listed", SOON, || {
             let clients = listed(&self.pair.one, "clients");
@@ -123,13 +123,13 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Clients or server connections of the tenant, of all nodes.
+/// Returns clients or server connections of the tenant on all nodes.
 fn listed(server: &Server, what: &str) -> Vec<Value> {
     let list = ok(&server.client().get(&format!("/v1/tenants/shop/{what}")));
     list[what].as_array().unwrap().clone()
 }
 
-/// A figure of the tenant, of one node.
+/// Returns a metric of the tenant on one node.
 fn metric(server: &Server, name: &str) -> u64 {
     let text = server.client().get("/metrics").text();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
@@ -158,7 +158,7 @@ fn my(server: &Server) -> MyClient {
     MyClient::login(&address, &MyLogin::new("app", "pw", "shop")).unwrap()
 }
 
-/// The error that a client ends with.
+/// Returns the error that ends a client's connection.
 fn end_of(client: &mut PgClient) -> Option<(String, String)> {
     let (is_over, messages) = client.end();
     assert!(is_over, "the client is there yet");
@@ -177,7 +177,7 @@ fn wait_for_sleep(backend: &Postgres, marker: &str) {
     });
 }
 
-/// Ends a sampler, also when the test fails.
+/// Ends a sampler, even if the test fails.
 struct SamplerEnd<'a>(&'a AtomicBool);
 
 impl Drop for SamplerEnd<'_> {
@@ -186,7 +186,7 @@ impl Drop for SamplerEnd<'_> {
     }
 }
 
-/// Six clients at two nodes take turns on one connection without waiting for a node's turn.
+/// Six clients of two nodes alternate on one connection without waiting for a node's share.
 #[test]
 fn clients_of_all_nodes_are_served_at_the_home_of_a_small_limit() {
     let _guard = beside_others();
@@ -218,7 +218,7 @@ fn clients_of_all_nodes_are_served_at_the_home_of_a_small_limit() {
         assert_eq!(passed, CLIENTS_MAX as u64 / 2);
         assert_eq!(metric(front, "cove_bouncer_clients"), 0);
         assert_eq!(metric(home, "cove_bouncer_clients_passed"), 0);
-        // One that is too many is told so as ever, wherever it comes.
+        // A client beyond the limit gets the usual error at any node.
         for server in [home, front] {
             match try_pg(server) {
                 Err(PgFailure::Server(error)) => {
@@ -260,7 +260,7 @@ fn clients_of_all_nodes_are_served_at_the_home_of_a_small_limit() {
     });
 }
 
-/// Whatever a session does goes on through the node that its client came to.
+/// A session works fully through the node that its client has connected to.
 #[test]
 fn a_session_of_postgresql_works_through_another_node() {
     let _guard = beside_others();
@@ -270,7 +270,7 @@ fn a_session_of_postgresql_works_through_another_node() {
     let mut client = pg(front);
     assert_eq!(client.value("SHOW application_name"), "till");
 
-    // Statements that are prepared, and one that fails.
+    // Prepared statements, and a failing one.
     let prepare = PgBatch::new().parse("add", "SELECT $1::int + $2::int").sync();
     client.ask(&prepare).unwrap();
     for number in 0..20 {
@@ -281,7 +281,7 @@ fn a_session_of_postgresql_works_through_another_node() {
     }
     assert_eq!(client.fail("SELECT 1 / 0").code(), "22012");
 
-    // Much in both directions: more than all buffers on the way hold.
+    // Large data in both directions: more than all buffers on the path hold.
     client.run("SET search_path = pg_temp, public");
     client.run("BEGIN");
     client.run("CREATE TEMPORARY TABLE goods (id int, name text) ON COMMIT DROP");
@@ -312,13 +312,13 @@ fn a_session_of_postgresql_works_through_another_node() {
         assert_eq!(client.answer().unwrap().error().unwrap().code(), "57014");
     }
 
-    // One that ends its side gets the answers that it waits for.
+    // A client that closes its sending half receives the pending responses.
     client.send(&PgBatch::new().query("SELECT 7 FROM pg_sleep(0.2)").0).unwrap();
     client.finish();
     assert_eq!(client.answer().unwrap().value(), "7");
     assert!(client.end().0, "the client is gone");
 
-    // The statement of one that is gone is cancelled.
+    // The statement of a disconnected client is cancelled.
     let mut gone = pg(front);
     gone.send(&PgBatch::new().query("SELECT pg_sleep(600), 'abandoned'").0).unwrap();
     wait_for_sleep(&backend, "abandoned");
@@ -326,7 +326,7 @@ fn a_session_of_postgresql_works_through_another_node() {
     let mut client = pg(front);
     assert_eq!(client.value("SELECT 8"), "8");
 
-    // Over TLS, which ends at the node that the client comes to.
+    // TLS ends at the node that the client has connected to.
     let address = front.listener("bouncer");
     let target = format!(
         "host=localhost hostaddr={} port={} user=app dbname=shop sslmode=verify-full \
@@ -364,7 +364,7 @@ fn clients_of_mysql_are_served_at_the_home_of_a_small_limit() {
         [home, front].into_iter().cycle().take(CLIENTS_MAX).map(my).collect();
     let shown = listed(front, "clients");
     assert!(shown.iter().all(|it| text(&it["node"]) == id(home)), "{shown:?}");
-    // Those that they were told as they connected, by whichever node.
+    // The connection ids that any node reported at login.
     for client in &clients {
         assert!(shown.iter().any(|it| it["pid"] == client.greeting.thread_id), "{shown:?}");
     }
@@ -395,7 +395,7 @@ fn clients_of_mysql_are_served_at_the_home_of_a_small_limit() {
     assert!(long.len() == 8_000_000 && long.bytes().all(|it| it == b'y'));
     assert_eq!(client.value(&format!("SELECT LENGTH('{}')", "z".repeat(1_000_000))), "1000000");
 
-    // Killed through the node that does not serve it, and by one that another node serves.
+    // Killed through the node that does not serve it, by a client of another node.
     let number = client.greeting.thread_id;
     client.command(command::QUERY, b"SELECT SLEEP(60)").unwrap();
     until("the statement to run", SOON, || {
@@ -409,7 +409,7 @@ fn clients_of_mysql_are_served_at_the_home_of_a_small_limit() {
     let answer = client.answer().unwrap();
     assert!(answer.error().is_some_and(|error| error.code == 1317) || answer.value() == "1");
 
-    // It logs in anew at the home, as itself, and as nobody.
+    // It changes its user at the home, to itself and to an unknown user.
     client.change_user(&MyLogin::new("app", "pw", "shop")).unwrap();
     assert_eq!(client.value("SELECT 2"), "2");
     killer.run(&format!("KILL {number}"));
@@ -422,7 +422,7 @@ fn clients_of_mysql_are_served_at_the_home_of_a_small_limit() {
         other => panic!("{other:?}"),
     }
 
-    // Over TLS, which ends at the node that the client comes to.
+    // TLS ends at the node that the client has connected to.
     let address = front.listener("mysql");
     let mut mariadb = Command::new("mariadb");
     mariadb.args(["--no-defaults", "--protocol=tcp", "--ssl", "-h", &address.ip().to_string()]);
@@ -431,7 +431,7 @@ fn clients_of_mysql_are_served_at_the_home_of_a_small_limit() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "9\n", "{output:?}");
 }
 
-/// Clients of a home that is lost are told, and served by another node when they come again.
+/// Clients of a lost home get an error, and another node serves them when they reconnect.
 #[test]
 fn clients_whose_home_is_lost_come_again() {
     let _guard = beside_others();
@@ -449,7 +449,7 @@ fn clients_whose_home_is_lost_come_again() {
         let expected = "terminating connection: the node that served it is lost, connect again";
         assert_eq!((&*code, &*message), ("57P01", expected));
     }
-    // What the lost node had is free when its process is known to be over.
+    // The lost node's share is free when its process is known to have ended.
     let front = nodes.front();
     let mut client = until("the other node to serve", SOON, || {
         try_pg(front).map_err(|error| format!("{error:?}"))
@@ -461,7 +461,7 @@ fn clients_whose_home_is_lost_come_again() {
     nodes.home_mut().wait(SOON);
 }
 
-/// Nodes that serve clients of the tenant.
+/// Returns the nodes that serve clients of the tenant.
 fn nodes_of(server: &Server) -> Vec<String> {
     let mut nodes: Vec<String> =
         listed(server, "clients").iter().map(|it| text(&it["node"])).collect();
@@ -470,7 +470,7 @@ fn nodes_of(server: &Server) -> Vec<String> {
     nodes
 }
 
-/// A home that drains keeps the clients that it has, until it stops.
+/// A draining home keeps its clients until it stops.
 #[test]
 fn a_home_that_drains_gets_no_more_clients() {
     let _guard = beside_others();
@@ -480,7 +480,7 @@ fn a_home_that_drains_gets_no_more_clients() {
     let mut before = pg(nodes.front());
     assert_eq!(before.value("SELECT 1"), "1");
     drain(nodes.home(), "drain");
-    // The other one is the home as soon as it knows.
+    // The other node becomes the home as soon as it knows.
     until("a client to be served elsewhere", SOON, || {
         let mut client = try_pg(nodes.front()).map_err(|error| format!("{error:?}"))?;
         client.value("SELECT 2");
@@ -500,7 +500,7 @@ fn a_home_that_drains_gets_no_more_clients() {
     assert_eq!(nodes_of(nodes.front()), [front]);
 }
 
-/// A node that stops has its clients seen off where they are served, between their transactions.
+/// When a node stops, its clients are disconnected where they are served, between transactions.
 #[test]
 fn clients_of_a_front_that_stops_are_seen_off() {
     let _guard = beside_others();

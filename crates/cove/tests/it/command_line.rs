@@ -1,4 +1,4 @@
-//! `cove run`, `doctor`, `languages` and `token`: what a person at a terminal sees.
+//! `cove run`, `doctor`, `languages` and `token`: output for a user at a terminal.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use testkit::{Host, Scratch, Watch, process, until};
 
 use crate::support::{COVE, SOON, alone_on_host, beside_others, wait_until_gone};
 
-/// User and group of nobody in particular.
+/// User and group without rights.
 const NOBODY: &str = "65534";
 
 fn finish(command: &mut Command, stdin: &str) -> Output {
@@ -23,7 +23,7 @@ fn finish(command: &mut Command, stdin: &str) -> Output {
         .spawn()
         .expect("start cove");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // A program that does not read its input is no error of this test.
+    // A program may not read its input.
     drop(pipe.write_all(stdin.as_bytes()));
     drop(pipe);
     child.wait_with_output().expect("wait for cove")
@@ -106,7 +106,7 @@ fn run_says_the_verdict_and_the_limit_and_has_an_exit_code_for_each() {
             assert!(found, "{arguments:?}: {stderr:?} lacks {word:?}");
         }
     }
-    // Nothing is said when all is well.
+    // A successful run prints no messages.
     let output = cove(["run", "--", "true"], "");
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
 }
@@ -246,7 +246,7 @@ fn doctor_and_languages_say_what_is_there() {
     for layer in ["seccomp", "memory", "pids"] {
         assert!(whole.contains(layer), "doctor does not speak of {layer}: {whole}");
     }
-    // The imports were done, in a sandbox.
+    // The imports were run in a sandbox.
     let interpreter = &report["interpreter"];
     let modules = interpreter["parked"]["modules"].as_array().expect("the imports were tried");
     let numpy = modules.iter().find(|it| it["module"] == "numpy").unwrap();
@@ -268,7 +268,7 @@ fn doctor_and_languages_say_what_is_there() {
     }
 }
 
-/// Runs a copy of the binary as nobody, who may not enter the directory it is built in.
+/// Runs a copy of the binary as an unprivileged user, who may not enter the build directory.
 fn cove_as_nobody(scratch: &Scratch, arguments: &[&str]) -> Output {
     let binary = scratch.path().join("cove");
     if !binary.exists() {
@@ -319,8 +319,8 @@ fn without_root_a_program_is_isolated_all_the_same() {
     assert_eq!(fs::read_to_string(&marker).unwrap(), "host secret");
 }
 
-/// Runs a command on a terminal that script(1) makes, and types when a word is shown. Returns its
-/// exit code and what was shown.
+/// Runs a command on a terminal of script(1), and types when a word is shown. Returns its exit code
+/// and the screen.
 fn on_terminal(
     variables: &[(&str, &str)],
     line: &str,
@@ -363,19 +363,19 @@ fn long_output_goes_through_a_pager_on_a_terminal() {
     check(&[("PAGER", pager), ("COVE_PAGER", "cat")], &show, plain);
     check(&[("PAGER", pager)], &format!("{show} --no-pager"), plain);
     check(&[("PAGER", pager)], &format!("{show} | cat"), plain);
-    // Nothing named one, and the usual one is not installed.
+    // No pager is configured, and the default one is not installed.
     check(&[], &format!("PATH=/nowhere {show}"), plain);
-    // Whoever leaves it has seen enough, and nothing is said of that.
+    // Leaving the pager early is not reported as an error.
     let all = format!("{COVE} config show --config {}", file.display());
     check(&[("PAGER", "head -n 1 | sed 's/ .*//'")], &all, "data_dir\n");
     let (code, json) = on_terminal(&[("PAGER", pager)], &format!("{show} --json"), None);
     assert!(code == Some(0) && json.starts_with('{'), "{json}");
-    // What the command itself says is not lost.
+    // Errors of the command itself are shown.
     let wrong = show.replace("--section log", "--section nothing");
     let (code, screen) = on_terminal(&[("PAGER", pager)], &wrong, None);
     assert!(code == Some(2) && screen.contains("unknown section `nothing`"), "{screen}");
 
-    // Ctrl-C ends the command, and waits for the pager, which may not mind it.
+    // Ctrl-C ends the command, and waits for the pager, which may ignore it.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let list = format!("COVE_TOKEN=x {COVE} exec list --server {url} --config {}", file.display());
@@ -401,7 +401,7 @@ fn a_closed_pipe_ends_a_command_silently() {
         "--help".to_owned(),
     ];
     for line in all {
-        // Closed from the beginning: a reader that ends later would be a race.
+        // Closed from the beginning: closing it later would be a race.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = testkit::command(COVE);

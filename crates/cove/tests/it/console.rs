@@ -1,4 +1,4 @@
-//! Who a token is, signing in at the console, and what ends that.
+//! Identity of a token, console sign-in, and its end.
 
 use std::io::{ErrorKind, Read as _};
 
@@ -24,7 +24,7 @@ fn login(server: &Server, code: &Value) -> Response {
     post(&server.client().anonymous(), "/v1/console/login", &json!({"code": code}))
 }
 
-/// Signs in for all that the client's token is for.
+/// Signs in with all rights of the client's token.
 fn sign_in(server: &Server, client: &Client) -> Client {
     let made = code(client, &json!({}));
     assert_eq!(made.status, 201, "{}", made.text());
@@ -46,7 +46,7 @@ fn a_code_signs_in_once_with_the_rights_of_its_token_or_fewer() {
     );
     assert!(me["services"]["queue"] == true && me["node"].as_str().unwrap().starts_with("srv_"));
 
-    // What the server printed, and what its owner's command prints.
+    // Codes that the server printed, and that the owner's command prints.
     let greeted = server.log();
     let at = greeted.find("/console/#c=").expect("the greeting has an address of the console");
     let greeted = greeted[at..].split_whitespace().next().unwrap().rsplit('=').next().unwrap();
@@ -74,12 +74,12 @@ fn a_code_signs_in_once_with_the_rights_of_its_token_or_fewer() {
     assert_eq!(code(&other, &json!({"scopes": ["root"]})).status, 400);
     let of_other = sign_in(&server, &other).get("/v1/whoami").json();
     assert_eq!((&of_other["operator"], &of_other["scopes"]), (&json!(false), &json!(["sessions"])));
-    // Without a body, and changed by one letter.
+    // Without a body, and with one changed letter.
     assert_eq!(other.send(&Request::new("POST", "/v1/console/codes")).status, 201);
     let forged =
         format!("{}{}", &token[..token.len() - 1], if token.ends_with('A') { 'B' } else { 'A' });
     assert_eq!(Client::new(owner.address(), Some(forged)).get("/v1/whoami").status, 401);
-    // Guesses run out, for right ones as well.
+    // Too many attempts also block valid codes.
     let fresh = code(&owner, &json!({})).json();
     let statuses: Vec<u16> = (0..12).map(|_| login(&server, &json!("guess")).status).collect();
     assert!(statuses[0] == 403 && statuses[11] == 429, "{statuses:?}");
@@ -95,12 +95,13 @@ fn a_sign_in_ends_with_the_token_behind_it() {
     let token = made["token"].as_str().unwrap().to_owned();
     let owner = Client::new(server.client().address(), Some(token));
     let (first, second) = (sign_in(&server, &owner), sign_in(&server, &owner));
-    // Its owner's word, which is none for a token itself.
+    // Signing out, which does not apply to a token itself.
     let logout = Request::new("POST", "/v1/console/logout");
     assert_eq!(owner.send(&logout).status, 400);
     assert_eq!(first.send(&logout).status, 204);
     assert_eq!((first.get("/v1/whoami").status, second.get("/v1/whoami").status), (401, 200));
-    // A stream of the other one is cut when the token is revoked, and the program ends with it.
+    // An event stream of the other session is closed when the token is revoked, and the program
+    // ends.
     let mut interactive = held("sleep 61.8");
     interactive["interactive"] = json!(true);
     let id = submit(&owner, &interactive);

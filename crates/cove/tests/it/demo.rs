@@ -1,4 +1,5 @@
-//! `cove demo`: what it makes is read by clients of others, found by a second run, and taken away.
+//! `cove demo`: its objects work with third-party clients, a second run finds them, and they can be
+//! removed.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -18,7 +19,7 @@ use crate::support::{COVE, SOON, beside_others};
 
 /// Reads the tables with PyIceberg in a sandbox.
 const LOCAL_FILES: &str = include_str!("../../../../examples/gateway/local_files.py");
-/// Steps of a run that makes all.
+/// Steps of a complete run.
 const STEPS: usize = 13;
 /// Reads the tables with PyIceberg, at several of their snapshots.
 const READ: &str = r#"
@@ -47,7 +48,7 @@ fn post(client: &Client, path: &str, body: &Value) -> Response {
     client.send(&request.body(body.to_string()))
 }
 
-/// A server, and a directory that is its commands' place for temporary files.
+/// Server, and a directory for its commands' temporary files.
 struct DemoStage {
     server: Server,
     temporary: Scratch,
@@ -70,7 +71,7 @@ impl DemoStage {
     }
 }
 
-/// A directory that the user of a database may pass through.
+/// Creates a directory that the database's user may enter.
 fn temporary() -> Scratch {
     let temporary = Scratch::new();
     fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o711)).unwrap();
@@ -91,7 +92,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// The tables are in a directory of the server, which no sandbox sees: a grant has their files.
+/// The tables are in a directory of the server that no sandbox sees: a grant provides their files.
 fn rows_are_read_through_a_grant(stage: &DemoStage) {
     let (client, sessions) = (stage.server.client(), Sessions::from(&stage.server));
     let prefix = client.get("/catalog/v1/config").json()["overrides"]["prefix"].clone();
@@ -128,7 +129,7 @@ fn rows_are_read_through_a_grant(stage: &DemoStage) {
             && text.starts_with("GET /files/")
             && text.ends_with(".parquet 206")
     });
-    // A program of one's own, and what it is refused.
+    // A separate program, and the requests that are rejected.
     assert!(sessions.write(&session, "local_files.py", LOCAL_FILES.as_bytes()).status < 300);
     let printed = sessions.out(&session, "python3 local_files.py demo.customers");
     assert_eq!(printed.lines().count(), 10, "{printed}");
@@ -144,7 +145,7 @@ fn it_makes_a_world_once_and_takes_it_away() {
     let _guard = beside_others();
     let stage = DemoStage::start();
     let client = stage.server.client();
-    // Of others, and stays.
+    // Belongs to others, and must stay.
     let other = post(&client, "/v1/sessions", &json!({"metadata": {"demo": "mine"}}));
     assert_eq!(other.status, 201, "{}", other.text());
     let other = other.json();
@@ -160,7 +161,7 @@ fn it_makes_a_world_once_and_takes_it_away() {
     };
     let found = ["conversation", "files", "process", "paused", "cells", "database"].map(state);
     assert_eq!(found, ["active", "active", "active", "paused", "active", "active"]);
-    // Others read what was written.
+    // Third-party clients read the data.
     let python = interpreter_with("iceberg/requirements.txt", "compat-iceberg");
     let mut read = Command::new(python);
     read.args(["-c", READ]).env("COVE_TOKEN", stage.server.token());
@@ -182,7 +183,7 @@ fn it_makes_a_world_once_and_takes_it_away() {
         let body = json!({"sql": "SELECT count(*), min(city) FROM customers"});
         assert_eq!(rows(&client, shell, grant, &body)["rows"], json!([[40, "Lima"]]), "{grant}");
     }
-    // What is there is not made again.
+    // Existing objects are not created again.
     let (again, is_done) = stage.demo(&[]);
     assert!(is_done, "{again:#}");
     assert_eq!(states(&again), ["present"; STEPS], "{again:#}");
@@ -205,7 +206,7 @@ fn it_makes_a_world_once_and_takes_it_away() {
     assert!(is_done, "{again:#}");
 }
 
-/// Says how many executions of a load there are, and sessions of it that live.
+/// Returns the number of executions and of live sessions of a load.
 fn load_counts(client: &Client) -> (usize, usize) {
     let executions = client.get("/v1/executions?limit=100&label=cove-demo-load").json();
     let sessions = client.get("/v1/sessions?metadata.purpose=load&state=active").json();
@@ -217,8 +218,8 @@ fn load_counts(client: &Client) -> (usize, usize) {
 fn a_load_keeps_every_service_busy_and_leaves_nothing() {
     let _guard = beside_others();
     let mut stage = DemoStage::start();
-    // Statements of the load have no pace. A machine that starts sandboxes slowly runs more of them
-    // until it has run enough executions than one grant may have in the audit.
+    // The rate of the load's statements is unlimited. A machine that starts sandboxes slowly runs
+    // more of them before it has run enough executions than the audit accepts for one grant.
     stage.server.expect_log("audit records are missing");
     let client = stage.server.client();
     let mut early = stage.server.command("demo");
@@ -256,7 +257,7 @@ fn a_load_keeps_every_service_busy_and_leaves_nothing() {
         assert!(operations > 0 && service["failures"] == 0, "{service}");
         assert!(service["p50_ms"].as_u64() <= service["p95_ms"].as_u64(), "{service}");
     }
-    // Nothing goes on, and only records of executions are left.
+    // Nothing continues, and only records of executions are left.
     assert_eq!(load_counts(&client).1, 0);
     let running = "/v1/executions?label=cove-demo-load&state=queued,running";
     assert_eq!(client.get(running).json()["executions"], json!([]));
@@ -268,7 +269,7 @@ fn a_load_keeps_every_service_busy_and_leaves_nothing() {
     let is_loads = |it: &Value| it["name"] == "load";
     assert!(!tables["identifiers"].as_array().unwrap().iter().any(is_loads), "{tables}");
     assert_eq!(client.get("/v1/tenants/cove-demo").json()["limits"], limits);
-    // What the demo has nothing for is refused by its name; so is who has no right to it.
+    // A service without demo objects is rejected by name, and so is a caller without rights.
     let mut create = stage.server.command("token");
     let few = finish(create.args(["create", "--name", "few", "--scope", "executions"]));
     let known = Client::new(client.address(), Some(few.trim().to_owned()));
@@ -313,7 +314,7 @@ fn what_others_made_is_left_and_what_cannot_be_made_is_said() {
         assert!(step["text"].as_str().unwrap().contains(word), "{step}");
     }
     assert_eq!(step(&made, "agent")["state"], "made");
-    // It says that it leaves something, and leaves it.
+    // It reports and keeps objects that it cannot remove.
     let (removed, is_done) = stage.demo(&["--remove"]);
     assert!(!is_done);
     assert_eq!(step(&removed, "tables")["state"], "skipped", "{removed:#}");

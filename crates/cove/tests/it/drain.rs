@@ -1,4 +1,4 @@
-//! A node that drains hands its sessions over to others, while clients go on with them.
+//! A draining node hands its sessions over to others, while clients continue to use them.
 
 use std::fs;
 use std::process::Output;
@@ -20,30 +20,30 @@ use crate::sessions_support::{
 use crate::support::{COVE, SOON, beside_others, wait_for_log};
 use crate::takeover::Listener;
 
-/// Said once when sessions cannot be handed over, and once when they can again.
+/// Logged once when sessions cannot be handed over, and once when they can again.
 const FAILS: &str = "sessions cannot be handed over at present";
 const GOES_ON: &str = "sessions are handed over again";
-/// Said by who asks a node that has just been stopped.
+/// Logged by a node that forwards to a node that was just stopped.
 const GONE: &str = "failed to pass a request on";
-/// Close code of a terminal whose server goes away.
+/// Close code of a terminal whose server shuts down.
 const AWAY: u16 = 1001;
 
-/// Bytes of a request that is answered by the node that is asked.
+/// Length of a request body that is not forwarded.
 const LONG_BODY_BYTES: usize = 65 << 10;
 
-/// Runs `cove node` at a server.
+/// Runs `cove node` on a server.
 pub(crate) fn node(server: &Server, arguments: &[&str]) -> Output {
     let mut command = testkit::command(COVE);
     command.arg("node").args(arguments).arg("--data-dir").arg(server.data_dir());
     command.output().unwrap()
 }
 
-/// A session that is at this node.
+/// Creates a session at this node.
 fn create_at(node: &Sessions) -> String {
     create_of_at(node, &json!({"agent": "probe"}))
 }
 
-/// The same of any kind.
+/// Creates a session at this node with any request.
 pub(crate) fn create_of_at(node: &Sessions, session: &Value) -> String {
     let body = format!("{session}{}", " ".repeat(LONG_BODY_BYTES));
     let request = Request::new("POST", "/v1/sessions").header("content-type", "application/json");
@@ -81,14 +81,14 @@ impl Trio {
         [&self.one, &self.two, &self.three].map(Sessions::from)
     }
 
-    /// What another node says of the first one.
+    /// Returns another node's view of the first one.
     fn first(&self) -> Value {
         let id = nodes_seen_by(&self.one).into_iter().find(|node| node["is_this"] == true);
         let id = id.unwrap()["id"].clone();
         nodes_seen_by(&self.two).into_iter().find(|node| node["id"] == id).unwrap()
     }
 
-    /// Runs `cove node` at the second node about the first one.
+    /// Runs `cove node` on the second node about the first one.
     fn node(&self, verb: &str, arguments: &[&str]) -> Output {
         let id = self.first()["id"].as_str().unwrap().to_owned();
         node(&self.two, &[&[verb, &id], arguments].concat())
@@ -99,7 +99,7 @@ impl Trio {
         assert!(done.status.success(), "{done:?}");
     }
 
-    /// Waits until the first node has so many sessions, of which so many are at work.
+    /// Waits until the first node has this many sessions, and this many of them busy.
     fn wait_for_left(&self, sessions: u64, busy: u64) {
         until(&format!("{sessions} sessions to be left, {busy} at work"), SOON, || {
             let first = self.first();
@@ -110,14 +110,14 @@ impl Trio {
         });
     }
 
-    /// Waits with the command line until the first node has none.
+    /// Waits with the command line until the first node has no sessions.
     pub(crate) fn wait_until_drained(&self) {
         let done = self.node("drain", &["--wait", "--timeout", "60s"]);
         assert_eq!(done.status.code(), Some(0), "{done:?}\n{}", self.one.log());
     }
 }
 
-/// Asserts that a listener has heard all that is kept, in order, and nothing twice.
+/// Asserts that a listener has received all stored events, in order, and none twice.
 fn assert_gapless(listener: &Listener, kept: &[Value]) {
     let (received, stored) = (numbers(&listener.received), numbers(kept));
     assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
@@ -137,7 +137,7 @@ fn a_node_that_drains_hands_its_sessions_over() {
         here.out(session, "echo kept > file");
     }
     let (busy, resting) = (&sessions[0], &sessions[1]);
-    // Through another node, and at the one that drains.
+    // Through another node, and at the draining one.
     let mut listeners = Vec::new();
     for session in [busy, resting] {
         for client in [&there.client, &here.client] {
@@ -149,13 +149,13 @@ fn a_node_that_drains_hands_its_sessions_over() {
 
     trio.drain();
     trio.wait_for_left(1, 1);
-    // What is asked of the node itself is answered by whoever has it now.
+    // Requests to the node itself are answered by the session's new owner.
     for session in &sessions[1..] {
         assert_eq!(here.record(session)["state"], "active");
         assert_eq!(here.read(session, "file").text(), "kept\n");
         assert_eq!(there.out(session, "cat file"), "kept\n");
     }
-    // The turn goes on where it was, and so does whatever is asked beside it.
+    // The turn continues at its node, and so do other requests to its session.
     let late = trio.node("drain", &["--wait", "--timeout", "1s"]);
     let stderr = String::from_utf8_lossy(&late.stderr).into_owned();
     assert_eq!(late.status.code(), Some(124), "{late:?}");
@@ -166,7 +166,7 @@ fn a_node_that_drains_hands_its_sessions_over() {
     trio.wait_until_drained();
     assert_eq!(here.out(busy, "cat file"), "kept\n");
 
-    // Whoever listens hears what comes next, from the node that goes on.
+    // Listeners receive later events from the new owner.
     for (session, listener) in &mut listeners {
         let answer = third.hear(session, "again");
         listener.until_done(answer.events[0]["turn"].as_str().unwrap());
@@ -186,7 +186,7 @@ fn a_node_that_drains_hands_its_sessions_over() {
     }
 }
 
-/// Requests come through every node all the time, and overlap so that no session is at rest by
+/// Requests arrive through every node continuously, and overlap so that no session becomes idle by
 /// itself: each is answered, and the sessions move.
 #[test]
 fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
@@ -245,14 +245,14 @@ fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
     }
 }
 
-/// Client that does numbered things in a session through whichever node is there, and insists.
+/// Client that does numbered actions in a session through any available node, with retries.
 struct InsistentWorker<'a> {
     nodes: &'a Mutex<Vec<Client>>,
     session: &'a str,
 }
 
 impl InsistentWorker<'_> {
-    /// Writes a number down in the session, once.
+    /// Records a number in the session, once.
     fn write(&self, number: usize) {
         let command = format!("grep -qx {number} notes || echo {number} >> notes");
         let exec =
@@ -268,7 +268,7 @@ impl InsistentWorker<'_> {
             let answer = client.try_send(&exec).map_err(|error| error.to_string())?;
             match answer.status {
                 200 => return Ok(()),
-                // It rests where a node has stopped.
+                // The session is stopped if its node has stopped.
                 409 => drop(client.try_send(&resume)),
                 502..=504 => {}
                 other => panic!("{other}: {}", answer.text()),
@@ -278,8 +278,8 @@ impl InsistentWorker<'_> {
     }
 }
 
-/// One node more, one that drains and is stopped, one that is stopped as it is: whatever was
-/// answered is there, and nobody is turned away for long.
+/// One more node, one that drains and is stopped, one that is stopped without a drain: acknowledged
+/// actions persist, and no client is rejected for long.
 #[test]
 fn nodes_come_and_go_while_clients_work() {
     let _guard = beside_others();
@@ -332,7 +332,7 @@ fn nodes_come_and_go_while_clients_work() {
         assert!(trio.one.wait(SOON).success());
         wait_for_work();
 
-        // A balancer notices that it is gone when it has answered 503 or refused.
+        // A balancer notices the stop by a 503 or a refused connection.
         trio.three.signal("TERM");
         assert!(trio.three.wait(SOON * 2).success());
         leaves(&trio.three.client());
@@ -344,7 +344,7 @@ fn nodes_come_and_go_while_clients_work() {
     let two = Sessions::from(&trio.two);
     for (session, count) in sessions.iter().zip(counts) {
         let wanted: String = (0..count).map(|number| format!("{number}\n")).collect();
-        // It rests where it was at a node that was stopped last.
+        // The session is stopped if its node was stopped last.
         two.did(session, "resume");
         assert_eq!(two.out(session, "sort -n notes"), wanted);
         two.end(session);
@@ -368,7 +368,7 @@ fn a_node_that_is_undrained_keeps_what_it_still_has() {
     wait_for_log(&trio.one, "this server takes work again");
     there.out(busy, "touch release");
     assert_eq!(turn.end().result(), "released");
-    // It stays, with all that runs in it, and new ones come.
+    // It stays with its running programs, and new sessions are created.
     create_at(&here);
     assert_eq!(process::name(program), "sleep");
     until("the node to be active", SOON, || match trio.first() {
@@ -428,7 +428,7 @@ fn terminals_have_their_time_on_a_node_that_drains() {
     assert_eq!(socket.json()["type"], "started");
     trio.wait_until_drained();
     let code = loop {
-        // Its prompt comes first.
+        // The prompt arrives first.
         if let Message::Close(code, why) = socket.message() {
             assert!(why.contains("the server drains"), "{why}");
             break code;
@@ -441,7 +441,7 @@ fn terminals_have_their_time_on_a_node_that_drains() {
     there.end(session);
 }
 
-/// Files that no other server reaches stay, and the command says so.
+/// Files that no other server can reach stay, and the command reports that.
 #[test]
 fn a_server_without_a_shared_object_store_keeps_its_sessions() {
     let _guard = beside_others();

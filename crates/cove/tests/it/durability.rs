@@ -1,4 +1,4 @@
-//! What was accepted ends exactly once, whatever dies meanwhile.
+//! An accepted execution ends exactly once, with any process killed in between.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::support::{
 };
 use crate::webhooks::LOOPBACK;
 
-/// Jobs of the test that kills the server.
+/// Number of jobs of the test that kills the server.
 const JOBS: usize = 1_000;
-/// How many have ended when it is killed.
+/// Numbers of ended jobs at which it is killed.
 const KILLED_AT: [u64; 3] = [150, 400, 700];
-/// Time for all of them on a machine that may be busy.
+/// Time for all jobs on a busy machine.
 const DRAINED: Duration = Duration::from_secs(120);
 
-/// What a server says that finds executions which ran when the one before it died.
+/// Log line of a server that finds executions of its killed predecessor.
 const CUT_OFF: &str = "executions were cut off by the server's end";
 
-/// Waits until so many jobs have ended, and none has in another way than it should.
+/// Waits until this many jobs have ended, all as expected.
 fn wait_for_finished(server: &Server, count: u64) {
     let client = server.client();
     until(&format!("{count} results"), DRAINED, || {
@@ -40,7 +40,7 @@ fn wait_for_finished(server: &Server, count: u64) {
 fn three_kills_lose_and_double_nothing() {
     let _guard = beside_others();
     let receiver = Receiver::start(|_| TAKEN);
-    // One attempt more than there are kills, so that no job can be out of luck.
+    // One attempt more than there are kills, so that no job can run out of attempts.
     let mut server = serve_with(&format!("{LOOPBACK}jobs.attempts_max = 4\n"));
     server.expect_log(CUT_OFF);
     let client = server.client();
@@ -83,7 +83,7 @@ fn three_kills_lose_and_double_nothing() {
         results.insert(id.clone(), record);
     }
     assert_eq!(results.len(), JOBS);
-    // A few at each kill were under way: places of the server, not more.
+    // Only a few ran at each kill: the server's places, at most.
     assert!(again <= 3 * 16, "{again} ran more than once");
     until("every end to be told", DRAINED, || {
         let mut announced: Vec<String> = receiver
@@ -95,7 +95,8 @@ fn three_kills_lose_and_double_nothing() {
         announced.dedup();
         if announced.len() == JOBS { Ok(()) } else { Err(announced.len().to_string()) }
     });
-    // One may be told twice, when the server died before it knew; but never two ends.
+    // If the server crashes before it records the delivery, an event may be sent twice; a second
+    // terminal event is never sent.
     for delivered in receiver.delivered() {
         assert_eq!(delivered.json(), results[delivered.header("webhook-id")]);
     }
@@ -114,7 +115,8 @@ fn what_ran_when_the_server_died_runs_again() {
     server.restart();
     let client = server.client();
     wake("64303");
-    // Who comes back with the number it saw is told of the second attempt, with higher ones.
+    // A client that reconnects with its last event number receives the second attempt, with higher
+    // ones.
     let target = format!("{}/events?after={last}", path(&id));
     let events: Vec<Value> = client.events(&target).unwrap().map(|event| event.data).collect();
     let started = events.iter().find(|event| event["type"] == "started").unwrap();
@@ -143,7 +145,7 @@ fn what_kills_the_server_each_time_ends_as_a_dead_letter() {
     assert_eq!((&dead["state"], &dead["attempts"]), (&json!("dead"), &json!(2)), "{dead}");
     assert!(dead["message"].is_string(), "{dead}");
     assert_eq!(figures(&client)["dead"], 1);
-    // Its owner may try it again, which begins anew.
+    // Its owner may retry it, which starts anew.
     let retried = post(&client, &format!("{}/retry", path(&id)), &Value::Null);
     assert_eq!(retried.status, 200, "{}", retried.text());
     wait_for_program("64302");
@@ -153,7 +155,8 @@ fn what_kills_the_server_each_time_ends_as_a_dead_letter() {
     wait_for_state(&client, &id, "cancelled");
 }
 
-/// Process id of the spawner, a child of the server, that a sandboxed process descends from.
+/// Returns the process id of the spawner, a child of the server, from which a sandboxed process
+/// descends.
 fn spawner_of(pid: u32, server: u32) -> u32 {
     std::iter::successors(Some(pid), |pid| process::parent(*pid))
         .find(|pid| process::parent(*pid) == Some(server))
@@ -173,7 +176,7 @@ fn a_spawner_that_dies_costs_an_attempt_and_no_result() {
         let client = server.client();
         let id = submit(&client, &held("echo begun; sleep 64304; echo end"));
         let first = wait_for_sleep("64304");
-        // Only the one that runs it: the next attempt may begin at another spawner at once.
+        // Only the spawner that runs it: the next attempt may start at another spawner at once.
         process::signal(spawner_of(first.pid, server.pid()), "KILL");
         until("the end of what it ran", SOON, || {
             if first.is_alive() { Err(format!("{first:?}")) } else { Ok(()) }
@@ -219,7 +222,7 @@ fn a_server_that_stops_lets_jobs_end_or_gives_them_back() {
         server.restart();
         let client = server.client();
         let record = wait_for_state(&client, &id, state);
-        // Going back does not count.
+        // A return to the queue does not count as an attempt.
         assert_eq!(record["attempts"], 1, "{record}");
         assert_eq!(ended(&client, &waiting)["state"], "finished");
         if state == "running" {

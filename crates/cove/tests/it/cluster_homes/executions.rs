@@ -1,5 +1,5 @@
-//! Executions of a token with a small limit, which run at few of several nodes: callers of the
-//! others are served there, and jobs are taken there.
+//! Executions of a token with a small limit, which run at few of several nodes: requests to the
+//! other nodes are forwarded there, and jobs are claimed there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::support::{COVE, SOON, beside_others, held, run, shell, wait_for_sleep
 /// Rounds of each caller.
 const ROUNDS: usize = 4;
 
-/// Three nodes of which one is the home of a token that may have one execution.
+/// Three nodes, one of which is the home of a token that may run one execution.
 struct HomeTrio {
     servers: [Server; 3],
     /// Clients of the nodes, with that token.
@@ -44,7 +44,7 @@ impl HomeTrio {
             server.expect_log("this server has not reached the store for so long");
         }
         wait_for_each_other(&servers.each_ref());
-        // Where there is no other token there is no limit.
+        // Without another token there is no limit.
         let caller = servers[0].other_client("caller", &[]);
         let callers = servers.each_ref().map(|server| caller.at(server.client().address()));
         assert!(callers.iter().all(|caller| caller.get("/v1/languages").status == 200));
@@ -53,7 +53,7 @@ impl HomeTrio {
         HomeTrio { servers, callers, home, _objects: objects, _database: database }
     }
 
-    /// The nodes that are no home.
+    /// Returns the nodes that are not the home.
     fn fronts(&self) -> [usize; 2] {
         [1, 2].map(|next| (self.home + next) % 3)
     }
@@ -82,8 +82,8 @@ impl HomeTrio {
     }
 }
 
-/// Returns whether an execution ran to its end; one whose node was lost, or that found none, may be
-/// sent again.
+/// Returns whether an execution ran to its end. One whose node was lost, or that found none, may be
+/// retried.
 fn is_served(response: &Response) -> bool {
     match response.status {
         200 => {
@@ -95,7 +95,7 @@ fn is_served(response: &Response) -> bool {
     }
 }
 
-/// Sum of the figures of this name at one node.
+/// Returns the sum of the metrics with this name on one node.
 fn figure(server: &Server, name: &str) -> u64 {
     let text = server.client().get("/metrics").text();
     let figures = text.lines().filter_map(|line| {
@@ -105,12 +105,12 @@ fn figure(server: &Server, name: &str) -> u64 {
     figures.sum()
 }
 
-/// Executions that ended at a node.
+/// Returns the number of executions that ended at a node.
 fn executed(server: &Server) -> u64 {
     figure(server, "cove_executions_total")
 }
 
-/// Requests that a node has answered at a path, its own and those of others.
+/// Returns the number of requests that a node has served at a path, including forwarded ones.
 fn answered(server: &Server, path: &str) -> u64 {
     let text = server.client().get("/metrics").text();
     let route = format!("route=\"{path}\"");
@@ -121,7 +121,7 @@ fn answered(server: &Server, path: &str) -> u64 {
     counts.sum()
 }
 
-/// A program as go-judge's interface takes it.
+/// Returns a program in go-judge's format.
 fn command(script: &str) -> Value {
     let files = json!([{"content": ""}, {"name": "stdout", "max": 1024}]);
     json!({"args": ["/bin/sh", "-c", script], "env": ["PATH=/usr/bin:/bin"], "files": files,
@@ -129,7 +129,7 @@ fn command(script: &str) -> Value {
            "memoryLimit": 128 << 20, "procLimit": 50})
 }
 
-/// What comes to any node runs at the home, one after the other.
+/// Requests to any node run at the home, one after the other.
 #[test]
 fn executions_of_all_nodes_run_at_the_home_of_a_small_limit() {
     let _guard = beside_others();
@@ -168,7 +168,7 @@ fn executions_of_all_nodes_run_at_the_home_of_a_small_limit() {
     assert_eq!(fronts.map(executed), [0, 0]);
 }
 
-/// Whatever a caller sends goes to the home as it is, and its answers come back as they are.
+/// Requests are forwarded to the home unchanged, and so are the responses.
 #[test]
 fn each_interface_is_served_at_the_home_of_a_small_limit() {
     let _guard = beside_others();
@@ -177,7 +177,7 @@ fn each_interface_is_served_at_the_home_of_a_small_limit() {
     let mut expected = executed(home);
     for at in fronts {
         let caller = &trio.callers[at];
-        // Longer than what is kept to be sent again.
+        // Longer than the part that is kept for a retry.
         let long = "x".repeat(300_000);
         let files = json!([{"name": "long", "content": long}]);
         let request = json!({"argv": ["/bin/sh", "-c", "wc -c <long"], "files": files});
@@ -207,7 +207,7 @@ fn each_interface_is_served_at_the_home_of_a_small_limit() {
             assert_eq!(answer["results"][0]["files"]["stdout"], format!("{number}\n"), "{answer}");
         }
 
-        // What is refused is refused in the same words.
+        // Errors have the same text.
         let refused = caller.run(&json!({"language": "none-such", "source": "x"}));
         let at_home = trio.callers[trio.home].run(&json!({"language": "none-such", "source": "x"}));
         assert_eq!((refused.status, refused.text()), (at_home.status, at_home.text()));
@@ -220,11 +220,11 @@ fn each_interface_is_served_at_the_home_of_a_small_limit() {
     for path in ["/compat/go-judge/run", "/compat/go-judge/ws"] {
         assert_eq!(answered(home, path), 2, "{path}");
     }
-    // Another token has homes of its own, and an operator's is a token like others.
+    // Another token has other homes, and an operator's token is treated like others.
     assert_eq!(run(&trio.servers[fronts[0]].client(), &shell("echo own"))["stdout"], "own\n");
 }
 
-/// A home is killed while it runs something: another node is the home then.
+/// A home is killed during an execution: another node becomes the home.
 #[test]
 fn executions_whose_home_is_killed_run_at_another_node() {
     let _guard = beside_others();
@@ -255,7 +255,7 @@ fn executions_whose_home_is_killed_run_at_another_node() {
     trio.servers[home].wait(SOON);
 }
 
-/// A home stands still while it runs something: it is given up with its lease, and taken up again.
+/// A home is stopped during an execution: it loses its lease, and later returns.
 #[test]
 fn executions_whose_home_stands_still_run_at_another_node() {
     let _guard = beside_others();
@@ -282,14 +282,14 @@ fn executions_whose_home_stands_still_run_at_another_node() {
     assert_eq!(executed(&trio.servers[trio.home]), before + 2, "it is the home again");
 }
 
-/// A node that drains is no home, and sends what comes to it to the one that is.
+/// A draining node is not a home, and forwards requests to the current one.
 #[test]
 fn executions_of_a_home_that_drains_run_at_another_node() {
     let _guard = beside_others();
     let trio = HomeTrio::start("strict");
     let home = &trio.servers[trio.home];
     drain(home, "drain");
-    // Nodes learn of it one after the other.
+    // The nodes notice it one after the other.
     until("another node to be the home", SOON, || {
         let before = executed(home);
         for caller in &trio.callers {
