@@ -1,4 +1,4 @@
-//! E2B's interface: its own clients, unmodified, and what they do not show.
+//! E2B's interface: its own clients, unmodified, and behaviour that they do not cover.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::sessions_support::{SOON, config};
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, assert_checks_passed, beside_others};
 
-/// Memory of a sandbox in these tests: E2B's clients run interpreters in them.
+/// Memory of a sandbox in these tests: E2B's clients run interpreters there.
 const MEMORY: &str = "memory_bytes = 536870912";
 
-/// A server with this interface.
+/// Starts a server with this interface.
 fn serve() -> Server {
     serve_with(MEMORY)
 }
 
-/// The same with other settings of sessions.
+/// Starts a server with other settings of sessions.
 pub(crate) fn serve_with(settings: &str) -> Server {
     Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config(settings)))
 }
 
-/// The server's token, as E2B's clients want it.
+/// Returns the server's token in the form that E2B's clients require.
 pub(crate) fn key(server: &Server) -> String {
     let mut show = Command::new(COVE);
     show.args(["token", "--e2b", "--data-dir"]).arg(server.data_dir());
@@ -42,7 +42,7 @@ pub(crate) fn run_client(server: &Server, client: &mut Command) {
     run_client_at(server, server.listener("e2b"), client);
 }
 
-/// The same, at another address that leads to the server or to others with its tokens.
+/// Runs such a client against another address of the server, or of others with its tokens.
 pub(crate) fn run_client_at(server: &Server, address: SocketAddr, client: &mut Command) {
     let url = format!("http://{address}");
     client.env("E2B_API_URL", &url).env("E2B_SANDBOX_URL", &url).env("E2B_API_KEY", key(server));
@@ -62,7 +62,7 @@ fn the_javascript_client_works_as_it_is() {
     run_client(&serve(), Command::new("node").arg("client.mjs").current_dir(project()));
 }
 
-/// The JavaScript client, installed once below the target directory.
+/// Returns the directory of the JavaScript client, installed once below the target directory.
 pub(crate) fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
@@ -72,13 +72,13 @@ pub(crate) fn project() -> &'static Path {
     })
 }
 
-/// What a client without libraries does.
+/// Client without libraries.
 struct Face {
     client: Client,
     key: String,
 }
 
-/// A sandbox as the answer to its creation has it.
+/// Sandbox, from the response to its creation.
 struct Sandbox {
     id: String,
     token: String,
@@ -106,13 +106,13 @@ impl Face {
         Sandbox::from(&response.json())
     }
 
-    /// One call that is answered by one message.
+    /// Calls a unary procedure.
     fn call(&self, sandbox: &Sandbox, procedure: &str, body: &Value) -> Response {
         let request = sandbox.request("POST", procedure).header("content-type", "application/json");
         self.client.send(&request.body(body.to_string()))
     }
 
-    /// One call that is answered by a stream, up to its end.
+    /// Calls a streaming procedure, and returns all its messages.
     fn stream(&self, sandbox: &Sandbox, procedure: &str, body: &Value) -> Vec<Value> {
         let request =
             sandbox.request("POST", procedure).header("content-type", "application/connect+json");
@@ -121,7 +121,7 @@ impl Face {
         frames(&response.body)
     }
 
-    /// What a shell command writes, and how it ends.
+    /// Returns the output of a shell command, and its result.
     fn shell(&self, sandbox: &Sandbox, script: &str) -> String {
         let args = ["-l", "-c", script];
         let body = json!({ "process": { "cmd": "/bin/bash", "args": args }, "stdin": false });
@@ -241,10 +241,10 @@ fn what_comes_for_a_sandbox_brings_it_back_when_it_wants_that() {
     assert_eq!(face.state(&sandbox), "running");
     let detail = face.rest("GET", &format!("/sandboxes/{}", sandbox.id), &json!({})).json();
     assert_eq!(detail["lifecycle"], json!({ "autoResume": true, "onTimeout": "pause" }));
-    // With what runs in it.
+    // Running programs continue.
     let alive = "kill -0 $(cat pid) 2> /dev/null && echo alive || echo gone";
     assert_eq!(face.shell(&sandbox, alive), "alive\n");
-    // Also when it comes while the sandbox is being paused.
+    // Also while the sandbox is being paused.
     let boot = |sandbox: &Sandbox| face.read(sandbox, "/proc/sys/kernel/random/boot_id").text();
     let booted = boot(&sandbox);
     let path = format!("/sandboxes/{}", sandbox.id);
@@ -256,7 +256,7 @@ fn what_comes_for_a_sandbox_brings_it_back_when_it_wants_that() {
         assert_eq!(face.shell(&sandbox, alive), "alive\n", "{round}");
     }
     assert_eq!(boot(&sandbox), booted);
-    // Unless it is to keep files only. Then it comes back when it is asked to, and not by traffic.
+    // Unless only files are kept. Then it returns on an explicit request only, not by traffic.
     let options = json!({ "autoPause": true, "autoPauseMemory": false, "timeout": 60 });
     let sandbox = face.create(&options);
     face.shell(&sandbox, "sleep 1000 > /dev/null 2>&1 & echo $! > pid");
@@ -271,7 +271,7 @@ fn what_comes_for_a_sandbox_brings_it_back_when_it_wants_that() {
     assert_ne!(boot(&sandbox), booted);
 }
 
-/// Events of a watch that have happened by now.
+/// Returns the events of a watch so far.
 fn events(face: &Face, sandbox: &Sandbox, watcher: &Value) -> Vec<(String, String)> {
     let body = json!({ "watcherId": watcher });
     let answer = face.call(sandbox, "/filesystem.Filesystem/GetWatcherEvents", &body);
@@ -282,7 +282,7 @@ fn events(face: &Face, sandbox: &Sandbox, watcher: &Value) -> Vec<(String, Strin
     events.iter().map(|event| (text(&event["name"]), text(&event["type"]))).collect()
 }
 
-// E2B's own tests ask once, right after they have written. Half of the events were not there yet,
+// E2B's own tests query events once, directly after writing. Half of the events had not arrived,
 // and some had names that only the server uses.
 #[test]
 fn a_watch_has_told_all_that_was_done_before_it_is_asked() {
@@ -319,7 +319,7 @@ fn a_watch_has_told_all_that_was_done_before_it_is_asked() {
         let of_both = [written, event_names(&below, &["CREATE", "WRITE", "CHMOD"])].concat();
         assert_eq!(events(&face, &sandbox, &deep), of_both, "{round}");
     }
-    // A directory that comes later is watched as well.
+    // A new directory is watched as well.
     face.shell(&sandbox, "mkdir d/new && echo 1 > d/new/f");
     let deep = events(&face, &sandbox, &deep);
     for expected in [("new", "CREATE"), ("new/f", "CREATE"), ("new/f", "WRITE")] {
@@ -399,12 +399,12 @@ fn a_command_hears_that_its_sandbox_was_killed() {
     let error = &frames.last().unwrap()["error"];
     assert_eq!(error["code"], "unavailable");
     let message = error["message"].as_str().unwrap();
-    // E2B's clients have these words for it.
+    // E2B's clients expect this text.
     assert!(message.contains("sandbox was killed or reached its end of life"), "{message}");
     assert_eq!(face.state(&sandbox), "404");
 }
 
-/// A server outside, at an address of this test's own: rules of E2B's name no ports.
+/// Starts an external server at an address of this test: E2B's rules have no ports.
 fn outside() -> (String, std::thread::JoinHandle<()>, std::net::TcpListener) {
     use std::io::{Read as _, Write as _};
     let address = (1..255).find_map(|last| {
@@ -444,7 +444,7 @@ fn network_rules_are_a_grant_that_can_be_changed() {
         face.shell(&sandbox, &command)
     };
     assert_eq!(ask(&url), "outside200");
-    // Another address of the same machine, which nobody has allowed.
+    // Another address of the same machine, which is not allowed.
     assert!(ask("http://127.0.0.2/").ends_with("403"));
     let update =
         |body: &Value| face.rest("PUT", &format!("/sandboxes/{}/network", sandbox.id), body);
@@ -452,19 +452,19 @@ fn network_rules_are_a_grant_that_can_be_changed() {
     assert!(ask(&url).ends_with("000"), "the proxy is gone");
     assert_eq!(update(&json!({ "allowOut": [address] })).status, 204);
     assert_eq!(ask(&url), "outside200");
-    // Changed in place: what is still there is not the same.
+    // Replaced in place: the remaining rules differ.
     assert_eq!(update(&json!({ "allowOut": ["a.example"] })).status, 204);
     assert!(ask(&url).ends_with("403"));
     assert_eq!(update(&json!({ "allowPublicTraffic": false })).status, 400);
     assert_eq!(update(&json!({ "denyOut": ["a.example"] })).status, 400);
-    // It is still that when the sandbox comes back.
+    // The rules persist when the sandbox returns.
     assert_eq!(update(&json!({ "allowOut": [address] })).status, 204);
     let path = format!("/sandboxes/{}", sandbox.id);
     let pause = face.rest("POST", &format!("{path}/pause"), &json!({ "memory": false }));
     assert_eq!(pause.status, 204);
     assert_eq!(face.rest("POST", &format!("/v2{path}/connect"), &json!({})).status, 201);
     assert_eq!(ask(&url), "outside200");
-    // Who is offered nothing cannot give it to a sandbox.
+    // A token without offers cannot grant this to a sandbox.
     let mut create = Command::new(COVE);
     create.args(["token", "--data-dir"]).arg(server.data_dir());
     let output = create.args(["create", "--name", "other", "--e2b"]).output().unwrap();
@@ -553,7 +553,7 @@ fn a_sandbox_is_its_tenants_alone() {
         assert_eq!(response.json()["code"], 404);
     }
     assert_eq!(face.state(&sandbox), "running");
-    // What is native is not here.
+    // A native session is not visible here.
     let native = Request::new("POST", "/v1/sessions").header("content-type", "application/json");
     let native = server.client().send(&native.body("{}"));
     assert_eq!(native.status, 201, "{}", native.text());
@@ -572,7 +572,7 @@ fn requests_are_refused_that_cannot_be_carried_out() {
         (json!({ "timeout": 1_000_000_000 }), 400, "timeout"),
         (json!({ "envVars": { "A=B": "" } }), 400, "env"),
         (json!({ "network": { "allowOut": ["1.1.1.1:80"] } }), 400, "network.allowOut[0]"),
-        // By hand and misspelt, which once made a sandbox whose ports are everybody's.
+        // A misspelt field, which once resulted in a sandbox with public ports.
         (
             json!({ "network": { "allow_public_traffic": false } }),
             400,
@@ -622,7 +622,7 @@ fn ports_pass_everything_on() {
     let server = serve();
     let face = Face::new(&server);
     let sandbox = face.create(&json!({}));
-    // Says what it was asked, and turns into a stream of bytes when it is asked to.
+    // Returns the request, and switches to a byte stream on request.
     let program = r"
 import http.server, threading
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -660,14 +660,14 @@ http.server.ThreadingHTTPServer(('127.0.0.1', 8080), Handler).serve_forever()
             _ => Err(response.text()),
         }
     });
-    // The clients' headers lead there as well.
+    // The clients' headers select the port as well.
     let by_headers = Request::new("GET", "/x").header("e2b-sandbox-id", &sandbox.id);
     let by_headers = face.client.send(&by_headers.header("e2b-sandbox-port", "8080"));
     assert_eq!(by_headers.status, 200, "{}", by_headers.text());
     echo_by_upgrade(&face, &sandbox);
 }
 
-/// Takes a connection over, and has its lines answered.
+/// Upgrades a connection, and checks that its lines are answered.
 fn echo_by_upgrade(face: &Face, sandbox: &Sandbox) {
     use std::io::{BufRead as _, BufReader, Write as _};
     let request = sandbox.port(8080, "/").header("upgrade", "echo").header("connection", "upgrade");
@@ -708,7 +708,7 @@ fn files_of_any_length_pass_and_signatures_need_no_header() {
     let server = serve();
     let face = Face::new(&server);
     let sandbox = face.create(&json!({}));
-    // More than what is taken of other bodies, which stay in memory.
+    // Larger than the limit of other request bodies, which are held in memory.
     let content: Vec<u8> = (0..40 << 20).map(|index: u32| index.to_le_bytes()[1]).collect();
     let to = sandbox.request("POST", "/files?path=large");
     let response = face.client.send(&to.body(content.clone()));
@@ -719,7 +719,7 @@ fn files_of_any_length_pass_and_signatures_need_no_header() {
     let full = face.client.send(&full);
     assert_eq!(full.status, 507, "{}", full.text());
 
-    // The address alone says which sandbox it is for, by who has signed it.
+    // The URL alone identifies the sandbox, by its signature.
     let signature = face.shell(
         &sandbox,
         &format!(

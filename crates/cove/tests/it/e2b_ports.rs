@@ -1,5 +1,5 @@
-//! Ports of sandboxes by name, and what the server itself serves in a sandbox: whoever knows the id
-//! of a sandbox reaches its programs, and nothing that acts in their name.
+//! Ports of sandboxes by name, and the server's own ports in a sandbox: a client that knows a
+//! sandbox's id reaches its programs, but no service that acts with the sandbox's rights.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,10 +13,10 @@ use crate::gateway_outside::Target;
 use crate::sessions_support::{SOON, Sessions, config, probe, with};
 use crate::support::{COVE, beside_others};
 
-/// Ports of one grant of each kind, as they are when nobody says otherwise.
+/// Default ports of one grant of each kind.
 const PORTS: [u16; 5] = [5432, 3306, 8181, 3128, 8100];
 
-/// A server with everything that can be granted, and E2B's interface.
+/// Starts a server with all kinds of grants, and E2B's interface.
 fn serve(postgres: &Postgres, mariadb: &MariaDb, model: &Target, lake: &Scratch) -> Server {
     // Before the server starts: its health checks log a warning for a login that is refused.
     postgres.sql(&format!("CREATE ROLE clerk LOGIN PASSWORD '{CANARY}'"));
@@ -40,7 +40,7 @@ fn serve(postgres: &Postgres, mariadb: &MariaDb, model: &Target, lake: &Scratch)
     Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&table))
 }
 
-/// E2B's listener, for somebody without any token.
+/// Returns a client of E2B's listener without a token.
 fn stranger(server: &Server) -> Client {
     let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
     let addresses: Value = serde_json::from_str(&text).unwrap();
@@ -48,7 +48,7 @@ fn stranger(server: &Server) -> Client {
     Client::new(address, None)
 }
 
-/// Every way in which a request can name a port of a sandbox.
+/// Returns all forms in which a request can name a port of a sandbox.
 fn ways(sandbox: &str, port: u16) -> [Request; 7] {
     let to = |target: &str| Request::new("POST", target).body("{\"namespace\":[\"stranger\"]}");
     let ask = || to("/v1/main/namespaces");
@@ -61,7 +61,7 @@ fn ways(sandbox: &str, port: u16) -> [Request; 7] {
             .header("host", &format!("{port}-{sandbox}.localhost"))
             .header("upgrade", "websocket")
             .header("connection", "upgrade"),
-        // The target in the form that clients of proxies send.
+        // The absolute form that clients of proxies send.
         to(&format!("http://{port}-{sandbox}.localhost/v1/main/namespaces"))
             .header("host", &format!("{port}-{sandbox}.localhost")),
         ask().header("host", &format!("0{port}-{sandbox}.localhost.")),
@@ -95,7 +95,7 @@ fn nobody_reaches_a_grant_but_the_sandbox_that_has_it() {
         {"kind": "http", "rules": [{"hosts": ["api.example.com"]}]},
     ]);
     sessions.deploy(&with(probe("granted"), &json!({ "grants": grants })));
-    // An agent without a grant of the model reaches it, too, at the same port.
+    // An agent without a model grant also reaches the model, at the same port.
     sessions.deploy(&probe("relayed"));
     for (template, ports) in [("granted", &PORTS[..]), ("relayed", &[8100])] {
         let create = Request::new("POST", "/sandboxes")
@@ -103,12 +103,12 @@ fn nobody_reaches_a_grant_but_the_sandbox_that_has_it() {
         let created = stranger.send(&create.header("x-api-key", server.token()));
         assert_eq!(created.status, 201, "{}", created.text());
         let sandbox = created.json()["sandboxID"].as_str().unwrap().to_owned();
-        // The agent is started, and what it may reach is there for it.
+        // The agent is started, and its ports are served.
         sessions.hear(&sandbox, "hello");
         for port in ports {
             check_refused(&stranger, &sandbox, *port);
         }
-        // What one of its programs serves is everybody's, as before.
+        // Ports of its own programs remain public.
         let listen = "nohup python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 &";
         sessions.exec(&sandbox, listen);
         let program = Request::new("GET", "/").header("host", &format!("8000-{sandbox}.localhost"));
@@ -116,16 +116,16 @@ fn nobody_reaches_a_grant_but_the_sandbox_that_has_it() {
             let Response { status, .. } = stranger.send(&program);
             if status == 200 { Ok(()) } else { Err(status.to_string()) }
         });
-        // Nor is a grant that comes later, wherever it is asked to listen.
+        // Nor is a later grant, on any port.
         let later = json!({ "grants": [
             {"kind": "catalog", "warehouse": "main", "access": "read_write", "port": 9181},
         ] });
         let patched = patch(&sessions.client, &sandbox, &later);
         assert_eq!(patched.status, 200, "{}", patched.text());
         check_refused(&stranger, &sandbox, 9181);
-        // What was taken back meanwhile stays closed to strangers.
+        // A port whose grant was revoked meanwhile stays closed.
         check_refused(&stranger, &sandbox, ports[0]);
-        // The sandbox itself reaches it, and finds nothing of what strangers asked for.
+        // The sandbox itself reaches it, and the requests of others had no effect.
         let own = "python3 -c \"import urllib.request as r; \
                    print(r.urlopen('http://127.0.0.1:9181/v1/main/namespaces').read().decode())\"";
         let namespaces = sessions.out(&sandbox, own);

@@ -1,4 +1,4 @@
-//! Clients that others wrote, in the languages they are written in.
+//! Third-party clients in their languages.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,17 +8,17 @@ use testkit::Server;
 
 use crate::shared::{COMPAT, interpreter};
 
-/// Runs a Python client of `compat` against a server; it ends with `ok` or says what is wrong.
+/// Runs a Python client of `compat` against a server; it ends with `ok` or reports an error.
 pub(crate) fn python(client: &str, server: &Server, path: &str) {
     python_at(client, server, server.client().address(), path);
 }
 
-/// The same, at another address that leads to the server or to others with its tokens.
+/// Runs such a client against another address of the server, or of others with its tokens.
 pub(crate) fn python_at(client: &str, server: &Server, address: SocketAddr, path: &str) {
     python_with(client, server, address, path, &[]);
 }
 
-/// The same, with more variables in its environment.
+/// Runs such a client with additional environment variables.
 pub(crate) fn python_with(
     client: &str,
     server: &Server,

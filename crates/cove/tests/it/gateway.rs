@@ -1,4 +1,4 @@
-//! Grants: what code in sandboxes reaches by the sockets of the gateway, and what it does not.
+//! Grants: what code in sandboxes can and cannot reach through the gateway's sockets.
 
 use std::process::Command;
 
@@ -10,13 +10,13 @@ use crate::sessions_support::{SOON, Sessions, config, path, serve_sessions};
 use crate::shared::finish;
 use crate::support::{COVE, beside_others};
 
-/// A secret of the server's side, which nobody inside may ever see.
+/// Secret of the server, which must never be visible in a sandbox.
 pub(crate) const CANARY: &str = "canary-7f3a9c51e0";
 
-/// Looks for it.
+/// Program that searches for it.
 pub(crate) const SCANNER: &str = include_str!("../programs/scanner.py");
 
-/// Tries to write where it may only read.
+/// Program that tries to write through a read-only grant.
 const MYSQL_READER: &str = include_str!("../programs/mysql_reader.py");
 
 /// Databases with a role that has a password, and a server that knows it.
@@ -34,7 +34,7 @@ pub(crate) fn stage(more: &str) -> Stage {
     Stage { postgres, mariadb, server, sessions }
 }
 
-/// Two databases, and the configuration that makes tenants of them.
+/// Starts two databases, and returns the configuration of tenants for them.
 pub(crate) fn databases() -> (Postgres, MariaDb, String) {
     let postgres = Postgres::start();
     postgres.sql(&format!(
@@ -70,7 +70,7 @@ pub(crate) fn judge() -> Value {
     json!({"kind": "mysql", "tenant": "judge"})
 }
 
-/// Runs a program of Python in a session; what it printed.
+/// Runs a Python program in a session, and returns its output.
 pub(crate) fn python(sessions: &Sessions, session: &str, program: &str, argument: &str) -> String {
     let written = sessions.write(session, "program.py", program.as_bytes());
     assert!(written.status < 300, "{}", written.text());
@@ -83,7 +83,7 @@ pub(crate) fn patch(client: &Client, session: &str, body: &Value) -> Response {
     client.send(&request.header("content-type", "application/json").body(body.to_string()))
 }
 
-/// Records of a holder that are written down, once there is one that fits.
+/// Returns the records of a holder, as soon as one matches.
 pub(crate) fn audit(client: &Client, holder: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
     until("a record", SOON, || {
         let answer = client.get(&format!("/v1/audit?holder={holder}&limit=1000"));
@@ -119,7 +119,7 @@ fn drivers_reach_databases_with_no_arguments_and_no_secret() {
         "100",
         "the command line of PostgreSQL"
     );
-    // What it did is written down, without its values.
+    // Statements are recorded, without their values.
     let records = audit(&stage.server.client(), &session, |record| {
         record["text"] == "SELECT answer FROM answers WHERE id = ?"
     });
@@ -139,7 +139,8 @@ fn a_reader_only_reads_and_what_is_taken_back_ends() {
     let write = "psql -At -c \"UPDATE items SET name = 'stolen'\"";
     assert_ne!(sessions.exec(&session, write)["exit_code"], 0);
     assert_eq!(postgres.sql("SELECT count(*) FROM items WHERE name = 'stolen'"), "0");
-    // Nothing else is there: neither another port, nor the server itself, nor another sandbox's.
+    // Nothing else is reachable: neither another port, nor the server itself, nor another sandbox's
+    // grants.
     let port = stage.server.client().address().port();
     for target in ["3306", "8181", "3128", &port.to_string()] {
         let probe = format!("timeout 5 bash -c '</dev/tcp/127.0.0.1/{target}'");
@@ -147,12 +148,12 @@ fn a_reader_only_reads_and_what_is_taken_back_ends() {
     }
     let other = sessions.create(&json!({}));
     assert_ne!(sessions.exec(&other, "psql -h 127.0.0.1 -c 'SELECT 1'")["exit_code"], 0);
-    // More is granted while it runs, and the next program has it.
+    // A grant can be added while the session runs, and applies to the next program.
     let granted = patch(&client, &session, &json!({"grants": [shop("read_write"), judge()]}));
     assert_eq!(granted.status, 200, "{}", granted.text());
     assert_eq!(sessions.exec(&session, write)["exit_code"], 0);
     assert_eq!(postgres.sql("SELECT count(*) FROM items WHERE name = 'stolen'"), "100");
-    // A transaction is open when all is taken back: it is undone, and its client is told.
+    // If grants are revoked during a transaction, it is rolled back, and its client gets an error.
     let holder = "import os, psycopg2\n\
          a = psycopg2.connect(''); c = a.cursor(); c.execute('DELETE FROM items')\n\
          open('began', 'w').close()\n\
@@ -170,15 +171,15 @@ fn a_reader_only_reads_and_what_is_taken_back_ends() {
     file("began");
     let taken = patch(&client, &session, &json!({"grants": []}));
     assert_eq!(taken.status, 200, "{}", taken.text());
-    // Its driver has the same words for a server that ends a connection by itself; the code that
-    // it was sent is seen by the bouncer's own tests.
+    // Its driver has the same message for a server that closes a connection by itself; the
+    // bouncer's own tests check the error code.
     assert!(file("ended").contains("closed the connection"), "{}", file("ended"));
     audit(&client, &session, |record| {
         record["outcome"] == "refused" && record["error"] == "the grant was revoked"
     });
     assert_eq!(postgres.sql("SELECT count(*) FROM items"), "100");
     assert_ne!(sessions.exec(&session, "psql -h 127.0.0.1 -c 'SELECT 1'")["exit_code"], 0);
-    // The sandbox is ended in the middle of another one.
+    // The sandbox is ended in the middle of another transaction.
     let back = patch(&client, &session, &json!({"grants": [shop("read_write")]}));
     assert_eq!(back.status, 200, "{}", back.text());
     sessions.out(&session, "rm began; nohup /usr/bin/python3 holder.py > /dev/null 2>&1 &");
@@ -246,7 +247,7 @@ fn an_execution_queries_a_database_and_is_judged() {
     let answer = post(&stage.server.client(), "/v1/executions?wait=true", &request);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["verdict"], "OK", "{}", answer.text());
-    // The same for a command line elsewhere.
+    // The same for `cove run` on a server.
     let mut run = Command::new(COVE);
     let url = format!("http://{}", stage.server.client().address());
     run.args(["run", "--server", &url, "--grant", "postgres:shop", "--"]);

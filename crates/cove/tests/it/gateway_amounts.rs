@@ -1,5 +1,5 @@
-//! What grants use is kept: by a server that is started again, and by all nodes together. What
-//! counts is what the servers outside were sent.
+//! Amounts used by grants persist across a restart of the server, and count on all nodes together.
+//! The tests count the requests that external servers receive.
 
 use serde_json::{Value, json};
 use testkit::{Receiver, TAKEN, until};
@@ -11,12 +11,12 @@ use crate::sessions_support::{Sessions, serve_sessions};
 use crate::support::{SOON, beside_others};
 use crate::takeover::SYNCED;
 
-/// Requests that the grant of these tests allows.
+/// Maximum requests of the grant of these tests.
 const REQUESTS_MAX: usize = 10;
-/// Requests that a session makes before something happens to its server.
+/// Requests of a session before a fault of its server.
 const BEFORE: usize = 6;
 
-/// Makes requests of a URL until one is refused, at most so many, and prints each status.
+/// Sends requests to a URL until one is refused, up to a number, and prints each status.
 const PROXY_PROGRAM: &str = "\
 import sys, urllib.request, urllib.error
 for _ in range(int(sys.argv[2])):
@@ -27,7 +27,7 @@ for _ in range(int(sys.argv[2])):
         break
 ";
 
-/// Asks the model until it is refused, at most so many times, and prints each status.
+/// Sends requests to the model until one is refused, up to a number, and prints each status.
 const MODEL_PROGRAM: &str = "\
 import http.client, json, sys
 for _ in range(int(sys.argv[1])):
@@ -42,7 +42,7 @@ for _ in range(int(sys.argv[1])):
         break
 ";
 
-/// An answer of the model that has used [`ANSWER_TOKENS`].
+/// Response of the model that has used [`ANSWER_TOKENS`].
 const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
     content-length: 126\r\nconnection: close\r\n\r\n\
     {\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\
@@ -55,24 +55,24 @@ fn grant(receiver: &Receiver) -> Value {
     json!({"kind": "http", "rules": [rule], "limits": {"requests": REQUESTS_MAX}})
 }
 
-/// Runs a program of a session, and returns the statuses that it got and what came last.
+/// Runs a program of a session, and returns the number of successes and its last line.
 fn run(sessions: &Sessions, session: &str, program: &str, arguments: &str) -> (usize, String) {
     let written = sessions.write(session, "program.py", program.as_bytes());
     assert!(written.status < 300, "{}", written.text());
-    // The proxy is at an address that clients do not use one for.
+    // The default of clients excludes the proxy's address.
     let command = format!("no_proxy= NO_PROXY= python3 program.py {arguments}");
     let out = sessions.out(session, &command);
     let done = out.lines().filter(|line| ["200", "204"].contains(line)).count();
     (done, out.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Makes requests by the grant of a session.
+/// Sends requests by the grant of a session.
 fn ask(sessions: &Sessions, session: &str, receiver: &Receiver, count: usize) -> (usize, String) {
     let arguments = format!("http://{}/ {count}", receiver.address());
     run(sessions, session, PROXY_PROGRAM, &arguments)
 }
 
-/// Asserts that a session gets what is left of its grant, and no more.
+/// Asserts that a session gets the rest of its grant, and no more.
 fn assert_rest(sessions: &Sessions, session: &str, receiver: &Receiver, least: usize) {
     let (done, last) = ask(sessions, session, receiver, 2 * REQUESTS_MAX);
     assert_eq!(last, "429 requests: the grant's limit is reached");
@@ -90,15 +90,15 @@ fn what_a_grant_has_used_outlasts_its_server() {
     let session = sessions.create(&json!({"grants": [grant(&receiver)]}));
     let (done, last) = ask(&sessions, &session, &receiver, BEFORE);
     assert_eq!((done, last.as_str()), (BEFORE, "204"));
-    // In good order: nothing is lost.
+    // After a regular shutdown, nothing is lost.
     server.signal("TERM");
     assert!(server.wait(SOON).success());
     server.restart();
     let sessions = Sessions::from(&server);
     sessions.did(&session, "resume");
     assert_rest(&sessions, &session, &receiver, REQUESTS_MAX - BEFORE);
-    // A grant that is changed goes on from there, after a crash as well; so much is leased ahead
-    // that few are lost.
+    // A changed grant keeps its used amount, also after a crash; small amounts are leased in
+    // advance, so few are lost.
     let more = json!({"grants": [{"kind": "http", "rules": grant(&receiver)["rules"],
         "limits": {"requests": REQUESTS_MAX + 5}}]});
     let patched = patch(&sessions.client, &session, &more);
@@ -110,7 +110,7 @@ fn what_a_grant_has_used_outlasts_its_server() {
     let (done, last) = ask(&sessions, &session, &receiver, REQUESTS_MAX);
     assert!((2..=3).contains(&done), "{done} after a crash");
     assert_eq!(last, "429 requests: the grant's limit is reached");
-    // A session that is forked from it has an account of its own.
+    // A fork of the session has a separate amount.
     let fork = sessions.fork(&session);
     let patched = patch(&sessions.client, &fork, &json!({"grants": [grant(&receiver)]}));
     assert_eq!(patched.status, 200, "{}", patched.text());
@@ -131,7 +131,7 @@ fn what_a_grant_has_used_goes_with_its_session_from_a_node_that_drains() {
     assert_eq!(ask(&here, &session, &receiver, BEFORE).0, BEFORE);
     trio.drain();
     trio.wait_until_drained();
-    // The node that gave it away has given back what it had leased.
+    // The node that handed it over has returned its leased amount.
     assert_rest(&there, &session, &receiver, REQUESTS_MAX - BEFORE);
     assert_eq!(ask(&third, &session, &receiver, 1).0, 0);
     there.end(&session);
@@ -147,7 +147,7 @@ fn what_a_grant_has_used_is_known_after_its_node_was_killed() {
     let request = json!({"agent": "probe", "grants": [grant(&receiver)]});
     let session = create_of_at(&here, &request);
     assert_eq!(ask(&here, &session, &receiver, BEFORE).0, BEFORE);
-    // A turn has brought its files to the others when the next one begins.
+    // A turn's files are in the object store when the next turn begins.
     for text in ["one", "two"] {
         here.ask(&session, text);
     }
@@ -159,7 +159,7 @@ fn what_a_grant_has_used_is_known_after_its_node_was_killed() {
         let answer = there.try_exec(&session, "true");
         if answer.status == 200 { Ok(()) } else { Err(answer.text()) }
     });
-    // What was leased and not used is lost: of so little, one at most.
+    // Leased but unused amounts are lost: one at most, with a small limit.
     assert_rest(&there, &session, &receiver, REQUESTS_MAX - BEFORE - 1);
     pair.one.restart();
     let back = Sessions::from(&pair.one);
@@ -193,12 +193,12 @@ fn a_tenant_has_one_budget_of_tokens_at_all_nodes() {
         }
         assert!(round < 20, "{answered} are answered: {runs:?}");
     }
-    // An answer says afterwards what it used: each of the last ones may go beyond it.
+    // Usage is known after the response, so each of the last requests may exceed the limit.
     assert!((20..=21).contains(&answered), "{answered} are answered");
     assert_eq!(model.delivered().len(), answered);
     let done = |record: &Value| record["outcome"] == "refused";
     audit(&here.client, &made[0].1, done);
-    // It is kept also where all of them are started again.
+    // It also persists when all servers restart.
     for server in [&mut pair.one, &mut pair.two] {
         server.signal("TERM");
         assert!(server.wait(SOON).success());

@@ -1,5 +1,5 @@
-//! Data behind grants, read by callers of the HTTP interface: what they get, and what they cannot
-//! do. The statements are those that broke other servers which promised to read only.
+//! Data behind grants, read by callers of the HTTP interface: permitted and rejected statements.
+//! The statements are known exploits of other read-only servers.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -36,7 +36,7 @@ pub(crate) fn types(result: &Value) -> Vec<String> {
     columns.map(|column| column["type"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a statement is refused for.
+/// Returns the error of a rejected statement.
 pub(crate) fn refusal(client: &Client, session: &str, grant: &str, sql: &str) -> String {
     let answer = query(client, session, grant, &json!({"sql": sql}));
     assert_eq!(answer.status, 400, "{sql}: {}", answer.text());
@@ -74,7 +74,7 @@ fn values_of_postgresql_come_as_they_are() {
                     text text[] interval text int4 bool jsonb";
     assert_eq!(types(&result).join(" "), expected);
     assert_eq!((&result["row_count"], &result["truncated"]), (&json!(1), &json!(false)));
-    // Written down as the statement of a program is, without its values.
+    // Recorded like a program's statement, without its values.
     let records = audit(&client, &session, |record| record["event"] == "statement");
     let text = records.iter().find(|it| it["event"] == "statement").unwrap()["text"].to_string();
     assert!(text.contains("SELECT ?") || text.contains("SELECT NULL"), "{text}");
@@ -147,7 +147,7 @@ fn nobody_writes_to_postgresql_through_a_query() {
          PERFORM set_config('transaction_read_only', 'off', false); \
          DELETE FROM items; RETURN 1; END $$; GRANT CREATE ON SCHEMA public TO clerk",
     );
-    // Whether its programs may write or not.
+    // Regardless of its programs' write access.
     for access in ["read_only", "read_write"] {
         let session = sessions.create(&json!({"grants": [shop(access)]}));
         for sql in [
@@ -192,13 +192,13 @@ fn nobody_writes_to_postgresql_through_a_query() {
             assert_eq!(left, "100", "{access}: {sql}");
         }
         assert_eq!(postgres.sql("SELECT to_regclass('stolen') IS NULL"), "t");
-        // What is harmless goes on, also behind all of that; a connection is for one statement.
+        // Harmless statements still work, even after the others; a connection serves one statement.
         let prepared = json!({"sql": "PREPARE x AS DELETE FROM items"});
         assert_eq!(query(&client, &session, SHOP, &prepared).status, 200);
         assert_eq!(query(&client, &session, SHOP, &json!({"sql": "EXECUTE x"})).status, 400);
         let count = json!({"sql": "SELECT count(*) AS c FROM items; "});
         assert_eq!(rows(&client, &session, SHOP, &count)["rows"], json!([[100]]));
-        // A program inside still may what its grant says.
+        // A program in the sandbox still has the rights of its grant.
         let inside = "psql -qAt -c \"UPDATE items SET name = name WHERE id = 1\"";
         let ended = sessions.exec(&session, inside)["exit_code"] == 0;
         assert_eq!(ended, access == "read_write", "{access}");
@@ -300,7 +300,7 @@ fn a_result_is_within_its_limits() {
         let unknown = json!({"sql": "SELECT 1", "access": "read_write"});
         assert_eq!(query(&client, &session, grant, &unknown).status, 400);
     }
-    // One that was cut is written down as done, with the row that told that there are more.
+    // A truncated result is recorded as done, with the row that showed that there are more.
     let text = "SELECT generate_series(?, ?) AS x";
     let cut = |record: &Value| record["text"] == text && record["rows"] == 4;
     let records = audit(&client, &session, cut);
@@ -309,11 +309,11 @@ fn a_result_is_within_its_limits() {
     let slow = query(&client, &session, SHOP, &json!({"sql": "SELECT pg_sleep(600)"}));
     assert!(slow.status == 400 && slow.text().contains("57014"), "{}", slow.text());
     let slow = query(&client, &session, JUDGE, &json!({"sql": "SELECT SLEEP(600)"}));
-    // MariaDB's function answers instead of failing when it is ended.
+    // When MariaDB's function is interrupted, it returns instead of failing.
     assert!(slow.status == 400 || slow.text().contains("\"rows\":[[1]]"), "{}", slow.text());
 }
 
-/// Statements that run in the databases.
+/// Returns the numbers of statements that run in the databases.
 fn busy(stage: &Stage) -> (String, String) {
     let postgres = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'clerk' \
                     AND state = 'active' AND query LIKE '%pg_sleep%'";
@@ -322,7 +322,7 @@ fn busy(stage: &Stage) -> (String, String) {
     (stage.postgres.sql(postgres), stage.mariadb.sql(mariadb))
 }
 
-/// Begins a query as a client that can leave.
+/// Starts a query on a connection that can be closed.
 pub(crate) fn begin_query(server: &Server, session: &str, grant: &str, sql: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.client().address()).unwrap();
     let body = json!({"sql": sql}).to_string();
@@ -364,12 +364,12 @@ fn a_caller_that_leaves_ends_its_statement_and_so_does_taking_the_grant_back() {
     wait_for_busy(&stage, ("1", "1"));
     drop((one, two));
     wait_for_busy(&stage, ("0", "0"));
-    // The connections of the tenant are there again.
+    // The tenant's connections are available again.
     let again = json!({"sql": "SELECT 1 AS x"});
     for grant in [SHOP, JUDGE] {
         assert_eq!(rows(&client, &session, grant, &again)["rows"], json!([[1]]));
     }
-    // A grant that is taken back ends what runs, and is none any more.
+    // Revoking a grant ends its running statements, and it no longer exists.
     let _one = begin(&stage, &session, SHOP, "SELECT pg_sleep(600)");
     let _two = begin(&stage, &session, JUDGE, "SELECT SLEEP(600)");
     wait_for_busy(&stage, ("1", "1"));
@@ -398,7 +398,7 @@ fn queries_are_few_at_a_time_and_only_of_the_sessions_own_tenant() {
     assert_eq!(other.get(&target(&session, SHOP, "describe")).status, 404);
     let runner = server.other_client("runner", &["--scope", "executions"]);
     assert_eq!(query(&runner, &session, SHOP, &one).status, 403);
-    // Nobody has what was not offered.
+    // A token has no grants that were not offered to it.
     let theirs = post(&other, "/v1/sessions", &json!({"grants": [shop("read_only")]}));
     assert_eq!(theirs.status, 403, "{}", theirs.text());
     let empty = post(&other, "/v1/sessions", &json!({})).json();
@@ -420,7 +420,7 @@ fn queries_are_few_at_a_time_and_only_of_the_sessions_own_tenant() {
     assert_eq!(refused.status, 429, "{}", refused.text());
     drop(all);
     wait_for_busy(&stage, ("0", "0"));
-    // Both of one name are told apart by their ports.
+    // Two grants with the same name are distinguished by their ports.
     let two = json!([shop("read_only"), with(shop("read_write"), &json!({"port": 5433}))]);
     let session = sessions.create(&json!({"grants": two}));
     let unclear = query(&client, &session, SHOP, &one);
@@ -490,7 +490,7 @@ fn tables_are_described_as_the_role_sees_them() {
                 "comment": "why"})
         );
     }
-    // The same from a terminal.
+    // The same from the command line.
     let command = |arguments: &[&str]| {
         let mut command = Command::new(COVE);
         command.args(["session", "sql", &session]).args(arguments);
@@ -567,7 +567,7 @@ fn tables_of_a_warehouse_are_described_and_queries_say_which_packages_are_missin
             .as_str()
             .is_some_and(|text| text.starts_with("GET ") && text.contains("orders"))
     });
-    // What is no data is neither.
+    // Grants without data are rejected too.
     let http = json!({"kind": "http", "rules": [{"hosts": ["a.example"]}]});
     let session = sessions.create(&json!({"grants": [http]}));
     assert_eq!(query(&client, &session, "http", &json!({"sql": "SELECT 1"})).status, 400);

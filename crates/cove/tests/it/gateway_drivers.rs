@@ -1,5 +1,5 @@
-//! Drivers of databases for Node, Go, Java and Python, in a sandbox with grants. None is told where
-//! its server is or who it is; the programs are in `compat/gateway`.
+//! Database drivers for Node, Go, Java and Python, in a sandbox with grants. None is configured
+//! with an address or credentials; the programs are in `compat/gateway`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use crate::sessions_support::{Sessions, with};
 use crate::shared::{COMPAT, finish, interpreter};
 use crate::support::beside_others;
 
-/// Debian's places for the drivers, which `scripts/test-deps.sh` installs.
+/// Debian's paths of the drivers, which `scripts/test-deps.sh` installs.
 const JARS: &str = "/usr/share/java/postgresql.jar:/usr/share/java/mariadb-java-client.jar";
 
-/// Who wrote a note, and what it says, of all that there are.
+/// Queries of all notes with their writers.
 const NOTES: &str = "SELECT string_agg(id || ' ' || text, ', ' ORDER BY id) FROM notes";
 const NOTES_OF_MARIADB: &str =
     "SELECT GROUP_CONCAT(id, ' ', text ORDER BY id SEPARATOR ', ') FROM judge.notes";
 
-/// The program for JavaScript in one file, with its drivers.
+/// Returns the JavaScript program in one file, with its drivers.
 fn bundle(scratch: &Scratch) -> PathBuf {
     let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-gateway-js");
     let project = install_packages(&Path::new(COMPAT).join("gateway"), project, &["client.mjs"]);
@@ -34,7 +34,7 @@ fn bundle(scratch: &Scratch) -> PathBuf {
     made
 }
 
-/// The program for Go, which needs nothing of the sandbox.
+/// Returns the static Go program.
 fn binary(scratch: &Scratch) -> PathBuf {
     let made = scratch.path().join("client");
     let mut build = go();
@@ -43,14 +43,14 @@ fn binary(scratch: &Scratch) -> PathBuf {
     made
 }
 
-/// Brings packages of Python's into a session, as they are installed from the package index.
+/// Copies installed Python packages into a session.
 pub(crate) fn unpack(sessions: &Sessions, session: &str, packages: &[&str]) {
     let purelib = "import sysconfig; print(sysconfig.get_path('purelib'))";
     let purelib_path = finish(Command::new(interpreter()).args(["-c", purelib]));
     sessions.unpack(session, "packages", Path::new(purelib_path.trim()), packages);
 }
 
-/// Brings what the programs consist of into a session.
+/// Copies the programs into a session.
 fn upload(sessions: &Sessions, session: &str) {
     let scratch = Scratch::new();
     let put = |name: &str, file: &Path| {
@@ -107,11 +107,11 @@ fn drivers_for_other_languages_are_told_nothing() {
     ] {
         check(sessions, &session, command, checks);
     }
-    // What each of them kept is there, and nothing that was undone or not allowed.
+    // Each committed note exists, and none that was rolled back or not allowed.
     let notes = postgres.sql(NOTES);
     assert_eq!(notes, "1000 kept, 2000 kept, 2100 kept, 3000 kept, 4000 kept, 4002 copied");
     assert_eq!(mariadb.sql(NOTES_OF_MARIADB), "1000 kept, 2200 kept, 3100 kept");
-    // Where there is one database its address is in the environment, and has no password.
+    // If there is one database, its URL is in the environment, without a password.
     for (grant, address) in [
         (judge(), "mysql://judge@127.0.0.1:3306/judge"),
         (shop("read_only"), "postgresql://clerk@127.0.0.1:5432/postgres?sslmode=disable"),
@@ -124,7 +124,7 @@ fn drivers_for_other_languages_are_told_nothing() {
     let environment = sessions.out(&session, "env");
     let has_password = environment.lines().any(|line| line.to_uppercase().contains("PASS"));
     assert!(!has_password && !environment.contains(CANARY), "{environment}");
-    // What was refused is written down as that, whichever driver asked.
+    // Rejected statements are recorded as such, with any driver.
     let refused = |record: &Value| record["text"] == "UPDATE notes SET text = ?";
     let records = audit(&server.client(), &session, refused);
     let refused = records.iter().filter(|record| refused(record));

@@ -1,5 +1,5 @@
-//! Grants of servers outside, tried from inside: what must not leave, what must not come in, and
-//! what works. What counts is what the servers outside were sent.
+//! Grants of external servers, used from a sandbox: what must not leave, what must not enter, and
+//! what works. The tests check the requests that external servers receive.
 
 use std::os::unix::fs::symlink;
 
@@ -12,13 +12,13 @@ use crate::gateway_outside::{BAD, CUT, Names, Target};
 use crate::sessions_support::{Sessions, config};
 use crate::support::{COVE, beside_others};
 
-/// Sends requests byte for byte.
+/// Program that sends requests byte by byte.
 const ATTEMPTS: &str = include_str!("../programs/attempts.py");
 
-/// Starts a server that has names of its own.
+/// Script that starts a server with its own names.
 const OWN_NAMES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/own_names.sh");
 
-/// Names outside, and what each leads to, the first time and after that.
+/// External names with their addresses, at the first lookup and later ones.
 const NAMES: &[(&str, &[&[&str]])] = &[
     ("api.test", &[&["127.0.0.2"]]),
     ("plain.test", &[&["127.0.0.2"]]),
@@ -37,7 +37,7 @@ const NAMES: &[(&str, &[&[&str]])] = &[
     ("unique.test", &[&["fd00:ec2::254"]]),
 ];
 
-/// Servers outside, a server that leads to them, and a session.
+/// External servers, a server with grants for them, and a session.
 struct Outside {
     target: Target,
     tls: Target,
@@ -91,13 +91,13 @@ impl Outside {
         ])
     }
 
-    /// Of the plain server, of the one with TLS, and of Cove's own interface.
+    /// Returns the ports of the plain server, of the TLS one, and of Cove's own interface.
     fn ports(&self) -> [u16; 3] {
         let own = self.server.client().address();
         [self.target.address, self.tls.address, own].map(|it| it.port())
     }
 
-    /// A text with the ports, the number of its attempt and what is longer in their places.
+    /// Fills ports, the number of the attempt and longer texts into a template.
     fn filled(&self, number: usize, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, beginning) in BEGINNINGS {
@@ -121,10 +121,10 @@ impl Outside {
         text
     }
 
-    /// Makes attempts, and looks at what came of them on both sides.
+    /// Makes attempts, and checks the results on both sides.
     fn check(&self, attempts: &[Attempt]) {
         let all = attempts.iter().enumerate();
-        // Every fifth comes byte by byte.
+        // Every fifth is sent byte by byte.
         let sent: Vec<Vec<String>> = all
             .clone()
             .map(|(number, (sent, ..))| {
@@ -155,7 +155,8 @@ impl Outside {
         assert_eq!(self.tls.seen(), [""; 0]);
     }
 
-    /// First line and body of a request that is as a proxy has to write it.
+    /// Returns the first line and body of a request, after checking the form that a proxy must
+    /// write.
     fn looked_at(&self, seen: &str) -> String {
         let (head, body) = seen.split_once("\r\n\r\n").unwrap();
         let (line, headers) = head.split_once("\r\n").unwrap();
@@ -176,7 +177,7 @@ impl Outside {
         format!("{line}\n{body}")
     }
 
-    /// Makes attempts at one time; all that came back of each.
+    /// Makes concurrent attempts; returns the complete responses.
     fn attempt(&self, attempts: &[Vec<String>]) -> Vec<String> {
         let list = serde_json::to_vec(attempts).unwrap();
         assert!(self.sessions.write(&self.session, "attempts.json", &list).status < 300);
@@ -185,34 +186,34 @@ impl Outside {
     }
 }
 
-/// The status of each answer; that there is an end as well.
+/// Returns the status of each response; checks that the connection has ended.
 fn status_of_each(answer: &str) -> Vec<u16> {
     assert!(!answer.ends_with("NO END"), "{answer}");
     answer.split("HTTP/1.1 ").skip(1).map(|part| part[..3].parse().unwrap()).collect()
 }
 
-/// The end of the head of the last request of a connection.
+/// End of the head of a connection's last request.
 const END: &str = "Connection: close\r\n\r\n";
 
-/// What is behind a request, and is refused when it is taken for one: whoever sees it outside has
-/// been sent what another one took for something else.
+/// Request after another one, which is refused if it is recognized as a request. If an external
+/// server receives it, the proxy has forwarded it as part of another request.
 const HIDDEN: &str =
     "GET http://api.test:{P}/admin/{N} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-/// What stands for the beginning of most requests.
+/// Abbreviations for the beginning of most requests.
 const BEGINNINGS: [(&str, &str); 3] = [
     ("{CHUNKS}", "{POST}Transfer-Encoding: chunked\r\n\r\n"),
     ("{POST}", "POST http://plain.test:{P}/{N} HTTP/1.1\r\nHost: x\r\n"),
     ("{GET}", "GET http://plain.test:{P}/{N} HTTP/1.1\r\nHost: x\r\n"),
 ];
 
-/// What is sent, the status of each answer, and what the server outside sees of it: its first line,
-/// and its body after another one.
+/// Request, the status of each response, and what the external server receives: its first line, and
+/// its body on the next one.
 type Attempt = (&'static str, &'static [u16], &'static str);
 
-/// Requests with another one behind them, where it is not clear where they end.
+/// Requests followed by another one, whose end is ambiguous.
 const SMUGGLED: &[Attempt] = &[
-    // The chunks hold, and nothing is read behind them.
+    // The chunks apply, and nothing after them is read.
     (
         "{POST}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}",
         &[200],
@@ -223,7 +224,7 @@ const SMUGGLED: &[Attempt] = &[
         &[200],
         "POST /{N}\n0\r\n\r\n",
     ),
-    // Lengths.
+    // `Content-Length`.
     ("{POST}Content-Length: 0\r\nContent-Length: 40\r\n\r\n{HIDDEN}", &[400], ""),
     ("{POST}Content-Length: 0\r\nContent-Length: 0\r\n\r\n{HIDDEN}", &[200, 403], "POST /{N}\n"),
     ("{POST}Content-Length: 0, 40\r\n\r\n{HIDDEN}", &[400], ""),
@@ -240,7 +241,7 @@ const SMUGGLED: &[Attempt] = &[
         "POST /{N}\n",
     ),
     ("{GET}Content-Length: 9\r\n\r\nGET /admi{HIDDEN}", &[200, 403], "GET /{N}\nGET /admi"),
-    // Codings.
+    // `Transfer-Encoding`.
     ("{POST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n{HIDDEN}", &[400], ""),
     ("{POST}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{HIDDEN}", &[400], ""),
     ("{POST}Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n{HIDDEN}", &[400, 403], ""),
@@ -258,7 +259,7 @@ const SMUGGLED: &[Attempt] = &[
         &[400],
         "",
     ),
-    // Lines that go on, and lines that end in other ways.
+    // Folded header lines, and other line ends.
     ("{POST}X: y\r\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}", &[400], ""),
     ("{POST}X: y\rTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}", &[400], ""),
     (
@@ -275,7 +276,7 @@ const SMUGGLED: &[Attempt] = &[
     ("{POST}X: y\0z\r\nContent-Length: 0\r\n\r\n{HIDDEN}", &[400], ""),
     ("{POST}: y\r\nContent-Length: 0\r\n\r\n{HIDDEN}", &[400], ""),
     ("\r\n\r\n{GET}\r\n{HIDDEN}", &[200, 403], "GET /{N}\n"),
-    // Chunks.
+    // Chunk syntax.
     ("{CHUNKS}0;x=y\n\r\n\r\n{HIDDEN}", &[400], ""),
     ("{CHUNKS}0\n\n{HIDDEN}", &[400], ""),
     ("{CHUNKS}0x0\r\n\r\n{HIDDEN}", &[400], ""),
@@ -288,7 +289,7 @@ const SMUGGLED: &[Attempt] = &[
         &[200, 403],
         "POST /{N}\n0\r\n\r\n",
     ),
-    // Other protocols, and those that were.
+    // Other and obsolete protocols.
     (
         "{GET}Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMA\r\n\r\n\
          {HIDDEN}",
@@ -302,7 +303,7 @@ const SMUGGLED: &[Attempt] = &[
     ),
     ("GET http://plain.test:{P}/{N}\r\n\r\n{HIDDEN}", &[400], ""),
     ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{HIDDEN}", &[400], ""),
-    // What nobody reads any more does not cost the answer.
+    // Unread data after an error does not lose the response.
     ("PRI * HTTP/2.0\r\n\r\n{HUGE}{HUGE}{HUGE}{HIDDEN}", &[400], ""),
     ("GET http://plain.test:{P}/{N}\r\n\r\n{HUGE}{HUGE}{HUGE}{HIDDEN}", &[400], ""),
     ("GET http://plain.test:{P}/{N} HTTP/1.1 HTTP/1.1\r\n\r\n{HIDDEN}", &[400], ""),
@@ -312,9 +313,9 @@ const SMUGGLED: &[Attempt] = &[
         &[200, 403],
         "GET /{N}%0d%0aX:%20y\n",
     ),
-    // A second dot is no other name for what is denied.
+    // A second trailing dot is no other name for a denied host.
     ("GET http://api.test..:{P}/admin/{N} HTTP/1.1\r\n\r\n{HIDDEN}", &[400, 403], ""),
-    // For whom a request is, is said once.
+    // The target host is sent once only.
     (
         "{GET}Host: api.test\r\nX-Forwarded-Host: api.test\r\nConnection: host\r\n\r\n{HIDDEN}",
         &[200, 403],
@@ -323,7 +324,7 @@ const SMUGGLED: &[Attempt] = &[
     ("{GET}\r\n{HIDDEN}", &[200, 403], "GET /{N}\n"),
 ];
 
-/// Requests that rules are about.
+/// Requests to which rules apply.
 const RULED: &[Attempt] = &[
     ("GET http://api.test:{P}/v1/{N} HTTP/1.1\r\n{END}", &[200], "GET /v1/{N}\n"),
     ("GET http://API.test.:{P}/v1/x/../{N} HTTP/1.1\r\n{END}", &[200], "GET /v1/{N}\n"),
@@ -399,7 +400,7 @@ fn no_answer_is_taken_for_another_one() {
     assert!(seen.iter().all(|sent| sent.matches("HTTP/1.1").count() == 1), "{seen:?}");
 }
 
-/// Addresses that no rule has named, in all notations, and names that lead to some.
+/// Addresses that no rule names, in all notations, and names that resolve to some.
 const INTERNAL: &[&str] = &[
     "127.0.0.1 127.0.0.1. 127.1 127.0.1 2130706433 0x7f000001 0x7f.1 0X7F.0.0.1 0177.0.0.1",
     "017700000001 00000000177.1 127.0.0.3 127.255.255.254 0 0.0.0.0 localhost localhost. LOCALHOST",
@@ -411,7 +412,7 @@ const INTERNAL: &[&str] = &[
     "private.test unique.test public.test mixed.test",
 ];
 
-/// What is neither a name nor an address, whoever might take it for one.
+/// Texts that are neither a name nor an address in any interpretation.
 const NEITHER: &str = "256.0.0.1 127.0.0.1.1 127.0.0.1.. localhost.. [::1%25lo] [127.0.0.1] ::1 \
                        127.0.0.1%00 127%2e0.0.1 \u{ff11}27.0.0.1 127\u{3002}0\u{3002}0\u{3002}1 .";
 
@@ -437,12 +438,12 @@ fn nothing_internal_is_reached() {
     let answers = outside.attempt(&sent.collect::<Vec<_>>());
     for ((line, status), answer) in attempts.iter().zip(&answers) {
         assert_eq!(status_of_each(answer), [*status], "{line}: {answer}");
-        // It is the proxy that says so, and no server that was reached.
+        // The response comes from the proxy, not from a server.
         let is_its_own = *status == 400 || answer.contains("\r\nx-cove-refused: address: ");
         assert!(is_its_own, "{line}: {answer}");
     }
     assert_eq!(outside.target.seen(), [""; 0]);
-    // The same of a name that was good a moment ago, over new connections and over an old one.
+    // The same for a name that was permitted before, over new connections and over an existing one.
     let get = |name: &str, end| format!("GET http://{name}:{plain}/{name} HTTP/1.1\r\n{end}");
     let first = outside.attempt(&[vec![get("rebind.test", END)]]);
     let second = outside.attempt(&[vec![get("rebind.test", END)]]);
@@ -454,7 +455,7 @@ fn nothing_internal_is_reached() {
     assert_eq!(outside.target.seen().len(), 3);
 }
 
-/// What clients do, which is told nothing but whom to trust; a line for each.
+/// Clients that are configured only with the certificate to trust; one line per client.
 const CLIENTS: &str = r#"
 import json, os, socket, ssl, subprocess, sys, urllib.request
 sys.path.insert(0, "packages")
@@ -505,13 +506,13 @@ fn clients_reach_what_was_granted() {
     let _guard = beside_others();
     let outside = Outside::start();
     let Outside { sessions, session, .. } = &outside;
-    // `pip` brings `requests` along.
+    // `pip` includes `requests`.
     unpack(sessions, session, &["pip/__init__.py", "pip/_vendor"]);
     let certificate = std::fs::read(outside.scratch.path().join("certificate.pem")).unwrap();
     assert!(sessions.write(session, "certificate.pem", &certificate).status < 300);
     let [plain, tls, _] = outside.ports();
     let output = python(sessions, session, CLIENTS, &format!("{plain} {tls}"));
-    // Not even the beginning of the key came in before the answer broke off.
+    // Not even the beginning of the key entered before the response broke off.
     assert!(!output.contains(&CANARY[..6]), "{output}");
     let answers: Value = serde_json::from_str(&output).unwrap();
     for (client, expected) in [
@@ -535,14 +536,14 @@ fn clients_reach_what_was_granted() {
     assert!(starts("refused", "403 address: "), "{output}");
     assert!(starts("a key in a header", "HTTP/1.1 200 OK"), "{output}");
     assert!(!answers["a key in a header"].to_string().contains("x-"), "{output}");
-    // Outside the key is where it belongs, and nowhere else.
+    // Externally, the key is sent only where it belongs.
     let seen = [outside.target.seen(), outside.tls.seen()].concat();
     let with_key = seen.iter().filter(|sent| sent.contains(&format!(": Bearer {CANARY}\r\n")));
     let mut with_key: Vec<&str> = with_key.map(|sent| sent.split(' ').nth(1).unwrap()).collect();
     with_key.sort_unstable();
     assert_eq!(with_key, ["/key-tls", "/v1/echo", "/v1/header", "/v1/key", "/v1/pieces"]);
     assert_eq!(seen.len(), with_key.len() + 6, "{seen:?}");
-    // All of it is written down.
+    // All requests are recorded.
     let of = |record: &Value, name: &str| record[name].as_str().unwrap_or_default().to_owned();
     let denied = |record: &Value| of(record, "error") == "tls: it is for another host";
     let records = audit(&sessions.client, session, denied);
@@ -563,7 +564,7 @@ fn clients_reach_what_was_granted() {
     assert!(!format!("{records:?}").contains(CANARY));
 }
 
-/// Sockets that would see packets, ways to other networks, and what `/proc` shows of this one.
+/// Packet sockets, routes to other networks, and the view of this network in `/proc`.
 const PACKETS: &str = r#"
 import ctypes, glob, json, os, socket
 libc = ctypes.CDLL(None, use_errno=True)
@@ -608,14 +609,14 @@ print(json.dumps({"did": did, "seen": seen}))
 fn packets_of_others_are_not_seen() {
     let _guard = beside_others();
     let outside = Outside::start();
-    // A request has passed, with its key, before anything is looked at.
+    // A request has passed, with its key, before the program looks.
     let [port, ..] = outside.ports();
     let get = format!("GET http://api.test:{port}/v1/key HTTP/1.1\r\n{END}");
     assert_eq!(status_of_each(&outside.attempt(&[vec![get]])[0]), [200]);
     let output = python(&outside.sessions, &outside.session, PACKETS, "");
     let report: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(report["did"], json!([]), "{output}");
-    // There is one interface, and of sockets there are those of this sandbox only.
+    // There is one interface, and only sockets of this sandbox.
     let seen = |name: &str| report["seen"][name].as_str().unwrap_or_default().to_owned();
     let interfaces = seen("dev");
     let interfaces = interfaces.lines().filter_map(|line| line.split_once(':'));

@@ -1,5 +1,5 @@
-//! Fairness: many sandboxes share few server connections, and one that floods its sockets takes
-//! nothing from the others and leaves nothing behind.
+//! Fairness: many sandboxes share few server connections, and one that floods its sockets does not
+//! affect the others and leaves nothing behind.
 
 use std::thread;
 
@@ -10,23 +10,23 @@ use crate::gateway::{Stage, judge, shop, stage};
 use crate::sessions_support::{SOON, Sessions};
 use crate::support::beside_others;
 
-/// Does to its sockets what it can.
+/// Program that floods its sockets.
 const FLOOD: &str = include_str!("../programs/flood.py");
-/// Asks as others do.
+/// Program that sends ordinary queries.
 const NEIGHBOUR: &str = include_str!("../programs/neighbour.py");
-/// Right answers of a neighbour: ten connections of twenty questions.
+/// Correct responses for a neighbour: ten connections with twenty queries.
 const RIGHT: &str = "200";
-/// Sandboxes that ask at the same time.
+/// Number of concurrent neighbours.
 const NEIGHBOURS: usize = 8;
-/// Server connections of a tenant in the stage.
+/// Server connections of a tenant in the test setup.
 const SERVER_CONNECTIONS: u32 = 5;
-/// Most descriptors that one sandbox holds of the server's: twenty connections and 32 logins of
-/// each of two databases, 64 of a proxy, each with one on its way out.
+/// Maximum descriptors that the server holds for one sandbox: twenty connections and 32 logins for
+/// each of two databases, 64 of a proxy, each with an outgoing one.
 const DESCRIPTORS_MAX: usize = 300;
-/// Most memory that one sandbox holds of the server's.
+/// Maximum memory that the server holds for one sandbox.
 const BYTES_MAX: usize = 128 << 20;
 
-/// A session with these programs.
+/// Creates a session with these programs.
 fn session(sessions: &Sessions) -> String {
     let rules = json!([{"hosts": ["example.com"]}]);
     let grants = [shop("read_only"), judge(), json!({"kind": "http", "rules": rules})];
@@ -37,8 +37,8 @@ fn session(sessions: &Sessions) -> String {
     session
 }
 
-/// Lets all of them ask at once; each must get every answer. The most server connections that
-/// there were at one time.
+/// Runs all neighbours at once; each must get every response. Returns the maximum number of
+/// concurrent server connections.
 fn all_are_served(stage: &Stage, sessions: &[String]) -> u32 {
     let mut most = 0;
     thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn who_floods_slows_nobody_and_leaves_nothing() {
     let most = all_are_served(&stage, &neighbours);
     assert!(most <= SERVER_CONNECTIONS, "{most} server connections");
 
-    // All that it held comes back with its end.
+    // All its resources are freed at its end.
     sessions.end(&flooder);
     until("its connections are gone", SOON, || {
         let [left, _] = held(server.pid());
@@ -96,7 +96,7 @@ fn who_floods_slows_nobody_and_leaves_nothing() {
     assert_eq!(sessions.out(&neighbours[0], "/usr/bin/python3 neighbour.py").trim(), RIGHT);
 }
 
-/// Descriptors and bytes of the server.
+/// Returns descriptors and bytes of the server.
 fn held(pid: u32) -> [usize; 2] {
     [process::descriptors(pid), usize::try_from(process::resident_bytes(pid)).unwrap()]
 }

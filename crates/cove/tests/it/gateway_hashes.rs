@@ -1,11 +1,11 @@
-//! Grants to databases show no password, no hash of one and no statement of others.
+//! Database grants show no password, no password hash and no statement of others.
 
 use serde_json::json;
 
 use crate::gateway::{CANARY, Stage, judge, python, shop, stage};
 use crate::support::beside_others;
 
-/// Asks for them in many ways.
+/// Program that queries for them in many ways.
 const PROGRAM: &str = include_str!("../programs/secrets_of_databases.py");
 
 #[test]

@@ -1,5 +1,5 @@
-//! Grants of the catalog in real sandboxes: the example of `examples/gateway/analyst` as its page
-//! says, and what its sandbox gets at beyond that.
+//! Catalog grants in real sandboxes: the example of `examples/gateway/analyst` according to its
+//! page, and what its sandbox can reach besides.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,25 +14,25 @@ use crate::sessions_support::{DISK_BYTES, Sessions, config};
 use crate::shared::{COMPAT, finish, interpreter};
 use crate::support::{COVE, beside_others};
 
-/// Where the example is.
+/// Directory of the example.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gateway/analyst");
-/// Tries what a reader may not do.
+/// Program that tries operations that a reader may not do.
 const READER: &str = include_str!("../programs/lake_reader.py");
-/// Where sessions have the packages of Python that the host has not.
+/// Directory in sessions of Python packages that the host does not have.
 pub(crate) const PACKAGES: &str = "packages";
 
-/// PyIceberg and what it needs for the interpreter that sandboxes have, which need not be the one
-/// that tests are run by; made when it has changed.
+/// Returns PyIceberg and its dependencies for the sandboxes' interpreter, which may differ from
+/// that of the tests; rebuilt when the requirements change.
 pub(crate) fn packages() -> PathBuf {
     let files = inside_packages("iceberg/requirements.txt", "compat-iceberg-inside");
-    // Arrow works without them, and takes the host's, which may be too old for it.
+    // Optional for Arrow, which would use the host's versions; they may be too old.
     for optional in ["numpy.py", "pandas.py"] {
         fs::write(files.join(optional), "raise ImportError('not for this test')\n").unwrap();
     }
     files
 }
 
-/// Packages of a file of requirements for the same interpreter, in a directory of the cache.
+/// Returns the packages of a requirements file for the same interpreter, in a cache directory.
 pub(crate) fn inside_packages(requirements: &str, directory: &str) -> PathBuf {
     let requirements = Path::new(COMPAT).join(requirements);
     let wanted = fs::read_to_string(&requirements).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn inside_packages(requirements: &str, directory: &str) -> PathBuf {
     files
 }
 
-/// A server whose warehouse is a bucket, and which knows a database.
+/// Starts a server with a warehouse in a bucket, and a database.
 fn serve(store: &S3, postgres: &Postgres, scratch: &Scratch) -> Server {
     let mut table = lake_config(store, scratch);
     let _ = write!(
@@ -66,7 +66,8 @@ fn serve(store: &S3, postgres: &Postgres, scratch: &Scratch) -> Server {
     Server::start_with(COVE, &[], Some(&table))
 }
 
-/// The configuration of a server whose warehouse is a bucket, for sessions with large packages.
+/// Returns the configuration of a server with a warehouse in a bucket, for sessions with large
+/// packages.
 pub(crate) fn lake_config(store: &S3, scratch: &Scratch) -> String {
     let id = scratch.file("id", &store.access_key_id);
     let secret = scratch.file("secret", &store.secret_access_key);
@@ -84,14 +85,14 @@ pub(crate) fn lake_config(store: &S3, scratch: &Scratch) -> String {
     table
 }
 
-/// A session with PyIceberg in its workspace.
+/// Creates a session with PyIceberg in its workspace.
 fn session(sessions: &Sessions, request: &Value) -> String {
     let session = sessions.create(request);
     sessions.unpack(&session, PACKAGES, &packages(), &["."]);
     session
 }
 
-/// Runs a program of Python that must succeed.
+/// Runs a Python program that must succeed.
 fn python(sessions: &Sessions, session: &str, program: &str) -> String {
     sessions.out(session, &format!("PYTHONPATH=$PWD/{PACKAGES} /usr/bin/python3 {program}"))
 }
@@ -105,7 +106,7 @@ fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
     let server = serve(&store, &postgres, &scratch);
     let sessions = Sessions::from(&server);
 
-    // Who fills the table has a grant to write, and no key.
+    // The session that fills the table has a write grant, and no key.
     let grants = json!([{"kind": "catalog", "warehouse": "lake", "access": "read_write"}]);
     let writer = session(&sessions, &json!({"grants": grants}));
     let seed = fs::read(Path::new(EXAMPLE).join("seed.py")).unwrap();
@@ -119,7 +120,7 @@ fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
     assert!(sessions.write(&writer, "theirs.py", theirs.as_bytes()).status < 300);
     let theirs = python(&sessions, &writer, "theirs.py");
 
-    // The agent, deployed as its page says.
+    // The agent, deployed according to its page.
     let mut deploy = Command::new(COVE);
     deploy.args(["agent", "deploy", EXAMPLE]);
     deploy.env("COVE_URL", format!("http://{}", server.client().address()));
@@ -133,12 +134,12 @@ fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
     let filtered = python(&sessions, &analyst, "ask.py visits 'product = 2 and visits > 53'");
     assert_eq!(filtered, "day\tproduct\tvisits\n2026-11-14\t2\t54\n");
 
-    // What it was not granted, by its client and by hand.
+    // Ungranted objects, through its client and by direct requests.
     assert!(sessions.write(&analyst, "reader.py", READER.as_bytes()).status < 300);
     let program =
         format!("PYTHONPATH=$PWD/{PACKAGES} THEIRS={} /usr/bin/python3 reader.py", theirs.trim());
     assert_eq!(sessions.out(&analyst, &program).trim(), "[]");
-    // Its files say nothing of the key, nor does what is written down of it.
+    // Neither its files nor the audit records contain the key.
     let seen = "cat /proc/[0-9]*/environ; env; curl -s localhost:8181/v1/config; \
                 curl -s localhost:8181/v1/lake/namespaces/shop/tables/visits";
     let seen = sessions.out(&analyst, seen);

@@ -1,5 +1,5 @@
-//! Statements over Iceberg grants: a program in the session runs them, with PyIceberg and DuckDB
-//! from the package index, over a warehouse in a bucket.
+//! Statements through Iceberg grants: a program in the session runs them, with PyIceberg and DuckDB
+//! from the package index, on a warehouse in a bucket.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -17,25 +17,25 @@ use crate::shared::finish;
 use crate::support::{COVE, SOON, beside_others};
 
 const LAKE: &str = "catalog:lake";
-/// Where sessions have DuckDB.
+/// Directory of DuckDB in sessions.
 const DUCKDB: &str = "duckdb";
-/// Makes the tables.
+/// Program that creates the tables.
 const TABLES: &str = include_str!("../programs/lake_tables.py");
-/// Tries to write wherever somebody listens.
+/// Program that tries to write through every listening port.
 const PORTS: &str = include_str!("../programs/lake_ports.py");
-/// Counts programs of a session that run statements, by a word of theirs that this has not itself.
+/// Counts a session's programs that run statements, by a word that this command does not contain.
 const COUNT: &str = "cat /proc/[0-9]*/cmdline 2>/dev/null | grep -c 'json_serialize_sq[l]' || true";
-/// A statement that does not end by itself within a test.
+/// Statement that does not end within a test.
 const ENDLESS: &str = "SELECT sum(a.range * b.range) FROM range(1000000000) a, range(1000000000) b";
 
-/// A server with a warehouse, and a session that may write to it.
+/// Server with a warehouse, and a session that may write to it.
 struct LakeStage {
     _store: S3,
     _scratch: Scratch,
     server: Server,
     sessions: Sessions,
     session: String,
-    /// Snapshot of the table with its first file alone.
+    /// Snapshot of the table with its first file only.
     first: String,
 }
 
@@ -52,7 +52,7 @@ fn lake_stage() -> LakeStage {
     LakeStage { _store: store, _scratch: scratch, server, sessions, session, first }
 }
 
-/// A session with packages where its programs look for them.
+/// Creates a session with packages in its programs' search path.
 fn session(sessions: &Sessions, names: &[&str], access: &str) -> String {
     let places: Vec<String> = names.iter().map(|name| format!("/workspace/{name}")).collect();
     let session = sessions.create(&json!({
@@ -69,14 +69,14 @@ fn session(sessions: &Sessions, names: &[&str], access: &str) -> String {
     session
 }
 
-/// Number of the last record of a session; 0 before the first one.
+/// Returns the number of a session's last record; 0 before the first one.
 fn last_record(client: &Client, session: &str) -> u64 {
     let answer = client.get(&format!("/v1/audit?holder={session}&limit=1000")).json();
     let records = answer["records"].as_array().into_iter().flatten();
     records.filter_map(|record| record["seq"].as_u64()).max().unwrap_or(0)
 }
 
-/// Files with data that a session's programs have asked for after a record.
+/// Returns the data files that a session's programs have requested after a record.
 fn data_files(client: &Client, session: &str, after: u64) -> BTreeSet<String> {
     let is_later = |record: &Value| record["seq"].as_u64() > Some(after);
     let records = audit(client, session, |it| is_later(it) && it["event"] == "statement");
@@ -86,7 +86,7 @@ fn data_files(client: &Client, session: &str, after: u64) -> BTreeSet<String> {
     paths.map(str::to_owned).collect()
 }
 
-/// Waits until so many programs of a session run statements: none, or some.
+/// Waits until no program, or at least one, of a session runs statements.
 fn wait_for_programs(sessions: &Sessions, session: &str, expected: usize) {
     until(&format!("{expected} statements"), SOON, || {
         let found = sessions.out(session, COUNT);
@@ -131,7 +131,7 @@ fn values_come_as_they_are(stage: &LakeStage) {
         ("SELECT count(*), sum(total), max(day) FROM shop.orders", json!([]), {
             json!([[4, "17.77", "2030-01-01"]])
         }),
-        // What statistics cannot decide is decided all the same.
+        // Conditions that statistics cannot decide are still evaluated.
         ("SELECT id FROM \"shop\".\"orders\" WHERE name = 'a \"b\"'", json!([]), json!([[200]])),
         ("SELECT id FROM shop.orders WHERE f > 1 AND f < 3", json!([]), json!([[300]])),
         ("SELECT id FROM shop.orders WHERE day >= ? AND ok IS NOT NULL", json!(["2029-01-01"]), {
@@ -146,7 +146,7 @@ fn values_come_as_they_are(stage: &LakeStage) {
             json!([]),
             json!([["a.b", "people"], ["shop", "orders"], ["v1.2", "one"], ["v1\\.2", "one"],]),
         ),
-        // A dot within a level, and one that divides two.
+        // A dot within a level, and one that separates two.
         ("SELECT number FROM \"v1\\.2\".one", json!([]), json!([[0]])),
         ("SELECT number FROM v1.\"2\".one", json!([]), json!([[1]])),
         ("SELECT number FROM \"v1.2\".one", json!([]), json!([[1]])),
@@ -156,7 +156,7 @@ fn values_come_as_they_are(stage: &LakeStage) {
     }
     let at = format!("SELECT count(*) FROM shop.orders o AT (VERSION => {})", stage.first);
     check(stage, &at, &json!([]), &json!([[2]]));
-    // Written down as statements of databases are, without values.
+    // Recorded like database statements, without values.
     let text = "SELECT id FROM shop.orders WHERE f > ? AND f < ?";
     audit(&client, &stage.session, |record| {
         record["event"] == "statement" && record["text"] == text && record["rows"] == 1
@@ -168,7 +168,7 @@ fn a_page_reads_what_it_shows(stage: &LakeStage) {
     let session = session(&stage.sessions, &[PACKAGES, DUCKDB], "read_only");
     for (sql, max_rows, files) in [
         ("SELECT * FROM shop.orders LIMIT 1", 100, 1),
-        // One row more than is shown says that there are more, and is in the second file.
+        // One row more than shown, which reveals that there are more, is in the second file.
         ("SELECT id, name FROM shop.orders", 1, 2),
         // The first file has numbers on both sides.
         ("SELECT name FROM shop.orders WHERE id = 300", 100, 2),
@@ -235,7 +235,7 @@ fn nothing_else_is_run(stage: &LakeStage) {
     let wrong = json!({"sql": "SELECT $1", "parameters": [1, 2]});
     let wrong = query(&client, &stage.session, LAKE, &wrong);
     assert_eq!((wrong.status, &wrong.json()["error"]["field"]), (400, &json!("parameters")));
-    // The door of these statements only reads, whoever comes in: the grant's own one writes.
+    // The door of these statements is read-only for any client; the grant's own door writes.
     assert!(stage.sessions.write(&stage.session, "ports.py", PORTS.as_bytes()).status < 300);
     let found = stage.sessions.out(&stage.session, "python3 ports.py");
     assert_eq!(found, "own 200\nbeside 403\n");
@@ -248,7 +248,7 @@ fn statements_over_tables_of_a_warehouse_are_those_of_a_database() {
     values_come_as_they_are(&stage);
     a_page_reads_what_it_shows(&stage);
     nothing_else_is_run(&stage);
-    // The other two ways to it.
+    // The two other ways to run a statement.
     let mut command = Command::new(COVE);
     command.args([
         "session",
@@ -282,7 +282,7 @@ fn a_session_that_cannot_run_a_statement_says_what_it_needs() {
     for part in ["duckdb", "pyiceberg[pyarrow]", "pip_install", LAKE] {
         assert!(error["message"].as_str().unwrap().contains(part), "{part}: {error}");
     }
-    // What a session puts in the way is bytes of a stranger.
+    // Programs that a session substitutes are not trusted.
     for (program, expected) in [
         ("import os; os.write(1, b'{\"rows\": 1}\\n')", "wrote a malformed result"),
         ("import os\nwhile True: os.write(1, b'x' * 65536)", "line that is too long"),
@@ -298,7 +298,7 @@ fn a_session_that_cannot_run_a_statement_says_what_it_needs() {
     let nothing = sessions.write(&able, &format!("{DUCKDB}/sitecustomize.py"), b"");
     assert!(nothing.status < 300);
     assert_eq!(rows(&client, &able, LAKE, &one)["rows"], json!([[1]]));
-    // A caller that leaves ends its program, and so does taking the grant back.
+    // If a caller disconnects, its program ends, and so it does if the grant is revoked.
     let leaving = begin_query(&server, &able, LAKE, ENDLESS);
     wait_for_programs(&sessions, &able, 1);
     drop(leaving);

@@ -1,4 +1,4 @@
-//! Grants of the model: the real command line of Claude inside, a stand-in for the model outside.
+//! Model grants: Claude's real command line in the sandbox, a stand-in for the model outside.
 
 use serde_json::{Value, json};
 use testkit::until;
@@ -8,20 +8,21 @@ use crate::sessions_claude::{KEY, Model, agent};
 use crate::sessions_support::{SOON, Sessions, ok, serve_sessions, with};
 use crate::support::beside_others;
 
-/// The model that the agent asks.
+/// Model that the agent uses.
 const ASKED: &str = "claude-haiku-4-5";
 
-/// What a million tokens of it cost, in questions and answers, as Claude's own list has it.
+/// Prices of a million input and output tokens, from Claude's own list.
 const PRICE: (f64, f64) = (1.0, 5.0);
 
-/// Requests that the model got.
+/// Returns the requests that the model received.
 fn model_requests(model: &Model) -> Vec<Value> {
     let log = model.log();
     let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
     lines.filter(|line: &Value| line["path"] == "/v1/messages").collect()
 }
 
-/// Tokens of a session's questions and answers as they are written down, once so many requests are.
+/// Returns the recorded input and output tokens of a session, as soon as there are this many
+/// requests.
 fn used(sessions: &Sessions, session: &str, requests: usize) -> (u64, u64) {
     let done = until(&format!("{requests} requests"), SOON, || {
         let records = audit(&sessions.client, session, |record| record["event"] == "request");
@@ -40,7 +41,7 @@ fn used(sessions: &Sessions, session: &str, requests: usize) -> (u64, u64) {
     tokens.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// What so many tokens cost, in dollars.
+/// Returns the cost of tokens, in dollars.
 fn cost((questions, answers): (u64, u64)) -> f64 {
     let [questions, answers] = [questions, answers].map(|it| f64::from(u32::try_from(it).unwrap()));
     (questions * PRICE.0 + answers * PRICE.1) / 1e6
@@ -60,8 +61,8 @@ fn claude_asks_as_its_grant_says() {
     let command = "run: echo $ANTHROPIC_BASE_URL $ANTHROPIC_API_KEY; cat data.txt";
     let seen = sessions.ask(&session, command);
     assert!(seen.contains("http://127.0.0.1:8100 provided-by-cove\nof the folder"), "{seen}");
-    // A request for the tool, and one with what came of it; each has the key of the server, which
-    // the stand-in compares, and was counted as the agent counts it itself.
+    // A request for the tool, and one with its result; each has the server's key, which the
+    // stand-in checks, and the counts equal the agent's own.
     let mut requests = 2;
     let check = |requests: usize| {
         let requests_seen = model_requests(&model);
@@ -79,8 +80,8 @@ fn claude_asks_as_its_grant_says() {
         tokens
     };
     let mut tokens = check(requests);
-    // Limits of a grant that is changed hold for what was used before. What is refused is said in
-    // words of the protocol, is not tried again, and is not the end of the conversation.
+    // Limits of a changed grant apply to previous usage. A refusal uses the protocol's error
+    // format, is not retried, and does not end the conversation.
     let mut refusals = 0;
     for (limit, status, why) in [
         ("tokens", "(429)", "the budget of the grant is used up"),
@@ -94,7 +95,7 @@ fn claude_asks_as_its_grant_says() {
             _ => (json!(["claude-opus-4-5"]), json!(["claude-opus-4-5", ASKED])),
         };
         for (value, is_refused) in [(none_left, true), (some_left, false)] {
-            // Dollars are only counted of models that are named.
+            // Dollars are counted only for listed models.
             let grant = json!({"kind": "model", "models": [ASKED], (limit): value});
             let patched = patch(&sessions.client, &session, &json!({"grants": [grant]}));
             assert_eq!(patched.status, 200, "{grant}: {}", patched.text());

@@ -1,5 +1,5 @@
-//! What `http` grants lead to in tests: servers that keep every byte that they are sent and answer
-//! as badly as they are asked to, and names whose addresses change.
+//! External servers for `http` grants in tests: they record every received byte, and respond as
+//! badly as requested; and names whose addresses change.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -17,23 +17,23 @@ use tokio_rustls::rustls::{self, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::support::SOON;
 
-/// Where they listen: of the machine itself, and not where a sandbox would look for its own.
+/// Their address: on the machine itself, but not the sandbox's own loopback address.
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// What stands before all of a connection that had more than one request.
+/// Prefix of the record of a connection with more than one request.
 const MORE: &str = "MORE THAN ONE: ";
 
-/// What stands before a request that broke off.
+/// Prefix of a request that broke off.
 pub(crate) const CUT: &str = "CUT: ";
 
-/// A client that is silent for so long has forgotten to leave.
+/// Silence after which a client counts as stuck.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// An answer behind an answer, which nobody asked for.
+/// Response after a response, which was not requested.
 const FORGED: &str = "HTTP/1.1 299 Forged\r\ncontent-length: 6\r\n\r\nforged";
 
-/// What stands before [`FORGED`] in the answer at a path, and what status gets inside when it is
-/// asked for by `GET` and by `HEAD`; 0 for an answer that breaks off.
+/// Text before [`FORGED`] in the response at a path, and the resulting status in the sandbox for
+/// `GET` and `HEAD`; 0 for a response that breaks off.
 pub(crate) const BAD: &[(&str, &str, [u16; 2])] = &[
     ("/behind", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", [200, 200]),
     ("/nothing", "HTTP/1.1 204 No Content\r\ncontent-length: 83\r\n\r\n", [204, 204]),
@@ -70,12 +70,12 @@ pub(crate) const BAD: &[(&str, &str, [u16; 2])] = &[
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
         [502, 502],
     ),
-    // Nothing but the forged answer is one here.
+    // Only the forged response is valid here.
     ("/early", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n", [299, 299]),
     ("/old", "HTTP/0.9 200 OK\r\n\r\n", [502, 502]),
 ];
 
-/// A server that keeps what it is sent.
+/// Server that records received data.
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -84,7 +84,7 @@ pub(crate) struct Target {
 
 struct Shared {
     tls: Option<Arc<ServerConfig>>,
-    /// Of each connection, all of it.
+    /// Complete data of each connection.
     seen: Mutex<Vec<String>>,
     open: AtomicUsize,
     stopped: AtomicBool,
@@ -95,7 +95,7 @@ impl Target {
         Target::start_as(None)
     }
 
-    /// The same over TLS, as whom a certificate says.
+    /// Starts such a server with TLS and this certificate.
     pub(crate) fn start_with(certificate: &Certificate) -> Target {
         let chain = CertificateDer::pem_file_iter(&certificate.certificate).unwrap();
         let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
@@ -131,8 +131,8 @@ impl Target {
         Target { address, shared, accepting: Some(accepting) }
     }
 
-    /// What it was sent since it was last asked, once nobody is connected any more: all of each
-    /// connection that said something.
+    /// Returns the data since the last call, after all connections have ended: of each connection
+    /// that sent any.
     pub(crate) fn seen(&self) -> Vec<String> {
         until("the end of all connections", SOON, || {
             match self.shared.open.load(Ordering::SeqCst) {
@@ -166,7 +166,7 @@ impl Shared {
     }
 }
 
-/// Reads a request, answers it over a socket, and reads on to the end; all that came.
+/// Reads a request, responds over a socket, and reads to the end; returns all received data.
 fn converse(mut stream: impl Read + Write, socket: &TcpStream) -> Vec<u8> {
     let mut seen = Vec::new();
     let mut byte = [0];
@@ -176,7 +176,7 @@ fn converse(mut stream: impl Read + Write, socket: &TcpStream) -> Vec<u8> {
         }
         seen.push(byte[0]);
     }
-    // Whoever left has its reasons.
+    // The client may have closed the connection.
     stream.write_all(answer(&String::from_utf8_lossy(&seen)).as_bytes()).ok();
     stream.flush().ok();
     socket.shutdown(Shutdown::Write).ok();
@@ -188,7 +188,7 @@ fn converse(mut stream: impl Read + Write, socket: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// Whether a request is there with its body.
+/// Returns whether a request has arrived with its body.
 fn is_whole(seen: &[u8]) -> bool {
     let text = String::from_utf8_lossy(seen);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -224,7 +224,7 @@ fn answer(request: &str) -> String {
     }
 }
 
-/// A server of names. Each has a list of answers, the last one for ever.
+/// DNS server. Each name has a list of responses, the last of which is repeated.
 pub(crate) struct Names {
     pub(crate) address: Ipv4Addr,
     lookups: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -233,7 +233,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Answers at port 53 of an address that nobody else has.
+    /// Responds at port 53 of an unused address.
     pub(crate) fn start(table: &[(&str, &[&[&str]])]) -> Names {
         static STARTED: AtomicU8 = AtomicU8::new(53);
         let [.., high, low] = std::process::id().to_be_bytes();
@@ -262,7 +262,7 @@ impl Names {
         Names { address, lookups: counts, stopped, answering: Some(answering) }
     }
 
-    /// How many times a name was looked up.
+    /// Returns how many times a name was looked up.
     pub(crate) fn lookups(&self, name: &str) -> usize {
         self.lookups.lock().get(name).copied().unwrap_or(0)
     }
@@ -277,13 +277,13 @@ impl Drop for Names {
     }
 }
 
-/// A message of DNS (RFC 1035 §4) for a message of DNS.
+/// Returns the DNS response to a DNS query (RFC 1035 §4).
 fn name_answer(
     query: &[u8],
     table: &BTreeMap<String, Vec<Vec<IpAddr>>>,
     counts: &mut BTreeMap<String, usize>,
 ) -> Vec<u8> {
-    /// The kind of an address of IPv4.
+    /// Type of an IPv4 address.
     const A: [u8; 2] = [0, 1];
     const AAAA: [u8; 2] = [0, 28];
     let (mut at, mut labels) = (12, Vec::new());
@@ -296,7 +296,7 @@ fn name_answer(
     let turn = counts.entry(name.clone()).or_default();
     let answers =
         table.get(&name).map_or(&[][..], |answers| &answers[(*turn).min(answers.len() - 1)]);
-    // Both kinds are asked for at one time; one of them counts.
+    // Both types are requested at the same time; one of them counts.
     *turn += usize::from(kind == A);
     let mut records = Vec::new();
     for address in answers {

@@ -1,4 +1,4 @@
-//! What is secret outside is not inside, whatever was granted.
+//! External secrets are not visible in a sandbox with any grants.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::sessions_claude::{KEY, Model, agent};
 use crate::sessions_support::with;
 use crate::support::beside_others;
 
-/// A secret that a rule puts into requests.
+/// Secret that a rule adds to requests.
 const ADDED: &str = "added-outside-4b1d8e62";
 
-/// What is in the environment of the session, and so has to be found there.
+/// Value in the environment of the session, which the search must find.
 const PLANTED: &str = "found-5e1fa0c3";
 
 fn backwards(text: &str) -> String {
@@ -41,22 +41,22 @@ fn nothing_secret_is_found_inside() {
     sessions.deploy(&with(agent("claude"), &json!({"grants": grants})));
     let env = json!({"PLANTED": PLANTED, "TARGET": format!("http://{}", target.address)});
     let session = sessions.create(&json!({"agent": "claude", "env": env}));
-    // Its agent is there and has asked the model: its memory is searched as well.
+    // The agent runs and has used the model: its memory is searched as well.
     assert!(sessions.ask(&session, "hello").starts_with("You said: hello"));
-    // Everything that a program can look at: environment, memory, files, what `/proc` shows of whom
-    // it may see, errors of all servers, and what it is told before it says who it is.
+    // Everything that a program can read: environment, memory, files, `/proc` of the processes that
+    // it may see, errors of all servers, and data before a login.
     let secrets = [CANARY, ADDED, KEY, PLANTED].map(backwards).join(" ");
     let report = python(sessions, &session, SCANNER, &secrets);
     let report: Value = serde_json::from_str(&report).unwrap();
     let [of_databases, added, key, planted] = [0, 1, 2, 3].map(|it| report["found"][it].clone());
     assert_eq!((of_databases, added, key), (json!([]), json!([]), json!([])), "{report}");
     assert_eq!(report["password"], false, "{report}");
-    // What is there is found, in every process.
+    // The planted value is found in every process.
     let planted = planted.to_string();
     let places = ["\"environment\"", "/environ\"", "\"memory of /proc/"];
     assert!(places.iter().all(|place| planted.contains(place)), "{report}");
     assert!(planted.matches("memory of").count() > 1, "{report}");
-    // The proxy has added what a rule says, and the databases were asked with their passwords.
+    // The proxy has added the rule's secret, and the databases were used with their passwords.
     let seen = target.seen();
     let mut lines: Vec<&str> = seen.iter().map(|sent| sent.lines().next().unwrap()).collect();
     lines.sort_unstable();
