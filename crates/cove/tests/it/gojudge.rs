@@ -1,4 +1,4 @@
-//! The go-judge face: what its clients send, and what they are told.
+//! The go-judge interface: requests of its clients, and the answers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,11 +10,11 @@ use testkit::{Client, Request, Server, until};
 
 use crate::support::{COVE, beside_others, serve};
 
-/// Below which path the face is.
+/// Path prefix of the interface.
 const FACE: &str = "/compat/go-judge";
 const SECOND: u64 = 1_000_000_000;
 
-/// A program as clients describe it; `more` replaces what it names.
+/// A program as clients describe it; fields of `more` replace the defaults.
 fn cmd(args: &[&str], more: Value) -> Value {
     let mut cmd = json!({
         "args": args,
@@ -50,13 +50,13 @@ fn run_one(client: &Client, cmd: Value) -> Value {
     run(client, &json!({"cmd": [cmd]})).pop().unwrap()
 }
 
-/// Runs one program after the other and compares what `expected` names.
+/// Runs the programs in order and compares the fields in `expected`.
 fn check(client: &Client, table: &[(Value, Value)]) {
     for (cmd, expected) in table {
         let outcome = run_one(client, cmd.clone());
         for (name, value) in expected.as_object().unwrap() {
             match value.as_object() {
-                // Files are compared one by one, so that others may be there.
+                // Files are compared one by one: other files may be present.
                 Some(files) => {
                     for (file, content) in files {
                         assert_eq!(&outcome[name][file], content, "{cmd}: {outcome}");
@@ -263,7 +263,7 @@ fn what_is_compiled_is_kept_for_its_tenant_until_it_is_deleted() {
     let other = Client::new(client.address(), Some(token));
 
     check_kept_files(&client, |path, program| {
-        // To another tenant it is not there in any way.
+        // Another tenant cannot see, read, delete or use the file.
         assert_eq!(other.get(&format!("{FACE}/file")).json(), json!({}));
         assert_eq!(other.get(path).status, 404);
         assert_eq!(other.send(&Request::new("DELETE", path)).status, 404);
@@ -271,8 +271,8 @@ fn what_is_compiled_is_kept_for_its_tenant_until_it_is_deleted() {
     });
 }
 
-/// Compiles a program, runs it, and deletes it. Between that `look` is told its path and a command
-/// that runs it.
+/// Compiles a program, runs it, and deletes it. Before the deletion, calls `inspect` with the
+/// file's path and a command that runs it.
 pub(crate) fn check_kept_files(client: &Client, inspect: impl FnOnce(&str, &Value)) {
     let source =
         "#include <stdio.h>\nint main(void) { int a; scanf(\"%d\", &a); printf(\"%d\", 2 * a); }";
@@ -372,7 +372,7 @@ fn one_socket_carries_many_requests_and_their_ends() {
     socket.send(1, br#"{"cancelRequestId": "long"}"#);
     let answer = socket.json();
     assert_eq!(answer["results"][0]["status"], "Signalled", "{answer}");
-    // What is under way when the connection ends, ends too.
+    // A running request ends with its connection.
     socket.send(1, request("left", "sleep 100").to_string().as_bytes());
     wait_for_running(&server, 1);
     drop(socket);
@@ -413,7 +413,7 @@ fn streams_carry_bytes_to_and_from_each_program() {
     assert_eq!(socket.receive(), Some(b"\x02\x01one\xff".to_vec()));
     socket.send(2, b"\x03\x13two");
     assert_eq!(socket.receive(), Some(b"\x02\x14two".to_vec()));
-    // No bytes are the end.
+    // An empty message means end of input.
     socket.send(2, b"\x03\x00");
     socket.send(2, b"\x03\x13");
     let answer = socket.answer(&mut String::new());
@@ -449,7 +449,7 @@ fn a_stream_ends_when_it_is_cancelled_or_left_or_misused() {
         assert_eq!(socket.receive(), None, "{message:?}");
         wait_for_running(&server, 0);
     }
-    // A cancel is seen behind more input than a pipe holds, which the program does not read.
+    // A cancellation is processed behind more unread input than a pipe holds.
     let mut socket = begin();
     let input = [&b"\x03\x00"[..], &vec![b'x'; 60_000]].concat();
     for message in [&input[..]; 10].into_iter().chain([&b"\x04"[..]]) {
@@ -473,13 +473,13 @@ fn a_stream_that_nobody_reads_makes_its_program_wait() {
     let files = json!([null, {"streamOut": true}]);
     let request = json!({"cmd": [cmd(&["yes"], json!({"files": files, "clockLimit": SECOND}))]});
     socket.send(2, &[&[1], request.to_string().as_bytes()].concat());
-    // Its wall limit goes on while it waits, so that it is gone before a byte is read.
+    // The wall limit continues while the output waits, so the program ends before a byte is read.
     wait_for_running(&server, 1);
     let answer = socket.answer(&mut String::new());
     assert_eq!(answer["results"][0]["status"], "Time Limit Exceeded", "{answer}");
 }
 
-/// Waits until so many places are taken.
+/// Waits until `count` executions are running.
 fn wait_for_running(server: &Server, count: usize) {
     let line = format!("cove_executions_running {count}");
     until(&line, Duration::from_secs(10), || {
@@ -489,7 +489,7 @@ fn wait_for_running(server: &Server, count: usize) {
     });
 }
 
-/// A WebSocket client, as little of one as is needed.
+/// A minimal WebSocket client.
 struct Socket(TcpStream);
 
 impl Socket {
@@ -514,7 +514,7 @@ impl Socket {
         Socket(stream)
     }
 
-    /// Sends a text (1) or binary (2) message. Masked with zeros, which changes nothing.
+    /// Sends a text (1) or binary (2) message, masked with zeros, which leaves it unchanged.
     fn send(&mut self, kind: u8, message: &[u8]) {
         let mut frame = vec![0x80 | kind];
         match message.len() {
@@ -529,7 +529,8 @@ impl Socket {
         self.0.write_all(&frame).unwrap();
     }
 
-    /// The next message that is not a ping; none when the server says goodbye.
+    /// Returns the next message that is not a ping, or `None` when the server closes the
+    /// connection.
     fn receive(&mut self) -> Option<Vec<u8>> {
         loop {
             let mut head = [0; 2];
@@ -559,7 +560,7 @@ impl Socket {
         serde_json::from_slice(&self.receive().expect("an answer")).unwrap()
     }
 
-    /// Gathers the output of the first program until it has shown `end`.
+    /// Collects the output of the first program until it ends with `end`.
     fn show_until(&mut self, screen: &mut String, end: &str) {
         while !screen.ends_with(end) {
             let message = self.receive().unwrap_or_else(|| panic!("{screen:?} and no {end:?}"));
@@ -568,7 +569,7 @@ impl Socket {
         }
     }
 
-    /// Gathers output until the answer.
+    /// Collects output until the answer arrives.
     fn answer(&mut self, screen: &mut String) -> Value {
         loop {
             let message = self.receive().expect("an answer");

@@ -1,5 +1,5 @@
-//! `GET /v1/history`: what a server measured is there at the first look, for whom it is, within its
-//! limits; the topic that goes on from it; `cove history`.
+//! `GET /v1/history`: measured values appear in the first response, only for tenants that may see
+//! them and within the limits; the topic that continues the report; `cove history`.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ use crate::support::{
     COVE, SOON, beside_others, held, run, serve, serve_with, wait_for_sleep, wake,
 };
 
-/// Values of a series that were measured, by its name and the value of its label.
+/// Measured values of a series, by its name and the value of its label.
 fn measured(report: &Value, name: &str, label: Option<&str>) -> Vec<f64> {
     let series = report["series"].as_array().unwrap();
     let found = series.iter().find(|it| {
@@ -26,7 +26,7 @@ fn most(report: &Value, name: &str, label: Option<&str>) -> f64 {
     measured(report, name, label).into_iter().fold(0.0, f64::max)
 }
 
-/// Waits for a series to have been above zero at some time.
+/// Waits until a series has been above zero.
 fn wait_for(client: &Client, name: &str, label: Option<&str>) -> Value {
     until(&format!("{name} above zero"), SOON, || {
         let report = client.get(&format!("/v1/history?step=1s&series={name}")).json();
@@ -51,7 +51,7 @@ fn what_was_measured_is_there_at_the_first_look_and_for_whom_it_is() {
     let other = server.other_client("other", &["--scope", "executions"]);
     let third = server.other_client("third", &["--scope", "executions", "--scope", "sessions"]);
 
-    // Those of the whole server, by what an execution was.
+    // Series of the whole server, by the outcome of executions.
     assert_eq!(run(&other, &json!({ "argv": ["/bin/true"] }))["verdict"], "OK");
     assert_eq!(run(&operator, &json!({ "argv": ["/bin/false"] }))["verdict"], "RE");
     wait_for(&operator, "cove_executions_ended", Some("ok"));
@@ -67,10 +67,10 @@ fn what_was_measured_is_there_at_the_first_look_and_for_whom_it_is() {
     for name in ["process_resident_memory_bytes", "cove_http_requests", "cove_sandboxes_prepared"] {
         assert!(most(&all, name, None) > 0.0, "{name}: {all}");
     }
-    // Before the server started there is nothing, and that is no zero.
+    // Before the server started there are no values, which differs from zero.
     assert!(measured(&all, "process_resident_memory_bytes", None).len() < 180);
 
-    // A tenant sees its own: what it ran, and nothing of the others.
+    // A tenant sees only values of its own executions.
     wait_for(&other, "cove_executions_ended", Some("ok"));
     let own = other.get("/v1/history").json();
     assert!(most(&own, "cove_executions_started", None) > 0.0, "{own}");
@@ -141,7 +141,7 @@ fn history_and_the_queue_are_followed_on_the_socket() {
         "op": "subscribe", "id": "all", "topic": "history", "series": ["cove_http_requests"]
     }));
     of_other.send(&json!({ "op": "subscribe", "id": "total", "topic": "queue", "all": true }));
-    // In any order, between what it may follow.
+    // In any order, between events of permitted topics.
     let mut refused = 0;
     while refused < 2 {
         let message = of_other.json();
@@ -162,13 +162,13 @@ fn history_and_the_queue_are_followed_on_the_socket() {
             return message["event"].clone();
         }
     };
-    // What the queue says comes once, and the past each second.
+    // The queue topic sends one event, the history topic one per second.
     follow("queue", &|event| event["running"] == 1);
     let event = follow("past", &|event| event.is_object() && most(event, series, None) == 1.0);
     assert_eq!(event["times_ms"].as_array().unwrap().len(), 3, "{event}");
     wake("72.1");
     follow("queue", &|event| event["running"] == 0);
-    // The other tenant never ran any.
+    // The other tenant has run nothing.
     let own = other.get(&format!("/v1/history?series={series}")).json();
     assert_eq!(most(&own, series, None), 0.0, "{own}");
 }

@@ -1,4 +1,4 @@
-//! HTTPS: what clients see who do not know that it is Cove's own.
+//! HTTPS with ordinary clients: curl, Node and the command line.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use testkit::{Certificate, Scratch, Server, until};
 use crate::sessions_support::SOON;
 use crate::support::COVE;
 
-/// A server with a certificate, which clients trust who are told to.
+/// A server with a certificate, which clients trust only if configured to.
 fn start(scratch: &Scratch) -> (Server, Certificate) {
     let certificate = Certificate::new(scratch);
     let config = format!(
@@ -23,7 +23,7 @@ fn port(server: &Server) -> u16 {
     server.client().address().port()
 }
 
-/// Runs curl. Returns the body, and the version and the status of the answer, or its complaint.
+/// Runs curl. Returns the body, and the version and status of the answer or curl's error.
 fn curl(server: &Server, trusted: &Path, arguments: &[&str], path: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "60", "-w", "\n%{http_version} %{http_code}", "--cacert"])
@@ -54,7 +54,7 @@ fn clients_choose_between_http_1_and_2() {
         let (body, seen) = curl(&server, trusted, &[option], "/v1/nothing");
         assert_eq!(seen, format!("{version} 404"));
         assert!(body.contains("does not exist"), "{body}");
-        // Events come as they happen.
+        // Events arrive as they happen.
         let queued = ["-d", program, "-H", "content-type: application/json", option];
         let (body, _) = curl(&server, trusted, &queued, "/v1/executions");
         let id = body.split('"').find(|it| it.starts_with("ex_")).unwrap().to_owned();
@@ -63,11 +63,11 @@ fn clients_choose_between_http_1_and_2() {
         assert_eq!(seen, format!("{version} 200"));
         assert!(events.contains("event: exit"), "{events}");
     }
-    // Programs of this machine need no TLS, such as the command line.
+    // Local programs, such as the command line, need no TLS.
     assert_eq!(server.client().get("/v1/languages").status, 200);
 }
 
-/// A client of HTTP/2 that is Node's own, with requests side by side.
+/// Node's own HTTP/2 client, with concurrent requests.
 const NODE: &str = r#"
 const http2 = require('http2'), fs = require('fs');
 const [origin, ca, token] = process.argv.slice(1);
@@ -101,7 +101,7 @@ fn one_connection_runs_many_programs_side_by_side() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected.join(" "), "{errors}");
 }
 
-/// The command line as it is on another machine: with an address and a token alone.
+/// The command line as on another machine: with only an address and a token.
 fn cove(server: &Server, trusted: &Path, arguments: &[&str]) -> Output {
     Command::new(COVE)
         .args(arguments)
@@ -134,7 +134,7 @@ fn a_certificate_is_renewed_while_the_server_runs() {
     fs::copy(&own.certificate, &kept).unwrap();
     let (_, seen) = curl(&server, &kept, &[], "/v1/languages");
     assert_eq!(seen, "2 200");
-    // Nonsense changes nothing but the log.
+    // An invalid file changes nothing except the log.
     fs::write(&own.certificate, "nonsense").unwrap();
     server.expect_log("cannot be read again; the old one holds");
     until("the nonsense to be seen", SOON, || match server.log() {

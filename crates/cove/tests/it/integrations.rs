@@ -1,5 +1,5 @@
-//! Recipes of `examples/integrations`: agents' frameworks as they are installed, whose code runs in
-//! Cove, with a stand-in for the model.
+//! Recipes of `examples/integrations`: agent frameworks as installed, whose code runs in Cove, with
+//! a stand-in for the model.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::sessions_claude::{KEY, Model};
 use crate::shared::{COMPAT, finish, interpreter, interpreter_with};
 use crate::support::{COVE, SOON, beside_others, wait_until_gone};
 
-/// Memory of a sandbox, and what a cell of the code interpreter may take.
+/// Memory of a sandbox, and the time limit of a code interpreter cell.
 const SETTINGS: &str = "memory_bytes = 536870912\n[compat.e2b.settings]\ncell_timeout_s = 2\n";
 
 /// A server, a stand-in for the model, and a recipe that uses both.
@@ -38,7 +38,7 @@ impl Recipe {
         interpreter_with(&requirements, &format!("recipe-{}", self.name))
     }
 
-    /// Has the agent do a task; what it printed.
+    /// Runs the agent on a task. Returns its output.
     fn run(&self, task: &Path) -> String {
         let mut agent = Command::new(self.python());
         agent.arg(self.directory().join("agent.py")).arg(task);
@@ -50,24 +50,24 @@ impl Recipe {
         finish(&mut agent)
     }
 
-    /// Does what the recipe's page says, which has its output.
+    /// Follows the recipe's page, which contains the output.
     fn run_page(&self) -> String {
         let printed = self.run(&self.directory().join("task.txt"));
         let page = fs::read_to_string(self.directory().join("README.md")).unwrap();
         assert!(page.contains(&format!("agent.py task.txt\n{printed}```")), "{printed}");
-        // Nothing of the endless program of the task is left, nor of any other.
+        // Neither the endless program of the task nor any other is left.
         assert_eq!(process::with_marker(&format!("{}-endless", self.name)), Vec::<u32>::new());
         printed
     }
 
-    /// Has the agent do what these lines say; what it printed.
+    /// Runs the agent on these lines. Returns its output.
     fn run_lines(&self, lines: &str) -> String {
         let scratch = Scratch::new();
         self.run(&scratch.file("task.txt", lines))
     }
 
-    /// Checks that so many sandboxes, all of the recipe, were there and are not any more, and that
-    /// the model was asked and refused nothing.
+    /// Checks that the recipe used `sandboxes` sandboxes, all of which have ended, and that the
+    /// model was called and rejected no request.
     fn check_traces(&self, sandboxes: usize) {
         let client = self.server.client();
         until("the end of the sandboxes", SOON, || {
@@ -164,7 +164,7 @@ fn code_of_smolagents_runs_in_a_sandbox_and_an_endless_step_is_an_error_of_it() 
     recipe.check_traces(1);
 }
 
-/// What open-r1's client sends for one test of a submission:
+/// The files that open-r1's client sends for one test of a submission:
 /// <https://github.com/huggingface/open-r1/blob/1416fa0/src/open_r1/utils/competitive_programming/cf_scoring.py>
 fn submission(language: &str, name: &str, code: &str, checker: Option<&str>) -> Value {
     let mut files = vec![json!({"name": name, "content": code})];
@@ -191,7 +191,7 @@ fn submissions_that_open_r1_sends_are_scored_and_none_finds_the_expected_output(
                  print(int(abs(int(said) - int(right)) <= 1))";
     let cpp =
         "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }";
-    // What the comparing process holds: its memory, its output, its files.
+    // Targets in the comparing process: its memory, its output, its files.
     let spy = "import os, re\nparent = os.getppid()\n\
         for path in ['correct_output.txt', f'/proc/{parent}/mem', f'/proc/{parent}/environ']:\n  \
         try: print(re.search(rb'3', open(path, 'rb').read())[0].decode())\n  except OSError: pass";

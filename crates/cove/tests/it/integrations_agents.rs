@@ -1,5 +1,5 @@
-//! Recipes of `examples/integrations` that its other file has not: Inspect AI's evaluations, agents
-//! of the AI SDK, CrewAI and LlamaIndex, and Claude Code, with a stand-in for the model.
+//! Further recipes of `examples/integrations`: Inspect AI's evaluations, agents of the AI SDK,
+//! CrewAI and LlamaIndex, and Claude Code, with a stand-in for the model.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ use crate::support::{COVE, SOON, beside_others, wait_until_gone};
 
 /// Memory of a sandbox: interpreters with libraries for data run in it.
 const MEMORY: &str = "memory_bytes = 536870912";
-/// Seconds that a tool of a recipe may take here.
+/// Time limit of a recipe's tool in these tests, in seconds.
 const TOOL_SECONDS: &str = "8";
 /// The end of a line of shell that never ends.
 const ENDLESS: &str = "done # endless";
@@ -48,7 +48,7 @@ impl Recipe {
         fs::read_to_string(self.directory().join(name)).unwrap()
     }
 
-    /// A command that finds the server and the model, and has a home of its own.
+    /// A command with the addresses of the server and the model, and with its own home directory.
     fn command(&self, program: impl AsRef<Path>) -> Command {
         let face = format!("http://{}", self.server.listener("e2b"));
         let model = format!("http://{}", self.model.address());
@@ -71,15 +71,15 @@ impl Recipe {
         (file, format!("recipe-{}", self.name))
     }
 
-    /// States of all sessions that there were.
+    /// States of all sessions, including ended ones.
     fn states(&self) -> Vec<String> {
         let sessions = self.server.client().get("/v1/sessions").json()["sessions"].clone();
         let states = sessions.as_array().unwrap().iter().map(|it| it["state"].as_str().unwrap());
         states.map(str::to_owned).collect()
     }
 
-    /// Checks that there were so many sandboxes, that neither they nor their programs are left, and
-    /// that the model was asked and refused nothing.
+    /// Checks that the recipe used `sandboxes` sandboxes, that neither they nor their programs are
+    /// left, and that the model was called and rejected no request.
     fn check_traces(&self, sandboxes: usize) {
         until("the end of the sandboxes", SOON, || match self.states() {
             states if states == vec!["ended"; sandboxes] => Ok(()),
@@ -93,7 +93,7 @@ impl Recipe {
         assert!(answered > 0 && answered == requests.len(), "{log}");
     }
 
-    /// Checks that the page has what a recipe printed.
+    /// Checks that the page contains the output of a recipe.
     fn check_page(&self, printed: &str) {
         let page = self.file("README.md");
         assert!(page.contains(printed), "the page lacks:\n{printed}");
@@ -153,7 +153,7 @@ fn an_evaluation_of_inspect_runs_and_scores_in_a_sandbox() {
     let mut eval = recipe.command(&program);
     eval.args(["eval", "primes.py", "--model", "openai/gpt-5", "--task-config", "task.json"]);
     eval.args(["--display", "plain", "--log-format", "json", "--log-dir"]);
-    // Soon reached, also on a machine that is busy.
+    // Reached quickly even on a busy machine.
     eval.env("INSPECT_SANDBOX_MAX_EXEC_OUTPUT_SIZE", "65536");
     let printed = finish(eval.arg(recipe.directory.path().join("logs")));
     assert!(printed.contains("accuracy    1.000"), "{printed}");
@@ -163,15 +163,15 @@ fn an_evaluation_of_inspect_runs_and_scores_in_a_sandbox() {
     assert_eq!(log["status"], "success", "{log}");
     let messages = log["samples"][0]["messages"].as_array().unwrap();
     let tools: Vec<&Value> = messages.iter().filter(|it| it["role"] == "tool").collect();
-    // A program of the model's and a file of the data set; one that does not end, and one that
-    // writes without end, are told as what they are, and the sample goes on.
+    // A program of the model and a file of the data set work. A program that does not end and one
+    // that writes without end are reported as such, and the sample continues.
     assert_eq!(tools[0]["content"], "2\n3\n5\n7\nfrom the dataset\nuser\n", "{tools:?}");
     assert_eq!(tools[1]["error"]["type"], "timeout", "{tools:?}");
     assert_eq!(tools[2]["error"]["type"], "limit", "{tools:?}");
     assert_eq!(log["samples"][0]["scores"]["runs_right"]["value"], 1, "{log}");
     recipe.check_traces(1);
 
-    // What a killed Inspect leaves behind is found by its label, and nothing else is.
+    // The cleanup finds sandboxes of a killed Inspect by their label, and no others.
     let sessions = Sessions::from(&recipe.server);
     let left = sessions.create(&json!({ "metadata": { "inspect": "sample" } }));
     let other = sessions.create(&json!({}));
@@ -213,7 +213,7 @@ fn a_crew_of_crewai_runs_programs_in_a_sandbox() {
     let recipe = Recipe::start("crewai");
     let mut crew = recipe.command(interpreter_with("crewai/alone.txt", "recipe-crewai"));
     let printed = finish(crew.arg("crew.py").arg(recipe.file("task.txt")));
-    // The results of cells are long: the page has their beginnings.
+    // The results of cells are long: the page contains only their beginnings.
     let page = recipe.file("README.md");
     for line in printed.lines() {
         let start: String = line.chars().take(60).collect();
@@ -241,14 +241,14 @@ fn claude_code_runs_programs_in_sandboxes_by_mcp() {
     let mut ask = recipe.command("./by_mcp.sh");
     ask.env("PATH", path_with_claude(&recipe)).arg(recipe.file("task_by_mcp.txt"));
     recipe.check_page(&finish(&mut ask));
-    // Claude is told of the program that does not end, and of the other's result.
+    // Claude receives the time-out of one program and the result of the other.
     let log = recipe.model.log();
     let request: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
     let results = request["body"]["messages"].to_string();
     for expected in ["TLE", "168 ['main.py']"] {
         assert!(results.contains(expected), "{expected}: {results}");
     }
-    // Nothing that works on this machine is offered to the model.
+    // The model is offered no tool that works on this machine.
     let tools: Vec<&str> =
         request["tools"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     assert!(tools.contains(&"mcp__cove__run_code"), "{tools:?}");

@@ -1,5 +1,5 @@
-//! The code interpreter of sessions: cells keep what they define. The native interface, the command
-//! line, and E2B's clients for it, unmodified.
+//! The code interpreter of sessions: cells keep their definitions. Covers the native interface, the
+//! command line, and E2B's unmodified clients.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ use crate::sessions_support::{SOON, Sessions, ok, path, serve_sessions};
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, beside_others};
 
-/// Memory of a session: libraries for data take some.
+/// Memory of a session: data libraries need some.
 pub(crate) const MEMORY: &str = "memory_bytes = 1073741824";
 
 /// A session and its cells.
@@ -34,7 +34,7 @@ impl SessionCells {
         format!("{}/contexts{rest}", path(&self.session))
     }
 
-    /// A new context; its id.
+    /// Creates a context. Returns its id.
     pub(crate) fn context(&self, body: &Value) -> String {
         let response = post(&self.sessions.client, &self.at(""), body);
         assert_eq!(response.status, 201, "{}", response.text());
@@ -49,18 +49,18 @@ impl SessionCells {
         post(&self.sessions.client, &self.at(&format!("/{context}/execute")), cell)
     }
 
-    /// Runs a cell, however it ends.
+    /// Runs a cell with any outcome.
     pub(crate) fn run(&self, context: &str, code: &str) -> Value {
         self.run_for(context, code, Duration::from_secs(60))
     }
 
-    /// The same with a limit of time.
+    /// Like [`Self::run`], with a time limit.
     pub(crate) fn run_for(&self, context: &str, code: &str, time: Duration) -> Value {
         let time = u64::try_from(time.as_millis()).unwrap();
         ok(&self.send(context, &json!({ "code": code, "timeout_ms": time })))
     }
 
-    /// The text of the value of a cell that ends well.
+    /// Text of the value of a cell that ends successfully.
     pub(crate) fn value(&self, context: &str, code: &str) -> String {
         let report = self.run(context, code);
         assert_eq!(report["verdict"], "OK", "{code}: {report}");
@@ -70,7 +70,7 @@ impl SessionCells {
         text.unwrap_or_default().to_owned()
     }
 
-    /// Begins with a cell, and returns when its context says that it runs.
+    /// Starts a cell, and returns when its context reports that it runs.
     fn begin<'a>(
         &self,
         scope: &'a std::thread::Scope<'a, '_>,
@@ -106,7 +106,7 @@ fn a_context_keeps_what_its_cells_define() {
     cells.value("bash", "x=1; cd /tmp");
     let report = cells.run("bash", "echo $x $OWN; pwd");
     assert_eq!((&report["stdout"], &report["verdict"]), (&json!("1 yes\n/tmp\n"), &json!("OK")));
-    // Another one knows nothing of that.
+    // Another context has none of these definitions.
     let other = cells.context(&json!({ "cwd": "/tmp", "env": { "MORE": "2" } }));
     let report = cells.run(&other, "x");
     assert_eq!(report["error"]["name"], "NameError", "{report}");
@@ -123,7 +123,7 @@ fn a_context_keeps_what_its_cells_define() {
         .map(|it| it["language"].as_str().unwrap())
         .collect();
     assert_eq!(languages.last(), Some(&"python"), "{languages:?}");
-    // Restarted, it knows nothing either.
+    // A restarted context has none either.
     assert_eq!(
         ok(&post(&cells.sessions.client, &cells.at("/python/restart"), &json!({})))["executions"],
         0
@@ -206,7 +206,7 @@ fn a_cell_over_its_time_ends_and_the_next_one_runs() {
     cells.value("bash", "kept=1");
     assert_eq!(cells.run_for("bash", "sleep 1000", second)["verdict"], "TLE");
     assert_eq!(cells.run("bash", "echo $kept")["stdout"], "1\n");
-    // What does not heed the interrupt takes its context along.
+    // A program that ignores the interrupt ends with its context.
     let stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
     let report = cells.run_for("python", stubborn, second);
     assert_eq!((&report["verdict"], &report["context_ended"]), (&json!("TLE"), &json!(true)));
@@ -237,9 +237,9 @@ fn a_cell_is_interrupted_by_a_request_and_by_a_client_that_leaves() {
     assert_eq!(cells.value("python", "kept"), "1");
 }
 
-/// Cells that hold the next one up, in the driver itself, when it has been sent and its own code
-/// does not run yet: they say so, and wait until they may go on. All but the callback of IPython
-/// hold it up when it cannot be interrupted.
+/// Cells that delay the next cell in the driver itself, after it was sent and before its own code
+/// runs: they signal this, and wait for permission to continue. All except the IPython callback
+/// delay it in a way that cannot be interrupted.
 const HELD_UP: [(&str, &str, &str); 4] = [
     (
         "python",
@@ -256,7 +256,7 @@ signal.signal = held_up",
     ),
     (
         "python",
-        // IPython says that a callback was interrupted, and goes on.
+        // IPython reports that a callback was interrupted, and continues.
         "import os, time
 def held_up():
     open('waits', 'w').close()
@@ -279,10 +279,10 @@ fs.writeFileSync = (name, data) => {
     ),
     (
         "bash",
-        // Its own cell is two lines, and prompts once in between.
+        // The cell itself has two lines, and prompts once in between.
         "PROMPT_COMMAND='if [ \"$told\" ]; then > waits; until [ -e go ]; do sleep 0.01; done; fi
 told=1'",
-        // No child: a shell loses what comes while it starts one.
+        // No child: a shell loses signals that arrive while it starts one.
         "while :; do :; done",
     ),
 ];
@@ -304,13 +304,13 @@ fn an_interrupt_that_comes_before_a_cell_can_heed_it_is_not_lost() {
             assert_eq!(cells.run("bash", &waits)["verdict"], "OK", "{language}");
             let answer = post(&cells.sessions.client, &cells.at(&at), &json!({}));
             assert_eq!(ok(&answer)["interrupted"], true, "{language}");
-            // A signal goes by the parked interpreter, in order with what that is to fork: one
-            // that was not held has come by now.
+            // Signals pass through the parked interpreter in order with fork requests: a signal
+            // that was not held has arrived by now.
             let behind = cells.context(&json!({}));
             assert_eq!(cells.run(&behind, "1")["verdict"], "OK");
             assert_eq!(cells.run("bash", &format!("> {place}/go"))["verdict"], "OK");
             let report = running.join().unwrap();
-            // Not at its limit of time, and the context is still there.
+            // It ended before its time limit, and the context still exists.
             assert_eq!(report["verdict"], "RE", "{language}: {report}");
             assert_eq!(report["context_ended"], false, "{language}: {report}");
         });

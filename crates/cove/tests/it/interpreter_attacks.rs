@@ -1,4 +1,4 @@
-//! Hostile cells: they bring down their own context, are told so, and reach nothing else.
+//! Hostile cells: they end only their own context, receive an error for it, and reach nothing else.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::interpreter::{MEMORY, SessionCells};
 use crate::sessions_support::serve_sessions;
 use crate::support::{COVE, beside_others};
 
-/// Runs a hostile cell in the context of Python; its report, once the next cell works.
+/// Runs a hostile cell in the Python context. Returns its report after the next cell has worked.
 fn attack(cells: &SessionCells, code: &str) -> Value {
     let report = cells.run_for("python", code, Duration::from_secs(20));
     assert_eq!(cells.value("python", "1 + 1"), "2", "{code}: {report}");
     report
 }
 
-/// Finds the socket to the server among the descriptors of a context.
+/// Finds the socket of the server among the descriptors of a context.
 const FIND_SOCKET: &str = "import os, socket, stat
 fds = [int(n) for n in os.listdir('/proc/self/fd')]
 def is_socket(fd):
@@ -41,18 +41,18 @@ fn what_a_context_writes_to_the_server_is_checked() {
         assert_eq!(report["error"]["name"], "ProtocolError", "{garbage}: {report}");
         assert_eq!((&report["verdict"], &report["context_ended"]), (&json!("RE"), &json!(true)));
     }
-    // A line that does not end is not kept for ever.
+    // A line without an end is not buffered without limit.
     let endless = format!(
         "{FIND_SOCKET}s = socket.socket(fileno=os.dup(fd))\nwhile True: s.sendall(b'x' * 65536)"
     );
     assert_eq!(attack(&cells, &endless)["error"]["name"], "ProtocolError");
-    // What it says of itself is of no use to it.
+    // A forged report gains the cell nothing.
     let lie = format!(
         "{FIND_SOCKET}os.write(fd, b'{{\"type\":\"done\",\"failed\":false,\"cpu_us\":0,\"memory_bytes\":0}}\\n')"
     );
     let report = cells.run("python", &lie);
     assert_eq!(report["verdict"], "OK", "{report}");
-    // The end that it told twice is that of the next cell, and then all is as before.
+    // The second, forged end is taken for that of the next cell; then everything works as before.
     cells.run("python", "1");
     let report = cells.run("python", "import os; os._exit(0)");
     assert!(report["verdict"] == "RE" || report["verdict"] == "OK", "{report}");
@@ -75,7 +75,7 @@ fn a_context_that_dies_says_how_and_the_next_cell_starts_another() {
             "ContextEnded",
             "SG",
         ),
-        // One that is stopped passes no signal on.
+        // A stopped one forwards no signal.
         (
             "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)\nwhile True:\n  try:\n    \
             while True: pass\n  except BaseException: pass",
@@ -102,7 +102,7 @@ fn floods_and_giants_are_bounded() {
     let cells = SessionCells::new(&server);
     let report = attack(&cells, "while True: print('x' * 65536)");
     assert_eq!((&report["verdict"], &report["truncated"]), (&json!("OLE"), &json!(true)));
-    // A result that is too long is cut, and says so.
+    // A result over the limit is truncated and marked as such.
     let report = attack(&cells, "'x' * (50 << 20)");
     assert_eq!(report["verdict"], "OK", "{}", report["error"]);
     let result = &report["results"][0];
@@ -145,7 +145,7 @@ fn the_contexts_of_another_tenant_are_not_there() {
         assert!([400, 404].contains(&response.status), "{target}: {}", response.text());
     }
     assert_eq!(other.get(&cells.at(&format!("/{context}"))).status, 404);
-    // In a session of its own the id names nothing.
+    // In a session of the other tenant, the id does not exist.
     let own = SessionCells {
         sessions: crate::sessions_support::Sessions { client: other },
         session: String::new(),

@@ -1,5 +1,5 @@
-//! Contexts that are forked from others, interpreters that are parked before a session is there,
-//! and what the metrics say of both.
+//! Forked contexts, interpreters that are parked before their session is created, and the metrics
+//! of both.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::interpreter::{MEMORY, SessionCells};
 use crate::sessions_support::{SOON, Sessions, ok, serve_sessions};
 use crate::support::{COVE, beside_others};
 
-/// Starts a thread that stays.
+/// Starts a thread that does not end.
 const THREAD: &str = "import threading, time
 threading.Thread(target=time.sleep, args=(1000,), name='poller', daemon=True).start()";
 
@@ -19,7 +19,7 @@ fn try_fork(cells: &SessionCells, context: &str, force: bool) -> Response {
     post(&cells.sessions.client, &cells.at(&format!("/{context}/fork")), &json!({ "force": force }))
 }
 
-/// Forks a context; the id of the copy.
+/// Forks a context. Returns the id of the copy.
 fn fork(cells: &SessionCells, context: &str) -> String {
     let response = try_fork(cells, context, false);
     assert_eq!(response.status, 201, "{}", response.text());
@@ -40,7 +40,7 @@ fn a_fork_has_all_that_is_defined_and_goes_its_own_way() {
     assert_eq!((&view["forked_from"], &view["state"]), (&origin["id"], &json!("idle")), "{view}");
     assert_eq!((&view["executions"], &view["default"]), (&json!(1), &json!(false)), "{view}");
     assert_eq!(cells.value(&copy, "f(), os.getcwd(), os.environ['OWN']"), "(1, '/tmp', 'changed')");
-    // What one does is not done in the other; both have an event loop.
+    // Neither changes the other; both have an event loop.
     cells.value(&copy, "x.append(10)");
     for (context, expected) in [("python", "1"), (copy.as_str(), "11")] {
         assert_eq!(cells.value(context, "await asyncio.sleep(0, f())"), expected, "{context}");
@@ -87,7 +87,7 @@ fn what_cannot_be_forked_is_refused_with_the_reason() {
         let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains(reason), "{context}: {message}");
     }
-    // The context goes on, and may be forked by force: without the thread.
+    // The context continues, and can be forked by force, without the thread.
     assert_eq!(cells.value("python", "threading.active_count()"), "2");
     let forced = try_fork(&cells, "python", true);
     assert_eq!(forced.status, 201, "{}", forced.text());
@@ -109,7 +109,7 @@ fn a_context_that_lies_about_its_copy_harms_no_other() {
     let cells = SessionCells::new(&server);
     let victim = cells.context(&json!({}));
     let pid = cells.value(&victim, "import os; kept = 1; os.getpid()");
-    // The program of the context, with another process id of its copies.
+    // The driver of the context reports another process id for its copies.
     for pid in [pid.as_str(), "1", "4000000000"] {
         let lie = format!(
             "driver = get_ipython().output.show.__globals__\n\
@@ -120,7 +120,7 @@ fn a_context_that_lies_about_its_copy_harms_no_other() {
              driver['Channel'] = Liar"
         );
         assert_eq!(cells.run("python", &lie)["verdict"], "OK");
-        // What is done to the copy is not done to who was named.
+        // Operations on the copy do not affect the named process.
         let copy = fork(&cells, "python");
         let gone = Request::new("DELETE", &cells.at(&format!("/{copy}")));
         assert_eq!(cells.sessions.client.send(&gone).status, 204, "{pid}");
@@ -131,7 +131,7 @@ fn a_context_that_lies_about_its_copy_harms_no_other() {
     }
 }
 
-/// Runs `cove session context` at the server; what it prints.
+/// Runs `cove session context` at the server. Returns its output.
 fn command_line(server: &Server, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(COVE);
     command.args(["session", "context", "--data-dir"]).arg(server.data_dir());
@@ -166,7 +166,7 @@ fn the_command_line_forks_contexts() {
     assert!(run(&["delete", id, &copy]).is_err());
 }
 
-/// The value of a line of the metrics; 0 if it is not there.
+/// Value of a metric, or 0 if the metric is absent.
 fn metric(client: &Client, line: &str) -> f64 {
     let text = client.get("/metrics").text();
     let value = text.lines().find_map(|it| it.strip_prefix(line)?.strip_prefix(' '));
@@ -222,7 +222,7 @@ fn an_interpreter_is_parked_before_its_session_is_there() {
         "name": "ready", "runtime": { "type": "none" }, "env": { "AGENT": "yes" },
         "settings": { "prewarm_sandboxes": 1, "park_interpreter": true },
     }));
-    // It waits in a sandbox that nobody has asked for.
+    // It waits in a sandbox that no session has requested yet.
     wait_for_metric(&client, "cove_interpreter_parked", 1.0);
     let hits = || sessions.counts()["prewarm_hits"].as_u64().unwrap();
     let session = sessions.create(&json!({ "agent": "ready" }));
@@ -230,16 +230,17 @@ fn an_interpreter_is_parked_before_its_session_is_there() {
     let cells = SessionCells { sessions: sessions.clone(), session };
     let code = "import os, sys; 'numpy' in sys.modules, os.environ['AGENT']";
     assert_eq!(cells.value("python", code), "(True, 'yes')");
-    // That was forked by the interpreter which had been there: the other one is in the sandbox that
-    // waits for the next session.
+    // That context was forked from the interpreter parked earlier; the second one is in the sandbox
+    // that waits for the next session.
     wait_for_metric(&client, "cove_interpreter_parked", 2.0);
-    // A session whose programs have another environment has one of its own.
+    // A session with another environment for its programs has its own interpreter.
     let own = json!({ "agent": "ready", "env": { "PYTHONPATH": "/workspace/own" } });
     let session = sessions.create(&own);
     assert_eq!(hits(), 2);
     let cells = SessionCells { sessions: sessions.clone(), session };
     assert_eq!(cells.value("python", "import sys; '/workspace/own' in sys.path"), "True");
-    // One without an agent begins to park when it is created, because the server says so.
+    // A session without an agent parks an interpreter when it is created, because of the server's
+    // configuration.
     wait_for_metric(&client, "cove_interpreter_parked", 3.0);
     sessions.create(&json!({}));
     wait_for_metric(&client, "cove_interpreter_parked", 4.0);

@@ -45,7 +45,7 @@ fn what_is_submitted_is_accepted_waited_for_and_kept() {
     for field in ["created_at", "started_at", "finished_at", "expires_at"] {
         assert!(record[field].as_str().is_some_and(|date| date.ends_with('Z')), "{record}");
     }
-    // Asked again, with and without waiting, it says the same.
+    // Repeated reads, with and without waiting, return the same record.
     assert_eq!(ended(&client, &id(&accepted)), record);
     assert_eq!(crate::asynchronous::record(&client, &id(&accepted)), record);
 }
@@ -234,7 +234,7 @@ fn lists_are_filtered_and_walked_newest_first() {
     ] {
         assert_eq!(walk(&client, query), expected, "{query}");
     }
-    // What the list says of one is what is said of it alone, but for its output.
+    // A list entry equals the record of the execution, except for its output.
     let listed = client.get("/v1/executions?language=python").json()["executions"][0].clone();
     assert_eq!((&listed["id"], &listed["state"]), (&json!(python), &json!("finished")));
     assert_eq!(listed["verdict"], "OK");
@@ -311,10 +311,10 @@ fn a_key_makes_a_second_submission_harmless() {
     assert_eq!(record["result"]["stdout"], "once\n");
     let field = Some("idempotency-key");
     assert_error(&keyed(&client, one, "k1", &shell("echo other")), 409, "conflict", field);
-    // Keys are a tenant's own.
+    // Each tenant has its own keys.
     let other = server.other_client("other", &[]);
     assert_ne!(id(&keyed(&other, one, "k1", &request).json()), first);
-    // At the same time, too, only one comes of it.
+    // Concurrent requests with one key also create only one execution.
     let all: Vec<String> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| id(&keyed(&client, one, "k2", &request).json())))
@@ -386,7 +386,7 @@ fn priorities_and_age_decide_who_starts_first() {
         submit(&client, &request)
     };
     let old = queue(0);
-    // Three steps of ageing and a little more.
+    // A little more than three steps of ageing.
     until("age", SOON, || {
         let figures = figures(&client);
         let age = figures["oldest_queued_ms"].as_u64().unwrap();
@@ -396,7 +396,7 @@ fn priorities_and_age_decide_who_starts_first() {
         (queue(-50), queue(2), queue(80), queue(40), queue(40));
     let order = [urgent, first, second, old, young, low];
     for (place, id) in order.iter().enumerate() {
-        // A worker may have one in hand for a moment, to find that nothing is to start.
+        // A worker may hold one for a moment before it finds that nothing may start.
         until("its place", SOON, || {
             let record = record(&client, id);
             if record["position"] == place { Ok(()) } else { Err(record.to_string()) }
@@ -419,7 +419,7 @@ fn what_waits_too_long_expires_and_is_told_where_it_stands() {
     let client = server.client();
     set_paused(&client, true);
     let first = submit(&client, &shell("true"));
-    // A worker may have it in hand for a moment, to find that nothing is to start.
+    // A worker may hold it for a moment before it finds that nothing may start.
     until("its place", SOON, || {
         let record = record(&client, &first);
         if record["position"] == 0 { Ok(()) } else { Err(record.to_string()) }
@@ -450,7 +450,7 @@ fn what_waits_too_long_expires_and_is_told_where_it_stands() {
     let last = client.events(&format!("{}/events", path(&late))).unwrap().last().unwrap();
     assert_eq!((&*last.name, &last.data["state"]), ("ended", &json!("expired")));
     set_paused(&client, false);
-    // In time: the deadline is for the start.
+    // Started in time: the deadline applies to the start.
     request = shell("sleep 0.5; echo done");
     request["deadline_ms"] = json!(60_000);
     let record = ended(&client, &submit(&client, &request));
@@ -493,7 +493,7 @@ fn tenants_know_nothing_of_each_other() {
             ("POST", "/retry"),
         ] {
             let request = Request::new(method, &format!("{}{suffix}", path(id)));
-            // Operators have the queue, not what others submitted.
+            // Operators may manage the queue, but not executions of other tenants.
             for stranger in [&two, &client] {
                 assert_error(&stranger.send(&request), 404, "not_found", None);
             }
@@ -567,7 +567,7 @@ fn a_full_queue_refuses_and_does_not_grow() {
     refused(&client, 429, "too_many_requests");
     let last = submit(&other, &shell("true"));
     refused(&other, 503, "overloaded");
-    // A large request each, a hundred of them in one request, and some by themselves.
+    // Large requests: batches of a hundred, and some sent individually.
     let large = json!({"argv": ["cat"], "stdin": "x".repeat(4 << 10)});
     let batch = json!({"executions": vec![large.clone(); 100]});
     let flood = |batches: usize, singles: usize| {

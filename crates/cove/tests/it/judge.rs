@@ -1,12 +1,12 @@
-//! What judges need: test cases with every comparison, checkers, interactors, and compilations that
-//! are done once. Real compilers, real programs, and some that want to be more than they are.
+//! Features for judges: test cases with every comparison, checkers, interactors, and cached
+//! compilations. Uses real compilers, real programs, and some hostile ones.
 
 use serde_json::{Value, json};
 use testkit::Client;
 
 use crate::support::{beside_others, run, serve, serve_with};
 
-/// `verdict` of every test case, then of the whole.
+/// Verdicts of all test cases, followed by that of the execution.
 fn verdicts(answer: &Value) -> String {
     let empty = Vec::new();
     let tests = answer["tests"].as_array().unwrap_or(&empty).iter();
@@ -42,7 +42,7 @@ fn answers_are_compared_as_asked() {
     ] {
         check(&client, &tested(echo, comparison, &tests), expected);
     }
-    // Bytes, and more of them than are compared at once.
+    // Bytes, more than are compared in one step.
     let source = "import sys; sys.stdout.buffer.write(b'\\xff' * 400000)";
     let expected =
         base64::Engine::encode(&base64::engine::general_purpose::STANDARD, vec![0xff_u8; 400_000]);
@@ -72,7 +72,7 @@ fn test_cases_are_apart_and_each_has_its_verdict() {
     request["stop_at_first_failure"] = json!(true);
     let answer = check(&client, &request, "OK TLE TLE");
     assert_eq!(answer["mode"], "cached");
-    // Of its own.
+    // A limit of the test case.
     request["tests"] = json!([{"stdin": "l", "limits": {"cpu_ms": 50}}]);
     let answer = check(&client, &request, "TLE TLE");
     assert!(answer["cpu_ms"].as_f64().unwrap() < 250.0, "{answer}");
@@ -115,7 +115,7 @@ fn a_checker_decides_in_any_language() {
     assert_eq!(answer["stages"][0]["name"], "checker", "{answer}");
 }
 
-/// Knows a number, and says whether a guess is below or above it.
+/// Holds a number, and answers whether it is below or above each guess.
 const INTERACTOR: &str = "import sys\nsecret = int(open(sys.argv[1]).read()) if len(sys.argv) > 1 else 37\n\
     for turn in range(8):\n    line = sys.stdin.readline()\n    if not line:\n        sys.exit(2)\n\
     \x20   guess = int(line)\n    if guess == secret:\n        print('right', flush=True)\n\
@@ -123,7 +123,7 @@ const INTERACTOR: &str = "import sys\nsecret = int(open(sys.argv[1]).read()) if 
     \x20   print('less' if secret < guess else 'more', flush=True)\n\
     print('too many guesses', file=sys.stderr)\nsys.exit(1)\n";
 
-/// Guesses by halving.
+/// Guesses by bisection.
 const GUESSER: &str = "low, high = 0, 127\nwhile True:\n    middle = (low + high) // 2\n\
     \x20   print(middle, flush=True)\n    said = input()\n    if said == 'right': break\n\
     \x20   if said == 'less': high = middle - 1\n    else: low = middle + 1\n";
@@ -166,7 +166,7 @@ fn whatever_two_programs_do_to_each_other_there_is_one_verdict() {
     for (solution, interactor, expected) in [
         // Both wait.
         (wait, wait, "TLE"),
-        // The interactor has decided and is gone.
+        // The interactor has decided and exited.
         (flood, "import sys; sys.exit(1)", "WA"),
         ("import time; time.sleep(0.5); print(input())", "import sys; sys.exit(1)", "WA"),
         ("import sys\nwhile True: print(1)", "pass", "RE"),
@@ -177,14 +177,14 @@ fn whatever_two_programs_do_to_each_other_there_is_one_verdict() {
         // The program fails.
         ("raise SystemExit(5)", "import sys; sys.stdin.read()", "RE"),
         ("import os; os.kill(os.getpid(), 11)", "import sys; sys.stdin.read()", "SG"),
-        // One floods and the other does not listen.
+        // One writes without end and the other does not read.
         (flood, "import time; time.sleep(60)", "TLE"),
         ("import time; time.sleep(60)", flood, "TLE"),
-        // It goes on although all is said.
+        // The program continues after the interactor has exited.
         ("import sys, time; sys.stdin.read(); time.sleep(60)", "pass", "TLE"),
-        // The interactor goes on although there is nobody left to talk to.
+        // The interactor continues after the program has exited.
         ("pass", "import time; time.sleep(60)", "JF"),
-        // Half closed: everything is said before anything is answered.
+        // Half-closed: all input is sent before any answer.
         (
             "import os; os.write(1, b'5'); os.close(1); assert input() == '5'",
             "import sys; print(sys.stdin.read())",
@@ -196,8 +196,8 @@ fn whatever_two_programs_do_to_each_other_there_is_one_verdict() {
     }
 }
 
-/// A contestant whose answer is wrong made the judge fail: by a line that the interactor has no
-/// memory for, or by talking until the interactor's time is over.
+/// A contestant with a wrong answer made the judge fail: with a line too long for the interactor's
+/// memory, or by writing until the interactor's time was over.
 #[test]
 fn a_solution_that_says_too_much_is_no_failure_of_its_judge() {
     let _guard = beside_others();
@@ -222,7 +222,7 @@ fn a_solution_that_says_too_much_is_no_failure_of_its_judge() {
         let answered = answer["message"].as_str().unwrap();
         assert!(answered.contains(message), "{answered}");
     }
-    // One that has said little finds a judge that fails by itself.
+    // If the program wrote little, the failure is the judge's own.
     let mut request = pair("import time; print(1); time.sleep(1)", "while True: pass");
     request["interactor"]["limits"] = json!({"cpu_ms": 300});
     request["limits"]["wall_ms"] = json!(20_000);
@@ -249,7 +249,7 @@ fn a_hundred_conversations_at_once_all_end() {
     });
 }
 
-/// Prints everything about the workspace but times and what is random.
+/// Prints everything about the workspace except times and random values.
 const LOOK: &str = "#include <stdio.h>\n#include <stdlib.h>\nint main(void) {\n  fflush(stdout);\n\
     \x20 return system(\"pwd; id -un; umask; find . -printf '%p %M %u %g %s %n\\\\n' | sort; cksum $(find . -type f | sort)\");\n}\n";
 
@@ -272,7 +272,7 @@ fn a_cached_program_cannot_tell_and_cannot_be_changed() {
     assert_eq!(first["stdout"], again["stdout"]);
     assert_eq!(first["stdout"], fresh["stdout"]);
 
-    // Its own copy is its own: what it does to it is not there the next time.
+    // Each run has its own copy: changes are absent from the next run.
     let vandal = "#include <stdio.h>\n#include <stdlib.h>\nint main(void) {\n\
         \x20 puts(\"intact\");\n  fflush(stdout);\n\
         \x20 return system(\"cp program p; echo x >> p; mv p program; chmod 777 program; \
@@ -308,7 +308,7 @@ fn every_compiled_language_is_cached_and_runs_alike() {
         if response.json()["error"]["code"] == "language_unavailable" {
             continue;
         }
-        // How the program itself is started is another matter.
+        // The way the program itself is started may differ.
         let summary =
             |answer: &Value| (answer["stdout"].clone(), answer["stages"][0]["mode"].clone());
         let first = response.json();
@@ -341,7 +341,7 @@ fn equal_programs_at_once_are_compiled_once() {
     };
     assert_eq!(lookups("hit") + lookups("joined") + lookups("miss"), 12, "{metrics}");
     assert!(lookups("joined") > 0, "{metrics}");
-    // A refusal is not kept: who comes after it has its own.
+    // A rejection is not cached: later requests each receive their own.
     assert!((2..=7).contains(&lookups("miss")), "{metrics}");
 }
 

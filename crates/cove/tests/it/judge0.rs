@@ -1,4 +1,4 @@
-//! Judge0's interface: what is sent, and what comes back, field by field.
+//! Judge0's interface: requests and answers, field by field.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -19,7 +19,7 @@ fn post(client: &Client, path: &str, body: impl Into<Vec<u8>>) -> Response {
     client.send(&request.body(body))
 }
 
-/// Submits in plain text and waits; what comes back is 201.
+/// Submits in plain text and waits; the answer has status 201.
 fn run(client: &Client, body: &Value, fields: &str) -> Value {
     let path = format!("{SUBMISSIONS}?base64_encoded=false&wait=true&fields={fields}");
     let response = post(client, &path, body.to_string());
@@ -154,13 +154,13 @@ fn texts_are_base64_unless_a_request_says_otherwise() {
     let _guard = beside_others();
     let server = serve();
     let client = server.client();
-    // "print(input())", in lines and without padding, as Ruby and others write it.
+    // "print(input())", in lines and without padding, as sent by Ruby clients and others.
     let body =
         json!({"language_id": 71, "source_code": "cHJpbnQo\naW5wdXQoKSk\n", "stdin": "4oKs"});
     let response = post(&client, &format!("{SUBMISSIONS}?wait=true"), body.to_string());
     assert_eq!((response.status, &response.json()["stdout"]), (201, &json!("4oKsCg==")));
 
-    // What is no text cannot be shown as one; the token is never lost.
+    // Output that is not text cannot be returned as text; the token is always returned.
     let bytes = python("import os; os.write(1, b'\\xff')", json!({}));
     let path = format!("{SUBMISSIONS}?base64_encoded=false&wait=true");
     let response = post(&client, &path, bytes.to_string());
@@ -173,7 +173,7 @@ fn texts_are_base64_unless_a_request_says_otherwise() {
     assert_eq!((plain.status, plain.json()), (400, json!({ "error": error })));
     assert_eq!(client.get(&format!("{SUBMISSIONS}/{token}")).json()["stdout"], "/w==");
 
-    // Forms are taken, too.
+    // Forms are accepted, too.
     let form = Request::new("POST", &format!("{SUBMISSIONS}?base64_encoded=false&wait=true"))
         .header("content-type", "application/x-www-form-urlencoded")
         .body("language_id=71&source_code=print%28%27a+b%27%29");
@@ -210,7 +210,7 @@ fn options_change_what_they_say() {
     assert!(failed["compile_output"].as_str().unwrap().contains("oops"));
 }
 
-/// A zip archive with `m.py`, which has `x = 7` in it.
+/// A zip archive with `m.py`, which contains `x = 7`.
 const ARCHIVE: &str = "\
     UEsDBBQAAAAAAAAAIQC9LqzdBgAAAAYAAAAEAAAAbS5weXggPSA3ClBLAQIUAxQAAAAAAA\
     AAIQC9LqzdBgAAAAYAAAAEAAAAAAAAAAAAAACkgQAAAABtLnB5UEsFBgAAAAABAAEAMgAA\
@@ -228,7 +228,7 @@ fn additional_files_are_shown_of_one_submission_and_run_again() {
     let query = "base64_encoded=false&fields=additional_files";
     let submission = client.get(&format!("{SUBMISSIONS}/{token}?{query}")).json();
     assert_eq!(submission["additional_files"], first["additional_files"]);
-    // What is shown is an archive of the same files.
+    // The returned archive contains the same files.
     let again = json!({ "additional_files": submission["additional_files"] });
     assert_eq!(run(&client, &python(source, again), "stdout"), json!({"stdout": "7\n"}));
 
@@ -285,7 +285,7 @@ fn pages_lead_through_one_s_own_submissions_and_delete_forgets_one() {
     for number in 0..5 {
         run(&client, &python(&format!("print({number})"), json!({})), "token");
     }
-    // What came another way is not listed here.
+    // Executions of other interfaces are not listed here.
     assert_eq!(client.run(&json!({"argv": ["/bin/true"]})).status, 200);
     let page = |query: &str| {
         let path = format!("{SUBMISSIONS}?base64_encoded=false&fields=stdout,token&{query}");
@@ -321,13 +321,13 @@ fn pages_lead_through_one_s_own_submissions_and_delete_forgets_one() {
     assert!(refused.json()["error"].as_str().unwrap().contains("because its status is"));
 }
 
-/// Sends a body and compares what comes back; a field that is null here may say anything.
+/// Sends a body and compares the answer; a field that is null in `expected` may have any value.
 fn check_refused(client: &Client, path: &str, body: &str, status: u16, expected: &Value) {
     let response = post(client, path, body.as_bytes());
     let seen = response.json();
     assert_eq!(response.status, status, "{body}: {seen}");
     match expected.as_object().filter(|fields| fields.values().any(Value::is_null)) {
-        // Which field is at fault is Judge0's; what is said of it is Cove's.
+        // Judge0 defines the names of invalid fields; the messages are Cove's.
         Some(fields) => {
             let names = |value: &Value| -> Vec<String> {
                 value.as_object().unwrap().keys().cloned().collect()

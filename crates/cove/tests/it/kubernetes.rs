@@ -1,8 +1,8 @@
-//! The chart, by the tools that Kubernetes' users have: Helm renders it, each object fits the
-//! schema of its kind, and what Cove reads of it is what this binary understands. No cluster runs.
+//! The chart, checked with Kubernetes tools: Helm renders it, each object matches the schema of its
+//! kind, and this binary accepts the configuration in it. No cluster runs.
 //!
-//! `COVE_GOLDEN=write cargo test -p cove --test it -- kubernetes` writes what the chart rendered
-//! into `tests/fixtures/helm`.
+//! `COVE_GOLDEN=write cargo test -p cove --test it -- kubernetes` writes the rendered chart into
+//! `tests/fixtures/helm`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,13 +19,13 @@ use crate::support::{COVE, beside_others};
 
 const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
 const KUBECONFORM: &str = "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0";
-/// Where the descriptions of Kubernetes' own kinds are, and those of Prometheus' operator.
+/// Modules with the schemas of Kubernetes' own kinds and of the Prometheus operator's.
 const KUBERNETES: &str = "k8s.io/kubernetes@v1.37.2";
 const PROMETHEUS_OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
-/// The version that Helm is told of.
+/// Kubernetes version passed to Helm.
 const KUBE_VERSION: &str = "1.37.2";
 
-/// Kinds of the chart, by the file of their description.
+/// Kinds of the chart, by the file of their schema.
 const KINDS: &[(&str, &[&str])] = &[
     (
         "api__v1",
@@ -45,13 +45,13 @@ const KINDS: &[(&str, &[&str])] = &[
         &["io.k8s.api.rbac.v1.ClusterRole", "io.k8s.api.rbac.v1.ClusterRoleBinding"],
     ),
 ];
-/// Kinds of Prometheus' operator.
+/// Kinds of the Prometheus operator.
 const OPERATOR_KINDS: [&str; 2] = ["PodMonitor", "PrometheusRule"];
 
-/// A key as it is made by `openssl rand -hex 32`.
+/// A key in the format of `openssl rand -hex 32`.
 const KEY: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 
-/// Cases of which all that is rendered is in the repository.
+/// Cases whose complete output is in the repository.
 const GOLDEN: [&str; 2] = ["minimal", "everything"];
 
 fn checkout() -> &'static Path {
@@ -73,7 +73,7 @@ fn finished(command: &mut Command) -> Output {
     output
 }
 
-/// What the checks are made with, built once by Go and kept.
+/// Tools of the checks, built once by Go and cached.
 struct KubernetesTools {
     helm: PathBuf,
     kubeconform: PathBuf,
@@ -95,7 +95,7 @@ fn tools() -> &'static KubernetesTools {
         });
         let [helm, kubeconform] = tools;
         let schemas = cache.join(KUBE_VERSION);
-        // The last that is written there.
+        // Written last.
         if !schemas.join("made").is_file() {
             write_schemas(&helm, &schemas);
         }
@@ -103,14 +103,14 @@ fn tools() -> &'static KubernetesTools {
     })
 }
 
-/// Directory of a module, which Go keeps.
+/// Directory of a module in Go's cache.
 fn module(name: &str) -> PathBuf {
     let output = finished(go().args(["mod", "download", "-json", name]).current_dir("/"));
     let module: Value = serde_json::from_slice(&output.stdout).unwrap();
     PathBuf::from(module["Dir"].as_str().unwrap())
 }
 
-/// Writes a schema for each kind, by the name that kubeconform looks for.
+/// Writes a schema for each kind, under the name that kubeconform expects.
 fn write_schemas(helm: &Path, out: &Path) {
     fs::create_dir_all(out).unwrap();
     let openapi = module(KUBERNETES).join("api/openapi-spec/v3");
@@ -134,7 +134,7 @@ fn write_schemas(helm: &Path, out: &Path) {
         let version = versions.iter().find(|it| it["name"] == "v1").unwrap();
         let mut schema = version["schema"]["openAPIV3Schema"].clone();
         closed(&mut schema);
-        // An API server gives it more than a definition says.
+        // An API server defines more metadata than the definition.
         schema["properties"]["metadata"] = json!({"type": "object"});
         let about = json!({"group": "monitoring.coreos.com", "kind": kind, "version": "v1"});
         write_schema(out, &about, &schema);
@@ -150,7 +150,7 @@ fn write_schema(out: &Path, about: &Value, schema: &Value) {
     fs::write(out.join(format!("{name}.json")), schema.to_string()).unwrap();
 }
 
-/// Lets a schema refuse fields that it does not name, as an API server does.
+/// Makes a schema reject fields that it does not name, as an API server does.
 fn closed(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -166,7 +166,7 @@ fn closed(schema: &mut Value) {
     }
 }
 
-/// Reads documents of YAML, by Helm's own reader: as the template of a chart.
+/// Reads YAML documents with Helm's own parser, as the template of a chart.
 fn yaml_with(helm: &Path, documents: &[String]) -> Vec<Value> {
     let scratch = Scratch::new();
     let path = |name: &str| scratch.path().join(name);
@@ -196,7 +196,7 @@ fn yaml(documents: &[String]) -> Vec<Value> {
     yaml_with(&tools().helm, documents)
 }
 
-/// Objects that the chart makes of a case.
+/// Objects that the chart renders for a case.
 struct RenderedCase {
     text: String,
     objects: Vec<Value>,
@@ -234,7 +234,7 @@ fn cases() -> &'static Map<String, Value> {
     CASES.get_or_init(read).as_object().unwrap()
 }
 
-/// A command of Helm about the chart with these values, over those that it needs.
+/// A Helm command for the chart with these values in addition to the required ones.
 fn helm(command: &str, values: &Value, scratch: &Scratch) -> Command {
     let needed = json!({
         "existingSecret": "cove-keys",
@@ -252,7 +252,7 @@ fn helm(command: &str, values: &Value, scratch: &Scratch) -> Command {
     helm
 }
 
-/// Containers and volumes of a workload.
+/// Pod and container of a workload.
 fn pod(workload: &Value) -> (&Value, &Value) {
     let spec = &workload["spec"]["template"]["spec"];
     assert_eq!(spec["containers"].as_array().unwrap().len(), 1);
@@ -279,7 +279,7 @@ fn the_chart_renders_what_kubernetes_takes() {
     let expected: BTreeSet<String> = expected.chain(OPERATOR_KINDS).map(str::to_owned).collect();
     assert_eq!(kinds, expected);
     assert_eq!(conforms(&all), Ok(()));
-    // The schemas are no formality.
+    // The schemas reject wrong fields.
     let wrong = all.replacen("terminationGracePeriodSeconds:", "terminationGraceSeconds:", 1);
     assert!(conforms(&wrong).unwrap_err().contains("terminationGraceSeconds"));
     let wrong = all.replacen("podMetricsEndpoints:", "podMetricEndpoints:", 1);
@@ -298,7 +298,7 @@ fn compare(rendered: &str, golden: &Path) {
     );
 }
 
-/// Compares objects with the schemas of their kinds.
+/// Validates objects against the schemas of their kinds.
 fn conforms(objects: &str) -> Result<(), String> {
     let KubernetesTools { kubeconform, schemas, .. } = tools();
     let location = format!("{}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json", schemas.display());
@@ -338,7 +338,7 @@ fn values_that_make_no_sense_are_refused() {
     }
 }
 
-/// What `FROM`, `ENV` and the like say in the image.
+/// Arguments of `FROM`, `ENV` and other instructions of the image.
 fn image() -> BTreeMap<String, Vec<String>> {
     let file = fs::read_to_string(checkout().join("packaging/container/Containerfile")).unwrap();
     let file = file.replace("\\\n", " ");
@@ -360,7 +360,7 @@ fn pods_use_what_the_image_has() {
         [("DaemonSet", "cove"), ("Deployment", "cove-catalog"), ("Deployment", "cove-bouncer")]
     {
         let (spec, container) = pod(case.get(kind, name));
-        // The arguments are those of a command of this binary.
+        // The arguments form a valid command of this binary.
         let arguments = container["args"].as_array().unwrap().iter();
         let arguments: Vec<&str> = arguments.map(|it| it.as_str().unwrap()).collect();
         finished(testkit::command(COVE).args(&arguments).arg("--help"));
@@ -371,7 +371,7 @@ fn pods_use_what_the_image_has() {
         let mounts = container["volumeMounts"].as_array().unwrap();
         let data = mounts.iter().find(|it| it["name"] == "data").unwrap();
         assert_eq!(data["mountPath"], image["VOLUME"][0].as_str());
-        // Names of volumes and of mounts are the same.
+        // Volumes and mounts have the same names.
         let names = |list: &Value| -> BTreeSet<String> {
             list.as_array().unwrap().iter().map(|it| it["name"].to_string()).collect()
         };
@@ -384,7 +384,7 @@ fn pods_use_what_the_image_has() {
             assert_eq!(spec["automountServiceAccountToken"], false);
         }
     }
-    // What pods of a service are called is what its Service, its budget and its rules select.
+    // Labels of a service's pods match the selectors of its Service, its budget and its rules.
     for object in &case.objects {
         let spec = &object["spec"];
         let selector = match object["kind"].as_str().unwrap() {
@@ -400,7 +400,7 @@ fn pods_use_what_the_image_has() {
         });
         let selected: Vec<&Value> = selected.collect();
         assert!(!selected.is_empty(), "{object}");
-        // And each port of a Service is one of theirs.
+        // Each port of a Service exists in these pods.
         for port in spec["ports"].as_array().into_iter().flatten() {
             for workload in &selected {
                 let ports = pod(workload).1["ports"].as_array().unwrap();
@@ -408,7 +408,7 @@ fn pods_use_what_the_image_has() {
             }
         }
     }
-    // The longest a stop takes: programs, sessions, the engine.
+    // The longest duration of a stop: programs, sessions, the engine.
     for (case, drain_s) in [("minimal", 30), ("long", 600)] {
         let case = RenderedCase::of(case);
         let grace = pod(case.get("DaemonSet", "cove")).0["terminationGracePeriodSeconds"].as_u64();
@@ -416,13 +416,14 @@ fn pods_use_what_the_image_has() {
     }
 }
 
-/// Configuration of pods, with the variables of the image and of the pod, for `cove config check`.
+/// Runs `cove config check` on the configuration of pods, with the variables of the image and of
+/// the pod.
 fn checked(case: &str, kind: &str, name: &str) {
     let case = RenderedCase::of(case);
     let scratch = Scratch::new();
     let config = case.get("ConfigMap", "cove")["data"]["cove.toml"].as_str().unwrap();
     let place = scratch.path().display().to_string();
-    // Where the kubelet would mount it.
+    // The kubelet's mount points.
     fs::create_dir_all(scratch.path().join("secrets")).unwrap();
     fs::create_dir_all(scratch.path().join("tls")).unwrap();
     let own = Certificate::new(&scratch);
@@ -462,12 +463,12 @@ fn checked(case: &str, kind: &str, name: &str) {
     }
     check.env("AWS_ACCESS_KEY_ID", "id").env("AWS_SECRET_ACCESS_KEY", "key");
     finished(&mut check);
-    // What the chart says of the listeners is what holds, whatever the image says.
+    // The chart's settings for listeners take precedence over those of the image.
     let mut show = testkit::command(COVE);
     show.args(["config", "show", "--json", "--config"]).arg(&config);
     let output_text = text(&finished(&mut show));
     assert!(output_text.contains("4190") && output_text.contains("4100"), "{output_text}");
-    // And that it is read at all.
+    // An invalid configuration is rejected, so the file is read.
     fs::write(&config, format!("nonsense = 1\n{}", fs::read_to_string(&config).unwrap())).unwrap();
     assert!(!check.output().unwrap().status.success());
 }
@@ -502,19 +503,19 @@ fn alerts_and_the_dashboard_are_those_that_packages_ship() {
     let dashboard = case.get("ConfigMap", "cove-dashboard")["data"]["cove.json"].as_str().unwrap();
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     assert_eq!(read(dashboard), read(&shipped("cove.dashboard.json")));
-    // The alerts look for this job.
+    // The alerts select this job.
     let endpoint = &case.get("PodMonitor", "cove")["spec"]["podMetricsEndpoints"][0];
     assert_eq!(endpoint["relabelings"][0]["targetLabel"], "job");
     assert_eq!(endpoint["relabelings"][0]["replacement"], "cove");
     assert!(rules.to_string().contains("job=\\\"cove\\\""));
 }
 
-/// Names and defaults of values, down to what may be anything.
+/// Names and defaults of values, down to free-form ones.
 fn values_of(schema: &Value, values: &Value, path: &str, found: &mut BTreeMap<String, String>) {
     match schema["properties"].as_object() {
         Some(properties) => {
             for (name, schema) in properties {
-                // Helm's own, and the same once more.
+                // Helm's own values, and a repeated section.
                 if matches!((path, name.as_str()), ("", "global") | ("fronts.", "bouncer")) {
                     continue;
                 }
@@ -529,7 +530,7 @@ fn values_of(schema: &Value, values: &Value, path: &str, found: &mut BTreeMap<St
     }
 }
 
-/// As the documentation writes it.
+/// Formats a value as the documentation does.
 fn compact(value: &Value) -> String {
     let sorted = |map: &Map<String, Value>| {
         let mut all: Vec<_> =
@@ -565,13 +566,13 @@ fn the_chart_documents_its_values() {
     assert_eq!(versions["appVersion"], env!("CARGO_PKG_VERSION"));
 }
 
-/// A file of compose.
+/// Reads a compose file.
 fn compose(name: &str) -> Value {
     let file = checkout().join("packaging/container").join(name);
     yaml(&[fs::read_to_string(file).unwrap()]).remove(0)
 }
 
-/// Ports that are published, all of them to this machine alone and under the same number.
+/// Published ports, all on loopback only and under the same number.
 fn published(service: &Value) -> Vec<String> {
     let ports = service["ports"].as_array().into_iter().flatten();
     let port = |it: &Value| {
@@ -582,7 +583,7 @@ fn published(service: &Value) -> Vec<String> {
     ports.map(port).collect()
 }
 
-/// What of a file of compose leads to other parts of it does so.
+/// Checks that references within a compose file resolve.
 fn assert_whole(file: &Value) {
     let services = file["services"].as_object().unwrap();
     for (name, service) in services {
@@ -598,7 +599,7 @@ fn assert_whole(file: &Value) {
             assert!(file["configs"].get(config["source"].as_str().unwrap()).is_some(), "{name}");
         }
         if let Some(build) = service["build"].as_object() {
-            // Below the directory of the packages, which `make dist` makes.
+            // Below the directory of packages, which `make dist` creates.
             assert_eq!(build["context"], "../../target/dist/packages");
             assert_eq!(build["dockerfile"], "../../packaging/container/Containerfile");
             let mounts = service["volumes"].as_array().unwrap();
@@ -660,7 +661,7 @@ fn three_nodes_by_compose_are_configured_as_one() {
     }
     assert_eq!((shared.len(), volumes.len()), (1, 3), "{shared:?} {volumes:?}");
 
-    // Each port that is published leads to all three.
+    // Each published port leads to all three.
     let balancer = file["configs"]["balancer"]["content"].as_str().unwrap();
     for port in published(&services["balancer"]) {
         assert!(image()["EXPOSE"].contains(&port));

@@ -1,5 +1,5 @@
-//! A stand-in for Kubernetes' API server: HTTPS, tokens of service accounts, and the object of one
-//! machine, got and watched as the real one lets it be, in chunks that end anywhere.
+//! A stand-in for the Kubernetes API server: HTTPS, service account tokens, and one Node object,
+//! with get and watch as in the real server, in chunks with arbitrary boundaries.
 //!
 //! # References
 //! - <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
@@ -19,14 +19,14 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
 
 use crate::support::SOON;
 
-/// The one machine.
+/// Name of the only node.
 pub(crate) const MACHINE: &str = "worker-7.internal";
-/// Longest silence of a client within a request.
+/// Longest pause of a client within a request.
 const READ_MAX: Duration = Duration::from_secs(60);
 
 type TlsStream = StreamOwned<ServerConnection, TcpStream>;
 
-/// The API server, which ends with the value.
+/// The API server, which stops when the value is dropped.
 pub(crate) struct ApiServer {
     address: SocketAddr,
     shared: Arc<ApiShared>,
@@ -41,7 +41,7 @@ struct ApiShared {
 
 #[derive(Clone)]
 struct ApiState {
-    /// Of the object.
+    /// Version of the object.
     version: u64,
     spec: Value,
     is_there: bool,
@@ -50,7 +50,7 @@ struct ApiState {
     /// Number of times that all watches were ended in each way.
     cut: u64,
     expired: u64,
-    /// Watches that have begun.
+    /// Number of watches started.
     watched: u64,
     stopped: bool,
 }
@@ -91,7 +91,7 @@ impl ApiServer {
                         return;
                     }
                     let shared = Arc::clone(&shared);
-                    // Its client may go away at any time.
+                    // The client may disconnect at any time.
                     thread::spawn(move || drop(shared.serve(stream.unwrap())));
                 }
             }
@@ -128,7 +128,7 @@ impl ApiServer {
         });
     }
 
-    /// `kubectl delete node`, and what a kubelet does when it comes back.
+    /// `kubectl delete node`, and the registration by a returning kubelet.
     pub(crate) fn remove(&self, is_removed: bool) {
         self.change(|it| {
             it.version += 1;
@@ -136,7 +136,7 @@ impl ApiServer {
         });
     }
 
-    /// Honours another token from now on.
+    /// Accepts only this token from now on.
     pub(crate) fn honour(&self, token: &str) {
         self.change(|it| token.clone_into(&mut it.token));
     }
@@ -145,22 +145,22 @@ impl ApiServer {
         self.change(|it| it.is_forbidden = is_forbidden);
     }
 
-    /// Breaks all watches off in the middle of a line, as a load balancer that restarts does.
+    /// Breaks all watches in the middle of a line, as a restarting load balancer does.
     pub(crate) fn cut(&self) {
         self.change(|it| it.cut += 1);
     }
 
-    /// Ends all watches because what they began with is no longer kept.
+    /// Ends all watches because their resource version has expired.
     pub(crate) fn expire(&self) {
         self.change(|it| it.expired += 1);
     }
 
-    /// Number of watches that have begun.
+    /// Number of watches started.
     pub(crate) fn watches(&self) -> u64 {
         self.shared.state.lock().watched
     }
 
-    /// Waits until more watches have begun than these.
+    /// Waits until more than `before` watches have started.
     pub(crate) fn wait_for_watch_beyond(&self, before: u64) {
         until("another watch", SOON, || match self.watches() {
             now if now > before => Ok(()),
@@ -215,7 +215,7 @@ impl ApiShared {
         }
     }
 
-    /// Tells of the object as it is, and of each change.
+    /// Sends the current object and each change.
     fn watch(&self, mut stream: TlsStream) -> std::io::Result<()> {
         stream.write_all(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
@@ -233,7 +233,7 @@ impl ApiShared {
                 return Ok(());
             }
             if now.cut != cut {
-                // Whatever it was about is not told.
+                // The change itself is not sent.
                 return chunk(&mut stream, b"{\"type\":\"MODIFIED\",\"obj");
             }
             if now.expired != expired {
@@ -267,7 +267,7 @@ impl ApiShared {
     }
 }
 
-/// The object, with much that nobody asked about.
+/// The object, with many fields that Cove does not use.
 fn object_of(state: &ApiState) -> Value {
     let image = |index: u32| json!({"names": [format!("example/{index}")], "sizeBytes": index});
     json!({
@@ -302,7 +302,7 @@ fn answer(stream: &mut TlsStream, body: &Value) -> std::io::Result<()> {
     close(stream)
 }
 
-/// Writes a line in pieces that have nothing to do with what is in it.
+/// Writes a line in chunks that do not follow its content.
 fn event(stream: &mut TlsStream, event: &Value) -> std::io::Result<()> {
     let line = format!("{event}\n");
     let (first, second) = line.as_bytes().split_at(line.len() / 3);

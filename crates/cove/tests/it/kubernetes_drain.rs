@@ -1,4 +1,5 @@
-//! A node drains while Kubernetes wants its machine empty, and no other drain is undone.
+//! A node drains while its Kubernetes node is cordoned, tainted or deleted; drains by operators are
+//! kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use testkit::{Certificate, Scratch, Server, until};
 use crate::kubernetes_api::{ApiServer, MACHINE};
 use crate::support::{COVE, SOON, beside_others};
 
-/// Key of a taint that the configuration names.
+/// Key of a taint named in the configuration.
 const NAMED_TAINT: &str = "node.kubernetes.io/out-of-service";
 
-/// A server on a machine of Kubernetes, with a service account as a kubelet mounts it.
+/// A server on a Kubernetes node, with a service account mounted as by a kubelet.
 struct ClusteredServer {
     server: Server,
     api: ApiServer,
@@ -48,7 +49,7 @@ impl ClusteredServer {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
     }
 
-    /// What `cove node list` says of it.
+    /// State of the node in `cove node list`.
     fn state(&self) -> String {
         self.node(&["list"])["nodes"][0]["state"].as_str().unwrap().to_owned()
     }
@@ -60,8 +61,8 @@ impl ClusteredServer {
         });
     }
 
-    /// Waits until the node has met the machine as it is now: a watch begins when all that the one
-    /// before it has told has been met, and the object itself as well.
+    /// Waits until the server has acted on the current object: a watch begins after the changes of
+    /// the previous watch, and the object itself, have been handled.
     fn wait_until_met(&self) {
         let before = self.api.watches();
         self.api.cut();
@@ -76,7 +77,7 @@ impl ClusteredServer {
     }
 }
 
-/// Replaces the token as a kubelet does: at once.
+/// Replaces the token atomically, as a kubelet does.
 fn write_token(credentials: &Path, token: &str) {
     let new = credentials.join("..new");
     fs::write(&new, format!("{token}\n")).unwrap();
@@ -93,20 +94,20 @@ fn a_node_drains_while_its_machine_is_cordoned() {
     it.api.cordon(false);
     it.wait_for("active");
 
-    // A taint that is named is as good; one that is not changes nothing.
+    // A taint named in the configuration has the same effect; other taints have none.
     it.api.taint(&["example.com/dedicated", NAMED_TAINT]);
     it.wait_for("draining");
     it.api.taint(&["example.com/dedicated"]);
     it.wait_for("active");
 
-    // The machine is removed, and comes back.
+    // The Kubernetes node is deleted, and registers again.
     it.server.expect_log("cluster.kubernetes.node` names no node");
     it.api.remove(true);
     it.wait_for("draining");
     it.api.remove(false);
     it.wait_for("active");
 
-    // It is the drain of this node still when another process has its directory.
+    // The drain still belongs to this node after another process takes over its directory.
     it.api.cordon(true);
     it.wait_for("draining");
     let before = it.api.watches();
@@ -139,7 +140,7 @@ fn a_drain_that_somebody_else_asked_for_is_left_alone() {
     it.node(&["undrain", id]);
     it.wait_for("active");
 
-    // Nor is it asked for again when somebody has taken it back.
+    // The server does not request the drain again after an operator has reverted it.
     it.api.cordon(true);
     it.wait_for("draining");
     it.node(&["undrain", id]);
@@ -158,14 +159,14 @@ fn what_goes_wrong_with_the_api_server_is_said_and_passes() {
     it.server.expect_log("the Kubernetes node cannot be watched");
     it.wait_for("active");
 
-    // The former token is good for a while, and the next watch takes the new one.
+    // The former token remains valid for a while, and the next watch uses the new one.
     write_token(&it.credentials, "second");
     it.api.honour("second");
     it.wait_until_met();
     it.api.cordon(true);
     it.wait_for("draining");
 
-    // What was seen last holds while nothing can be seen.
+    // The last known state holds while the API server cannot be read.
     it.api.forbid(true);
     it.api.cut();
     it.wait_for_log("bind the service account to a ClusterRole with `get` and `watch` on `nodes`");
@@ -182,14 +183,14 @@ fn what_goes_wrong_with_the_api_server_is_said_and_passes() {
     it.api.cordon(true);
     it.wait_for("draining");
 
-    // What a watch began with is no longer kept.
+    // The resource version of a watch has expired.
     let before = it.api.watches();
     it.api.expire();
     it.api.wait_for_watch_beyond(before);
     it.api.cordon(false);
     it.wait_for("active");
 
-    // None of it has the token in the log.
+    // The log contains no token.
     let log = it.server.log();
     assert!(!["first", "second", "third"].iter().any(|it| log.contains(&format!("Bearer {it}"))));
 }

@@ -20,10 +20,10 @@ use crate::support::{
     wait_for_sleep, wake, warm_up,
 };
 
-/// Time for a Java program to be compiled and for interpreters to start.
+/// Time limit for compiling a Java program and starting interpreters.
 const WARM: Duration = Duration::from_secs(60);
 
-/// Sends a request in a thread of its own.
+/// Sends a request from a separate thread.
 fn in_background(
     client: &Client,
     script: &str,
@@ -46,7 +46,7 @@ fn sigterm_lets_a_running_job_finish() {
     let job = in_background(&server.client(), "sleep 63010; echo finished");
     wait_for_sleep("63010");
     server.signal("TERM");
-    // New work is refused, one way or the other.
+    // New work is rejected, by a status or a closed connection.
     until("new work to be refused", SOON, || {
         let late = server.client().try_send(&server.client().execution(&shell("true")));
         match late {
@@ -91,7 +91,7 @@ fn wait_until_dead(family: &[process::Process]) {
     });
 }
 
-/// Programs of interpreters that have started, each with a `sleep` of its own.
+/// Programs of warm interpreters, each with its own `sleep`.
 fn warm_sleepers(seconds: &str) -> [Value; 3] {
     let java = "public class Main { public static void main(String[] args) throws Exception {\n\
                 new ProcessBuilder(\"sleep\", \"SECONDS\").start().waitFor(); } }";
@@ -152,7 +152,7 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     warm_up(&client);
     settle(&client);
     let before = Host::snapshot(&Watch { server: Some(server.pid()), markers: Vec::new() });
-    // Other children ask tools for their versions.
+    // Other children query the versions of tools.
     let is_spawner = |child: &process::Process| process::name(child.pid) == "cove-spawner";
     let spawners: Vec<_> = process::children(server.pid()).into_iter().filter(is_spawner).collect();
     assert!(!spawners.is_empty(), "no spawner");
@@ -165,7 +165,7 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
         wait_for_sleep("63011");
         process::signal(spawner.pid, "KILL");
         until("every answer", SOON, || {
-            // Those that another spawner runs, and those that waited.
+            // Programs that another spawner runs, and programs that waited.
             for sleep in process::named("sleep", "63011") {
                 process::end(sleep);
             }
@@ -176,7 +176,8 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
             let response = job.join().unwrap().expect("an answer");
             let answer = response.json();
             let served = answer["verdict"] == "OK" && answer["stdout"] == "done\n";
-            // A run that was lost says so, and that it is not the program's fault.
+            // The answer of a lost run reports an internal error rather than a failure of the
+            // program.
             assert!(served || answer["verdict"] == "IE" || response.status == 503, "{answer}");
         }
         assert!(!spawner.is_alive());
@@ -200,7 +201,7 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     host.wait_for_return(SOON);
 }
 
-/// A language that is being prepared on the host for as long as the test likes.
+/// A language whose preparation on the host lasts as long as the test requires.
 const PREPARED_FOR_LONG: &str = r#"
 [tools.waits]
 executable = "bin/sh"
@@ -287,7 +288,7 @@ fn the_token_is_its_owners_alone_and_is_never_printed() {
     }
 }
 
-/// Their secrets and the proofs of grants would be one server's alone.
+/// Otherwise secrets and proofs of grants would be valid for one server only.
 #[test]
 fn a_server_whose_keys_are_not_those_of_its_store_is_refused() {
     let _guard = beside_others();
@@ -322,7 +323,7 @@ fn a_server_whose_keys_are_not_those_of_its_store_is_refused() {
     let (code, errors) = start(&config("c", "b"), &["catalog", "serve"]);
     assert_eq!(code, Some(1), "{errors}");
     drop(first);
-    // Changed on purpose; from then on it is the old one that is refused.
+    // After a deliberate change, the old key is rejected.
     drop(Server::start_with(COVE, &["--replace-keys"], Some(&config("c", "d"))));
     assert_eq!(start(&config("a", "b"), &["serve"]).0, Some(1));
     drop(Server::start_with(COVE, &[], Some(&config("c", "d"))));
@@ -463,7 +464,7 @@ fn health_metrics_and_documentation_need_no_token() {
     assert!(metrics.contains("\"RE\"") || metrics.contains("\"re\""), "{metrics}");
 }
 
-/// A core dump would hold tokens' hashes, passwords of databases and keys.
+/// A core dump would contain hashes of tokens, passwords of databases, and keys.
 #[test]
 fn the_server_writes_no_core_dumps() {
     let _guard = beside_others();
@@ -474,7 +475,7 @@ fn the_server_writes_no_core_dumps() {
     assert_eq!(values, ["0", "0"], "{line}");
 }
 
-/// The bouncer's clients outlast an upgrade of the server that they are at.
+/// Clients of the bouncer survive an upgrade of their server.
 #[test]
 fn clients_of_the_bouncer_go_on_at_the_next_server() {
     let _guard = beside_others();
@@ -527,7 +528,7 @@ fn clients_of_the_bouncer_go_on_at_the_next_server() {
                 let count = log.matches("waits for the server that hands over").count();
                 if count == turn { Ok(()) } else { Err(log) }
             });
-            // It has its connection to the database for as long as its transaction lasts.
+            // It keeps its connection to the database until its transaction ends.
             assert_eq!(open.value("SELECT count(*) FROM mine"), "0");
             open.run("COMMIT");
             assert_eq!(open.value("SELECT 7"), "7");
