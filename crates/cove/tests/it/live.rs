@@ -154,7 +154,7 @@ fn events_come_in_order_and_from_anywhere() {
     let attach = client.get(&format!("{}?attach=true", events_path(&id)));
     assert_error(&attach, 426, "upgrade_required", Some("attach"));
 
-    // The server that ran it is gone; the end is still told, under the same number.
+    // The server that ran it has exited; the end event is still sent, under the same number.
     server.restart();
     let client = server.client();
     let received = follow(&client, &id, 0);
@@ -199,7 +199,7 @@ fn input_reaches_the_program_in_every_form() {
     let expected: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text(&events, "stdout"), format!("{expected}\nend\n"));
     assert_eq!(record(&client, &id)["state"], "finished");
-    // What is said after the end of input, and to a program that has closed it, does no harm.
+    // Input after the end of input, or to a program that has closed it, does no harm.
     let id = submit(&client, &interactive("exec <&-; echo closed; sleep 64105; echo end"));
     let mut socket = crate::asynchronous::socket(&client, &id);
     let mut events = read_until(&mut socket, "stdout", "closed");
@@ -363,7 +363,7 @@ fn tokens_of_sockets_are_taken_from_headers_only() {
     let chosen = socket.headers.iter().find(|(name, _)| name == "sec-websocket-protocol");
     assert_eq!(chosen.map(|(_, value)| value.clone()), Some(protocol.clone()));
     assert_eq!(socket.rest().0.last().unwrap()["verdict"], "OK");
-    // Not for what is no WebSocket.
+    // Only WebSocket upgrades may carry the token in their subprotocol.
     assert_error(&nobody.send(&offer(&protocol)), 401, "unauthenticated", None);
     assert!(!server.log().contains(token), "the token is in the log");
 }

@@ -1,5 +1,5 @@
-//! `GET /v1/live`: what is followed on one WebSocket, with whose rights, and what rude clients
-//! get.
+//! `GET /v1/live`: subscriptions on one WebSocket, their rights, and the treatment of misbehaving
+//! clients.
 
 use std::process::Command;
 
@@ -207,7 +207,7 @@ fn a_topic_is_for_whom_its_route_is() {
     drop(sessions.end(&session));
 }
 
-/// A page of somebody else's may open a WebSocket to this machine.
+/// A page of another site may open a WebSocket to this machine.
 #[test]
 fn pages_and_names_of_others_open_no_socket() {
     let _guard = beside_others();

@@ -2,61 +2,61 @@
 //!
 //! | file | claim |
 //! |---|---|
-//! | `suite.rs` | every program of `tests/cases/*.toml` gets its verdict and leaves nothing, alone and in a crowd |
+//! | `suite.rs` | verdicts of `tests/cases/*.toml`, alone and under load; nothing is left behind |
 //! | `verdicts.rs` | the result document: verdicts, precedence, figures, languages, argv, files, outputs |
-//! | `judge.rs` | test cases, checkers, interactors, and compilations that are done once |
-//! | `gojudge.rs` | go-judge's clients get what they expect |
+//! | `judge.rs` | test cases, checkers, interactors, and cached compilations |
+//! | `gojudge.rs` | go-judge's clients receive the expected answers |
 //! | `reload.rs` | the configuration is read again while a server runs |
-//! | `requests.rs` | bad input gets a 4xx that says what is wrong |
+//! | `requests.rs` | invalid input is rejected with a 4xx that names the error |
 //! | `revocation.rs` | a revoked token ends all that it has opened |
 //! | `answers.rs` | clients that do not read their answers hold a bounded amount of memory |
-//! | `admission.rs` | overload is refused and passes; a client that leaves takes its run with it |
-//! | `routes.rs` | every route of every face refuses what a token is not for |
+//! | `admission.rs` | overload is rejected and passes; the run of a disconnected client ends |
+//! | `routes.rs` | every route of every face rejects tokens without the required scope |
 //! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
-//! | `jobs.rs` | what is submitted is accepted, listed, cancelled, expires; the queue's limits |
-//! | `live.rs` | events, input and terminals of what runs; slow and rude clients |
-//! | `drain.rs` | a node that drains hands its sessions over, while clients go on with them |
-//! | `durability.rs` | what was accepted ends exactly once, whatever dies |
-//! | `balanced.rs` | clients that others wrote, at three servers behind a balancer |
+//! | `jobs.rs` | executions are accepted, listed, cancelled, expire; the queue's limits |
+//! | `live.rs` | events, input and terminals of executions; slow and misbehaving clients |
+//! | `drain.rs` | a draining node hands its sessions over, while clients continue to use them |
+//! | `durability.rs` | accepted executions end exactly once, whichever process dies |
+//! | `balanced.rs` | third-party clients, at three servers behind a balancer |
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
 //! | `queue_failover.rs` | a replica of Redis becomes the master of the queue |
-//! | `backup.rs` | a server that works is backed up, and a restored one has what was answered |
-//! | `upgrade.rs` | the data directory of an earlier version is opened; that of a later one is not |
-//! | `webhooks.rs` | ends are told: signed, tried again, never inside |
+//! | `backup.rs` | backup of a working server; a restored one has every answered request |
+//! | `upgrade.rs` | data directories of earlier versions open; those of later ones are rejected |
+//! | `webhooks.rs` | events are delivered: signed, retried, never to internal addresses |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `sdk_typescript.rs` | the TypeScript SDK as it is published, in each runtime, over faults |
 //! | `sandbox_fusion.rs` | reward functions get verdicts: its client and verl's, load, hostile programs |
-//! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
-//! | `interpreter.rs` | cells keep what they define; results, limits, interrupts, E2B's clients |
-//! | `interpreter_forks.rs` | contexts that are forked, interpreters that are parked ahead, their metrics |
-//! | `interpreter_attacks.rs` | hostile cells bring down their own context and nothing else |
-//! | `e2b_ports.rs` | who knows a sandbox's id reaches its programs, and nothing that it was granted |
+//! | `e2b.rs` | E2B's clients, unmodified, and behaviour that they do not cover |
+//! | `interpreter.rs` | cells keep their definitions; results, limits, interrupts, E2B's clients |
+//! | `interpreter_forks.rs` | forked contexts, interpreters parked in advance, their metrics |
+//! | `interpreter_attacks.rs` | hostile cells end only their own context |
+//! | `e2b_ports.rs` | a sandbox's id gives access to its programs, not to its grants |
 //! | `integrations.rs` | recipes: frameworks of agents, unmodified, with a stand-in for the model |
 //! | `sdk_python.rs` | the Python SDK as it is packed: its tests, its documentation, its types |
-//! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
-//! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
-//! | `sessions_limits.rs` | what a session is held to, and who gives way to whom |
-//! | `sessions_crash.rs` | a server is killed again and again: nothing answered is lost, nothing is left |
-//! | `sessions_isolation.rs` | what a session must not reach: server, keys, host, other sessions |
+//! | `ash.rs` | Ash's clients, unmodified, and behaviour that they do not cover |
+//! | `sessions_faults.rs` | faults around a session, and consequences that must not follow |
+//! | `sessions_limits.rs` | limits of sessions, and the order of eviction |
+//! | `sessions_crash.rs` | a server is killed repeatedly; no answered request is lost |
+//! | `sessions_isolation.rs` | sessions cannot reach the server, keys, host, other sessions |
 //! | `sessions_shared.rs` | servers that share a store and an object store |
 //! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
 //! | `integrations_agents.rs` | recipes for Inspect, the AI SDK, CrewAI, LlamaIndex and Claude Code, as their pages say |
-//! | `gateway.rs`, `gateway_*.rs` | what code in sandboxes reaches by its grants, and what it does not |
-//! | `managed_agents.rs` | `cove worker anthropic`: tools of agents that are kept elsewhere; `managed_plane.rs` is the other end |
-//! | `takeover.rs` | sessions of a node that is lost go on at others, and nowhere twice |
-//! | `templates.rs` | templates: steps, layers, refusals, sessions that start from one |
+//! | `gateway.rs`, `gateway_*.rs` | access of code in sandboxes by its grants, and refusals |
+//! | `managed_agents.rs` | `cove worker anthropic`; `managed_plane.rs` is the control plane |
+//! | `takeover.rs` | sessions of a lost node continue on others, each on only one |
+//! | `templates.rs` | templates: steps, layers, refusals, sessions started from one |
 //! | `templates_mirrors.rs` | packages in templates from local mirrors; the builders of E2B's clients |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
-//! | `console.rs` | who a token is, signing in at the console, and what ends that |
-//! | `system.rs` | a server seen by its operators: what it says of itself |
-//! | `monitoring.rs`, `promql.rs` | the dashboard and the alerts ask for what a server shows; each alert fires |
-//! | `history.rs` | what a server measured is there at the first look, and for whom it is |
+//! | `console.rs` | identity of a token, signing in at the console, and its end |
+//! | `system.rs` | a server as operators see it: reports about itself |
+//! | `monitoring.rs`, `promql.rs` | dashboard and alerts use existing metrics; each alert fires |
+//! | `history.rs` | measured values appear in the first response, for permitted tenants |
 //! | `console_browser.rs` | the console's screens in a real browser: keys, both themes, hostile names, a crash |
-//! | `kubernetes.rs` | the chart is what Kubernetes takes and what Cove understands; three nodes by compose |
-//! | `kubernetes_drain.rs` | a node drains with its machine, and no other drain is undone |
-//! | `packages.rs` | packages are made, installed into a system of their own, used and removed |
+//! | `kubernetes.rs` | the chart is valid for Kubernetes and Cove; three nodes by compose |
+//! | `kubernetes_drain.rs` | a node drains with its Kubernetes node; other drains are kept |
+//! | `packages.rs` | packages are built, installed into a separate system, used and removed |
 //! | `tutorials.rs` | the tutorials of the documentation, every block of them |
-//! | `demo.rs` | `cove demo` makes something to look at, once, and takes it away |
+//! | `demo.rs` | `cove demo` creates sample data, once, and removes it |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,

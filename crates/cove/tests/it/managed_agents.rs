@@ -300,7 +300,7 @@ fn a_cove_server_that_restarts_is_waited_for() {
     plane.session("sesn_cove", None);
     let worker = WorkerProcess::cove(&server, &plane, &[]);
     plane.ok("sesn_cove", "write", json!({ "file_path": "a", "content": "kept" }));
-    // A command that runs is lost with its server, which the model is told.
+    // A running command is lost with its server, and the model receives an error.
     let marker = format!("87{}", process_number());
     let running = plane.begin("sesn_cove", "bash", json!({ "command": format!("sleep {marker}") }));
     wait_for_sleep(&marker);
@@ -324,7 +324,7 @@ fn a_command_that_runs_ends_with_an_interrupt_a_stop_and_a_lost_lease() {
     let worker = WorkerProcess::cove(&server, &plane, &[]);
     let begin = || {
         let marker = format!("86{}", process_number());
-        // It ignores whatever asks it to end.
+        // It ignores signals that ask it to end.
         let command = format!("trap '' HUP TERM INT; sleep {marker}; sleep {marker}");
         let call = plane.begin("sesn_cut", "bash", json!({ "command": command }));
         wait_for_sleep(&marker);
@@ -343,7 +343,7 @@ fn a_command_that_runs_ends_with_an_interrupt_a_stop_and_a_lost_lease() {
     plane.wait_for_work("sesn_cut", "stopped");
     assert_eq!(plane.results(&call), [Value::Null; 0]);
 
-    // The call is still open, so whoever gets the next work runs it, and loses its lease.
+    // The call is still open: the next worker runs it, and loses its lease.
     plane.say("sesn_cut", "go on");
     wait_for_sleep(&marker);
     plane.steal("sesn_cut");

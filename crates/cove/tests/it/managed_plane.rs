@@ -22,7 +22,7 @@ pub(crate) const ENVIRONMENT: &str = "env_test";
 /// The environment's key. Nothing of it may be seen in a sandbox.
 pub(crate) const KEY: &str = "sk-ant-oat01-KEY-OF-THE-ENVIRONMENT";
 const BETA: &str = "managed-agents-2026-04-01";
-/// Time after which an item that nobody acknowledged is handed out again.
+/// Time after which an unacknowledged item is handed out again.
 const RECLAIM: Duration = Duration::from_secs(5);
 /// Time that an event is looked for before the state is looked at again.
 const TICK: Duration = Duration::from_millis(50);
@@ -254,7 +254,7 @@ impl ManagedPlane {
         work.state = "stopping";
     }
 
-    /// Gives the work of a session to somebody else, as after a lease that has run out.
+    /// Assigns a session's work to another worker, as after an expired lease.
     pub(crate) fn steal(&self, session: &str) {
         let mut state = self.shared.state.lock();
         let work = state.works.iter_mut().rfind(|work| work.session == session).unwrap();
@@ -339,7 +339,7 @@ impl PlaneState {
         results.filter(|event| event["tool_use_id"] == call).cloned().collect()
     }
 
-    /// Items whose worker is gone are queued again.
+    /// Items of lost workers are queued again.
     fn expire(&mut self) {
         let now = self.now();
         for work in &mut self.works {
@@ -680,7 +680,7 @@ impl PlaneShared {
             if is_over {
                 return Ok(());
             }
-            // A client that is gone is noticed here.
+            // A closed connection is noticed here.
             stream.write_all(b"event: ping\ndata: {\"type\": \"ping\"}\n\n")?;
         }
     }

@@ -395,7 +395,7 @@ fn a_token_has_the_tools_that_it_is_for() {
     let challenge = refused.header("www-authenticate").unwrap();
     assert_eq!(challenge, "Bearer error=\"insufficient_scope\", scope=\"sessions\"");
 
-    // What one tenant has, another does not find.
+    // A tenant cannot find objects of another tenant.
     let made = json!({ "name": "session", "arguments": { "action": "create" } });
     let made = stateless(&server.client(), "tools/call", made).json();
     let session = made["result"]["structuredContent"]["id"].as_str().unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! Tokens of an identity provider at the endpoint of tools for agents: who is let in, and every way
-//! to forge one.
+//! Tokens of an identity provider at the endpoint of tools for agents: accepted tokens, and every
+//! way to forge one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,5 +1,5 @@
-//! The dashboard and the alerts that packages ship ask for what a server shows, and for nothing
-//! else; each alert fires when it should, and has a section that says what to do.
+//! The dashboard and the alerts in the packages query only metrics that a server exports; each
+//! alert fires when it should, and has a section with instructions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -114,7 +114,7 @@ fn page(client: &Client) -> String {
     client.send(&Request::new("GET", "/metrics").header("accept", "text/plain")).text()
 }
 
-/// What the server shows, once all of what it did has been counted and it is at rest.
+/// Metrics of the server, once it is idle and all its work has been counted.
 fn settled_page(client: &Client) -> String {
     until("figures of all that was done", SOON, || {
         let text = page(client);

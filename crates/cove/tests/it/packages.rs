@@ -233,7 +233,7 @@ fn a_package_of_debian_is_installed_started_used_and_purged() {
     assert_eq!(system.run(&["stat", "-c", "%U:%G", "/etc/cove/cove.toml"]), "root:cove\n");
     assert!(system.run(&["cove", "doctor"]).contains("Untrusted code can be run here"));
     system.serve_and_use();
-    // The same version again is an upgrade: what was configured and stored stays.
+    // Installing the same version again is an upgrade: configuration and data are kept.
     fs::write(system.root.join("etc/cove/cove.toml"), "drain_s = 7\n").unwrap();
     system.run(&["dpkg", "-i", "--force-confold", "/tmp/package"]);
     assert_eq!(fs::read(system.root.join("etc/cove/cove.toml")).unwrap(), b"drain_s = 7\n");
@@ -290,7 +290,7 @@ fn the_script_installs_an_archive_after_its_sum_and_removes_it() {
     assert_eq!(text(&version), format!("cove {}\n", env!("CARGO_PKG_VERSION")));
     assert!(prefix.join("share/man/man1/cove-run.1.gz").is_file());
 
-    // What somebody else has put there is not removed.
+    // Files of others are not removed.
     fs::write(prefix.join("share/man/man1/other.1"), "").unwrap();
     assert!(install(&["--uninstall"]).status.success());
     let left = finished(Command::new("find").arg(&prefix).args(["-type", "f"]));
@@ -341,7 +341,7 @@ fn shells_complete_commands_and_man_shows_them() {
     let scratch = Scratch::new();
     let cove = |arguments: &[&str]| finished(testkit::command(COVE).args(arguments)).stdout;
     let bash = scratch.file("cove.bash", cove(&["completions", "bash"]));
-    // What bash calls when somebody types `cove ses` and a tab.
+    // Bash makes this call when a user types `cove ses` and a tab.
     let script = "source $1; COMP_WORDS=(cove ses); COMP_CWORD=1; _cove cove ses cove
         echo ${COMPREPLY[@]}";
     let typed = finished(Command::new("bash").args(["-c", script, "bash"]).arg(&bash));

@@ -1,4 +1,4 @@
-//! Piston's interface: what is sent, and what comes back, field by field.
+//! Piston's interface: requests and answers, field by field.
 
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response};
@@ -13,7 +13,7 @@ fn post(client: &Client, path: &str, body: impl Into<Vec<u8>>) -> Response {
     client.send(&request.body(body))
 }
 
-/// Runs a source; what comes back is 200.
+/// Runs a source; the answer has status 200.
 fn execute(client: &Client, language: &str, source: &str, more: &Value) -> Value {
     let mut body = json!({"language": language, "version": "*", "files": [{"content": source}]});
     for (name, value) in more.as_object().unwrap() {

@@ -74,7 +74,7 @@ struct Selector {
     within: Vec<String>,
 }
 
-/// What a query reads.
+/// Metrics and labels that a query reads.
 #[derive(Debug, Default)]
 pub(crate) struct Query {
     selectors: Vec<Selector>,

@@ -1,5 +1,5 @@
-//! A replica of Redis becomes the master of the queue while servers work: what it has got is done,
-//! and what it has not got is unknown.
+//! A replica of Redis becomes the master of the queue while servers work: replicated executions
+//! end, others are unknown.
 
 use std::thread;
 
@@ -140,7 +140,7 @@ fn check(fate: MasterFate, marker: &str) {
         }
     }
 
-    // A lease of three seconds may have ended while nobody could renew it.
+    // A lease of three seconds may have ended while no worker could renew it.
     let again = insist(&client, &keyed("once"));
     assert_eq!((again.status, id(&again.json())), (202, once.clone()), "{fate:?}");
     until("what was running to end", SOON, || {

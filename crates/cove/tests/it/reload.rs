@@ -1,5 +1,5 @@
-//! The configuration is read again while a server runs: what is taken over, what is not, and what
-//! an invalid one changes.
+//! A running server reloads its configuration: settings that take effect, settings that do not, and
+//! the effect of an invalid one.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -14,7 +14,7 @@ const GIBIBYTE: u64 = 1 << 30;
 /// Memory the server may need to refuse a large body.
 const REFUSAL_BYTES_MAX: u64 = 48 << 20;
 
-/// What a refusal must say: status, code, field and a part of the message.
+/// Expected content of a rejection: status, code, field and a part of the message.
 struct Refusal {
     status: u16,
     code: &'static str,

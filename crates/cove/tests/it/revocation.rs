@@ -1,4 +1,4 @@
-//! What a token has opened ends with it, on every face, and cannot be opened again.
+//! Everything that a token has opened ends with the token, on every face, and cannot be reopened.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};

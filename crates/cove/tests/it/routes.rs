@@ -198,7 +198,7 @@ fn foreign(owned: &Owned) -> Vec<Route> {
     FOREIGN.iter().map(route).collect()
 }
 
-/// Runs `cove token …` on the server's data directory, and answers what it prints.
+/// Runs `cove token …` on the server's data directory. Returns its output.
 fn token_command(server: &Server, arguments: &[&str]) -> String {
     let mut command = Command::new(COVE);
     command.args(["token", "--data-dir"]).arg(server.data_dir()).args(arguments);
@@ -207,7 +207,7 @@ fn token_command(server: &Server, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A client whose token is known, which a route that needs no scope tells.
+/// A client, once the server knows its token, as seen at a route that needs no scope.
 fn known(server: &Server, token: String) -> Client {
     let client = Client::new(server.client().address(), Some(token));
     until("the token to be known", SOON, || match client.get("/v1/languages").status {

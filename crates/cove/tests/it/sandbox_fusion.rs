@@ -1,4 +1,4 @@
-//! SandboxFusion's interface: what reward functions send, and what they are told.
+//! SandboxFusion's interface: requests of reward functions, and the answers.
 
 use std::fs;
 use std::net::TcpStream;

@@ -57,7 +57,7 @@ fn tarball() -> PathBuf {
 fn project() -> PathBuf {
     let source = sdk().join("test");
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sdk-typescript-test");
-    // A test that is gone must not be run.
+    // A deleted test must not run.
     for old in fs::read_dir(&place).into_iter().flatten() {
         let path = old.unwrap().path();
         if path.extension().is_some_and(|it| it == "mjs") {

@@ -16,7 +16,7 @@ use crate::support::beside_others;
 
 /// The key that the model wants, and no sandbox may know.
 pub(crate) const KEY: &str = "sk-of-the-server-0123456789";
-/// What the agent is told by its folder.
+/// Instructions in the agent's folder.
 const CLAUDE_MD: &str = "You are the agent of a test. The word of the day is heliotrope.";
 
 fn root() -> PathBuf {
@@ -44,7 +44,7 @@ fn program(project: &Path) -> Option<PathBuf> {
     packages.find(|package| package.join("claude").is_file())
 }
 
-/// The stand-in for the model: a process with a log of what it was asked.
+/// The stand-in for the model: a process with a log of its requests.
 pub(crate) struct Model {
     process: Child,
     url: String,
@@ -137,7 +137,7 @@ fn claude_answers_works_and_is_resumed() {
     assert_eq!(of("tool_use")["data"]["name"], "Bash");
     assert!(of("tool_result").to_string().contains("of the folder\\n/workspace"), "{answered:?}");
     assert_eq!(sessions.out(&session, "cat made.txt"), "inside\n");
-    // A turn that is stopped ends, and the conversation goes on.
+    // A stopped turn ends, and the conversation continues.
     let mut turn =
         sessions.send_as(&session, &json!({"content": "stream: 5000 20", "partial": true}));
     wait_for_text(&mut turn);

@@ -28,7 +28,7 @@ const CRASHES: usize = 3;
 /// A server is killed when so many requests were answered in its life, at most.
 const ANSWERS_MAX: usize = 200;
 
-/// What a test knows of a session.
+/// State of a session as the test knows it.
 #[derive(Debug, Default)]
 struct Known {
     id: String,
@@ -40,7 +40,7 @@ struct Known {
     unsure_file: Option<String>,
     /// Messages that were answered with success, in all lives of the server.
     answered: BTreeSet<String>,
-    /// Highest number of an event that was told.
+    /// Highest number of a received event.
     seq: u64,
 }
 

@@ -230,7 +230,7 @@ fn w05_what_does_not_start_leaves_nothing_behind() {
     let live = sessions.counts();
     assert!(live["warm"].as_u64().unwrap() + live["waiting"].as_u64().unwrap() <= 6, "{live}");
     assert_eq!(images(&server, "disks").len(), ids.len());
-    // Who sends a message is told, in time.
+    // The sender of a message receives an error in time.
     let session = &ids[0];
     sessions.did(session, "resume");
     let turn = sessions.hear(session, "hello");
