@@ -16,13 +16,13 @@ use crate::support::{
     wait_until_gone, wake, warm_up,
 };
 
-/// What a flood may cost the server, whatever the size of the flood.
+/// Memory that a flood of any size may cost the server.
 const FLAT_BYTES: u64 = 24 << 20;
 
 /// Input for a program that does not read: far more than the kernel's buffers take.
 const INPUT_BYTES: usize = 64 << 20;
 
-/// An execution with somebody at its standard input.
+/// An execution with interactive standard input.
 fn interactive(script: &str) -> Value {
     let mut request = shell(script);
     request["interactive"] = json!(true);
@@ -297,7 +297,7 @@ fn an_attached_execution_ends_with_its_connection() {
     let id = submit(&client, &interactive("echo never"));
     socket(&client, &id).cut();
     wait_for_state(&client, &id, "cancelled");
-    // Whoever only watches takes nothing with him.
+    // A client that only watches ends nothing when it disconnects.
     set_paused(&client, false);
     let id = submit(&client, &held("echo ready; sleep 64125; echo end"));
     let mut watching = socket(&client, &id);
@@ -433,8 +433,8 @@ fn a_flood_waits_for_a_slow_reader_and_memory_stays_flat() {
     slow.cut();
     wait_for_state(&client, &id, "cancelled");
 
-    // One that reads nothing at all: the program is not held by who only watches. Who is attached
-    // comes second, because who reads nothing for half a minute is cut off.
+    // A client that reads nothing: watching clients do not hold the program. The attached client
+    // comes second, because one that reads nothing for half a minute is disconnected.
     let free = submit(&client, &flood(false));
     let watching = socket(&client, &free);
     let record = ended(&client, &free);
@@ -444,7 +444,7 @@ fn a_flood_waits_for_a_slow_reader_and_memory_stays_flat() {
     wait_for_state(&client, &held, "running");
     never.cut();
     wait_for_state(&client, &held, "cancelled");
-    // Late, it is told what it has missed.
+    // It receives the missed events late.
     let mut watching = watching;
     let (events, code) = watching.rest();
     assert_eq!(code, 1000);
@@ -488,7 +488,7 @@ fn a_server_that_stops_says_goodbye() {
     let mut stream = client.events(&events_path(&watched)).unwrap();
     read_until(&mut watching, "stdout", "ready");
     server.signal("TERM");
-    // Who only watches comes back to the next server; who talks may come to an end.
+    // Watching clients reconnect to the next server; attached clients may finish.
     assert_eq!(watching.rest().1, 1001);
     while stream.next().is_some() {}
     wake("64142");

@@ -140,7 +140,7 @@ fn use_all_tools(plane: &ManagedPlane, session: &str, root: &str) {
     assert_eq!(hits, format!("{root}/src/a.txt:3:thrEE"));
     assert_eq!(ok("grep", json!({ "pattern": "absent" })), "no matches");
     fails("grep", json!({ "pattern": "(" }));
-    // What is no text is an image, or an error.
+    // A file that is not text is an image, or an error.
     ok("bash", json!({ "command": "printf '\\377\\376' > binary; printf PNG > picture.png" }));
     assert!(fails("read", json!({ "file_path": "binary" })).contains("not valid UTF-8"));
     let call = plane.begin(session, "read", json!({ "file_path": "picture.png" }));
@@ -151,7 +151,7 @@ fn use_all_tools(plane: &ManagedPlane, session: &str, root: &str) {
     assert_eq!(picture["content"], json!([{ "type": "image", "source": source }]));
     fails("read", json!({ "file_path": "absent" }));
     fails("bash", json!({}));
-    // A second turn finds what the first has left.
+    // A second turn finds the files of the first.
     plane.end_turn(session);
     plane.say(session, "and again");
     assert_eq!(ok("bash", json!({ "command": "cat src/a.txt" })), "onE\n2\nthrEE");
@@ -268,7 +268,7 @@ fn a_control_plane_that_goes_away_gets_each_result_once() {
         let sleep = wait_for_sleep(&marker);
         plane.set_outage(Some(outage));
         process::end(sleep);
-        // The result is there, and nobody takes it.
+        // The result exists, but the plane does not accept it.
         until("an attempt to send the result", SOON, || {
             let log = worker.log();
             let is_tried = log

@@ -27,7 +27,7 @@ const RECLAIM: Duration = Duration::from_secs(5);
 /// Time that an event is looked for before the state is looked at again.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What the plane answers with while it is out of order.
+/// Response of the plane during an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaneOutage {
     /// Connections are closed without an answer.
@@ -193,7 +193,7 @@ impl ManagedPlane {
         self.emit(session, json!({ "type": "session.status_idle", "stop_reason": reason }));
     }
 
-    /// Deletes a session, which its workers are told.
+    /// Deletes a session, and notifies its workers.
     pub(crate) fn delete(&self, session: &str) {
         self.emit(session, json!({ "type": "session.deleted" }));
         self.shared.state.lock().sessions.get_mut(session).unwrap().is_deleted = true;

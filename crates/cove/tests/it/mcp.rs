@@ -280,7 +280,7 @@ fn claudes_command_line_calls_a_tool() {
 }
 
 fn post(client: &Client, headers: &[(&str, &str)], body: &str) -> Response {
-    // The client's own name for servers is one that nobody has.
+    // The client's default host name belongs to no server.
     let host = client.address().to_string();
     let named = headers.iter().any(|(name, _)| *name == "host");
     let host = (!named).then_some(("host", &*host));
@@ -442,7 +442,7 @@ fn a_program_that_runs_for_long_is_a_task_of_the_queue() {
     let task = |client: &Client, method: &str, id: &str| {
         with_tasks(client, method, id, json!({ "taskId": id }))
     };
-    // What is over soon is answered, and no task.
+    // A program that ends soon is answered without a task.
     let soon = run_as_task(&client, "echo soon");
     assert_eq!((&soon["resultType"], &soon["isError"]), (&json!("complete"), &json!(false)));
     assert_eq!(soon["structuredContent"]["stdout"], "soon\n", "{soon}");

@@ -64,7 +64,7 @@ impl TokenSigner {
                 signature
             }
             "ES256" => self.ec.sign(&random, bytes).unwrap().as_ref().to_vec(),
-            // What a server would expect that takes a public key for a secret.
+            // Valid for a server that mistakes a public key for a secret.
             "HS256" => {
                 let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.rsa.public().as_ref());
                 ring::hmac::sign(&key, bytes).as_ref().to_vec()
@@ -159,7 +159,7 @@ fn tokens_of_an_issuer_are_honoured_for_their_audience_tenant_and_scopes() {
     assert_eq!(shop.get(&format!("/v1/sessions/{session}")).status, 200);
     let elsewhere = server.other_client("of-others", &["--tenant", "others"]);
     assert_eq!(elsewhere.get(&format!("/v1/sessions/{session}")).status, 404);
-    // Nobody becomes more by what a token asks for.
+    // Administrative scopes that a token claims grant nothing.
     let greedy = claims("executions tenants tokens agents catalog");
     let greedy = with_token(&server, &signer.token("ES256", "ec", &greedy));
     for path in ["/v1/tenants", "/v1/agents", "/v1/tokens"] {

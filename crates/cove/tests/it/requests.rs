@@ -1,5 +1,5 @@
-//! Bad input gets a 4xx that says what is wrong, in the one shape of all errors, and starts
-//! nothing.
+//! Invalid input is rejected with a 4xx that names the error, in the common error format, and
+//! starts nothing.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -358,7 +358,7 @@ fn what_is_not_http_is_refused_or_dropped() {
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.write_all(bytes).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // The connection ends, whatever is said before.
+        // The connection ends, after any answer.
         let ended = stream.read_to_end(&mut Vec::new());
         let is_timeout = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
         assert!(!ended.as_ref().is_err_and(is_timeout), "{bytes:?} keeps a connection");

@@ -12,7 +12,7 @@ use crate::asynchronous::{id, post, submit};
 use crate::sessions_support::{SOON, config};
 use crate::support::{COVE, beside_others, held, wait_for_sleep, wait_until_gone};
 
-/// Something that lasts, and what it was asked for with.
+/// A long-lived stream, and the request and client that opened it.
 struct Lasting {
     name: &'static str,
     client: Client,
@@ -125,7 +125,7 @@ fn of_sessions(client: &Client) -> Vec<Lasting> {
     ]
 }
 
-/// Opens a terminal that goes on when its socket is lost; a request that attaches to it.
+/// Opens a terminal that survives the loss of its socket. Returns a request that attaches to it.
 fn detached_terminal(client: &Client) -> Request {
     let created = post(client, "/v1/sessions", &json!({}));
     assert_eq!(created.status, 201, "{}", created.text());
@@ -246,7 +246,7 @@ fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
     }
     let refused = e2b.send(&read);
     assert_eq!(refused.status, 401, "{}", refused.text());
-    // What was queued is the tenant's, and goes on.
+    // Queued executions belong to the tenant, and continue.
     crate::support::wake("61.7");
     // Others are not touched, nor is what belongs to the tenant.
     assert_eq!(server.client().get("/v1/languages").status, 200);

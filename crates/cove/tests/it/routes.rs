@@ -1,4 +1,4 @@
-//! Every route with every kind of token: what is not for a token is refused, on each face.
+//! Every route with every kind of token: each face rejects tokens without the required scope.
 //!
 //! The native routes, and what each of them needs, come from the server's own `openapi.json`, which
 //! is made of the tables of operations, so that a new one is tested without a word here; those of

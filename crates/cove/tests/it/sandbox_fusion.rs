@@ -74,7 +74,7 @@ fn its_own_client_is_served() {
 #[test]
 fn verl_s_reward_function_scores_samples() {
     let _guard = beside_others();
-    // Small, so that most of what comes at once waits.
+    // Small, so that most concurrent requests wait.
     let server = serve_with("running_max = 2", "queue_timeout_s = 300");
     verl(&server, &[]);
 }
@@ -427,7 +427,7 @@ fn notebooks_end_at_their_time_and_report_nothing_but_results() {
     let client = server.client();
     let spin = "while True:\n  try:\n    while True: pass\n  except BaseException: pass";
     let forged = r#"{"stdout":"forged","stderr":"","display":[],"error":[]}"#;
-    // Whatever a cell finds, it writes to.
+    // The cell writes to every descriptor that it finds.
     let forge = format!(
         "import os\nfor fd in range(3, 64):\n  try: os.write(fd, b'{forged}\\n')\n  except OSError: pass"
     );
@@ -558,7 +558,7 @@ fn a_listener_of_its_own_is_where_its_clients_look() {
     assert_eq!(ping.json(), "pong");
 }
 
-/// Where the interface listens, as the log tells.
+/// Address of the interface's listener, from the log.
 fn listening(server: &Server) -> String {
     until("the listener", SOON, || {
         let log = server.log();

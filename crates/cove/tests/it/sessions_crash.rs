@@ -91,7 +91,7 @@ fn say(client: &Client, session: &mut Known, name: &str) -> bool {
     let request = post_request(&target, &json!({"content": text}));
     let Ok(response) = client.try_send(&request) else { return false };
     if response.status == 409 {
-        // It was paused, and has not been told.
+        // It was paused, and has not received the message.
         session.unsure = None;
         return act(client, session, "resume");
     }
@@ -146,7 +146,7 @@ fn check(sessions: &Sessions, known: &mut Known) {
         assert_eq!((response.status, &response.body == content), (200, true), "{id}: {name}");
     }
     if let Some(name) = known.unsure_file.take() {
-        // All of it, a part of it or nothing: nobody was told.
+        // All of it, a part of it or nothing: the write was not acknowledged.
         assert!([200, 404].contains(&sessions.read(&id, &name).status), "{id}: {name}");
         sessions.out(&id, &format!("rm -f {name}"));
     }

@@ -383,7 +383,7 @@ fn w10_an_ended_session_leaves_no_file() {
         assert_eq!(sessions.end(&session)["state"], "ended");
         assert_error(&sessions.act(&session, "resume"), 410, "gone", None);
         wait_for_nothing(&server, processes);
-        // The layer below a fork goes later, by a sweep: whoever made it may be writing that down.
+        // A sweep removes the layer below a fork later: its creator may still be recording it.
         let left: Vec<_> = files().difference(&before).cloned().collect();
         let is_layer = |path: &&String| path.contains("/layers/");
         assert!(left.iter().filter(|path| !is_layer(path)).count() == 0, "{how}: {left:?}");
@@ -475,7 +475,7 @@ fn a_listener_that_goes_away_leaves_the_turn_alone_or_ends_it() {
         turn.until_text("holding");
         drop(turn);
         if error.is_none() {
-            // Whoever asks while nobody listens sees it at work.
+            // Without a listener, the record still shows it at work.
             assert_eq!(sessions.record(&session)["sandbox"], "running");
             sessions.out(&session, "touch /tmp/go");
         }
@@ -564,11 +564,11 @@ fn every_turn_has_an_end_whatever_becomes_of_its_agent() {
         let turn = sessions.hear(&session, &message);
         let errors = turn.errors();
         assert!(errors.len() == 1 && errors[0].contains(says), "{message}: {turn:?}");
-        // The next message is told to an agent that works, with the same conversation.
+        // The next message reaches a working agent, with the same conversation.
         let answer = sessions.ask(&session, "still there?");
         assert!(answer.starts_with("You said: still there?"), "after {message}: {answer}");
     }
-    // What is no fault: bytes that are not text, and types that nobody knows.
+    // These are no faults: bytes that are not text, and unknown types.
     let harmless = b"{\"type\":\"news\",\"text\":\"\xff\xfe\"}\n{\"type\":\"stream_event\"}\n";
     assert_eq!(sessions.ask(&session, &format!("raw {}", encoded(harmless))), "wrote it");
     // Nothing that an agent says ends another turn than its own.

@@ -1,4 +1,4 @@
-//! What a session must not reach: the server, its keys, the host, other sessions, other tenants.
+//! Sessions cannot reach the server, its keys, the host, other sessions, other tenants.
 
 use std::fs;
 
@@ -15,10 +15,10 @@ use crate::support::{beside_others, wait_until_gone};
 const SECRET: &str = "the-secret-of-the-first-session";
 /// The server's key for the model.
 const KEY: &str = "sk-isolation-4711";
-/// What a flood may cost the server, whatever its size.
+/// Memory that a flood of any size may cost the server.
 const FLAT_BYTES: u64 = 96 << 20;
 
-/// A script of Python that prints, for each attempt, what came of it.
+/// A Python script that prints the outcome of each attempt.
 const ATTEMPTS: &str = r#"
 import ctypes, os, socket, sys
 port, host = int(sys.argv[1]), sys.argv[2]
@@ -444,7 +444,7 @@ print(number + 1)'"#,
     );
     assert_eq!(looked, "");
     assert_eq!(sessions.recall(&session), ["recall"]);
-    // What is no archive at all.
+    // Data that is not an archive.
     let target = format!("{}/archive?path=/workspace", path(&session));
     for body in [vec![0xff; 4096], b"short".to_vec(), vec![b'a'; 1 << 20]] {
         let response = sessions.client.send(&Request::new("PUT", &target).body(body));
@@ -490,7 +490,7 @@ fn floods_cost_the_server_nothing_that_lasts() {
     sessions.ask(&session, "flood 20 100000");
     check("listeners");
     drop(unread);
-    // Two thousand processes that nobody waits for are the sandbox's, and end with it.
+    // Two thousand orphaned processes belong to the sandbox, and end with it.
     let marked = start_inside(&sessions, &session);
     sessions.exec(&session, "for i in $(seq 100); do setsid sleep 7766.5 & done; true");
     sessions.end(&session);

@@ -1,4 +1,4 @@
-//! What a session is held to, and who gives way to whom.
+//! Limits of sessions, and the order of eviction.
 
 use std::{fs, thread};
 

@@ -147,7 +147,7 @@ fn a_server_whose_clock_is_ahead_takes_no_session_from_another() {
 #[test]
 fn sessions_of_a_server_that_is_gone_go_on_when_its_lease_is_over() {
     let _guard = beside_others();
-    // In this order, so that the servers end before what they share.
+    // In this order, so that the servers end before the shared stores.
     let Two { _database, _objects, session, two, mut one } = start();
     let (here, there) = (Sessions::from(&one), Sessions::from(&two));
     // A turn has brought its files to the object store when the next one begins.

@@ -89,7 +89,7 @@ impl Sessions {
         self.create(&json!({"agent": "probe"}))
     }
 
-    /// What is known of a session.
+    /// Record of a session.
     pub(crate) fn record(&self, session: &str) -> Value {
         ok(&self.client.get(&path(session)))
     }
@@ -317,14 +317,14 @@ impl Heard {
         Heard { events }
     }
 
-    /// What the agent answered.
+    /// Answer of the agent.
     pub(crate) fn result(&self) -> String {
         let mut results = self.events.iter().filter(|event| event["type"] == "turn_complete");
         let result = results.next().unwrap_or_else(|| panic!("no result in {:?}", self.events));
         result["data"]["result"].as_str().unwrap().to_owned()
     }
 
-    /// What was said of its failure.
+    /// Messages of its errors.
     pub(crate) fn errors(&self) -> Vec<&str> {
         let errors = self.events.iter().filter(|event| event["type"] == "error");
         errors.map(|event| event["data"]["error"].as_str().unwrap()).collect()

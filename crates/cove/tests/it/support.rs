@@ -1,4 +1,4 @@
-//! What the files of this binary share.
+//! Helpers shared by the files of this binary.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};

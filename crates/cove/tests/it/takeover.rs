@@ -216,7 +216,7 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
     assert!(figure("cove_session_prefetched_bytes") < 1.0, "they are a disk of this node now");
 }
 
-/// A node that was not there when files were stored is told of them as well.
+/// A node that was absent when files were stored learns of them as well.
 #[test]
 fn files_are_fetched_ahead_by_a_node_that_comes_later() {
     let _guard = beside_others();

@@ -207,7 +207,7 @@ fn a_template_that_goes_away_ends_what_waits_for_it_and_nothing_that_runs() {
     assert_eq!(id(&record), waiting);
 }
 
-/// What is in a template was made by its tenant's programs, and may be anything.
+/// A template's content was made by programs of its tenant, and is not trusted.
 #[test]
 fn nothing_in_a_template_leads_out_of_the_sandbox() {
     let _guard = beside_others();

@@ -1,4 +1,4 @@
-//! Ends of executions told to their owners: signed, tried again, never into the server's network.
+//! Ends of executions sent to their owners: signed, retried, never into the server's network.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ const FAILED: &str = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\
 /// Settings under which receivers of tests can be reached.
 pub(crate) const LOOPBACK: &str = "jobs.webhook_allow = [\"127.0.0.1\"]\n";
 
-/// A request whose end is told to `url`.
+/// A request whose end is sent to `url`.
 fn hooked(script: &str, url: &str) -> Value {
     let mut request = shell(script);
     request["webhook"] = json!({ "url": url });
@@ -123,7 +123,7 @@ fn a_receiver_that_fails_is_asked_again_and_given_up_in_the_end() {
     let _guard = beside_others();
     let unsteady = Receiver::start(|number| if number == 0 { FAILED } else { TAKEN });
     let broken = Receiver::start(|_| FAILED);
-    // Nobody listens there until the first try has failed.
+    // No receiver listens there until the first attempt has failed.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut server = serve_with(&format!("{LOOPBACK}jobs.webhook_attempts_max = 2\n"));
     server.expect_log("a webhook is abandoned");
