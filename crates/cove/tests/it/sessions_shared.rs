@@ -1,5 +1,5 @@
-//! Servers that share a store and an object store: whoever is asked goes on with a session, and
-//! never two at the same time.
+//! Servers that share a store and an object store: any of them continues a session, and never two
+//! at the same time.
 
 use std::collections::BTreeSet;
 use std::process::Command;

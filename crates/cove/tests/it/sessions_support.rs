@@ -1,4 +1,4 @@
-//! What the tests of sessions share: servers that have them, agents, and a client for both.
+//! Helpers for tests of sessions: servers with sessions, agents, and a client for both.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -97,7 +97,7 @@ impl World {
         settle(&self.server.client());
     }
 
-    /// Runs one case and the canary; says what is wrong.
+    /// Runs one case and the canary. Returns the errors found.
     fn run(&self, client: &Client, case: &Case, pace: Pace, phase: Phase) -> Vec<String> {
         let attempt = panic::catch_unwind(AssertUnwindSafe(|| {
             let response = client.run(&case.request(&self.fill, pace));

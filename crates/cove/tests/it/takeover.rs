@@ -110,7 +110,7 @@ pub(crate) fn wait_for_lapses(nodes: [&Server; 2], cause: impl FnOnce()) {
     }
 }
 
-/// Turns of a session in the order in which they began: what the agent was told, and the error.
+/// Turns of a session in the order in which they began: message to the agent, and error.
 pub(crate) fn turns(events: &[Value]) -> Vec<(String, Option<String>)> {
     let starts = events.iter().filter(|event| event["type"] == "turn_start");
     let turn = |start: &Value| {
@@ -123,7 +123,7 @@ pub(crate) fn turns(events: &[Value]) -> Vec<(String, Option<String>)> {
     starts.map(turn).collect()
 }
 
-/// The owner is killed while messages wait: whoever takes the session over goes on with them.
+/// The owner is killed while messages wait: the node that takes the session over handles them.
 #[test]
 fn messages_that_wait_outlast_their_node() {
     let _guard = beside_others();
@@ -277,7 +277,7 @@ fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {
         wait_for_life(&there, session, "new");
         assert_eq!(there.record(session)["state"], "active");
     }
-    // Who listens hears what comes next as well.
+    // Listeners receive later events as well.
     let answer = third.hear(busy, "again");
     listener.until_done(answer.events[0]["turn"].as_str().unwrap());
     let kept = third.kept(busy, 0);
@@ -374,7 +374,7 @@ fn a_node_that_stood_still_for_a_moment_keeps_what_it_has() {
     there.end(session);
 }
 
-/// The store is away for longer than a lease: everything stands still, and goes on where it was.
+/// The store is unavailable for longer than a lease: all work pauses, and continues in place.
 #[test]
 fn a_store_that_comes_back_makes_nobody_lose_a_session() {
     let _guard = beside_others();
@@ -436,7 +436,7 @@ fn a_store_that_comes_back_makes_nobody_lose_a_session() {
     }
 }
 
-/// The owner is killed as soon as the end of a turn was told: what the turn left is there.
+/// The owner is killed right after it sends the end of a turn: the turn's files are kept.
 #[test]
 fn an_answer_that_was_told_has_its_files_elsewhere() {
     let _guard = beside_others();

@@ -1,5 +1,5 @@
-//! Templates by the server's own interface: steps, layers that are there already, what is refused,
-//! and sessions that start from one.
+//! Templates by the server's own interface: steps, existing layers, rejections, and sessions that
+//! start from one.
 
 use std::io::Write as _;
 
@@ -98,7 +98,7 @@ fn sha256(bytes: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_owned()
 }
 
-/// What a command in a session writes.
+/// Runs a command in a session. Returns its standard output.
 fn shell(sessions: &Sessions, session: &str, command: &str) -> String {
     let target = format!("{}/exec", path(session));
     let result = ok(&post(&sessions.client, &target, &json!({"command": command})));

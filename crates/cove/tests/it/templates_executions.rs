@@ -1,4 +1,4 @@
-//! Executions that start from a template: what they find, what they cannot change, whose it is.
+//! Executions that start from a template: its files, their protection from changes, its owner.
 
 use serde_json::{Value, json};
 use testkit::{Client, Request, Server};

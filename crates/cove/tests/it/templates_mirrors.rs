@@ -30,7 +30,7 @@ impl Mirrors {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut port = String::new();
         lines.read_line(&mut port).unwrap();
-        // What is asked for is looked up in the audit; a pipe that nobody reads would fill.
+        // Tests look requests up in the audit; an unread pipe would fill.
         std::thread::spawn(move || lines.lines().for_each(drop));
         Mirrors { child, port: port.trim().parse().unwrap() }
     }

@@ -1,4 +1,4 @@
-//! Traces: the spans of requests as a collector gets them, and what goes on with a trace.
+//! Traces: the spans of requests as a collector receives them, and the continuation of traces.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -176,11 +176,11 @@ fn an_execution_is_one_trace_from_the_request_to_its_program_and_webhook() {
     let webhook = spans.one("webhook")["spanId"].as_str().unwrap();
     assert_eq!(sent.header("traceparent"), format!("00-{trace}-{webhook}-01"));
     assert_eq!(attributes(spans.one("run"))["cove.verdict"], "RE");
-    // How the trace is stored, nobody sees.
+    // The stored trace is not visible to clients.
     let execution = client.get(&format!("/v1/executions/{id}?include=request")).json();
     assert_eq!(execution["request"]["source"], "1/0", "{execution}");
 
-    // What nobody records leaves no span, and no variable.
+    // A trace that is not sampled leaves no span, and no variable.
     let (parent, trace) = context("00");
     let source = json!({"language": "python", "source": script});
     let result = post(&client, target, &parent, &source);

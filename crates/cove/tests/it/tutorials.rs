@@ -1,5 +1,5 @@
-//! The tutorials of `docs/tutorials`, block by block, at a real server: what is typed is run in one
-//! shell in an empty directory, and what the page shows is compared with what comes out.
+//! The tutorials of `docs/tutorials`, block by block, at a real server: commands run in one shell
+//! in an empty directory, and the output is compared with that on the page.
 //!
 //! Of a page, blocks are
 //!
@@ -56,7 +56,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// What is typed, and what the page says comes of it.
+/// A command, and its output according to the page.
 #[derive(Debug)]
 struct Step {
     typed: String,
@@ -128,7 +128,7 @@ fn fits(page: &[String], found: &[String]) -> bool {
     same && fits(rest, behind)
 }
 
-/// Runs a page. `places` are what the page says and what stands for it here.
+/// Runs a page. `places` are texts of the page and their replacements in this test.
 fn run_page(name: &str, server: &Server, places: &[(&str, String)], python: Option<&Path>) {
     let path = Path::new(COMPAT).join("../docs/tutorials").join(name);
     let page = fs::read_to_string(path).unwrap();
