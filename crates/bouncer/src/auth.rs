@@ -1,5 +1,5 @@
-//! Proofs that clients have to give, and credentials that servers get for them: the secrets of the
-//! users of both protocols.
+//! Authentication requirements of clients and credentials for servers: the secrets of the users of
+//! both protocols.
 
 use std::sync::Arc;
 
@@ -25,15 +25,17 @@ pub struct ProtocolKeyrings {
 /// Authentication that a client needs.
 #[derive(Debug)]
 pub enum AuthRequirement {
-    /// This, or it is sent away.
+    /// A known proof request, or the reason why the login is refused.
     Known(Result<ClientProofRequest, PgLoginRefusal>),
-    /// The secret that the tenant's `auth_query` finds; then [`ProtocolKeyrings::found`].
+    /// The secret is the result of the tenant's `auth_query`; [`ProtocolKeyrings::found`] then
+    /// makes the proof request.
     Query,
 }
 
 impl ProtocolKeyrings {
-    /// Empty ones. `process_secret` should outlive the process: what users are asked who do not
-    /// exist comes from it. PostgreSQL's clients are asked by `method`.
+    /// Creates empty keyrings. `process_secret` should outlive the process: the challenges for
+    /// users who do not exist are derived from it. `method` is the password method for PostgreSQL
+    /// clients.
     #[must_use]
     pub fn new(process_secret: [u8; 32], method: PgPasswordMethod) -> ProtocolKeyrings {
         let best = MysqlPasswordMethod::Best;
@@ -43,7 +45,7 @@ impl ProtocolKeyrings {
         }
     }
 
-    /// Returns what a client has to show to be who it was routed as.
+    /// Returns the proof that a client must give for the user that it was routed as.
     #[must_use]
     pub fn demand(
         &self,
@@ -68,8 +70,8 @@ impl ProtocolKeyrings {
         })
     }
 
-    /// Returns what a client has to show whose secret was looked up; none when there is no such
-    /// user.
+    /// Returns the proof that a client must give when its secret was looked up; `secret` is `None`
+    /// if there is no such user.
     #[must_use]
     pub fn found(
         &self,
@@ -87,7 +89,7 @@ impl ProtocolKeyrings {
         }
     }
 
-    /// Returns what is shown to the server for a client.
+    /// Returns the credentials that are used at the server for a client.
     #[must_use]
     pub fn credentials(&self, route: &TenantRoute, client: &LoggedInClient) -> ServerCredentials {
         let TenantRoute { tenant, user } = route;
@@ -99,8 +101,8 @@ impl ProtocolKeyrings {
         }
     }
 
-    /// Returns what is shown to the server when no client is at hand; none when only clients have
-    /// it.
+    /// Returns the credentials that are used at the server without a client; `None` if only clients
+    /// have them.
     #[must_use]
     pub fn own_credentials(
         &self,

@@ -1,8 +1,9 @@
-//! Users that only the server knows: their secrets are asked for there, and remembered for a while.
+//! Lookup of users that only the server knows: their secrets are queried there and cached for a
+//! while.
 //!
-//! A tenant's questions go one after the other over one connection, so that a flood of logins with
-//! made up names costs the server little, and each name is asked for once in a while, whether there
-//! is such a user or not.
+//! The lookups of a tenant run one after the other over one connection, so that a flood of logins
+//! with made-up names costs the server little. The result for each name is cached, whether there is
+//! such a user or not.
 //!
 //! # References
 //! - <https://www.pgbouncer.org/config.html#auth_query>
@@ -26,48 +27,48 @@ use crate::secrets::ClientSecret;
 use crate::tenants::{AuthQuery, TenantId, TenantSnapshot};
 use crate::tls::ServerSide;
 
-/// The query that comes with us. A password that has expired is none (CVE-2025-2291). It needs a
-/// role that may read `pg_authid`; others have a function of their own for it.
+/// Default query. An expired password counts as none (CVE-2025-2291). The query needs a role that
+/// may read `pg_authid`; other roles need a function of their own for it.
 pub const QUERY: &str = "SELECT rolname, CASE WHEN rolvaliduntil < pg_catalog.now() THEN NULL \
                          ELSE rolpassword END FROM pg_catalog.pg_authid \
                          WHERE rolname = $1 AND rolcanlogin";
 
-/// Query for MySQL, where one name may have several passwords, for clients from several hosts: that
-/// of the widest host is taken, because whoever asks here is the pooler. Accounts that are locked
-/// are none.
+/// Query for MySQL, where one name may have several passwords, for clients from several hosts: the
+/// query takes that of the widest host, because the pooler is the client. Locked accounts count as
+/// absent.
 pub const QUERY_MYSQL: &str = "SELECT user, authentication_string FROM mysql.user WHERE user = ? \
                                AND plugin IN ('mysql_native_password', 'caching_sha2_password') \
                                AND password_expired = 'N' AND account_locked = 'N' \
                                ORDER BY host = '%' DESC, host LIMIT 1";
 
-/// Query for MariaDB, whose accounts are objects of JSON.
+/// Query for MariaDB, which stores accounts as JSON objects.
 pub const QUERY_MARIADB: &str = "SELECT u.user, u.authentication_string FROM mysql.user u \
      JOIN mysql.global_priv g ON g.user = u.user AND g.host = u.host WHERE u.user = ? \
      AND u.plugin = 'mysql_native_password' AND u.password_expired = 'N' AND u.is_role = 'N' \
      AND COALESCE(JSON_VALUE(g.priv, '$.account_locked'), '0') NOT IN ('1', 'true') \
      ORDER BY u.host = '%' DESC, u.host LIMIT 1";
 
-/// Answers that are remembered, of all tenants; beyond, all are forgotten.
+/// Maximum number of cached answers of all tenants; when it is reached, all are dropped.
 const ANSWERS_MAX: usize = 65_536;
 
-/// Time that it is remembered that there is no such user, or that the server did not say: short,
-/// because somebody may be creating it.
+/// Time for which an error or the absence of a user is cached: short, because the user may be
+/// created meanwhile.
 const NOTHING_KEPT: Duration = Duration::from_secs(5);
 
-/// Age from which an answer may be doubted: whoever guesses passwords does not make us ask more
-/// often than this.
+/// Minimum age at which a failed login makes a cached answer suspect: a client that guesses
+/// passwords does not cause more frequent lookups.
 const DOUBTED_AFTER: Duration = Duration::from_secs(5);
 
-/// Time that a question may take, with connecting.
+/// Maximum time of a lookup, including connecting.
 const ASK: Duration = Duration::from_secs(10);
 
-/// Time that a connection is kept for the next question.
+/// Time that an idle connection is kept for the next lookup.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// Application name that the server sees.
 const APPLICATION: &str = "cove auth_query";
 
-/// The longest name that is asked for; PostgreSQL's have 63 bytes.
+/// Maximum length of a name that is looked up; PostgreSQL's names have 63 bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 /// Why a user's secret is not known.
@@ -76,10 +77,10 @@ pub enum LookUpError {
     /// The tenant has no `auth_query`.
     #[error("`auth_query` is not configured for the tenant")]
     NotThere,
-    /// The user is the one who looks others up (CVE-2015-6817).
+    /// The user is the role that runs the lookups (CVE-2015-6817).
     #[error("clients cannot log in as the role of `auth_query`")]
     Looker,
-    /// The server did not say.
+    /// The server did not answer.
     #[error("run `auth_query` at the server: {0}")]
     Server(String),
     /// The answer is not a name and a secret.
@@ -94,7 +95,7 @@ pub struct AuthQueries {
     kept: Duration,
     doubted_after: Duration,
     answers: Mutex<HashMap<(TenantId, Box<str>), AuthQueryReply>>,
-    /// For each tenant a line of those who ask, and what they ask over.
+    /// For each tenant the queue of lookups, and their connection.
     lines: Mutex<HashMap<TenantId, Arc<PgQueryLine>>>,
 }
 
@@ -104,9 +105,9 @@ type Secret = Result<Option<ClientSecret>, LookUpError>;
 struct AuthQueryReply {
     secret: Secret,
     asked: Instant,
-    /// Epoch of the tenant when it was asked: another server may say something else.
+    /// Epoch of the tenant at the time of the lookup: another server may answer differently.
     epoch: u32,
-    /// Query that was asked: another question may have another answer.
+    /// Query that was run: another query may have another answer.
     query: AuthQuery,
 }
 
@@ -121,7 +122,7 @@ struct OpenLookup {
     query: AuthQuery,
 }
 
-/// A connection to ask over.
+/// Connection for lookups.
 #[derive(Debug)]
 enum LookupConnection {
     Pg(control::ControlConnection),
@@ -151,8 +152,8 @@ impl LookupConnection {
             ServerCredentials::My(credentials) => {
                 let errand = MysqlControlTarget {
                     server: &tenant.server,
-                    // Our own query names its tables whole; whoever asks it may have no right to
-                    // the tenant's.
+                    // The default query qualifies its tables; its role may have no right to the
+                    // tenant's database.
                     database: query.query.as_ref().map(|_| &*query.database),
                     user: &query.user,
                     credentials,
@@ -163,7 +164,7 @@ impl LookupConnection {
         }
     }
 
-    /// Asks for a user.
+    /// Looks up a user.
     async fn ask(&mut self, query: &AuthQuery, user: &str) -> Result<Rows, ControlError> {
         let own = query.query.as_deref();
         match self {
@@ -185,18 +186,18 @@ impl LookupConnection {
 }
 
 impl AuthQueries {
-    /// Remembers nothing yet. `kept` is how long a secret holds.
+    /// Creates an empty cache. `kept` is how long a secret is cached.
     #[must_use]
     pub fn new(tls: Arc<ServerSide>, kept: Duration) -> AuthQueries {
         let (answers, lines) = (Mutex::default(), Mutex::default());
         AuthQueries { tls, kept, doubted_after: DOUBTED_AFTER, answers, lines }
     }
 
-    /// The secret of a user; none when there is no such user, empty when it has no password
+    /// Returns the secret of a user; `None` if there is no such user, empty if it has no password
     /// in PostgreSQL.
     ///
     /// # Errors
-    /// When nobody knows.
+    /// If the secret cannot be determined.
     pub async fn look_up(self: &Arc<Self>, tenant: &TenantSnapshot, user: &str) -> Secret {
         let query = tenant.auth_query.as_ref().ok_or(LookUpError::NotThere)?;
         if *query.user == *user {
@@ -211,7 +212,7 @@ impl AuthQueries {
         let line = Arc::clone(self.lines.lock().entry(tenant.id).or_default());
         let asked = tokio::time::timeout(ASK, async {
             let mut open = line.0.lock().await;
-            // Whoever was in the line before may have asked for the same user.
+            // An earlier lookup in the queue may have been for the same user.
             if let Some(known) = self.known(tenant, user) {
                 return known;
             }
@@ -228,8 +229,8 @@ impl AuthQueries {
         secret
     }
 
-    /// A client did not know the secret of this user. It may have been changed: unless it was asked
-    /// for just now, it is asked for again at the next login.
+    /// Reports that a client failed to prove the secret of this user, which may have been changed:
+    /// unless the cached answer is recent, the next login looks it up again.
     pub fn doubt(&self, tenant: TenantId, user: &str) {
         let key = (tenant, Box::from(user));
         let mut answers = self.answers.lock();
@@ -264,7 +265,7 @@ impl AuthQueries {
             .insert((tenant.id, Box::from(user)), AuthQueryReply { secret, asked, epoch, query });
     }
 
-    /// Asks over the connection that is there, or another one.
+    /// Runs the query over the open connection, or over a new one.
     async fn ask(
         &self,
         tenant: &TenantSnapshot,
@@ -273,7 +274,8 @@ impl AuthQueries {
         open: &mut Option<OpenLookup>,
     ) -> Secret {
         let epoch = tenant.state.epoch();
-        // One that lay there may be gone meanwhile; then it is asked once more over a new one.
+        // The server may have closed an idle connection; then the query runs once more over a new
+        // one.
         let kept = open.take().filter(|it| it.epoch == epoch && it.query == *query);
         if let Some(mut kept) = kept {
             match kept.control.ask(query, user).await {
@@ -295,21 +297,21 @@ impl AuthQueries {
         secret_of(tenant.engine, user, answer)
     }
 
-    /// Closes the connection of a tenant once nobody has used it for a while.
+    /// Closes the connection of a tenant after it has been idle for a while.
     fn close_later(self: &Arc<Self>, tenant: TenantId) {
         let this = Arc::downgrade(self);
         node::task::spawn(async move {
             tokio::time::sleep(KEPT).await;
             let Some(this) = this.upgrade() else { return };
             let Some(line) = this.lines.lock().get(&tenant).map(Arc::clone) else { return };
-            // Somebody who asks now has a task of its own that closes it.
+            // A lookup that runs now has a task of its own that closes the connection.
             let Ok(mut open) = line.0.try_lock() else { return };
             let now = node::clock::now();
             let used = open.as_ref().map(|it| now.saturating_duration_since(it.used));
             if used.is_some_and(|since| since < KEPT) {
                 return;
             }
-            // Who has a hand on the line already goes on with it, and others begin a new one.
+            // Lookups that already hold the queue continue with it; others create a new one.
             this.lines.lock().remove(&tenant);
             if let Some(unused) = open.take() {
                 unused.control.close().await;
@@ -318,7 +320,7 @@ impl AuthQueries {
     }
 }
 
-/// Looks up users for the relay's threads, which do not wait.
+/// Looks up users for the relay's threads, which must not block.
 #[derive(Clone, Debug)]
 pub struct UserLookupTask {
     queries: Arc<AuthQueries>,
@@ -326,7 +328,8 @@ pub struct UserLookupTask {
 }
 
 impl UserLookupTask {
-    /// Asks on this runtime. As many questions are under way as clients wait for them.
+    /// Creates a task that runs lookups on `runtime`, with one in progress for each client that
+    /// waits.
     #[must_use]
     pub fn new(queries: Arc<AuthQueries>, runtime: Handle) -> UserLookupTask {
         UserLookupTask { queries, runtime }
@@ -347,7 +350,7 @@ impl LookUp for UserLookupTask {
     }
 }
 
-/// The secret in the answer to a question for `user`.
+/// Returns the secret in the answer to a lookup of `user`.
 fn secret_of(engine: TenantEngine, user: &str, answer: Result<Rows, ControlError>) -> Secret {
     let rows = answer.map_err(|error| told(&error))?;
     let Some(first) = rows.first() else { return Ok(None) };
@@ -356,12 +359,12 @@ fn secret_of(engine: TenantEngine, user: &str, answer: Result<Rows, ControlError
         return Ok(None); // somebody else's
     }
     let secret = secret.clone().unwrap_or_default();
-    // One without a password is there all the same: in PostgreSQL some need none.
+    // A user without a password exists all the same: in PostgreSQL some need none.
     let is_somebody = engine == TenantEngine::Postgres || !secret.is_empty();
     Ok(is_somebody.then(|| ClientSecret::new(secret)))
 }
 
-/// An error with its causes, for the log.
+/// Formats an error with its causes, for the log.
 fn told(error: &ControlError) -> LookUpError {
     LookUpError::Server(error_chain(error))
 }

@@ -12,7 +12,7 @@ use crate::tenants::UserRuleSet;
 /// Default listener for clients of PostgreSQL.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:6432";
 
-/// The port that a Unix socket in `unix_socket_dir` is named after when there is no TCP listener.
+/// Port in the name of a Unix socket in `unix_socket_dir` when there is no TCP listener.
 pub const PORT_DEFAULT: u16 = 6432;
 
 /// Default listener for clients of MySQL.
@@ -21,14 +21,15 @@ pub const MYSQL_LISTEN_DEFAULT: &str = "127.0.0.1:6433";
 /// The file of the Unix socket for clients of MySQL in `unix_socket_dir`.
 pub const MYSQL_SOCKET: &str = "mysql.sock";
 
-/// Server version that clients of MySQL get: what drivers make of it fits all that are served.
-/// MariaDB's own begins the same way, and drivers look for its name.
+/// Server version that clients of MySQL receive: the conclusions that drivers draw from it fit all
+/// servers that are supported. MariaDB's own versions begin the same way, and drivers look for its
+/// name.
 pub const MYSQL_SERVER_VERSION: &str = "5.5.5-10.11.0-MariaDB-cove";
 
 /// Longest `server_version`.
 pub const MYSQL_SERVER_VERSION_BYTES_MAX: usize = 100;
 
-/// Keys of the table that a reload takes over; all others need a restart.
+/// Keys of the table that a reload applies; all others need a restart.
 pub const RELOADED: [&str; 11] = [
     "clients_max",
     "console",
@@ -215,14 +216,14 @@ impl ListenAddresses {
         parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
     }
 
-    /// Returns whether nobody chose it.
+    /// Returns whether it has the default value.
     pub fn is_default(&self) -> bool {
         *self == ListenAddresses::default()
     }
 }
 
 impl MysqlTable {
-    /// Returns whether nobody chose the addresses.
+    /// Returns whether the addresses have the default value.
     pub fn is_default(&self) -> bool {
         self.listen == MysqlTable::default().listen
     }

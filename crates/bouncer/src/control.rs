@@ -23,45 +23,45 @@ pub(crate) use line::ControlLine;
 mod line;
 pub mod mysql;
 
-/// Bytes of an answer.
+/// Maximum bytes of an answer.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Rows of an answer.
+/// Maximum rows of an answer.
 pub(crate) const ROWS_MAX: usize = 100;
 
-/// Why there is no answer.
+/// Error of a query over a control connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The server cannot be reached, or the connection was lost.
     #[error("reach the server")]
     Io(#[from] io::Error),
-    /// There is no TLS as it was asked for.
+    /// TLS could not be established as configured.
     #[error("encrypt the connection to the server")]
     Tls(#[from] TlsError),
-    /// The server does not let us in.
+    /// The server refuses the login.
     #[error("log in to the server")]
     LogIn(#[source] PgDialError),
-    /// A server of MySQL does not let us in.
+    /// A server of MySQL refuses the login.
     #[error("log in to the server")]
     LogInMysql(#[source] MysqlDialError),
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
-    /// The question is answered by an error.
+    /// The server answers the query with an error.
     #[error("{message} ({code})")]
     Refused {
         /// SQLSTATE.
         code: String,
-        /// The server's sentence.
+        /// Message of the server.
         message: String,
     },
-    /// The answer is none, or too long.
+    /// The answer violates the protocol, or is too long.
     #[error("the server violates the protocol: {0}")]
     Protocol(&'static str),
 }
 
 impl ControlError {
-    /// Returns whether a server of MySQL has answered with this number.
+    /// Returns whether a server of MySQL has answered with this error number.
     pub(crate) fn is_mysql(&self, number: u16) -> bool {
         match self {
             ControlError::Refused { code, .. } => {
@@ -101,11 +101,11 @@ pub struct ControlConnection {
 }
 
 impl ControlConnection {
-    /// Connects and logs in. `search_path` is fixed, so that nobody's functions and tables are
-    /// taken for the system's (CVE-2025-12819).
+    /// Connects and logs in. `search_path` is fixed, so that functions and tables of other users
+    /// cannot shadow the system's (CVE-2025-12819).
     ///
     /// # Errors
-    /// When the server cannot be reached or does not let us in.
+    /// If the server cannot be reached or refuses the login.
     pub async fn open(
         tls: &ServerSide,
         errand: ControlTarget<'_>,
@@ -163,11 +163,11 @@ impl ControlConnection {
         }
     }
 
-    /// Asks one statement with values, and gives its rows. After an error that is not the
-    /// server's answer the connection is of no use any more.
+    /// Runs one statement with parameters and returns its rows. After any error other than one from
+    /// the server the connection cannot be used any more.
     ///
     /// # Errors
-    /// When the server answers with one, closes, or says too much.
+    /// If the server reports one, closes the connection, or sends too much.
     pub async fn ask(&mut self, text: &str, values: &[&str]) -> Result<Rows, ControlError> {
         let mut out = Vec::new();
         let values: Vec<Option<&str>> = values.iter().copied().map(Some).collect();
@@ -207,11 +207,11 @@ impl ControlConnection {
         }
     }
 
-    /// Takes leave, so that the server does not log a broken connection.
+    /// Sends a termination message, so that the server does not log a broken connection.
     pub async fn close(mut self) {
         let mut out = Vec::new();
         frontend::terminate(&mut out);
-        // It may be gone already, which is as good.
+        // An error means that the connection is closed already.
         drop(self.line.send(&mut out).await);
     }
 }
@@ -222,7 +222,7 @@ impl fmt::Debug for ControlConnection {
     }
 }
 
-/// The texts of a `DataRow`.
+/// Returns the values of a `DataRow`.
 fn row(body: &[u8]) -> Result<Vec<Option<String>>, ControlError> {
     let malformed = || ControlError::Protocol("a row");
     let (count, mut rest) = body.split_first_chunk().ok_or_else(malformed)?;

@@ -1,4 +1,4 @@
-//! Why something about tenants was not done: whose fault it is, and whether to try again.
+//! Errors of operations on tenants: which side is at fault, and whether to retry.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use node::store::SqlStoreError;
 
 use crate::tenants::DefinitionError;
 
-/// When it is worth trying again.
+/// Time after which a retry is worthwhile.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Why something was not done.
+/// Error of an operation on tenants.
 #[derive(Debug, thiserror::Error)]
 pub enum BouncerError {
     /// The request cannot be carried out as it is.
@@ -27,7 +27,7 @@ pub enum BouncerError {
     /// The state does not allow this.
     #[error("{0}")]
     Conflict(String),
-    /// There is no bouncer here; why.
+    /// This server runs no bouncer, for the given reason.
     #[error("the bouncer is not available on this server: {0}")]
     NotHere(String),
     /// The store cannot be reached.
@@ -47,7 +47,7 @@ impl BouncerError {
         BouncerError::Internal(cause.into())
     }
 
-    /// Returns what to match on.
+    /// Returns the code that clients match on.
     pub fn code(&self) -> ErrorCode {
         match self {
             BouncerError::Refused(_) => ErrorCode::InvalidRequest,
@@ -63,7 +63,7 @@ impl BouncerError {
 }
 
 impl From<SqlStoreError> for BouncerError {
-    /// The transaction's own reason, or the store's: not now, or not like this.
+    /// Classifies the transaction's own error, or the store's: temporary or permanent.
     fn from(error: SqlStoreError) -> BouncerError {
         match error.refusal::<BouncerError>() {
             Ok(reason) => reason,

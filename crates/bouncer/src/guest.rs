@@ -11,7 +11,7 @@ mod former;
 pub(crate) mod turns;
 pub(crate) mod watch;
 
-/// Entry of the fuzz target for connections that are read along with.
+/// Entry of the fuzz target for observed connections.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
@@ -22,8 +22,8 @@ pub mod fuzzing {
     use super::watch::{ConnectionObserver, ReplyAction};
     use super::{GuestSpec, SandboxClient};
 
-    /// Reads along with a connection on which `asked` and `answered` pass in parts of `cut` bytes.
-    /// Answers how many bytes of the answer the client gets.
+    /// Observes a connection on which `asked` and `answered` pass in parts of `cut` bytes. Returns
+    /// how many bytes of the answer the client gets.
     pub fn watch(spec: GuestSpec, asked: &[u8], answered: &[u8], cut: usize) -> usize {
         let is_mysql = spec.engine == api::TenantEngine::Mysql;
         let guest = Arc::new(SandboxClient::new(1, spec));
@@ -63,8 +63,8 @@ use crate::relay::orders::ThreadCommand;
 use crate::service::{Bouncer, RelayThreads};
 use crate::tenants::TenantRouting;
 
-/// Entrance of guests of one kind, until it is dropped: then their connections get an error and
-/// end.
+/// Entrance of guests of one kind. When it is dropped, their connections receive an error and are
+/// closed.
 #[derive(Debug)]
 pub struct SandboxListener {
     guest: Arc<SandboxClient>,
@@ -81,10 +81,10 @@ pub struct GuestFacts {
 }
 
 impl SandboxListener {
-    /// Opens a door for guests.
+    /// Admits guests of this kind.
     ///
     /// # Errors
-    /// When there cannot be such guests now.
+    /// If the access cannot be granted now.
     pub fn open(
         threads: &Arc<dyn RelayThreads>,
         routing: &TenantRouting,
@@ -97,16 +97,17 @@ impl SandboxListener {
         Ok(SandboxListener { guest, threads: Arc::clone(threads) })
     }
 
-    /// Takes a connection, from which nothing was read.
+    /// Takes a connection from which nothing was read.
     ///
-    /// How many may be logged in is said by [`GuestSpec::clients_max`]. Those who say nothing are
-    /// not among them: whoever accepts them bounds their number by `place`.
+    /// [`GuestSpec::clients_max`] bounds the number of logged-in clients. Connections that have not
+    /// logged in do not count: the caller that accepts them bounds their number by `place`.
     pub fn admit(&self, stream: TcpStream, place: LoginPlace) {
         self.threads.admit(stream, Arc::clone(&self.guest), place);
     }
 
-    /// The guest's sandbox rests: of its connections those end that hold one of the server's
-    /// without using it, be it that a transaction is open or that something cannot be moved.
+    /// Reports that the guest's sandbox is at rest. Its connections that hold a server connection
+    /// without using it are closed, whether because a transaction is open or because their session
+    /// state cannot be moved.
     pub fn rest(&self) {
         self.threads.order(&|| ThreadCommand::ReleaseIdleOfGuest(self.guest.id));
     }
@@ -120,10 +121,10 @@ impl Drop for SandboxListener {
 }
 
 impl Bouncer {
-    /// Returns the access that a guest would get at present.
+    /// Returns the access that a guest would have at present.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// If it would have none.
     pub fn guest_facts(
         &self,
         engine: TenantEngine,
@@ -137,10 +138,10 @@ impl Bouncer {
         Ok(GuestFacts { database, role })
     }
 
-    /// Opens a door for guests; see [`SandboxListener::open`].
+    /// Admits guests of this kind; see [`SandboxListener::open`].
     ///
     /// # Errors
-    /// When there cannot be such guests now.
+    /// If the access cannot be granted now.
     pub fn open_door(&self, spec: GuestSpec) -> Result<SandboxListener, SandboxClientError> {
         SandboxListener::open(self.threads(), &self.routing(), spec)
     }

@@ -23,20 +23,20 @@ use crate::service::{EndedStatements, ProbeFailure, ProbeOutcome, ServerProbe};
 use crate::tenants::TenantSnapshot;
 use crate::tls::ServerSide;
 
-/// `too_many_connections`: said by a server that is alive.
+/// `too_many_connections`: sent by a server that is alive.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
 /// Application name that the server sees.
 const APPLICATION: &str = "cove health check";
 
-/// Application name of a connection that ends what former owners of a session have running.
+/// Application name of a connection that ends statements of a session's former owners.
 const TAKEOVER: &str = "cove takeover";
 
-/// Role to ask for where none is known: a role that every PostgreSQL has. A MySQL that does not
-/// know it says so, which is a sign of life as well.
+/// Role to log in as if none is known: every PostgreSQL has it. A MySQL that does not know it
+/// answers with an error, which shows that it is alive as well.
 const ANYBODY: &str = "postgres";
 
-/// Looks whether servers answer.
+/// Checks whether servers answer.
 #[derive(Clone, Debug)]
 pub struct ServerProber {
     keyrings: ProtocolKeyrings,
@@ -44,7 +44,7 @@ pub struct ServerProber {
 }
 
 impl ServerProber {
-    /// With what the relay has, too.
+    /// Creates a prober with the relay's secrets and TLS configuration.
     pub fn new(keyrings: ProtocolKeyrings, tls: Arc<ServerSide>) -> ServerProber {
         ServerProber { keyrings, tls }
     }
@@ -184,7 +184,7 @@ impl ServerProber {
                 let connection: u64 = connection.ok_or(ControlError::Protocol("no number"))?;
                 match control.ask(&mysql::mark::end_former(session, connection)).await {
                     Ok(_) => drop(ended.insert(connection)),
-                    // It has ended, or does no more for the session.
+                    // The thread has ended, or works for the session no longer.
                     Err(error) if error.is_mysql(mysql::mark::NO_SUCH_THREAD) => {}
                     Err(error) => return Err(error),
                 }
@@ -193,8 +193,9 @@ impl ServerProber {
         }
     }
 
-    /// Returns the role to log in as: the first user, by name, of whom it is known here how; else
-    /// whoever looks users up; else somebody whom the server will ask for more.
+    /// Returns the role to log in as: the first user, by name, whose credentials are known; else
+    /// the forced role or that of `auth_query`; else a role from which the server will request
+    /// more.
     fn role(&self, tenant: &TenantSnapshot) -> (Arc<str>, ServerCredentials) {
         let mut users: Vec<_> = tenant.users.values().collect();
         users.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,6 +1,6 @@
-//! The native HTTP face: parse, call, reply.
+//! The native HTTP face: parses requests, calls the bouncer, renders replies.
 //!
-//! Without a bouncer every operation says why there is none.
+//! Without a bouncer every operation reports why there is none.
 
 use api::operations::tenants as table;
 use api::{
@@ -22,7 +22,7 @@ use crate::error::BouncerError;
 use crate::service::{Bouncer, TenantOrder};
 
 /// Returns the routes of tenants, for [`node::http::HttpShell`] to wrap. Without a bouncer each
-/// says why there is none.
+/// operation reports why there is none.
 pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
     match bouncer {
         Ok(bouncer) => handlers().with_state(Some(bouncer)),
@@ -41,7 +41,7 @@ fn handlers() -> Router<Option<Bouncer>> {
         .serve(&table::CREATE_TENANT, create)
         .serve(&table::LIST_TENANTS, list)
         .serve(&table::ALL_TENANT_STATS, all_stats)
-        // A tenant of this name is in the list, and can be changed and removed as all others.
+        // A tenant of this name is listed, and can be changed and removed like all others.
         .serve_at(table::ALL_TENANT_STATS.path, &table::REPLACE_TENANT, replace_stats)
         .serve_at(table::ALL_TENANT_STATS.path, &table::DELETE_TENANT, remove_stats)
         .serve(&table::GET_TENANT, fetch)
@@ -72,7 +72,7 @@ impl FromRequestParts<Option<Bouncer>> for RequestState {
         _: &mut Parts,
         bouncer: &Option<Bouncer>,
     ) -> Result<RequestState, http::HttpError> {
-        // Without one no handler is reached.
+        // Without a bouncer no handler is called.
         bouncer.clone().map(RequestState).ok_or_else(http::HttpError::internal)
     }
 }

@@ -1,5 +1,5 @@
-//! The common part of both protocols' keyrings: how a user is asked, and secrets that are prepared
-//! once and found again by a keyed hash of their text.
+//! The common part of both protocols' keyrings: the choice of a user's password method, and secrets
+//! that are prepared once and found again by a keyed hash of their text.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 
 use crate::tenants::{ClientAuth, TenantUser};
 
-/// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.
+/// Maximum number of prepared secrets; when it is reached, all are dropped and prepared again when
+/// needed.
 const PREPARED_MAX: usize = 65_536;
 
 /// The longest `/etc/passwd` that is read.
@@ -31,7 +32,7 @@ impl ProcessSecret {
         &self.0
     }
 
-    /// A keyed hash, so that no password can be guessed from a table.
+    /// Returns a keyed hash, so that the table does not allow passwords to be guessed.
     pub(crate) fn key(&self, parts: &[&str]) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(*self.0);
@@ -54,10 +55,10 @@ impl<V> Default for PreparedSecrets<V> {
 }
 
 impl<V> PreparedSecrets<V> {
-    /// Returns what is there, or what is made now, without the lock. Whoever comes second gets what
-    /// the first has put there.
+    /// Returns the stored value, or makes one without holding the lock. If two threads make one at
+    /// a time, both get the one that was stored first.
     ///
-    /// # Errors
+    /// Errors of `make`.
     /// Those of `make`.
     pub(crate) fn get_or_make<E>(
         &self,
@@ -78,19 +79,19 @@ impl<V> PreparedSecrets<V> {
 
 /// Method by which a user is authenticated.
 pub(crate) enum PasswordMethod<'a> {
-    /// By nothing more: his connection says it.
+    /// Nothing more: the connection identifies the user.
     Nothing,
-    /// By this secret of the user; without one, by a secret that no client can have.
+    /// This secret of the user; if `None`, a secret that no client can have.
     Secret(Option<&'a str>),
-    /// By the result of the tenant's `auth_query`.
+    /// The result of the tenant's `auth_query`.
     Query,
 }
 
-/// Finds out how `user` is asked. `certificate` is the name in the client's, and `quote` is what
-/// the protocol's messages put around names.
+/// Returns the method by which `user` is authenticated. `certificate` is the name in the client's
+/// certificate, and `quote` is the character that the protocol's messages put around names.
 ///
 /// # Errors
-/// 28000 for whom his connection should prove and does not.
+/// 28000 for a user whose connection must identify it and does not.
 pub(crate) fn ask<'a>(
     user: &'a TenantUser,
     certificate: Option<&str>,
@@ -119,8 +120,8 @@ pub(crate) fn ask<'a>(
     }
 }
 
-/// The id of a user of the operating system. Only `/etc/passwd` is asked: a service of the network
-/// could keep a thread waiting.
+/// Returns the id of a user of the operating system. Only `/etc/passwd` is read: a network service
+/// could block the thread.
 pub(crate) fn uid_of(user: &str) -> Option<u32> {
     let is_read = fs::metadata("/etc/passwd").is_ok_and(|it| it.len() <= PASSWD_BYTES_MAX);
     let text = is_read.then(|| fs::read_to_string("/etc/passwd").ok())??;

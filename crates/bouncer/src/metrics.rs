@@ -1,7 +1,7 @@
 //! Metrics for Prometheus: DBBouncer's metrics under Cove's prefix, percentiles of each tenant, and
 //! totals of the relay.
 //!
-//! Everything is read at the scrape. The series of a tenant end with it.
+//! All values are read at the scrape. The series of a tenant end when it is removed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const TIME_FIRST_US: u64 = 500;
 const WAIT_BUCKETS: usize = 14;
 const WAIT_FIRST_US: u64 = 100;
 
-/// Shares of which the time is told, in thousandths, with their labels.
+/// Quantiles that are exported, in thousandths, with their labels.
 const QUANTILES: [(u64, &str); 4] = [(500, "0.5"), (950, "0.95"), (990, "0.99"), (999, "0.999")];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,7 +60,7 @@ struct ErrorLabels {
     code: String,
 }
 
-/// Registers everything that is told of a bouncer.
+/// Registers all metrics of a bouncer.
 pub fn register(bouncer: &Bouncer, registry: &mut Registry) {
     registry.register_collector(Box::new(PublishedLabels(bouncer.clone())));
 }
@@ -68,7 +68,7 @@ pub fn register(bouncer: &Bouncer, registry: &mut Registry) {
 #[derive(Debug)]
 struct PublishedLabels(Bouncer);
 
-/// A tenant with what was counted for it.
+/// A tenant with its counters.
 struct TenantCounters {
     tenant: Arc<TenantSnapshot>,
     stats: Vec<Arc<ThreadTenantStats>>,
@@ -227,7 +227,8 @@ fn counters(
     server_errors(encoder, rows)
 }
 
-/// At most [`pooler_core::link::ERROR_CODES_MAX`] series of a tenant, and one for all other codes.
+/// Exports at most [`pooler_core::link::ERROR_CODES_MAX`] series of a tenant, and one for all other
+/// codes.
 fn server_errors(
     encoder: &mut DescriptorEncoder<'_>,
     rows: &[TenantCounters],
@@ -305,7 +306,7 @@ fn times(encoder: &mut DescriptorEncoder<'_>, rows: &[TenantCounters]) -> Result
     Ok(())
 }
 
-/// Returns how many there are in each bucket, not counting those of the buckets before.
+/// Returns the count of each bucket, without those of the buckets before it.
 fn buckets(times: &DurationDistribution, first_us: u64, count: usize) -> Vec<(f64, u64)> {
     let mut below = 0;
     let mut buckets = Vec::with_capacity(count + 1);

@@ -1,6 +1,6 @@
 //! Rate limits by source: cancel requests of an address, failed logins of a client.
 //!
-//! A bucket for each source that leaks at a steady rate.
+//! Each source has a bucket that leaks at a steady rate.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,32 +13,33 @@ use pooler_core::pg::login::ClientTransport;
 
 use crate::tenants::TenantId;
 
-/// Sources that are remembered.
+/// Maximum number of sources that are remembered.
 const SOURCES_MAX: usize = 65_536;
 
-/// Time between two searches for empty buckets, which take a moment when there are many.
+/// Time between two sweeps for empty buckets, which take a moment when there are many.
 const SWEEP_US: u64 = 1_000_000;
 
 /// Size of a bucket, and the rate at which it refills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefillRate {
-    /// At once.
+    /// Events allowed at once.
     pub burst: u32,
-    /// In a second, in the long run; at least 1.
+    /// Events per second, in the long run; at least 1.
     pub per_second: u32,
 }
 
-/// Cancel requests of one address: many applications may be behind it. Keys are checked as fast as
-/// they come, so without it somebody could try them all; with it, trying the 2³² keys of one client
-/// takes a year and more.
+/// Rate of cancel requests of one address: many applications may share it. Without the limit a
+/// client could try all keys, which are checked as fast as they arrive; with it, trying the 2³²
+/// keys of one client takes more than a year.
 pub const CANCELS: RefillRate = RefillRate { burst: 500, per_second: 100 };
 
-/// Logins of one [`LoginSource`] with a wrong password: an application with a wrong password
-/// tries with all connections of its pool, and goes on trying. Twice as many are held against it at
-/// most, so that others of its address wait for ten seconds after the last one and no longer.
+/// Rate of logins of one [`LoginSource`] with a wrong password: an application with a wrong
+/// password tries with all connections of its pool, and keeps trying. At most twice the burst is
+/// held against it, so that other clients of its address wait for no more than ten seconds after
+/// the last attempt.
 pub const FAILED_LOGINS: RefillRate = RefillRate { burst: 100, per_second: 10 };
 
-/// Source of logins: a tenant, and from where its clients come.
+/// Source of logins: a tenant, and the origin of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoginSource {
     tenant: Option<TenantId>,
@@ -53,8 +54,8 @@ enum SourceAddress {
 }
 
 impl LoginSource {
-    /// Creates the source of a client of `tenant`; of the console's when there is none. `peer` is
-    /// its address.
+    /// Creates the source of a client of `tenant`, or of the console's if `None`. `peer` is its
+    /// address.
     #[must_use]
     pub fn new(
         tenant: Option<TenantId>,
@@ -70,12 +71,12 @@ impl LoginSource {
     }
 }
 
-/// Buckets for sources. Shared by all threads; locked for what should be rare.
+/// Buckets for sources. Shared by all threads; locked only for rare events.
 #[derive(Debug)]
 pub struct LoginLimiter<K> {
     rate: RefillRate,
     began: Instant,
-    /// True if anybody was ever counted: who asks before that asks for no lock.
+    /// True if any event was ever counted: until then no lock is taken.
     is_used: AtomicBool,
     buckets: Mutex<TokenBuckets<K>>,
 }
@@ -83,9 +84,9 @@ pub struct LoginLimiter<K> {
 /// Times are in microseconds since the limiter began.
 #[derive(Debug)]
 struct TokenBuckets<K> {
-    /// When each one is empty again.
+    /// Time at which each bucket is empty again.
     empty_at: HashMap<K, u64>,
-    /// When the empty ones were last thrown away.
+    /// Time of the last sweep.
     swept: u64,
 }
 
@@ -97,7 +98,7 @@ impl<K: Copy + Eq + Hash> LoginLimiter<K> {
         LoginLimiter { rate, began: now, is_used: AtomicBool::new(false), buckets }
     }
 
-    /// Returns whether this source may do it now. That does not count.
+    /// Returns whether this source is within its rate. That does not count as an event.
     pub fn is_allowed(&self, source: K, now: Instant) -> bool {
         if !self.is_used.load(Ordering::Relaxed) {
             return true;
@@ -107,9 +108,9 @@ impl<K: Copy + Eq + Hash> LoginLimiter<K> {
         level.saturating_add(self.cost()) <= self.full()
     }
 
-    /// Counts that this source has done it. More than what fills its bucket twice is not held
-    /// against it. Sources beyond those that are remembered are not counted: whoever has that many
-    /// is stopped by no bucket, and others would pay for it.
+    /// Counts an event of this source, up to twice the size of its bucket. Sources beyond the
+    /// maximum are not counted: an attacker with that many addresses is not stopped by buckets, and
+    /// other clients would be limited instead.
     pub fn count(&self, source: K, now: Instant) {
         self.is_used.store(true, Ordering::Relaxed);
         let (now, cost, full) = (self.micros(now), self.cost(), self.full());
@@ -136,9 +137,8 @@ impl<K: Copy + Eq + Hash> LoginLimiter<K> {
 }
 
 impl LoginLimiter<IpAddr> {
-    /// Returns whether this address may do it now; if so, that counts. Who comes over a Unix socket
-    /// has no address and is not limited. Addresses beyond those that are remembered share one
-    /// bucket.
+    /// Returns whether this address is within its rate; if so, counts the event. Clients of Unix
+    /// sockets have no address and are not limited. Addresses beyond the maximum share one bucket.
     pub fn allow(&self, source: Option<IpAddr>, now: Instant) -> bool {
         let Some(source) = source.map(network) else { return true };
         let (now, cost, full) = (self.micros(now), self.cost(), self.full());
@@ -159,7 +159,7 @@ impl<K: Copy + Eq + Hash> TokenBuckets<K> {
         self.empty_at.get(&source).copied().unwrap_or(0).saturating_sub(now)
     }
 
-    /// Returns whether there is a bucket for a source, or can be one.
+    /// Returns whether a source has a bucket, or can get one.
     fn has_room(&mut self, source: K, now: u64) -> bool {
         if self.empty_at.len() >= SOURCES_MAX && now.saturating_sub(self.swept) >= SWEEP_US {
             self.swept = now;
@@ -169,10 +169,10 @@ impl<K: Copy + Eq + Hash> TokenBuckets<K> {
     }
 }
 
-/// Stands for all that there is no room for; it is nobody's address.
+/// Shared bucket of all addresses without one of their own; no client has this address.
 const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// Returns what counts as one address: with IPv6 everybody has 2⁶⁴ of them.
+/// Returns the address as it is counted: with IPv6 each network has 2⁶⁴ of them.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -277,7 +277,7 @@ mod tests {
         ] {
             assert_eq!(limiter.is_allowed(origin, at(0)), expected, "{origin:?}");
         }
-        // One is forgiven in 100 ms; however many there were, six at most are held against it.
+        // One is forgiven in 100 ms; whatever their number, at most six are held against it.
         assert!(limiter.is_allowed(one, at(100)));
         (0..1000).for_each(|_| limiter.count(one, at(100)));
         assert!(!limiter.is_allowed(one, at(499)));

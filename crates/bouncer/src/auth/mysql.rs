@@ -1,8 +1,8 @@
 //! Authentication of MySQL: resolves a tenant's users to the proofs that clients must give and the
 //! credentials that are used at the server.
 //!
-//! Like [`auth::pg`](crate::auth::pg), with other secrets: passwords, and what MySQL and
-//! MariaDB have in `authentication_string`.
+//! The counterpart of [`auth::pg`](crate::auth::pg) with other secrets: passwords, and the values
+//! of `authentication_string` in MySQL and MariaDB.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_caching_sha2_authentication_exchanges.html>
@@ -24,7 +24,7 @@ use wire::mysql::auth::{MysqlSecret, MysqlSecretError, MysqlVerifier, SecretKind
 use crate::keyring::{self, PasswordMethod, PreparedSecrets, ProcessSecret};
 use crate::tenants::{ClientAuth, ServerSecret, TenantId, TenantSnapshot, TenantUser};
 
-/// Secrets that were prepared, of all tenants.
+/// Prepared secrets of all tenants.
 #[derive(Debug)]
 pub struct MysqlKeyring {
     process_secret: ProcessSecret,
@@ -47,15 +47,16 @@ fn put_kind(kinds: &mut Kinds, kind: SecretKind) {
 /// Authentication that a client needs.
 #[derive(Debug)]
 pub enum MysqlAuthRequirement {
-    /// This, or it is sent away.
+    /// A known proof request, or the reason why the login is refused.
     Known(Result<MysqlProof, PgLoginRefusal>),
-    /// The secret that the tenant's `auth_query` finds; then [`MysqlKeyring::found`].
+    /// The secret is the result of the tenant's `auth_query`; [`MysqlKeyring::found`] then makes
+    /// the proof request.
     Query,
 }
 
 impl MysqlKeyring {
-    /// An empty one. `process_secret` should outlive the process: which method users are asked by
-    /// who do not exist comes from it.
+    /// Creates an empty keyring. `process_secret` should outlive the process: the method that users
+    /// who do not exist are asked for is derived from it.
     #[must_use]
     pub fn new(process_secret: [u8; 32], method: MysqlPasswordMethod) -> MysqlKeyring {
         MysqlKeyring {
@@ -67,7 +68,8 @@ impl MysqlKeyring {
         }
     }
 
-    /// Returns what this client has to show to be `user` of `tenant`, as which it was routed.
+    /// Returns the proof that this client must give to be `user` of `tenant`, as which it was
+    /// routed.
     #[must_use]
     pub fn demand(
         &self,
@@ -86,8 +88,8 @@ impl MysqlKeyring {
         )
     }
 
-    /// Returns what a client has to show whose secret was looked up; none when there is no such
-    /// user. A secret that nobody could have is as good as none.
+    /// Returns the proof that a client must give when its secret was looked up; `secret` is `None`
+    /// if there is no such user. An unusable secret counts as none.
     #[must_use]
     pub fn found(
         &self,
@@ -119,10 +121,10 @@ impl MysqlKeyring {
         MysqlProof::Password { verifier, method: self.method, key: Arc::clone(&self.key) }
     }
 
-    /// A user's secret, prepared.
+    /// Returns the prepared form of a user's secret.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not a valid secret.
     pub fn verifier(
         &self,
         user: &str,
@@ -132,21 +134,21 @@ impl MysqlKeyring {
         self.verifiers.get_or_make(key, || Ok(MysqlVerifier::new(MysqlSecret::parse(secret)?)))
     }
 
-    /// Returns what a user who does not exist is asked for: the same as one of those who do, so
-    /// that the method does not tell.
+    /// Returns the verifier for a user who does not exist: of the same kind as that of an existing
+    /// user, so that the method does not reveal which users exist.
     fn nobody(&self, tenant: &TenantSnapshot, user: &TenantUser) -> Arc<MysqlVerifier> {
         let kinds = self.kinds.lock().get(&tenant.id).copied().unwrap_or_default();
         let known = SecretKind::ALL.into_iter().zip(kinds).filter(|(_, is_there)| *is_there);
         let known: Vec<SecretKind> = known.map(|(kind, _)| kind).collect();
         let [first, ..] = self.process_secret.key(&["nobody", &tenant.name, &user.name]);
         let place = usize::from(first) % known.len().max(1);
-        // Where there is nobody yet, as if the first one had what MariaDB stores.
+        // Without any known user: as if the first one had the form that MariaDB stores.
         let kind = known.get(place).copied().unwrap_or(SecretKind::Native);
         Arc::new(MysqlVerifier::mock(&user.name, self.process_secret.expose(), kind))
     }
 
-    /// Prepares what a tenant's clients may need: which secrets there are, and a key that takes
-    /// some tenths of a second if a password may have to be sent. For the control plane.
+    /// Prepares data for a tenant's clients: the kinds of secrets, and, if passwords may have to be
+    /// sent, a key whose generation takes some tenths of a second. For the control plane.
     pub fn prepare(&self, tenant: &TenantSnapshot) {
         let mut kinds = Kinds::default();
         for user in tenant.users.values() {
@@ -163,7 +165,7 @@ impl MysqlKeyring {
         }
     }
 
-    /// Returns what is shown to the server for this client.
+    /// Returns the credentials that are used at the server for this client.
     pub fn credentials(
         &self,
         user: &TenantUser,
@@ -187,8 +189,8 @@ impl MysqlKeyring {
         })
     }
 
-    /// Returns what is shown to the server when no client is at hand, as for connections that are
-    /// made ahead; none when only clients have it.
+    /// Returns the credentials that are used at the server without a client, as for connections
+    /// that are opened ahead; `None` if only clients have them.
     pub fn own_credentials(&self, user: &TenantUser) -> Option<Arc<MysqlCredentials>> {
         match &user.server_secret {
             ServerSecret::None => Some(Arc::new(MysqlCredentials::None)),
@@ -198,8 +200,8 @@ impl MysqlKeyring {
     }
 }
 
-/// Returns what is configured for a server. A stored secret proves nothing: only who knows the
-/// password can be a client.
+/// Returns the credentials that are configured for a server. A stored secret is not one: only
+/// clients who know the password can authenticate.
 fn known(text: &str) -> MysqlCredentials {
     match MysqlSecret::parse(text) {
         Ok(MysqlSecret::Native(_) | MysqlSecret::Sha2(_)) => MysqlCredentials::None,

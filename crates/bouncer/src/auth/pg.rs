@@ -17,7 +17,7 @@ use wire::pg::secret::{PgSecret, PgSecretError, PgVerifier, PlainPassword};
 use crate::keyring::{self, PasswordMethod, PreparedSecrets, ProcessSecret};
 use crate::tenants::{ClientAuth, ServerSecret, TenantSnapshot, TenantUser};
 
-/// Secrets that were prepared, of all tenants.
+/// Prepared secrets of all tenants.
 #[derive(Debug)]
 pub struct PgKeyring {
     process_secret: ProcessSecret,
@@ -29,15 +29,17 @@ pub struct PgKeyring {
 /// Proof that a client has to give.
 #[derive(Debug)]
 pub enum PgAuthRequirement {
-    /// This, or it is sent away.
+    /// A known proof request, or the reason why the login is refused.
     Known(Result<RouteAuth, PgLoginRefusal>),
-    /// What the tenant's `auth_query` finds; then [`PgKeyring::found`].
+    /// The secret is the result of the tenant's `auth_query`; [`PgKeyring::found`] then makes the
+    /// proof request.
     Query,
 }
 
 impl PgKeyring {
-    /// An empty one. `process_secret` should outlive the process: salts that clients see come from
-    /// it, and one that changes tells users that exist from those that do not.
+    /// Creates an empty keyring. `process_secret` should outlive the process: the salts that
+    /// clients see are derived from it, and a salt that changes distinguishes existing users from
+    /// others.
     #[must_use]
     pub fn new(process_secret: [u8; 32], method: PgPasswordMethod) -> PgKeyring {
         PgKeyring {
@@ -48,7 +50,7 @@ impl PgKeyring {
         }
     }
 
-    /// Returns what this client has to show to be `user`, as which it was routed.
+    /// Returns the proof that this client must give to be `user`, as which it was routed.
     #[must_use]
     pub fn demand(&self, user: &TenantUser, requested: &PgStartupRequest) -> PgAuthRequirement {
         let certificate = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
@@ -61,8 +63,8 @@ impl PgKeyring {
         PgAuthRequirement::Known(proof.map(RouteAuth::of))
     }
 
-    /// Returns what a client has to show whose secret was looked up; none when there is no such
-    /// user. A secret that nobody could have is as good as none.
+    /// Returns the proof that a client must give when its secret was looked up; `secret` is `None`
+    /// if there is no such user. An unusable secret counts as none.
     #[must_use]
     pub fn found(&self, user: &TenantUser, secret: Option<&str>) -> RouteAuth {
         RouteAuth::of(self.password(user, secret))
@@ -81,18 +83,18 @@ impl PgKeyring {
         PgProof::Password(verifier.unwrap_or_else(mock), self.method)
     }
 
-    /// A user's secret, prepared.
+    /// Returns the prepared form of a user's secret.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not a valid secret.
     pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<PgVerifier>, PgSecretError> {
         self.verifiers.get_or_make(self.process_secret.key(&[user, secret]), || {
             Ok(PgVerifier::new(user, PgSecret::parse(secret)?, *self.process_secret.expose()))
         })
     }
 
-    /// Prepares the secrets of a tenant's users: milliseconds of hashing for each, which the first
-    /// client would wait for otherwise, and everybody on its thread. For the control plane.
+    /// Prepares the secrets of a tenant's users: milliseconds of hashing for each, which would
+    /// otherwise delay the first client and all clients of its thread. For the control plane.
     pub fn prepare(&self, tenant: &TenantSnapshot) {
         for user in tenant.users.values() {
             if let ClientAuth::Secret(secret) = &user.auth
@@ -103,7 +105,7 @@ impl PgKeyring {
         }
     }
 
-    /// Returns what is shown to the server for this client.
+    /// Returns the credentials that are used at the server for this client.
     pub fn credentials(
         &self,
         tenant: &TenantSnapshot,
@@ -132,8 +134,8 @@ impl PgKeyring {
         }
     }
 
-    /// Returns what is shown to the server when no client is at hand, as for connections that are
-    /// made ahead; none when only clients have it.
+    /// Returns the credentials that are used at the server without a client, as for connections
+    /// that are opened ahead; `None` if only clients have them.
     pub fn own_credentials(
         &self,
         tenant: &TenantSnapshot,
@@ -151,9 +153,9 @@ impl PgKeyring {
         let made = || match PgSecret::parse(text) {
             Ok(PgSecret::Plain(password)) => PgCredentials::of_password(password),
             Ok(PgSecret::Md5(hash)) => PgCredentials::Md5(hash),
-            // It proves nothing: only who knows the password can be a client.
+            // It proves nothing: only clients who know the password can authenticate.
             Ok(PgSecret::Scram(_)) => PgCredentials::None,
-            // Clients may not have it, but it may be what the server wants.
+            // Not valid as a client's secret, but possibly the password that the server requires.
             Err(_) => PgCredentials::of_password(PlainPassword::new(text.to_owned())),
         };
         let Ok(known) = self.credentials.get_or_make(key, || Ok::<_, Infallible>(made()));

@@ -9,7 +9,7 @@ use super::{ANSWER_BYTES_MAX, ControlError};
 use crate::tenants::{BackendAddress, ServerAddress};
 use crate::tls::{self, ServerSide, TlsError};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 4096;
 
 trait ControlStream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -18,7 +18,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ControlStream for S {}
 /// A connection.
 pub(crate) struct ControlLine {
     stream: Box<dyn ControlStream>,
-    /// Bytes that were read and not looked at.
+    /// Bytes that were read and not yet parsed.
     pub(crate) input: Vec<u8>,
 }
 
@@ -39,7 +39,8 @@ impl ControlLine {
         Ok(ControlLine { stream, input: Vec::new() })
     }
 
-    /// Shakes hands. Gives the hash of the server's certificate, for binding to the channel.
+    /// Performs the TLS handshake. Returns the hash of the server's certificate, for channel
+    /// binding.
     pub(crate) async fn start_tls(
         &mut self,
         tls: &ServerSide,
@@ -55,7 +56,7 @@ impl ControlLine {
         Ok(end_point)
     }
 
-    /// Sends what there is, and empties it.
+    /// Sends and empties the buffer.
     pub(crate) async fn send(&mut self, out: &mut Vec<u8>) -> Result<(), ControlError> {
         if !out.is_empty() {
             self.stream.write_all(out).await?;

@@ -1,5 +1,5 @@
-//! A connection to a server of MySQL or MariaDB for questions of our own, like
-//! [`control`](crate::control), whose errors and limits it has.
+//! Connection to a server of MySQL or MariaDB for the bouncer's own queries; it shares the errors
+//! and limits of [`control`](crate::control).
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::control::{ANSWER_BYTES_MAX, ControlError, ControlLine, ROWS_MAX, Rows
 use crate::tenants::ServerAddress;
 use crate::tls::{self, ServerSide};
 
-/// Columns of an answer.
+/// Maximum columns of an answer.
 const COLUMNS_MAX: u64 = 64;
 
 /// Address and user of a control connection.
@@ -26,7 +26,7 @@ const COLUMNS_MAX: u64 = 64;
 pub struct MysqlControlTarget<'a> {
     /// The server.
     pub server: &'a ServerAddress,
-    /// The schema there; none where nobody's tables are needed.
+    /// The schema there; `None` if no unqualified tables are used.
     pub database: Option<&'a str>,
     /// The user.
     pub user: &'a str,
@@ -47,7 +47,7 @@ impl MysqlControlConnection {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// When the server cannot be reached or does not let us in.
+    /// If the server cannot be reached or refuses the login.
     pub async fn open(
         tls: &ServerSide,
         errand: MysqlControlTarget<'_>,
@@ -108,19 +108,19 @@ impl MysqlControlConnection {
         self.is_mariadb
     }
 
-    /// Asks for a sign of life.
+    /// Sends a ping.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the server does not answer it.
     pub async fn ping(&mut self) -> Result<(), ControlError> {
         self.command(Command::Ping, b"").await.map(drop)
     }
 
-    /// Asks one statement, and gives the rows of its last result. After an error that is not the
-    /// server's answer the connection is of no use any more.
+    /// Runs one statement, and returns the rows of its last result. After any error other than one
+    /// from the server the connection cannot be used any more.
     ///
     /// # Errors
-    /// When the server answers with one, closes, or says too much.
+    /// If the server reports one, closes the connection, or sends too much.
     pub async fn ask(&mut self, text: &str) -> Result<Rows, ControlError> {
         self.command(Command::Query, text.as_bytes()).await
     }
@@ -147,11 +147,11 @@ impl MysqlControlConnection {
         }
     }
 
-    /// Takes leave, so that the server does not log a broken connection.
+    /// Sends a quit command, so that the server does not log a broken connection.
     pub async fn close(mut self) {
         let (mut out, mut seq) = (Vec::new(), 0);
         frame::put_packet(&mut out, &mut seq, &[Command::Quit.code()]);
-        // It may be gone already, which is as good.
+        // An error means that the connection is closed already.
         drop(self.line.send(&mut out).await);
     }
 }
@@ -162,7 +162,7 @@ impl fmt::Debug for MysqlControlConnection {
     }
 }
 
-/// An answer, as far as it has come.
+/// Part of an answer received so far.
 #[derive(Debug)]
 struct MysqlControlReply {
     reply: CommandReplyState,
@@ -179,7 +179,7 @@ impl MysqlControlReply {
         MysqlControlReply { reply, seq: 1, received: 0, columns: 0, rows: Rows::new(), error: None }
     }
 
-    /// Takes the next packet; tells whether it was the last one.
+    /// Takes the next packet; returns whether it was the last one.
     fn take(&mut self, header: PacketHeader, payload: &[u8]) -> Result<bool, ControlError> {
         if header.seq != self.seq || header.is_continued() {
             return Err(ControlError::Protocol("a packet that is too long or out of order"));
@@ -213,7 +213,7 @@ impl MysqlControlReply {
     }
 }
 
-/// The texts of a row.
+/// Returns the values of a row.
 fn row(payload: &[u8], columns: u64) -> Result<Vec<Option<String>>, ControlError> {
     let malformed = || ControlError::Protocol("a row");
     let mut reader = PacketReader::new(payload);

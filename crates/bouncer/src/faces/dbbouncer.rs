@@ -30,7 +30,7 @@ use self::duration::DurationSpan;
 use crate::error::BouncerError;
 use crate::service::{Bouncer, REDACTED, TenantOrder};
 
-/// Placeholder of DBBouncer for a password.
+/// DBBouncer's placeholder for a password.
 const THEIR_REDACTED: &str = "***REDACTED***";
 
 /// Path below which a token is needed.
@@ -60,9 +60,9 @@ pub fn routes(bouncer: Bouncer, drain: &DrainHandle) -> Router {
         .with_state(bouncer)
 }
 
-/// Returns how errors look here. For [`node::http::CompatFace::render`].
+/// Renders errors in DBBouncer's format. For [`node::http::CompatFace::render`].
 pub fn render_error(error: &http::HttpError) -> Response {
-    // DBBouncer calls a body that is too long a bad one.
+    // DBBouncer answers a body that is too long as a bad request.
     let status = match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
             StatusCode::BAD_REQUEST
@@ -79,7 +79,7 @@ async fn for_operators(who: TokenPrincipal, request: Request, next: Next) -> Res
     }
 }
 
-/// An answer, or an error as it looks here.
+/// A response, or an error in DBBouncer's format.
 type Answer = Result<Response, DbbouncerError>;
 
 struct DbbouncerError(http::HttpError);
@@ -110,7 +110,7 @@ impl From<PathRejection> for DbbouncerError {
 
 type Id = Result<Path<String>, PathRejection>;
 
-/// A tenant as DBBouncer takes it. What is left out of a change stays as it is.
+/// A tenant in DBBouncer's format. Fields that a change leaves out stay unchanged.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct DbbouncerTenant {
@@ -131,11 +131,11 @@ struct DbbouncerTenant {
 }
 
 impl DbbouncerTenant {
-    /// Lays it over a tenant.
+    /// Applies the fields to a tenant.
     fn apply(self, spec: &mut TenantSpec) -> Result<(), http::HttpError> {
         let engine = self.db_type.as_deref().map(engine).transpose()?;
         let (host, port) = split(&spec.server, spec.engine);
-        // The port that it had meant the other engine, unless somebody chose it.
+        // The previous port belonged to the other engine, unless it was set explicitly.
         let port = match engine {
             Some(engine) if port == port_of(spec.engine) => port_of(engine),
             _ => port,
@@ -178,7 +178,7 @@ impl DbbouncerTenant {
     }
 }
 
-/// Returns what DBBouncer calls a database's kind.
+/// Returns the engine for DBBouncer's name of a database kind.
 fn engine(db_type: &str) -> Result<TenantEngine, http::HttpError> {
     match db_type {
         "postgres" | "postgresql" => Ok(TenantEngine::Postgres),
@@ -205,7 +205,7 @@ fn split(server: &str, engine: TenantEngine) -> (String, u16) {
     }
 }
 
-/// A tenant as DBBouncer shows it.
+/// A tenant in DBBouncer's format.
 fn shown(bouncer: &Bouncer, tenant: &TenantView) -> Value {
     let TenantSpec { name, engine, server, database, users, limits, .. } = &tenant.spec;
     let (host, port) = split(server, *engine);
@@ -262,7 +262,7 @@ fn nanoseconds(
     u64::try_from(time.as_nanos()).ok()
 }
 
-/// A tenant's pool; nothing when it went away meanwhile.
+/// A tenant's pool; `None` if the tenant was removed meanwhile.
 fn figures(bouncer: &Bouncer, tenant: &TenantView) -> Option<Value> {
     let stats = bouncer.stats(&tenant.spec.name).ok()?;
     let routing = bouncer.routing();
@@ -359,7 +359,7 @@ async fn resume(State(bouncer): State<Bouncer>, id: Id) -> Answer {
     Ok(Json(json!({ "status": "active", "id": id })).into_response())
 }
 
-/// Names and health of tenants are for whoever may see tenants; how many there are is not.
+/// Names and health of tenants need the right to see tenants; their number does not.
 async fn health(State(bouncer): State<Bouncer>) -> Json<Value> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for tenant in bouncer.list().await {
@@ -368,7 +368,8 @@ async fn health(State(bouncer): State<Bouncer>) -> Json<Value> {
     Json(json!({ "status": "healthy", "tenants": counts }))
 }
 
-/// Ready is who can serve anybody: a tenant that was not looked at counts as one that can be.
+/// The server is ready if it can serve any tenant: a tenant that was not checked yet counts as
+/// healthy.
 async fn ready(State(bouncer): State<Bouncer>, is_draining: bool) -> (StatusCode, Json<Value>) {
     let tenants = bouncer.list().await;
     let is_lost = |tenant: &TenantView| tenant.health == TenantHealth::Unhealthy;

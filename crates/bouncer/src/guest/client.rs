@@ -36,21 +36,22 @@ pub enum StatementDetail {
 /// Rights and limits of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestSpec {
-    /// Names it among the users of its tenant: its clients are counted by that.
+    /// Name among the users of its tenant, by which its clients are counted.
     pub name: Arc<str>,
     /// Tenant.
     pub tenant: Arc<str>,
     /// Protocol.
     pub engine: TenantEngine,
-    /// The tenant's user whose role on the server it has; see [`TenantSnapshot::role_of_guest`].
+    /// The tenant's user whose role the guest has on the server; see
+    /// [`TenantSnapshot::role_of_guest`].
     pub role: Option<Arc<str>>,
-    /// Schema that names without one mean.
+    /// Schema of unqualified names.
     pub schema: Option<Arc<str>>,
     /// True if it may only read.
     pub read_only: bool,
     /// Connections at one time.
     pub clients_max: Option<u32>,
-    /// For how long it may do something; the tenant's own limits hold as well.
+    /// Maximum durations of its actions; the tenant's own limits hold as well.
     pub times: UserTimes,
     /// Rows that one statement may return.
     pub rows_max: Option<u64>,
@@ -62,7 +63,7 @@ pub struct GuestSpec {
     pub trace_comments: bool,
     /// Receiver of reports.
     pub witness: Arc<dyn SandboxObserver>,
-    /// Lets nothing reach a database after the server's lease.
+    /// Fence that stops all traffic to a database once the server's lease has ended.
     pub fence: EffectFence,
     /// Session of the sandbox; `None` if it cannot be taken over.
     pub session: Option<SessionEpoch>,
@@ -80,10 +81,10 @@ pub enum SandboxAction<'a> {
     Refused(&'a str),
     /// A statement has ended.
     Statement {
-        /// Text, as far as it is told. `(prepared)` and `(sent)` stand for one that is not known
-        /// any more, and before one that is therefore told before it runs.
+        /// Text, as far as it is reported. `(prepared)` stands for a text that is not known any
+        /// more; `(sent)` precedes one that is therefore reported before it runs.
         text: Option<&'a str>,
-        /// Time that it took, from when a server connection was there.
+        /// Time that it took, from when it had a server connection.
         took: Duration,
         /// Time before that in the queue for a server connection.
         waited: Duration,
@@ -98,11 +99,11 @@ pub enum SandboxAction<'a> {
     },
     /// Disconnected.
     Disconnected {
-        /// Time that it was.
+        /// Duration of the connection.
         took: Duration,
-        /// Bytes that came from it.
+        /// Bytes received from the client.
         sent: u64,
-        /// Bytes that it got.
+        /// Bytes sent to the client.
         received: u64,
     },
 }
@@ -113,7 +114,7 @@ pub trait SandboxObserver: fmt::Debug + Send + Sync {
     fn saw(&self, deed: SandboxAction<'_>);
 }
 
-/// Client that comes in without authentication.
+/// Client that needs no authentication.
 #[derive(Debug)]
 pub struct SandboxClient {
     pub(super) id: u64,
@@ -123,10 +124,10 @@ pub struct SandboxClient {
     pub(super) mark: Option<Arc<SessionMark>>,
 }
 
-/// Why there can be no such guest.
+/// Why a guest cannot be admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxClientError {
-    /// The tenant does not take it.
+    /// The tenant refuses the client.
     #[error(transparent)]
     Route(#[from] RouteError),
     /// The tenant has no such user.
@@ -150,7 +151,7 @@ pub enum SandboxClientError {
 }
 
 impl SandboxClientError {
-    /// Returns what clients match on.
+    /// Returns the SQLSTATE that clients match on.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
@@ -165,7 +166,7 @@ impl SandboxClientError {
 }
 
 impl SandboxClient {
-    /// A client with this number.
+    /// Creates a client with this number.
     pub(super) fn new(id: u64, spec: GuestSpec) -> SandboxClient {
         let session = spec.session.as_ref().filter(|_| spec.engine == TenantEngine::Mysql);
         let mark = session.map(|session| Arc::new(SessionMark::new(session)));
@@ -178,7 +179,7 @@ impl SandboxClient {
         &self.spec
     }
 
-    /// Lets what its clients send pass while the server's lease holds.
+    /// Checks that the server's lease holds, so that input of its clients may pass.
     ///
     /// # Errors
     /// When the lease has ended.
@@ -186,22 +187,22 @@ impl SandboxClient {
         self.spec.fence.check(EffectWay::Database)
     }
 
-    /// Names it for as long as the process lives.
+    /// Returns a number that is unique within the process.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns how server connections that its clients have are marked.
+    /// Returns the mark of server connections that its clients hold.
     pub(crate) fn mark(&self) -> Option<&Arc<SessionMark>> {
         self.mark.as_ref()
     }
 
-    /// Returns whose turn it is among its clients.
+    /// Returns the quota that orders its clients.
     pub(crate) fn turns(&self) -> &Arc<LeaseQuota> {
         &self.turns
     }
 
-    /// Returns where it is led by what holds now.
+    /// Returns its route in the current routing.
     pub(crate) fn route(&self, routing: &TenantRouting) -> Result<TenantRoute, SandboxClientError> {
         if self.is_revoked.load(Ordering::Acquire) {
             return Err(SandboxClientError::Revoked);
@@ -222,7 +223,7 @@ impl SandboxClient {
     }
 }
 
-/// The shorter one of each time.
+/// Returns the shorter of each pair of times.
 fn shorter(one: &UserTimes, other: &UserTimes) -> UserTimes {
     let of = |one: Option<Duration>, other: Option<Duration>| {
         let real = |time: &Duration| !time.is_zero();
@@ -238,7 +239,7 @@ fn shorter(one: &UserTimes, other: &UserTimes) -> UserTimes {
 }
 
 impl TenantSnapshot {
-    /// The user whose role on the server a guest has: the one that is named; else the tenant's
+    /// Returns the user whose role a guest has on the server: the named one; else the tenant's
     /// `server_user`, or its only user.
     ///
     /// # Errors
@@ -266,6 +267,6 @@ impl TenantSnapshot {
     }
 }
 
-/// Place that a connection holds until its login has ended, or the connection; the bouncer lets go
-/// of it then, and knows nothing else of it.
+/// Place that a connection holds until its login has completed or the connection ends; the bouncer
+/// then drops it and uses it for nothing else.
 pub type LoginPlace = Arc<dyn Any + Send + Sync>;

@@ -27,29 +27,29 @@ pub const END_FORMER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause between checks whether they have ended: a signalled backend exits by itself.
 pub(crate) const END_FORMER_PAUSE: Duration = Duration::from_millis(20);
 
-/// Ends what the same role has running under names that begin with `$1` and go on with a number
-/// below `$2`, and counts it. An idle connection is left alone: it runs nothing, and may be another
-/// client's by the time that it would be ended.
+/// Ends the statements that the same role runs under names that begin with `$1` followed by a
+/// number below `$2`, and counts them. Idle connections are left alone: they run nothing, and may
+/// belong to another client by the time they would be ended.
 pub(crate) const END_FORMER: &str = "SELECT count(pg_terminate_backend(pid)) FROM \
     (SELECT pid, substr(application_name, length($1::text) + 1) AS epoch FROM pg_stat_activity \
     WHERE usename = current_user AND pid <> pg_backend_pid() AND state <> 'idle' \
     AND starts_with(application_name, $1::text)) AS named \
     WHERE CASE WHEN epoch ~ '^[0-9]{1,18}$' THEN epoch::bigint < $2::bigint ELSE false END";
 
-/// Former owner's statements that are to be ended.
+/// Statements of a former owner to end.
 #[derive(Clone, Debug)]
 pub struct FormerStatements {
     /// Tenant.
     pub tenant: Arc<TenantSnapshot>,
-    /// User whose role they have.
+    /// User with whose role they run.
     pub user: Arc<TenantUser>,
-    /// Session, with the epoch below which they are.
+    /// Session, with the epoch below which statements are ended.
     pub session: SessionEpoch,
 }
 
 impl SandboxListener {
-    /// Returns what former owners of the guest's session may have running at its database; nothing
-    /// where there was none.
+    /// Returns the statements that former owners of the guest's session may still run at its
+    /// database; `None` if there was no former owner.
     #[must_use]
     pub fn former(&self, bouncer: &Bouncer) -> Option<FormerStatements> {
         let spec = self.guest.spec();
@@ -62,8 +62,8 @@ impl SandboxListener {
 }
 
 impl FormerStatements {
-    /// Ends them. What fails, or takes too long, is logged:
-    /// it keeps the session waiting for no more than [`END_FORMER_TIME_MAX`].
+    /// Ends them. Errors and timeouts are logged: the session waits for no more than
+    /// [`END_FORMER_TIME_MAX`].
     pub async fn end(self, bouncer: &Bouncer) {
         let (session, tenant) = (self.session.session.clone(), Arc::clone(&self.tenant.name));
         match timeout(END_FORMER_TIME_MAX, bouncer.probe().end_former(self)).await {

@@ -1,10 +1,10 @@
 //! Shares of a tenant's server connections among guests, and the order of a guest's clients.
 //!
-//! Guests of one role share the pools of their tenant, in which who came first is served first.
-//! A guest with twenty clients, each with a long statement, would have all of them; so what a guest
-//! may have in use or in the pools' queues together is bounded by its [`share`]. Its other
-//! clients wait for one another, and for nobody else: in a queue of the guest's own. So no keys
-//! take turns here, and [`pool::RoundRobin`] would have nothing to order.
+//! Guests of one role share the pools of their tenant, which serve clients in the order of arrival.
+//! A guest with twenty clients, each with a long statement, would occupy all server connections; so
+//! the number that a guest uses or waits for in the pools' queues is bounded by its [`share`]. Its
+//! other clients wait only for one another, in a queue of the guest's own. So no keys take turns
+//! here, and [`pool::RoundRobin`] would have nothing to order.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,31 +16,31 @@ use parking_lot::Mutex;
 /// Number of guests of a tenant that use its server connections, or wait for them.
 pub(crate) type Crowd = Arc<AtomicU32>;
 
-/// Returns what a guest may use of `connections` when so many guests use them, itself among them:
-/// an equal part, where one more part is left for who comes next. So no number of guests, however
-/// much they ask for, leaves nothing.
+/// Returns the number of `connections` that a guest may use when `guests` use them, including
+/// itself: an equal part, where one part is left over for the next guest. So no number of guests
+/// can use up all connections, whatever they request.
 fn share(connections: u32, guests: u32) -> u32 {
     (connections / guests.saturating_add(1)).max(1)
 }
 
-/// Callback that hands a turn to a client that waits.
+/// Callback that hands a permit to a waiting client.
 pub(crate) type Call = Box<dyn FnOnce(LeaseQuotaPermit) + Send>;
 
-/// The turns of one guest.
+/// Permits of one guest.
 #[derive(Default)]
 pub(crate) struct LeaseQuota(Mutex<LeaseQuotaState>);
 
 #[derive(Default)]
 struct LeaseQuotaState {
     taken: u32,
-    /// Server connections of its tenant.
+    /// Number of server connections of its tenant.
     connections: u32,
-    /// Counter of guests, in which it counts while it has turns.
+    /// Counter of guests, which includes this guest while it holds permits.
     crowd: Crowd,
     waiting: VecDeque<Call>,
 }
 
-/// The right of a guest's client to use a server connection, until it is dropped.
+/// The right of a guest's client to use a server connection; released when dropped.
 #[derive(Debug)]
 pub(crate) struct LeaseQuotaPermit(Arc<LeaseQuota>);
 
@@ -58,7 +58,8 @@ impl LeaseQuotaState {
 }
 
 impl LeaseQuota {
-    /// A turn now, or none: then `call` gets it later, on whatever thread gives one back.
+    /// Returns a permit if there is room; otherwise `call` receives it later, on the thread that
+    /// releases one.
     pub(crate) fn take(
         self: &Arc<LeaseQuota>,
         connections: u32,
@@ -84,7 +85,7 @@ impl Drop for LeaseQuotaPermit {
         let mut calls = Vec::new();
         let mut state = self.0.0.lock();
         state.taken -= 1;
-        // There is always room for one: nobody is left behind.
+        // There is always room for one, so every client is served eventually.
         while (state.taken == 0 || state.has_room())
             && let Some(call) = state.waiting.pop_front()
         {
@@ -136,12 +137,13 @@ mod tests {
             let tell = tell.clone();
             turns.take(6, &crowd, || Box::new(move |turn| tell.send((name, turn)).unwrap()))
         };
-        // Half of six while it is alone.
+        // While it is the only guest, its share is half of six.
         let mut held: Vec<LeaseQuotaPermit> =
             (0..3).map(|name| ask(&turns, name).expect("a turn")).collect();
         assert!((3..8).all(|name| ask(&turns, name).is_none()));
         assert_eq!(crowd.load(Ordering::Relaxed), 1);
-        // Another one comes: a third each. What the first has it keeps, and gets no more.
+        // With a second guest the share is a third each. The first keeps the permits that it has,
+        // and gets no more.
         let others = [ask(&other, 100), ask(&other, 101)];
         assert!(others.iter().all(Option::is_some) && ask(&other, 102).is_none());
         drop(held.pop());
@@ -150,7 +152,7 @@ mod tests {
         let (name, third) = told.try_recv().expect("a call");
         assert_eq!(name, 3);
         drop(others);
-        // The other one waits for the turn that was called and not taken.
+        // The other guest waits for the permit that was handed out and not used.
         let (name, turn) = told.try_recv().expect("a call");
         assert_eq!(name, 102);
         drop((turn, held, third));

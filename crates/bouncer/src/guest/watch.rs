@@ -1,9 +1,9 @@
-//! The traffic of a guest, statement by statement.
+//! Observation of a guest's traffic, statement by statement.
 //!
-//! A watch reads along: the bytes that a client sent and the link took, and those that it gets. It
-//! changes nothing but the end of an answer that is too long. From that it knows which statement
-//! an answer is to, how many rows it had, how long it took and whether it failed; and when an
-//! answer is longer than it may be.
+//! The observer reads the bytes that a client sent and the link took, and those that the client
+//! receives. It changes only the end of an answer that is too long. It determines which statement
+//! an answer belongs to, its number of rows, its duration and its outcome, and whether an answer
+//! exceeds its limits.
 
 mod frames;
 mod mysql;
@@ -26,7 +26,7 @@ use self::pg::PgWatch;
 use self::texts::{ReportedText, TOLD, TextLedger, TextRecorder, UNKNOWN};
 use super::client::{SandboxAction, SandboxClient, StatementDetail};
 
-/// Why a guest's connection has to end.
+/// Why a guest's connection must be closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GuestViolation {
     /// A statement returned more rows than it may.
@@ -35,13 +35,13 @@ pub(crate) enum GuestViolation {
     /// The answer had more bytes than allowed.
     #[error("the statement returned more than {0} bytes, which is the limit of the grant")]
     Bytes(u64),
-    /// The answers could not be followed, so that no limit holds.
+    /// The answers could not be parsed, so that no limit can be enforced.
     #[error("the server's reply could not be parsed")]
     Blind,
 }
 
 impl GuestViolation {
-    /// Returns what clients match on.
+    /// Returns the SQLSTATE that clients match on.
     pub(crate) fn sqlstate(&self) -> &'static str {
         match self {
             // configuration_limit_exceeded
@@ -51,7 +51,7 @@ impl GuestViolation {
     }
 }
 
-/// Size of answers.
+/// Size of a reply.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReplyCounts {
     rows: u64,
@@ -65,17 +65,17 @@ impl ReplyCounts {
     }
 }
 
-/// An answer that has not ended.
+/// A reply that has not ended.
 #[derive(Debug, Default)]
 struct OpenReply {
     counts: ReplyCounts,
-    /// Size of answers before it that count as one with it: of the same portal or cursor.
+    /// Size of earlier answers that count together with it: those of the same portal or cursor.
     before: ReplyCounts,
     /// Error of the statement.
     error: Option<String>,
 }
 
-/// Reporting that both protocols have in common.
+/// Reporting common to both protocols.
 #[derive(Debug)]
 struct ActionReporter {
     guest: Arc<SandboxClient>,
@@ -90,7 +90,7 @@ struct ActionReporter {
 }
 
 impl ActionReporter {
-    /// More of an answer begins to come.
+    /// Counts a further part of an answer, and checks the limits.
     fn count(
         &self,
         answer: &mut OpenReply,
@@ -108,8 +108,8 @@ impl ActionReporter {
         }
     }
 
-    /// The text that the scribe has read. If it cannot be kept until its answer comes, it is told
-    /// now.
+    /// Returns the text that the recorder has read. If it cannot be kept until its answer arrives,
+    /// it is reported now.
     fn text(&mut self) -> ReportedText {
         let (bytes, trace) = self.scribe.finish();
         if let Some(text) = self.ledger.text(bytes, trace) {
@@ -120,7 +120,7 @@ impl ActionReporter {
         ReportedText::Missing(TOLD)
     }
 
-    /// A statement may be run later, and it will not be known then which one it is.
+    /// Reports a statement that may be run later, when its text will not be known any more.
     fn forget(&self, text: &ReportedText) {
         if text.tell() {
             let text = format!("{UNKNOWN} {}", String::from_utf8_lossy(text.bytes()));
@@ -128,7 +128,7 @@ impl ActionReporter {
         }
     }
 
-    /// The answer to a statement has ended, or never will.
+    /// Reports that the answer to a statement has ended, or will never arrive.
     fn ended(&self, text: &ReportedText, begun_us: u64, answer: &OpenReply) {
         text.tell();
         let took_us = self.now_us.saturating_sub(begun_us);
@@ -148,7 +148,7 @@ impl ActionReporter {
         });
     }
 
-    /// An error as it is recorded: its message may contain values.
+    /// Formats an error for a record: its message may contain values.
     fn error(&self, code: &str, sentence: &str) -> String {
         match self.guest.spec().texts {
             StatementDetail::Full => format!("{code}: {sentence}"),
@@ -162,7 +162,7 @@ impl ActionReporter {
 pub(crate) enum ReplyAction {
     /// Sent unchanged.
     Good,
-    /// A violation: the rest of it is the last that it gets.
+    /// A violation: the rest of these bytes is the last that the client receives.
     Violation,
 }
 
@@ -203,8 +203,8 @@ impl ConnectionObserver {
         Box::new(ConnectionObserver { reporter, protocol, violation: None })
     }
 
-    /// Creates the observer of a client of PostgreSQL that connected at `begun_us` and has logged
-    /// in now.
+    /// Creates the observer of a client of PostgreSQL that connected at `begun_us` and has just
+    /// logged in.
     pub(crate) fn pg(
         guest: &Arc<SandboxClient>,
         begun_us: u64,
@@ -219,7 +219,7 @@ impl ConnectionObserver {
         )
     }
 
-    /// Creates the observer of a client of MySQL that has logged in likewise and agreed on these
+    /// Creates the observer of a client of MySQL that has just logged in and agreed on these
     /// capabilities.
     pub(crate) fn mysql(
         guest: &Arc<SandboxClient>,
@@ -231,13 +231,13 @@ impl ConnectionObserver {
         ConnectionObserver::new(guest, SqlDialect::Mysql, protocol, begun_us, now_us)
     }
 
-    /// The client was in the queue for a server connection for this long.
+    /// Records how long the client waited for a server connection.
     pub(crate) fn waited(&mut self, waited_us: u64) {
         let all = self.reporter.waited_us.get_mut();
         *all = all.saturating_add(waited_us);
     }
 
-    /// The client has sent this, and it was taken.
+    /// Observes bytes that the client has sent and the link has taken.
     pub(crate) fn sent(&mut self, bytes: &[u8], now_us: u64) {
         let ConnectionObserver { reporter, protocol, .. } = self;
         reporter.now_us = now_us;
@@ -248,8 +248,8 @@ impl ConnectionObserver {
         }
     }
 
-    /// The client gets this. If it may not, it gets less, and is told why it has to go: then it is
-    /// [`ReplyAction::Violation`], and again whenever it would get more.
+    /// Observes bytes for the client. On a violation they are cut and an error is appended; the
+    /// result is then [`ReplyAction::Violation`], as for all later bytes.
     pub(crate) fn received(&mut self, bytes: &mut Vec<u8>, now_us: u64) -> ReplyAction {
         if self.violation.is_some() {
             bytes.clear();
@@ -267,7 +267,7 @@ impl ConnectionObserver {
         let sentence = format!("terminating connection: {found}");
         let fields = ErrorFields::fatal(found.sqlstate(), &sentence);
         match protocol {
-            // In the middle of a message nothing can be said.
+            // In the middle of a message no error can be sent.
             _ if !stop.is_between => {}
             ObservedProtocol::Pg(_) => backend::error(bytes, &fields),
             ObservedProtocol::My(watch) => put_mysql_error(&mut watch.next_seq(), &fields, bytes),
@@ -276,7 +276,7 @@ impl ConnectionObserver {
         ReplyAction::Violation
     }
 
-    /// Forwards the client's bytes while the server's lease holds.
+    /// Checks that the server's lease holds, so that the client's bytes may pass.
     ///
     /// # Errors
     /// When the lease has ended, and another server may have the sandbox's session.
@@ -284,12 +284,12 @@ impl ConnectionObserver {
         self.reporter.guest.check_lease()
     }
 
-    /// Why it has to go.
+    /// Returns the violation for which the connection must be closed.
     pub(crate) fn violation(&self) -> Option<&GuestViolation> {
         self.violation.as_ref()
     }
 
-    /// Reports that it is disconnected.
+    /// Reports that it is disconnected for this reason.
     pub(crate) fn refused(&self, reason: &str) {
         self.reporter.guest.spec().witness.saw(SandboxAction::Refused(reason));
     }

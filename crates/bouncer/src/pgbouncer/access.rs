@@ -32,8 +32,8 @@ impl fmt::Debug for PgBouncerConsole {
 }
 
 impl PgBouncerConsole {
-    /// Creates a console, whose commands run on `runtime`. Who may use it says the bouncer's
-    /// configuration at each login; `resolve` knows what references in it stand for.
+    /// Creates a console, whose commands run on `runtime`. The bouncer's configuration determines
+    /// at each login who may use it; `resolve` resolves references to secrets in it.
     #[must_use]
     pub fn new(
         console: AdminConsole,
@@ -74,14 +74,14 @@ impl ConsoleBackend for PgBouncerConsole {
         self.runtime.spawn(async move {
             tokio::select! {
                 answer = console.answer(&text, rights) => reply.give(answer),
-                // Nobody waits any more: `PAUSE` and its like are given up.
+                // The client has left: `PAUSE` and other commands that wait are abandoned.
                 _ = left => {}
             }
         });
     }
 }
 
-/// Returns who somebody is, and may do; `us` is the user of the operating system that this runs as.
+/// Returns the identity and rights of a user; `us` is the operating system user of this process.
 fn guest(
     table: &ConsoleTable,
     requested: &PgStartupRequest,
@@ -91,7 +91,7 @@ fn guest(
     let name = requested.user.as_str();
     let is_us = requested.reached == ClientTransport::Unix { uid: Some(us) };
     if name == DATABASE && is_us {
-        // Whoever runs as the same user can read its files and end it.
+        // A client with the same user id can read the process's files and end it anyway.
         return Ok((user(name, ClientAuth::Trust), ConsoleRights::Admin));
     }
     let find = |users: &'_ [ConsoleUser]| users.iter().find(|it| it.name == name).cloned();
@@ -177,7 +177,7 @@ mod tests {
         check("ann", ClientTransport::Tcp, Some((ConsoleRights::Admin, secret("apple"))));
         check("bob", ClientTransport::Tcp, Some((ConsoleRights::Stats, secret("pear"))));
         check("ref", ClientTransport::Tcp, Some((ConsoleRights::Admin, secret("cherry"))));
-        // Without a password nobody proves anything.
+        // A user without a password cannot authenticate.
         check("eve", ClientTransport::Tcp, Some((ConsoleRights::Admin, ClientAuth::Unknown)));
         check("mallory", ClientTransport::Tcp, None);
         let ours = ClientTransport::Unix { uid: Some(7) };

@@ -31,7 +31,7 @@ pub enum ShowTopic {
     Mem,
     DnsHosts,
     DnsZones,
-    /// Not of PgBouncer: who is pinned, and why.
+    /// Not of PgBouncer: which clients are pinned, and why.
     Pins,
 }
 
@@ -62,10 +62,10 @@ pub const TOPICS: [(&str, ShowTopic); 23] = [
     ("pins", ShowTopic::Pins),
 ];
 
-/// Whom a shutdown waits for.
+/// Condition that a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownWait {
-    /// No client.
+    /// None.
     Nobody,
     /// Until every server connection is released.
     Servers,
@@ -82,7 +82,7 @@ pub enum ConsoleCommand {
     Set {
         /// Name of the setting.
         key: String,
-        /// To what.
+        /// Its new value.
         value: String,
     },
     /// `PAUSE [db]`.
@@ -112,17 +112,17 @@ pub enum ConsoleCommand {
 }
 
 impl ConsoleCommand {
-    /// Returns whether it changes nothing, so that a user of `stats_users` may give it.
+    /// Returns whether it changes nothing, so that users of `stats_users` may run it.
     #[must_use]
     pub fn only_shows(&self) -> bool {
         matches!(self, ConsoleCommand::Show(_) | ConsoleCommand::Empty)
     }
 }
 
-/// Understands one command.
+/// Parses one command.
 ///
 /// # Errors
-/// What is wrong with it, for the one who typed it.
+/// Description of the mistake, for the user.
 pub fn parse(text: &str) -> Result<ConsoleCommand, String> {
     let invalid = || format!("invalid command '{}', use SHOW HELP;", shown(text));
     let text = text.trim().trim_end_matches(|c: char| c == ';' || c.is_whitespace());
@@ -189,7 +189,7 @@ fn set(text: &str) -> Option<ConsoleCommand> {
     (!key.is_empty()).then_some(ConsoleCommand::Set { key, value })
 }
 
-/// Words, with quotes taken off.
+/// Splits text into words, without their quotes.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -208,7 +208,7 @@ fn words(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// A command as it may be repeated to its author.
+/// Formats a command for an error message.
 fn shown(text: &str) -> String {
     text.chars().take(80).collect()
 }

@@ -30,33 +30,33 @@ use crate::tenants::{TenantId, TenantSnapshot, WorkAdmission};
 
 pub use crate::relay::console_backend::ConsoleRights;
 
-/// Interval at which a command that waits looks again.
+/// Interval at which a waiting command checks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Smallest age of the figures that averages are made with.
+/// Minimum length of the period over which averages are computed.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
-/// `protocol_violation`, which is what PgBouncer answers to whatever it does not like.
+/// `protocol_violation`, PgBouncer's code for every error of a command.
 const REFUSED: &str = "08P01";
 
-/// `config_file_error`, and when it is the answer.
+/// `config_file_error`, and the message with which it is sent.
 const CONFIG_FILE_ERROR: &str = "F0000";
 const RELOAD_FAILED: &str = "RELOAD failed, see logs for additional details";
 
 /// Operations of the process that the console is part of.
 pub trait ConsoleHost: Send + Sync {
-    /// In whose words clients are told what goes wrong.
+    /// Dialect of error messages to clients.
     fn words(&self) -> ErrorDialect;
     /// The settings in force.
     fn values(&self) -> SettingValues;
-    /// Changes one of them, for as long as the process lives.
+    /// Changes a setting, for the lifetime of the process.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Description of the mistake.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
-    /// Begins to end the process; returns at once.
+    /// Starts the shutdown of the process; returns at once.
     fn shutdown(&self, wait: ShutdownWait);
-    /// Returns whether that has begun.
+    /// Returns whether the shutdown has started.
     fn is_shutting_down(&self) -> bool;
 }
 
@@ -67,9 +67,9 @@ pub struct AdminConsole(Arc<ConsoleInner>);
 struct ConsoleInner {
     bouncer: Bouncer,
     host: Arc<dyn ConsoleHost>,
-    /// Base of averages: a time, and the counters then.
+    /// Base of averages: a time, and the counters at that time.
     earlier: Mutex<(Instant, BTreeMap<TenantId, TenantTotals>)>,
-    /// When connections of a tenant became unfit.
+    /// Time at which connections of a tenant became unfit.
     reconnected: Mutex<BTreeMap<TenantId, Instant>>,
 }
 
@@ -90,7 +90,7 @@ enum CommandReply {
 }
 
 impl AdminConsole {
-    /// A console of a bouncer.
+    /// Creates the console of a bouncer.
     #[must_use]
     pub fn new(bouncer: Bouncer, host: Arc<dyn ConsoleHost>) -> AdminConsole {
         AdminConsole(Arc::new(ConsoleInner {
@@ -105,12 +105,12 @@ impl AdminConsole {
         &self.0.bouncer
     }
 
-    /// In whose words clients are told what goes wrong.
+    /// Returns the dialect of error messages to clients.
     pub(super) fn words(&self) -> ErrorDialect {
         self.0.host.words()
     }
 
-    /// The whole answer to what was typed.
+    /// Returns the complete reply to a command.
     pub async fn answer(&self, text: &str, rights: ConsoleRights) -> Vec<u8> {
         let mut out = Vec::new();
         let outcome = match command::parse(text) {
@@ -136,7 +136,7 @@ impl AdminConsole {
         out
     }
 
-    /// Boxed, because it holds everything that any command needs.
+    /// Executes a command. Boxed, because the future holds the state of every command.
     fn boxed(&self, command: ConsoleCommand) -> Pin<Box<dyn Future<Output = Outcome> + Send + '_>> {
         Box::pin(self.run(command))
     }
@@ -181,7 +181,7 @@ impl AdminConsole {
                 self.reconnect(&self.named(name.as_deref())?).await?
             }
             ConsoleCommand::Suspend => {
-                // Of this process, as it is before another one takes over.
+                // Only of this process, as it is before another one takes over.
                 for tenant in self.named(None)? {
                     bouncer.pause(&tenant.name, false).map_err(|error| error.to_string())?;
                 }
@@ -229,10 +229,10 @@ impl AdminConsole {
         Ok("RECONNECT")
     }
 
-    /// Closes a client of this node; says whether there was one.
+    /// Closes a client of this node; returns whether it existed.
     ///
     /// # Errors
-    /// When the id is none, or the client cannot be closed.
+    /// If the id is invalid, or the client cannot be closed.
     pub(super) async fn kill_client_here(&self, id: &str) -> Result<bool, String> {
         let invalid = |_| "invalid client pointer supplied".to_owned();
         let named: ClientSelector = match id.strip_prefix("0x") {
@@ -253,7 +253,7 @@ impl AdminConsole {
         let Some((_, tenant)) = tenant else { return Ok(false) };
         let killed = self.0.bouncer.kill_client(tenant, pid).await;
         killed.map_err(|error| error.to_string())?;
-        // Whoever asks next does not see it any more.
+        // Later queries do not show the client any more.
         self.until(|snapshots| {
             !snapshots.iter().flat_map(|it| &it.clients).any(|client| client.pid == pid)
         })
@@ -261,7 +261,7 @@ impl AdminConsole {
         Ok(true)
     }
 
-    /// The tenants that a command is about.
+    /// Returns the tenants that a command applies to.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<TenantSnapshot>>, String> {
         let routing = self.0.bouncer.routing();
         match name {
@@ -273,7 +273,7 @@ impl AdminConsole {
         }
     }
 
-    /// Gives an order for each, at all servers of the store.
+    /// Sends an order for each tenant, at all servers of the store.
     async fn each(
         &self,
         tenants: &[Arc<TenantSnapshot>],
@@ -286,15 +286,15 @@ impl AdminConsole {
         Ok(())
     }
 
-    /// Waits until the relay is as wanted. There is no end to it but that, or that whoever asked
-    /// leaves.
+    /// Waits until the relay is in the wanted state. There is no timeout: the wait ends earlier
+    /// only if the client leaves.
     async fn until(&self, is_so: impl Fn(&[ThreadSnapshot]) -> bool) {
         while !is_so(&self.0.bouncer.snapshots().await) {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
-    /// Returns whether a connection is to be closed because of a command that was given after it
+    /// Returns whether a connection must be closed because of a command that was given after it
     /// opened.
     fn is_unfit(&self, server: &ServerView) -> bool {
         let since = self.0.reconnected.lock().get(&server.tenant.0).copied();
@@ -343,7 +343,7 @@ impl AdminConsole {
         }
     }
 
-    /// Returns what all threads counted for a tenant.
+    /// Returns the totals of all threads for a tenant.
     fn totals(&self, tenant: TenantId) -> TenantTotals {
         let stats = self.0.bouncer.threads().stats(tenant);
         let sum = |of: fn(&ThreadTenantStats) -> u64| stats.iter().map(|it| of(it)).sum();
@@ -362,7 +362,7 @@ impl AdminConsole {
     }
 }
 
-/// Returns what is wrong, with the field where there is one.
+/// Returns the message of an error, with the field if there is one.
 fn explained(error: &crate::BouncerError) -> String {
     match error {
         crate::BouncerError::Refused(refusal) => format!("{}: {}", refusal.field, refusal.message),

@@ -17,7 +17,7 @@ use super::console::AdminConsole;
 use super::table::{ShowTable, TableRow};
 use crate::tenants::TenantSnapshot;
 
-/// Path, for nodes alone, below which they answer for their own console.
+/// Path below which a node answers other nodes for its own console.
 const CONSOLE: &str = "/peer/console";
 /// Interval at which a command that waits for other nodes asks them again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -30,11 +30,11 @@ const PAUSED: usize = 15;
 /// Relation of the rows of several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowRelation {
-    /// Each is about something else.
+    /// Each row is about another object.
     Distinct,
-    /// Rows with the same values in so many columns, from the first on, are about the same.
+    /// Rows with the same values in this many leading columns are about the same object.
     SameKey(usize),
-    /// They say the same: this node's count.
+    /// All nodes report the same: this node's rows are used.
     Repeated,
 }
 
@@ -93,7 +93,7 @@ fn add(topic: ShowTopic, table: &mut ShowTable, of_others: Vec<TableRow>) {
     }
 }
 
-/// Makes one row of two about the same thing.
+/// Merges two rows about the same object.
 fn sum(
     topic: ShowTopic,
     columns: &[&'static str],
@@ -132,7 +132,7 @@ fn sum(
                 let (here_count, there_count) = (number(own, counted), number(other, counted));
                 let time = here.saturating_mul(here_count) + there.saturating_mul(there_count);
                 let count = here_count + there_count;
-                // Nothing was counted in the period: none is longer than the other.
+                // Nothing was counted in the period, so neither average has a weight.
                 time.checked_div(count).unwrap_or_else(|| here.max(there))
             }
         };
@@ -141,7 +141,7 @@ fn sum(
     merged.collect()
 }
 
-/// Returns the count by which an average time of a row weighs; none of what is no average time.
+/// Returns the count by which an average time of a row is weighted; `None` for other columns.
 fn time_weight(topic: ShowTopic, column: &str) -> Option<&'static str> {
     match (topic, column) {
         (ShowTopic::Stats, "avg_xact_time") => Some("avg_xact_count"),
@@ -155,7 +155,7 @@ fn time_weight(topic: ShowTopic, column: &str) -> Option<&'static str> {
 }
 
 impl AdminConsole {
-    /// Returns the table of a topic, of all nodes together. One that does not answer is left out.
+    /// Returns the table of a topic, of all nodes together. Nodes that do not answer are left out.
     pub(super) async fn show_everywhere(&self, topic: ShowTopic) -> ShowTable {
         let mut table = self.show(topic).await;
         if relation(topic) != RowRelation::Repeated {
@@ -166,13 +166,13 @@ impl AdminConsole {
         table
     }
 
-    /// Returns the rows of every other node; none of one that does not answer.
+    /// Returns the rows of every other node; `None` for a node that does not answer.
     async fn rows_of_others(&self, topic: ShowTopic) -> Vec<Option<Vec<TableRow>>> {
         let name = TOPICS.iter().find(|(_, of)| *of == topic).map_or("", |(name, _)| *name);
         let path = format!("{CONSOLE}/show/{name}");
         let answers = self.bouncer().peers().ask_all(&Method::GET, &path).await;
         let rows = |answer: PeerAnswer| match answer.answer? {
-            // It is of a version that has no such table.
+            // The node's version has no such table.
             (StatusCode::NOT_FOUND, _) => Some(Vec::new()),
             (StatusCode::OK, body) => serde_json::from_slice(&body).ok(),
             _ => None,
@@ -180,7 +180,7 @@ impl AdminConsole {
         answers.into_iter().map(rows).collect()
     }
 
-    /// Waits until other nodes have paused these tenants, and have no server connection of theirs.
+    /// Waits until other nodes have paused these tenants and closed their server connections.
     pub(super) async fn paused_elsewhere(&self, tenants: &[Arc<TenantSnapshot>]) {
         let is_meant = |row: &TableRow| {
             let name = row.get(NAME).and_then(|name| name.as_deref());
@@ -194,7 +194,7 @@ impl AdminConsole {
             let others = self.rows_of_others(ShowTopic::Databases).await;
             let mut rows = others.iter().map(|rows| match rows {
                 Some(rows) => rows.iter().filter(|row| is_meant(row)).all(is_paused),
-                // Asked until it answers, or is no node any more.
+                // Asked again until it answers, or is no longer a node.
                 None => false,
             });
             if rows.all(|all_paused| all_paused) {
@@ -204,9 +204,9 @@ impl AdminConsole {
         }
     }
 
-    /// Closes a client at another node; says whether there was one.
+    /// Closes a client at another node; returns whether it existed.
     pub(super) async fn kill_elsewhere(&self, id: &str) -> bool {
-        // It stands in a path as it is.
+        // The id is part of a path, without escaping.
         if !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return false;
         }
@@ -215,7 +215,7 @@ impl AdminConsole {
         answers.into_iter().any(|answer| answer.success().is_some())
     }
 
-    /// Returns the routes at which other nodes ask.
+    /// Returns the routes at which other nodes query the console.
     pub fn peer_routes(&self) -> Router {
         Router::new()
             .at("/peer/console/show/{topic}", get(show))
@@ -271,10 +271,10 @@ mod tests {
             &["a u 2 1 900 session", "a v 7 1 0 session", "too short"],
             &["a u 3 2 5 session", "b u 1 0 0 session", "a v 7 1 0 session"],
         );
-        // Of the pair that says how long, both are of the same client.
+        // Both columns of the longest wait are of the same client.
         let waits = ["a u 2 2 900 session"];
         check(ShowTopic::Pools, &POOLS, &["a u 1 2 5 session"], &waits, &["a u 3 2 900 session"]);
-        // Rates are summed, and times weigh by what was counted.
+        // Rates are summed; times are weighted by their counts.
         check(
             ShowTopic::StatsAverages,
             &AVERAGES,

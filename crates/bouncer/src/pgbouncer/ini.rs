@@ -7,13 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-/// Files that may be included by one another. PgBouncer has a limit of its own, against loops.
+/// Maximum depth of includes. PgBouncer has a limit of its own, against loops.
 pub const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// Lines of all files together.
+/// Maximum lines of all files together.
 pub const LINES_MAX: usize = 100_000;
 
-/// Content of the file, in its order. Later lines win over earlier ones.
+/// Content of the file, in its order. Later lines override earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedIni {
     /// `[pgbouncer]`.
@@ -26,10 +26,10 @@ pub struct ParsedIni {
     pub peers: Vec<IniEntry>,
 }
 
-/// A line.
+/// One entry of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IniEntry {
-    /// In which file and line, for messages: `pgbouncer.ini:12`.
+    /// File and line, for messages: `pgbouncer.ini:12`.
     pub at: String,
     /// The key, without quotes.
     pub key: String,
@@ -37,7 +37,7 @@ pub struct IniEntry {
     pub value: String,
 }
 
-/// Why a file cannot be understood.
+/// Why a file cannot be parsed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IniError {
     /// A file cannot be read.
@@ -50,7 +50,7 @@ pub enum IniError {
         /// Error of the system.
         why: String,
     },
-    /// A line is nothing that is known.
+    /// A line is invalid.
     #[error("{at}: {what}")]
     Line {
         /// Line.
@@ -58,7 +58,7 @@ pub enum IniError {
         /// Problem.
         what: String,
     },
-    /// There is more than there may be.
+    /// A limit is exceeded.
     #[error("{at}: {limit} is {max}")]
     TooMuch {
         /// Line where it was noticed.
@@ -70,10 +70,10 @@ pub enum IniError {
     },
 }
 
-/// Reads the file at `path`, and what it includes, by `read`.
+/// Reads the file at `path`, and the files that it includes, with `read`.
 ///
 /// # Errors
-/// The first line that cannot be understood or file that cannot be read.
+/// The first line that cannot be parsed or file that cannot be read.
 pub fn load(
     path: &Path,
     read: &mut dyn FnMut(&Path) -> std::io::Result<String>,
@@ -161,7 +161,7 @@ impl IniLoader<'_> {
     }
 }
 
-/// `key = value`, where the key may be in double quotes, doubled inside.
+/// Parses `key = value`, where the key may be in double quotes, doubled inside.
 fn key_and_value(line: &str) -> Option<(String, String)> {
     let (key, rest) = match line.strip_prefix('"') {
         Some(quoted) => until_quote(quoted, '"')?,
@@ -174,7 +174,7 @@ fn key_and_value(line: &str) -> Option<(String, String)> {
     (!key.is_empty()).then(|| (key, value.to_owned()))
 }
 
-/// Returns what stands before the closing quote, and what comes after it.
+/// Returns the text before the closing quote, and the text after it.
 pub(crate) fn until_quote(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices().peekable();
@@ -190,10 +190,10 @@ pub(crate) fn until_quote(text: &str, quote: char) -> Option<(String, &str)> {
     None
 }
 
-/// The pairs of a connection string: `host=127.0.0.1 password='it''s'`.
+/// Parses the pairs of a connection string: `host=127.0.0.1 password='it''s'`.
 ///
 /// # Errors
-/// What is wrong with it, for people.
+/// Description of the mistake, for users.
 pub fn connection_string(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut pairs = Vec::new();
     let mut rest = text.trim_start();

@@ -17,14 +17,15 @@ pub enum SettingKind {
     Text,
 }
 
-/// When a new value counts.
+/// When a new value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingEffect {
     /// At once, by `SET` or `RELOAD`.
     Live,
     /// At the next start only.
     Restart,
-    /// Never: it is accepted, because files have it, and does nothing here. Says why.
+    /// Never: the setting is accepted, because files have it, and does nothing here, for the given
+    /// reason.
     NoEffect(&'static str),
 }
 
@@ -33,11 +34,11 @@ pub enum SettingEffect {
 pub struct PgbouncerSetting {
     /// Name, as in the file and in `SHOW CONFIG`.
     pub name: &'static str,
-    /// PgBouncer's.
+    /// PgBouncer's default.
     pub default: &'static str,
     /// Kind of the value.
     pub kind: SettingKind,
-    /// When a new value counts.
+    /// When a new value takes effect.
     pub change: SettingEffect,
 }
 
@@ -176,14 +177,14 @@ pub const SETTINGS: &[PgbouncerSetting] = &[
     of("verbose", "0", SettingKind::Count, SettingEffect::Live),
 ];
 
-/// The setting of that name.
+/// Returns the setting of that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static PgbouncerSetting> {
     let index = SETTINGS.binary_search_by(|setting| setting.name.cmp(name)).ok()?;
     Some(&SETTINGS[index])
 }
 
-/// The values in force: of the file, with what `SET` changed since.
+/// The values in force: those of the file, with later changes by `SET`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingValues(Vec<String>);
 
@@ -194,7 +195,7 @@ impl Default for SettingValues {
 }
 
 impl SettingValues {
-    /// The values of `[pgbouncer]`; what is not there has its default.
+    /// Creates the values of `[pgbouncer]`; absent settings have their defaults.
     ///
     /// # Errors
     /// The first line with an unknown name or a value of the wrong kind.
@@ -207,10 +208,10 @@ impl SettingValues {
         Ok(values)
     }
 
-    /// Changes one.
+    /// Changes a setting.
     ///
     /// # Errors
-    /// When there is no such setting, or the value is of the wrong kind.
+    /// If there is no such setting, or the value is of the wrong kind.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let found = SETTINGS.binary_search_by(|setting| setting.name.cmp(name));
         let index = found.map_err(|_| format!("there is no setting {name}"))?;
@@ -221,41 +222,41 @@ impl SettingValues {
         Ok(())
     }
 
-    /// The value of a setting, as `SHOW CONFIG` has it.
+    /// Returns the value of a setting, as `SHOW CONFIG` shows it.
     ///
     /// # Panics
-    /// When there is no such setting: names are literals of this crate.
+    /// If there is no such setting: names are literals of this crate.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         let found = SETTINGS.binary_search_by(|setting| setting.name.cmp(name));
         &self.0[found.expect("a name of the table")]
     }
 
-    /// A [`SettingKind::Flag`].
+    /// Returns a [`SettingKind::Flag`].
     #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         self.text(name) == "1"
     }
 
-    /// A [`SettingKind::Count`].
+    /// Returns a [`SettingKind::Count`].
     #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(u64::MAX)
     }
 
-    /// A [`SettingKind::Seconds`]; 0 stands for "never" where PgBouncer says so.
+    /// Returns a [`SettingKind::Seconds`]; 0 means "never" where PgBouncer's documentation says so.
     #[must_use]
     pub fn seconds(&self, name: &str) -> std::time::Duration {
         std::time::Duration::from_secs_f64(self.text(name).parse().unwrap_or_default())
     }
 
-    /// Names with their values, sorted.
+    /// Returns names with their values, sorted.
     pub fn iter(&self) -> impl Iterator<Item = (&'static PgbouncerSetting, &str)> {
         SETTINGS.iter().zip(self.0.iter().map(String::as_str))
     }
 }
 
-/// Longest time that can be configured: a hundred years.
+/// Maximum time that can be configured: a hundred years.
 const SECONDS_MAX: f64 = 3.2e9;
 
 fn canonical(kind: SettingKind, value: &str) -> Option<String> {

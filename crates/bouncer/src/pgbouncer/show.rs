@@ -1,6 +1,6 @@
 //! The tables of `SHOW`, with PgBouncer's columns: exporters read them by name.
 //!
-//! Pure: everything comes in a [`ShowView`]. Columns without a meaning here have PgBouncer's empty
+//! Pure: all input is in a [`ShowView`]. Columns without a meaning here have PgBouncer's empty
 //! value, so that programs can still parse them.
 //!
 //! # References
@@ -39,11 +39,11 @@ pub struct TenantTotals {
     pub received: u64,
     /// Bytes to clients.
     pub sent: u64,
-    /// In transactions.
+    /// Time in transactions.
     pub transaction_us: u64,
-    /// In statements.
+    /// Time in statements.
     pub query_us: u64,
-    /// Waiting for a server connection.
+    /// Time waiting for a server connection.
     pub wait_us: u64,
     /// Clients that logged in.
     pub logins: u64,
@@ -79,7 +79,7 @@ impl TenantTotals {
     }
 }
 
-/// State that can be shown, at one time.
+/// State to show, at one time.
 #[derive(Debug)]
 pub struct ShowView<'a> {
     /// Tenants.
@@ -126,8 +126,8 @@ pub fn show(topic: ShowTopic, view: &ShowView<'_>) -> ShowTable {
         ShowTopic::Totals => totals(view),
         ShowTopic::Users => users(view),
         ShowTopic::Pins => pins(view),
-        // Nothing of this kind exists here: descriptors are handed over in another way, memory is
-        // the allocator's, names are resolved by the system, one process has all threads.
+        // These have no counterpart here: descriptors are handed over in another way, the allocator
+        // owns the memory, the system resolves names, one process has all threads.
         ShowTopic::Fds => ShowTable::new(&FDS),
         ShowTopic::Mem => ShowTable::new(&["name", "size", "used", "free", "memtotal"]),
         ShowTopic::DnsHosts => ShowTable::new(&["hostname", "ttl", "addrs"]),
@@ -198,7 +198,7 @@ fn mode_name(mode: PoolMode) -> &'static str {
     }
 }
 
-/// 0 where there is no limit, as PgBouncer shows it.
+/// Formats a limit: 0 if there is none, as in PgBouncer.
 fn limit(count: Option<u32>) -> Option<String> {
     of(count.unwrap_or(0))
 }
@@ -224,7 +224,7 @@ impl ShowView<'_> {
 
     fn time(&self, ago_us: u64) -> String {
         let at = UNIX_EPOCH + Duration::from_millis(self.now_ms.saturating_sub(ago_us / 1000));
-        // PgBouncer writes a space and the zone.
+        // PgBouncer writes a space and the time zone.
         rfc3339(at).replace('T', " ").replace('Z', " UTC")
     }
 }
@@ -398,7 +398,7 @@ fn host_and_port(address: Option<SocketAddr>) -> [Option<String>; 2] {
     }
 }
 
-/// The database that a client is in; the console is one.
+/// Returns the database that a client is in; the console counts as one.
 fn database_of(client: &ClientView) -> Option<&str> {
     match client.state {
         ClientState::Console => Some(DATABASE),
@@ -407,7 +407,7 @@ fn database_of(client: &ClientView) -> Option<&str> {
 }
 
 fn clients<'a>(view: &'a ShowView<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
-    // Who is being told why it has to go is gone already for whoever looks.
+    // A client that only waits for its final error to be sent is not shown.
     let clients = view.all_clients().filter(|client| client.state != ClientState::Closing);
     clients.map(|client| {
         let state = match client.state {
@@ -522,7 +522,7 @@ fn state(view: &ShowView<'_>) -> ShowTable {
 /// Number of figures of a database.
 const FIGURES: usize = 9;
 
-/// All of them; those of totals and averages alone go without the prefix.
+/// Columns of all figures; the tables of totals and averages alone omit the prefix.
 const STATS: [&str; 1 + 2 * FIGURES] = [
     "database",
     "total_server_assignment_count",
@@ -566,7 +566,7 @@ fn total_values(of_tenant: TenantTotals) -> [u64; FIGURES] {
     [assignments, transactions, queries, received, sent, transaction_us, query_us, wait_us, logins]
 }
 
-/// Counts by the second, times by what was counted.
+/// Computes counts per second, and times per counted event.
 fn average_values(in_period: TenantTotals, period: Duration) -> [u64; FIGURES] {
     let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX).max(1);
     let per_second = |count: u64| count.saturating_mul(1_000_000) / micros;
@@ -621,7 +621,7 @@ fn users(view: &ShowView<'_>) -> ShowTable {
     let own = view.rules.users.keys().map(String::as_str);
     let listed = ["admin_users", "stats_users"].map(|setting| view.values.text(setting));
     let listed = listed.into_iter().flat_map(|names| names.split(',').map(str::trim));
-    // Those who were looked up are users while they are here.
+    // Users found by lookup count as users while they are connected.
     let here = view.all_clients().filter(|client| is_in(client));
     let here = here.filter_map(|client| client.user.as_deref());
     for name in own.chain(listed).chain(here).filter(|name| !name.is_empty()) {
@@ -666,7 +666,7 @@ fn users(view: &ShowView<'_>) -> ShowTable {
     .with(rows)
 }
 
-/// Returns whether a client has proved who it is, and stays.
+/// Returns whether a client is authenticated and not leaving.
 fn is_in(client: &ClientView) -> bool {
     !matches!(client.state, ClientState::Login | ClientState::Closing)
 }

@@ -8,7 +8,7 @@ const TEXT_OID: u32 = 25;
 const INT8_OID: u32 = 20;
 const NUMERIC_OID: u32 = 1700;
 
-/// Columns that hold whole numbers, wherever they are.
+/// Columns with whole numbers, in any table.
 const NUMBERS: [&str; 44] = [
     "items",
     "port",
@@ -56,7 +56,7 @@ const NUMBERS: [&str; 44] = [
     "state_ms",
 ];
 
-/// The type of a column of a table that begins with `first`.
+/// Returns the type of a column of a table whose first column is `first`.
 fn type_of(first: &str, name: &str) -> u32 {
     match (first, name) {
         ("database", _) if name.starts_with("total_") || name.starts_with("avg_") => NUMERIC_OID,
@@ -80,7 +80,7 @@ pub struct ShowTable {
 }
 
 impl ShowTable {
-    /// Without rows.
+    /// Creates a table without rows.
     #[must_use]
     pub fn new(columns: &'static [&'static str]) -> ShowTable {
         ShowTable { columns, rows: Vec::new() }
@@ -115,10 +115,10 @@ impl ShowTable {
         self.rows
     }
 
-    /// Writes it as the answer to one simple query, with what ends it.
+    /// Writes the table as the complete reply to one simple query.
     pub fn write(&self, out: &mut Vec<u8>) {
         let first = self.columns.first().copied().unwrap_or_default();
-        // Databases have their sizes always, users where they are said.
+        // Databases always have sizes; users have them only if configured.
         let is_users = self.columns.contains(&"max_user_connections");
         let type_of = |name: &&'static str| match is_users {
             false if matches!(*name, "pool_size" | "reserve_pool_size") => INT8_OID,
@@ -135,7 +135,7 @@ impl ShowTable {
     }
 }
 
-/// A value of a row.
+/// Formats a value of a row.
 pub(crate) fn of(value: impl ToString) -> Option<String> {
     Some(value.to_string())
 }

@@ -19,16 +19,16 @@ use crate::config::{
 use crate::relay::dialect::DATABASE;
 use crate::tenants::{UserRuleSet, UserRules, UserTimes};
 
-/// Connections where PgBouncer knows no limit.
+/// Number of connections where PgBouncer has no limit.
 const UNLIMITED: u32 = 100_000;
 
 /// Directory of sockets in which libpq looks for a server when no host is named, on Debian.
 const SOCKET_DIRECTORY: &str = "/var/run/postgresql";
 
-/// Times that PgBouncer turns off by 0 and that must have an end here.
+/// Value for timeouts that PgBouncer turns off by 0 and that must be finite here.
 const LONG_S: f64 = 86_400.0;
 
-/// Settings of `[pgbouncer]` without effect here, beside those that say so themselves.
+/// Settings of `[pgbouncer]` without effect here, besides those marked as such in their definition.
 const UNUSED: &[(&str, &str)] = &[
     ("application_name_add_host", "addresses are in SHOW CLIENTS"),
     ("autodb_idle_timeout", "only listed databases exist"),
@@ -46,7 +46,7 @@ const UNUSED: &[(&str, &str)] = &[
     ("track_extra_parameters", "every setting of a client is kept"),
 ];
 
-/// A lifetime that is over at the first rest.
+/// A lifetime that has passed when the connection first comes to rest.
 const ONCE_S: f64 = 0.001;
 
 /// Keys of a database without effect here.
@@ -57,7 +57,7 @@ const UNUSED_OF_DATABASE: &[&str] = &["connect_query", "load_balance_hosts", "ap
 pub struct IgnoredSetting {
     /// Name of the setting.
     pub what: String,
-    /// Why not.
+    /// Why it has no effect.
     pub why: String,
 }
 
@@ -73,7 +73,7 @@ pub struct TranslatedFile {
 /// Translates a file, its settings in force, and its users.
 ///
 /// # Errors
-/// What cannot be had, with its line.
+/// The first setting that is not supported, with its line.
 pub fn translate(
     ini: &ParsedIni,
     values: &SettingValues,
@@ -123,10 +123,11 @@ impl FileTranslator<'_> {
             ..BouncerConfig::default()
         };
         config.rules = self.rules(auth)?;
-        // It has no checks of its own: a server that is gone is noticed by whoever needs it.
+        // PgBouncer has no health checks: an unreachable server is noticed by the clients that need
+        // it.
         config.health.interval_s = 0;
         let users = self.user_specs(auth);
-        // The last line of a name counts, as it does when PgBouncer reads its file.
+        // The last line of a name counts, as in PgBouncer.
         let databases: BTreeMap<&str, &IniEntry> =
             self.ini.databases.iter().map(|entry| (&*entry.key, entry)).collect();
         for entry in databases.values() {
@@ -169,7 +170,7 @@ impl FileTranslator<'_> {
         })
     }
 
-    /// Returns where a setting was last said.
+    /// Returns the place where a setting was last set.
     fn place(&self, key: &str) -> String {
         let last = self.ini.settings.iter().rev().find(|entry| entry.key == key);
         last.map_or_else(|| key.to_owned(), |entry| entry.at.clone())
@@ -189,7 +190,7 @@ impl FileTranslator<'_> {
         }
     }
 
-    /// The users of the file that can prove who they are.
+    /// Returns the users of the file that can authenticate.
     fn user_specs(&self, auth: UserAuth) -> Vec<TenantUserSpec> {
         let known = self.users.iter().filter(|(_, password)| !self.is_locked(auth, password));
         let spec = |(name, password): &(String, String)| TenantUserSpec {
@@ -201,14 +202,14 @@ impl FileTranslator<'_> {
         known.map(spec).collect()
     }
 
-    /// Returns whether somebody is in the file of users who has nothing there to prove who it is.
+    /// Returns whether a user of the file has no usable secret there.
     fn is_locked(&self, auth: UserAuth, password: &str) -> bool {
-        // Whoever asks for SCRAM does not want what MD5 proves.
+        // With SCRAM configured, MD5 secrets are too weak.
         let is_weak = self.values.text("auth_type") == "scram-sha-256" && is_md5(password);
         auth == UserAuth::Password && (password.is_empty() || is_weak)
     }
 
-    /// Returns what `[users]` says, of whomever: also of users that `auth_query` finds.
+    /// Returns the rules of `[users]`, including those for users that `auth_query` finds.
     fn rules(&mut self, auth: UserAuth) -> Result<UserRuleSet, IniError> {
         let mut users: BTreeMap<String, UserRules> = BTreeMap::new();
         for entry in &self.ini.users {
@@ -310,7 +311,7 @@ impl FileTranslator<'_> {
 
     fn server(&self, address: String) -> ServerTable {
         let file = |key| path(self.values.text(key));
-        // They are set one after the other; half of them shows nothing to the server.
+        // They are set one after the other; an incomplete pair is not used.
         let is_whole = ["server_tls_cert_file", "server_tls_key_file"]
             .iter()
             .all(|key| !self.values.text(key).is_empty());
@@ -318,8 +319,8 @@ impl FileTranslator<'_> {
         ServerTable {
             address,
             connections_max: Some(UNLIMITED),
-            // Whoever says that it has to be encrypted, and no more, has decided whom to believe;
-            // whoever says nothing gets `prefer`.
+            // Requiring encryption without verification is a decision to trust the server's key;
+            // without any setting the mode is `prefer`.
             trust_server_key: tls == TlsMode::Require,
             tls,
             ca: file("server_tls_ca_file"),
@@ -364,7 +365,8 @@ impl FileTranslator<'_> {
         let pool_size = whole(&["pool_size"], "default_pool_size");
         let connections = whole(&["max_db_connections"], "max_db_connections");
         let connections = connections.filter(|it| *it > 0).unwrap_or(UNLIMITED);
-        // One role has one pool: its size is then the database's, so that the reserve is beyond it.
+        // One role has one pool: its size is then the database's, so that the reserve is on top of
+        // it.
         let (connections, pool_size) = match (is_forced, pool_size) {
             (true, Some(size)) if (1..connections).contains(&size) => (size, None),
             _ => (connections, pool_size),
@@ -393,13 +395,13 @@ impl FileTranslator<'_> {
             client_idle_s: seconds("client_idle_timeout"),
             client_write_s: None,
             server_idle_s: seconds("server_idle_timeout"),
-            // There 0 is for one use.
+            // In PgBouncer 0 means a single use.
             server_lifetime_s: Some(number(&["server_lifetime"], "server_lifetime").max(ONCE_S)),
             server_retry_s: positive("server_login_retry", 0.01),
         }
     }
 
-    /// Says what of `[pgbouncer]` and `[peers]` has no effect.
+    /// Reports the settings of `[pgbouncer]` and `[peers]` that have no effect.
     fn unused(&mut self) {
         for (setting, value) in self.values.iter().filter(|(it, value)| *value != it.default) {
             let listed = UNUSED.iter().find(|(name, _)| *name == setting.name);
@@ -437,7 +439,7 @@ fn count(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(UNLIMITED).min(UNLIMITED)
 }
 
-/// A number of a connection string as a count.
+/// Converts a number of a connection string to a count.
 fn whole_of(number: f64) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -464,7 +466,7 @@ fn tls_mode(text: &str) -> TlsMode {
         "prefer" => TlsMode::Prefer,
         "verify-ca" => TlsMode::VerifyCa,
         "verify-full" => TlsMode::VerifyFull,
-        // Values were checked; of what is left this is the strictest that needs no certificate.
+        // Values were checked; of the rest this is the strictest that needs no certificate.
         _ => TlsMode::Require,
     }
 }

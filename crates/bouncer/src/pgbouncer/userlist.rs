@@ -5,14 +5,14 @@
 
 use super::ini::until_quote;
 
-/// Longest password, as PgBouncer's (tokens of cloud providers are long).
+/// Maximum length of a password, as in PgBouncer (tokens of cloud providers are long).
 pub const PASSWORD_BYTES_MAX: usize = 65_535;
 
-/// The users of the file, in its order; the password is as it stands there: plain, `md5…` or
+/// Parses the users of the file, in its order; the password is kept as written: plain, `md5…` or
 /// `SCRAM-SHA-256$…`.
 ///
 /// # Errors
-/// The first line that cannot be understood, by its number; never what it says.
+/// The number of the first line that cannot be parsed; never its content.
 pub fn parse(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut users = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(users)
 }
 
-/// The first two fields. The rest of a line is for others.
+/// Parses the first two fields. The rest of a line is ignored.
 fn user(line: &str) -> Option<(String, String)> {
     let (name, rest) = until_quote(line.strip_prefix('"')?, '"')?;
     let (password, _) = until_quote(rest.trim_start().strip_prefix('"')?, '"')?;

@@ -1,14 +1,14 @@
-//! Messages out of a stream of bytes that comes in pieces.
+//! Splitting of a byte stream into messages.
 
-/// Cuts a stream into messages with heads of `HEAD` bytes, and keeps as much of each body as
-/// somebody wants to see at once.
+/// Splits a stream into messages with headers of `HEAD` bytes, and keeps as much of each body as
+/// its handler needs at once.
 #[derive(Debug)]
 pub(super) struct FrameSplitter<const HEAD: usize> {
     head: [u8; HEAD],
     have: usize,
-    /// Bytes of the body that are yet to come.
+    /// Bytes of the body that have not arrived yet.
     left: usize,
-    /// Bytes of it that are yet to be kept.
+    /// Bytes of the body that have yet to be kept.
     keep: usize,
     kept: Vec<u8>,
     is_begun: bool,
@@ -27,19 +27,19 @@ impl<const HEAD: usize> Default for FrameSplitter<HEAD> {
     }
 }
 
-/// Takes messages.
+/// Handles messages.
 pub(super) trait FrameHandler<const HEAD: usize> {
-    /// Bytes of the body behind a head; none for one that cannot be.
+    /// Returns the length of the body after a header; `None` for an invalid header.
     fn body_len(head: &[u8; HEAD]) -> Option<usize>;
 
-    /// A message with so long a body begins, with this byte if there is one. Says how many bytes
-    /// of the body have to be seen at once; none if it must not come.
+    /// Handles the beginning of a message with a body of `len` bytes, whose first byte is `first`.
+    /// Returns how many bytes of the body it needs at once; `None` to refuse the message.
     fn begins(&mut self, head: &[u8; HEAD], len: usize, first: Option<u8>) -> Option<usize>;
 
-    /// More of the body than that, in pieces.
+    /// Handles the part of the body beyond those bytes, in pieces.
     fn goes_on(&mut self, head: &[u8; HEAD], kept: &[u8], more: &[u8]);
 
-    /// Handles the end of a frame. Returns whether others may come.
+    /// Handles the end of a message. Returns whether more messages may follow.
     fn ends(&mut self, frame: ObservedFrame<'_, HEAD>) -> bool;
 }
 
@@ -49,24 +49,24 @@ pub(super) struct ObservedFrame<'a, const HEAD: usize> {
     pub(super) head: [u8; HEAD],
     /// Bytes of the whole body.
     pub(super) len: usize,
-    /// The beginning of it.
+    /// The kept beginning of it.
     pub(super) body: &'a [u8],
 }
 
-/// Place at which a forbidden stream was ended.
+/// Position at which a refused stream was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamStop {
-    /// So many of the input's bytes belong to the previous message.
+    /// Number of the input's bytes that belong to earlier messages.
     pub(super) taken: usize,
-    /// True if that is a whole message, so that another one can follow.
+    /// True if the cut is at the end of a message, so that another one can follow.
     pub(super) is_between: bool,
 }
 
 impl<const HEAD: usize> FrameSplitter<HEAD> {
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     ///
     /// # Errors
-    /// A message was refused, or the stream turned out to be none.
+    /// If a message was refused, or the stream is invalid.
     pub(super) fn feed<T: FrameHandler<HEAD>>(
         &mut self,
         mut bytes: &[u8],
@@ -74,7 +74,7 @@ impl<const HEAD: usize> FrameSplitter<HEAD> {
     ) -> Result<(), StreamStop> {
         let all = bytes.len();
         loop {
-            // Where the message began, if its head was not given before.
+            // Start of the message, if its header is in this input.
             let start = (self.have == 0).then(|| all - bytes.len());
             let refused = StreamStop { taken: start.unwrap_or(0), is_between: start.is_some() };
             if self.have < HEAD {
@@ -104,7 +104,7 @@ impl<const HEAD: usize> FrameSplitter<HEAD> {
             let (seen, more) = now.split_at(now.len().min(self.keep));
             self.left -= now.len();
             bytes = later;
-            // Most messages come whole: then nothing is copied.
+            // Most messages arrive whole: then nothing is copied.
             let is_whole = self.kept.is_empty() && self.left == 0;
             if !is_whole {
                 self.kept.extend_from_slice(seen);

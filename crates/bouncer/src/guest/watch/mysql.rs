@@ -1,6 +1,6 @@
 //! Observation of MySQL's protocol for the audit (its source documentation, page "Command Phase").
 //!
-//! As with PostgreSQL, the meaning of a statement number changes when the server has replied.
+//! As with PostgreSQL, the meaning of a statement number changes when the server replies.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,7 +17,7 @@ use super::{ActionReporter, GuestViolation, OpenReply, ReplyCounts};
 
 /// Bytes before the payload of a packet.
 const HEAD: usize = 4;
-/// Bytes of a command that is no text: its first byte, a number, and flags.
+/// Bytes of a command without text: its first byte, a number, and flags.
 const COMMAND_BYTES_MAX: usize = 6;
 
 /// See [`super::ConnectionObserver`].
@@ -31,18 +31,18 @@ pub(super) struct MyWatch {
 #[derive(Debug)]
 struct MysqlFollower {
     capabilities: CapabilityFlags,
-    /// Replies that the client waits for.
+    /// Replies that are outstanding.
     awaited: VecDeque<AwaitedReply>,
     statements: HashMap<u32, ObservedStatement>,
     /// Rows that were fetched from cursors of unknown statements.
     stray: ReplyCounts,
-    /// The statement that was prepared last.
+    /// The statement that was prepared most recently.
     last: Option<u32>,
     /// Reply to the request at the front.
     answer: Option<OpenReply>,
-    /// The packet before went on in this one.
+    /// Whether the previous packet continues in this one.
     is_continued: (bool, bool),
-    /// Number of the packet that the client got last.
+    /// Sequence number of the last packet to the client.
     seq: u8,
 }
 
@@ -77,7 +77,7 @@ enum MysqlObservedRequest {
         is_fetch: bool,
         begun_us: u64,
     },
-    /// There is no answer to this: it waits for those before it.
+    /// A close, which has no reply: it takes effect after the replies before it.
     Close(u32),
     Reset,
 }
@@ -113,7 +113,7 @@ impl MyWatch {
 
     pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut ActionReporter) {
         let mut asking = MysqlRequestFrames { follower: &mut self.follower, reporter };
-        // The link has cut the same bytes into packets before.
+        // The link has already split the same bytes into packets.
         let _is_stream = self.from_client.feed(bytes, &mut asking);
     }
 
@@ -128,12 +128,12 @@ impl MyWatch {
         fed.map_err(|stop| (stop, answering.violation.unwrap_or(GuestViolation::Blind)))
     }
 
-    /// Number of the next packet to the client.
+    /// Returns the sequence number of the next packet to the client.
     pub(super) fn next_seq(&self) -> u8 {
         self.follower.seq.wrapping_add(1)
     }
 
-    /// No more replies come: reports the statements that wait for one.
+    /// Reports the statements that wait for a reply, as no more replies will arrive.
     pub(super) fn abandon(&mut self, reporter: &ActionReporter, reason: &str) {
         while let Some(awaited) = self.follower.awaited.pop_front() {
             let mut answer = self.follower.answer.take().unwrap_or_default();
@@ -192,8 +192,8 @@ impl FrameHandler<HEAD> for MysqlReplyFrames<'_> {
         body_len(head)
     }
 
-    /// Checks limits at the head, before any of the body has passed, but for the number of its
-    /// bytes.
+    /// Checks limits when a header arrives, before any of the body has passed; only the byte count
+    /// is checked later.
     fn begins(&mut self, _: &[u8; HEAD], len: usize, first: Option<u8>) -> Option<usize> {
         let first = first.unwrap_or_default();
         let is_first = !self.follower.is_continued.1;
@@ -220,11 +220,11 @@ impl FrameHandler<HEAD> for MysqlReplyFrames<'_> {
 }
 
 impl MysqlFollower {
-    /// The client asks for something.
+    /// Handles a request of the client.
     fn asked(&mut self, payload: &[u8], reporter: &mut ActionReporter) {
         let Some((&first, body)) = payload.split_first() else { return };
         let Some(command) = Command::of(first) else {
-            // It is answered with an error.
+            // The server answers it with an error.
             return self.await_reply(ReplyKind::Simple, MysqlObservedRequest::Nothing);
         };
         let begun_us = reporter.now_us;
@@ -268,7 +268,7 @@ impl MysqlFollower {
             }
             _ if command.is_without_reply() => {}
             _ => {
-                // Other protocols are refused.
+                // The link refuses other protocols.
                 let kind = command.reply();
                 let kind = if kind == ReplyKind::Foreign { ReplyKind::Simple } else { kind };
                 self.await_reply(kind, MysqlObservedRequest::Nothing);
@@ -283,7 +283,7 @@ impl MysqlFollower {
         });
     }
 
-    /// Closes statements whose turn it is.
+    /// Closes the statements at the front of the queue.
     fn close(&mut self) {
         while let Some(AwaitedReply { note: MysqlObservedRequest::Close(id), .. }) =
             self.awaited.front()
@@ -293,12 +293,12 @@ impl MysqlFollower {
         }
     }
 
-    /// The number that a client means.
+    /// Returns the statement number that a client refers to.
     fn meant(&self, id: Option<u32>) -> Option<u32> {
         if id == Some(LAST_PREPARED) { self.last } else { id }
     }
 
-    /// The answer to the request at the front, if there is one.
+    /// Returns the answer to the request at the front, if there is one.
     fn answer(&mut self) -> Option<&mut OpenReply> {
         let front = self.awaited.front()?;
         if self.answer.is_none() {
@@ -314,14 +314,14 @@ impl MysqlFollower {
         self.answer.as_mut()
     }
 
-    /// The client is answered.
+    /// Handles a reply.
     fn answered(
         &mut self,
         frame: &ObservedFrame<'_, HEAD>,
         reporter: &ActionReporter,
     ) -> Result<(), GuestViolation> {
         let Some(front) = self.awaited.front_mut() else {
-            // A server that goes away says so at any time.
+            // A server that shuts down may send an error at any time.
             let is_error = frame.body.first() == Some(&0xFF);
             return if is_error { Ok(()) } else { Err(GuestViolation::Blind) };
         };

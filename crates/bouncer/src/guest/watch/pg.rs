@@ -17,13 +17,13 @@ use super::frames::{FrameHandler, FrameSplitter, ObservedFrame, StreamStop};
 use super::texts::{CountedBytes, ReportedText, UNKNOWN};
 use super::{ActionReporter, GuestViolation, OpenReply, ReplyCounts};
 
-/// Bytes of names that are read.
+/// Maximum bytes of names that are read.
 const NAMES_BYTES_MAX: usize = 1024;
-/// Bytes of a portal's name that the server looks at (`NAMEDATALEN`).
+/// Bytes of a portal's name that are significant to the server (`NAMEDATALEN`).
 const PORTAL_BYTES_MAX: usize = 63;
-/// Bytes of an error that are read.
+/// Maximum bytes of an error that are read.
 const ERROR_BYTES_MAX: usize = 4096;
-/// Bytes of what says which command is complete.
+/// Maximum bytes of a command tag that are read.
 const COMMAND_BYTES_MAX: usize = 32;
 
 /// See [`super::ConnectionObserver`].
@@ -39,7 +39,7 @@ struct PgFollower {
     exchange: PgExchange<PgObservedRequest>,
     statements: HashMap<CountedBytes, ReportedText>,
     portals: HashMap<CountedBytes, ObservedPortal>,
-    /// Rows that unknown portals returned since there was no transaction.
+    /// Rows that unknown portals returned since the last transaction ended.
     stray: ReplyCounts,
     /// Reply to the request at the front.
     answer: Option<OpenReply>,
@@ -52,7 +52,7 @@ struct ObservedPortal {
     counts: ReplyCounts,
 }
 
-/// Request that is not answered yet. Names are missing that there was no room for.
+/// Request that is not answered yet. Names that could not be kept are absent.
 #[derive(Debug)]
 enum PgObservedRequest {
     Nothing,
@@ -67,7 +67,7 @@ enum PgObservedRequest {
 #[derive(Debug, Default)]
 struct TextProgress {
     is_begun: bool,
-    /// Names before it that have not ended.
+    /// Names before the text that have not ended.
     names: u8,
     is_over: bool,
 }
@@ -75,7 +75,7 @@ struct TextProgress {
 impl PgWatch {
     pub(super) fn sent(&mut self, bytes: &[u8], reporter: &mut ActionReporter) {
         let mut asking = PgRequestFrames { follower: &mut self.follower, reporter };
-        // The link has cut the same bytes into messages before.
+        // The link has already split the same bytes into messages.
         let _is_stream = self.from_client.feed(bytes, &mut asking);
     }
 
@@ -90,13 +90,14 @@ impl PgWatch {
         fed.map_err(|stop| (stop, answering.violation.unwrap_or(GuestViolation::Blind)))
     }
 
-    /// Returns whether it knows what this name of a statement means.
+    /// Returns whether the statement with this name is known.
     #[cfg(test)]
     pub(super) fn knows(&self, name: &[u8]) -> bool {
         self.follower.statements.contains_key(name)
     }
 
-    /// No more replies come: reports the waiting statements, as if they had succeeded so far.
+    /// Reports the waiting statements, as if they had succeeded so far: no more replies will
+    /// arrive.
     pub(super) fn abandon(&mut self, reporter: &ActionReporter, reason: &str) {
         let follower = &mut self.follower;
         let mut is_skipped = false;
@@ -109,7 +110,7 @@ impl PgWatch {
             }
             if let PgObservedRequest::Parse { name, text, begun_us } = &entry.note {
                 reporter.ended(text, *begun_us, &answer);
-                // It will fail, because the name is taken.
+                // It will fail, because the name is in use.
                 let known = name.as_ref().filter(|it| !it.is_empty());
                 is_skipped = known.is_some_and(|it| follower.statements.contains_key(it));
             }
@@ -201,11 +202,11 @@ impl FrameHandler<HEADER_BYTES> for PgReplyFrames<'_> {
         body_len(head)
     }
 
-    /// Checks limits at the head, before any of the body has passed, but for the number of its
-    /// bytes.
+    /// Checks limits when a header arrives, before any of the body has passed; only the byte count
+    /// is checked later.
     fn begins(&mut self, head: &[u8; HEADER_BYTES], len: usize, _: Option<u8>) -> Option<usize> {
         let tag = head[0];
-        // The notification comes from another client.
+        // A notification is caused by another client.
         let is_own = !matches!(tag, backend::NOTIFICATION | backend::PARAMETER_STATUS);
         if is_own && let Some(answer) = self.follower.answer() {
             let is_row = matches!(tag, backend::DATA_ROW | backend::COPY_DATA);
@@ -228,7 +229,7 @@ impl FrameHandler<HEADER_BYTES> for PgReplyFrames<'_> {
 }
 
 impl PgFollower {
-    /// The client asks for something.
+    /// Handles a request of the client.
     fn asked(&mut self, tag: u8, body: &[u8], reporter: &mut ActionReporter) {
         let begun_us = reporter.now_us;
         let ledger = &reporter.ledger;
@@ -281,7 +282,7 @@ impl PgFollower {
         self.exchange.push(request, ReplyAudience::Client, note);
     }
 
-    /// The answer to the request at the front, if there is one.
+    /// Returns the answer to the request at the front, if there is one.
     fn answer(&mut self) -> Option<&mut OpenReply> {
         let front = self.exchange.front()?;
         if self.answer.is_none() {
@@ -297,7 +298,7 @@ impl PgFollower {
         self.answer.as_mut()
     }
 
-    /// The client is answered.
+    /// Handles a reply.
     fn answered(
         &mut self,
         frame: &ObservedFrame<'_, HEADER_BYTES>,
@@ -323,7 +324,7 @@ impl PgFollower {
                     let note = std::mem::replace(&mut front.note, PgObservedRequest::Nothing);
                     self.failed(&note, &answer, reporter);
                 }
-                // Those behind it were passed over: they never ran.
+                // The server skipped the requests after it; they never ran.
                 if self.exchange.fail(|_| {}) {
                     self.exchange.push(
                         ExchangeRequest::Sync,
@@ -360,7 +361,7 @@ impl PgFollower {
         }
     }
 
-    /// A request went well, or was a text that may have failed.
+    /// Handles a request that succeeded, or a simple query that may have failed.
     fn completed(
         &mut self,
         note: PgObservedRequest,
@@ -383,12 +384,13 @@ impl PgFollower {
             PgObservedRequest::Close { is_statement: false, name: Some(name) } => {
                 self.portals.remove(&name);
             }
-            // What it meant means nothing now: that it is still known does no harm.
+            // Its former meaning is void; keeping the entry does no harm.
             PgObservedRequest::Close { name: None, .. } => {}
         }
     }
 
-    /// A request of the extended protocol failed. Texts that cannot be parsed are recorded, too.
+    /// Handles a failed request of the extended protocol. Texts that cannot be parsed are recorded,
+    /// too.
     fn failed(&mut self, note: &PgObservedRequest, answer: &OpenReply, reporter: &ActionReporter) {
         match note {
             PgObservedRequest::Run { text, begun_us }
@@ -411,7 +413,7 @@ impl PgFollower {
         reporter: &ActionReporter,
     ) {
         let Some(name) = name else {
-            // It is not known which one it replaced.
+            // The statement that it replaced is not known.
             self.forget_statements(reporter);
             return reporter.forget(&text);
         };
@@ -469,7 +471,8 @@ impl PgFollower {
         }
     }
 
-    /// A command is complete that may change what names mean: they are those of SQL, too.
+    /// Handles the completion of a command that may change the meaning of names, which SQL uses,
+    /// too.
     fn commanded(&mut self, tag: &[u8], reporter: &ActionReporter) {
         let tag = split_string(tag).map_or(tag, |(tag, _)| tag);
         match tag {
@@ -480,8 +483,8 @@ impl PgFollower {
         }
     }
 
-    /// A statement is gone, as drivers that keep only so many say it. Where it is not seen which
-    /// one, it takes room and does no harm: its name cannot come back unseen.
+    /// Handles a `DEALLOCATE`, which drivers with bounded caches send. If the statement's name was
+    /// not observed, its entry takes room and does no harm: the name cannot be reused unobserved.
     fn deallocated(&mut self) {
         if let Some(ExchangeEntry { note: PgObservedRequest::Run { text, .. }, .. }) =
             self.exchange.front()
@@ -495,7 +498,7 @@ impl PgFollower {
         self.statements.drain().for_each(|(_, text)| reporter.forget(&text));
     }
 
-    /// Their texts are not known any more. What they returned is.
+    /// Forgets the texts of portals, but not the rows that they returned.
     fn forget_portals(&mut self, reporter: &ActionReporter) {
         for portal in self.portals.values_mut() {
             reporter.forget(&portal.text);
@@ -504,7 +507,7 @@ impl PgFollower {
     }
 }
 
-/// The name in a text that is nothing but `DEALLOCATE`.
+/// Returns the name in a text that consists of a single `DEALLOCATE`.
 fn deallocated_name(text: &[u8]) -> Option<Vec<u8>> {
     let words = text.split(|byte| *byte == b' ');
     let mut words = words.skip_while(|word| word.eq_ignore_ascii_case(b"DEALLOCATE"));
@@ -516,7 +519,7 @@ fn deallocated_name(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the part of a name at the start of `bytes` that the server looks at.
+/// Returns the significant part of a name at the start of `bytes`.
 fn portal_name(bytes: &[u8]) -> &[u8] {
     let name = split_string(bytes).map_or(bytes, |(name, _)| name);
     name.get(..PORTAL_BYTES_MAX).unwrap_or(name)

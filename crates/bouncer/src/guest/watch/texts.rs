@@ -1,5 +1,5 @@
-//! Texts of statements, which are masked before they are kept, and of which a connection keeps no
-//! more than it may.
+//! Texts of statements, which are masked before they are kept. The bytes that a connection keeps
+//! are bounded.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -11,33 +11,34 @@ use wire::mask::{CUT, SqlDialect, TextMasker};
 
 use crate::guest::client::{StatementDetail, TEXT_BYTES_MAX};
 
-/// Bytes of texts and names that are kept for one connection.
+/// Maximum bytes of texts and names that are kept for one connection.
 pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;
-/// Bytes after which no more statements are remembered: the rest is for what waits for an answer.
+/// Bytes above which no more statements are remembered: the rest is for statements that wait for an
+/// answer.
 const REMEMBERED_BYTES_MAX: usize = KEPT_BYTES_MAX / 2;
-/// Size of an entry beside its bytes, roughly.
+/// Approximate size of an entry besides its bytes.
 const OVERHEAD_BYTES: usize = 128;
 
-/// Text in records of a statement that is not known.
+/// Recorded text of a statement that is not known.
 pub(super) const UNKNOWN: &str = "(prepared)";
-/// Text in records of a statement that was recorded when it came, because there was no room to keep
-/// it.
+/// Recorded text of a statement that was reported when it arrived, because there was no room to
+/// keep it.
 pub(super) const TOLD: &str = "(sent)";
 
-/// Bytes of a text: there is room for what may stand before it.
+/// Maximum bytes of a text: less a reserve for a prefix.
 const SHOWN_BYTES_MAX: usize = TEXT_BYTES_MAX - 16;
 
-/// Counts what one connection keeps. Not more than one thread uses it at a time.
+/// Counter of the bytes that one connection keeps. At most one thread uses it at a time.
 #[derive(Debug, Default)]
 pub(super) struct TextLedger(Arc<AtomicUsize>);
 
-/// Bytes that are kept, and count for that long.
+/// Bytes that are kept; counted until dropped.
 #[derive(Debug)]
 pub(super) struct CountedBytes {
     bytes: Box<[u8]>,
     charge: usize,
     used: Arc<AtomicUsize>,
-    /// True if a record has the text.
+    /// True if the text was reported.
     is_told: AtomicBool,
     /// Context of a trace in a comment at its end.
     trace: Option<TraceContext>,
@@ -47,12 +48,12 @@ pub(super) struct CountedBytes {
 #[derive(Clone, Debug)]
 pub(super) enum ReportedText {
     Kept(Arc<CountedBytes>),
-    /// In place of one that is not there.
+    /// Placeholder for a text that is not available.
     Missing(&'static str),
 }
 
 impl TextLedger {
-    /// Keeps a name, if there is room. The empty one takes none.
+    /// Keeps a name, if there is room. The empty name takes none.
     pub(super) fn name(&self, bytes: &[u8]) -> Option<CountedBytes> {
         let charge = if bytes.is_empty() { 0 } else { bytes.len() + OVERHEAD_BYTES };
         self.keep(bytes, charge)
@@ -124,7 +125,7 @@ impl ReportedText {
         }
     }
 
-    /// Returns the context of a trace in a comment at its end.
+    /// Returns the trace context in a comment at its end.
     pub(super) fn trace(&self) -> Option<&TraceContext> {
         match self {
             ReportedText::Kept(kept) => kept.trace.as_ref(),
@@ -132,7 +133,7 @@ impl ReportedText {
         }
     }
 
-    /// Notes that a record has it; says whether none had it before.
+    /// Marks the text as reported; returns whether it was not before.
     pub(super) fn tell(&self) -> bool {
         match self {
             ReportedText::Kept(kept) => !kept.is_told.swap(true, Ordering::Relaxed),
@@ -146,9 +147,9 @@ impl ReportedText {
 pub(super) struct TextRecorder {
     texts: StatementDetail,
     masker: TextMasker,
-    /// In full, and a byte more if it is too long.
+    /// Full text, with one extra byte if it is too long.
     full: Vec<u8>,
-    /// Its end, where contexts of traces are looked for there.
+    /// End of the text, where trace contexts are looked for.
     tail: Option<CommentTail>,
 }
 
@@ -185,9 +186,9 @@ impl TextRecorder {
         }
     }
 
-    /// More of the text comes than is read.
+    /// Ends a text of which more follows than is read.
     pub(super) fn break_off(&mut self) {
-        // Its end is not known.
+        // Its end is unknown.
         if let Some(tail) = &mut self.tail {
             tail.begin();
         }
@@ -198,7 +199,7 @@ impl TextRecorder {
         }
     }
 
-    /// Returns what is told of it, and the context of a trace in a comment at its end.
+    /// Returns the text to report, and the trace context in a comment at its end.
     pub(super) fn finish(&mut self) -> (&[u8], Option<TraceContext>) {
         let trace = self.tail.as_ref().and_then(CommentTail::context);
         (self.shown(), trace)
