@@ -5,9 +5,9 @@
 //! accessed only when clients log in and when server connections are opened, moved or
 //! waited for. The control plane sends [`orders`] to the threads and reads [`stats`].
 //!
-//! Each thread is a [`worker`], which owns all else by layers: a layer knows what is below it, and
-//! tells what is above by what its calls return and by events that its owner asks for. All borrow
-//! the thread's [`context`] for an event.
+//! Each thread is a [`worker`], which owns all else by layers: a layer knows the layers below it,
+//! and reports to those above by return values and by events that its owner polls. All borrow the
+//! thread's [`context`] for an event.
 //!
 //! | file | what |
 //! |---|---|
@@ -146,7 +146,7 @@ pub struct RelayParts {
     pub client_tls: Arc<ClientSide>,
     /// TLS towards servers.
     pub server_tls: Arc<ServerSide>,
-    /// Looks up users whom their servers know.
+    /// Lookup of users that only their servers know.
     pub look_up: Arc<dyn LookUp>,
 }
 
@@ -156,10 +156,10 @@ pub enum RelayStartError {
     /// The address is in use, or not of this machine.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The former process gives nothing, or the next one could not ask.
+    /// The former process hands nothing over, or the socket file for the next one cannot be used.
     #[error("take over from another process")]
     TakeOver(#[source] io::Error),
-    /// The system gives no thread or no epoll.
+    /// The system cannot create a thread or an epoll instance.
     #[error("start the relay's threads")]
     Thread(#[source] io::Error),
 }
@@ -169,7 +169,7 @@ pub struct Relay {
     common: Arc<RelayShared>,
     addresses: Vec<(TenantEngine, SocketAddr)>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The socket file for the process that takes over from this one.
+    /// The socket file at which the next process takes over from this one.
     offers: Option<PathBuf>,
     /// The process that this one takes over from.
     former: Option<UnixStream>,
@@ -178,7 +178,7 @@ pub struct Relay {
 /// Configuration of the handover between processes.
 #[derive(Debug)]
 pub struct HandoverConfig {
-    /// The socket file where the next process asks for what this one has.
+    /// The socket file at which the next process requests the listeners and clients of this one.
     pub socket: PathBuf,
     /// Process that this one follows.
     pub former: FormerProcess,
@@ -189,17 +189,17 @@ pub struct HandoverConfig {
 pub enum FormerProcess {
     /// Process at the socket file when the relay starts, if there is one.
     AtSocket,
-    /// Process that was asked before, and may have ended since.
+    /// Process that was contacted before, and may have ended since.
     Kept(KeptHandover),
-    /// No process: it was found before that nobody is there.
+    /// No process: an earlier check found none.
     Absent,
 }
 
-/// Connection to a former process, and the place for the next one.
+/// Connection to a former process, and the socket file for the next one.
 struct FollowedProcess {
     /// Socket file for the next process.
     socket: PathBuf,
-    /// Where the former one's listeners and clients come from, if there is one.
+    /// Source of the former process's listeners and clients, if there is one.
     stream: Option<UnixStream>,
     keeper: Option<Child>,
 }
@@ -231,15 +231,14 @@ impl Relay {
     /// Listens, and starts the threads.
     ///
     /// # Errors
-    /// When an address is taken, or the system is out of something.
+    /// If an address is in use, or a system resource is exhausted.
     pub fn start(config: RelayConfig, parts: RelayParts) -> Result<Relay, RelayStartError> {
         Relay::start_after(config, parts, None)
     }
 
     /// Starts the relay as the successor of a former process.
     ///
-    /// # Errors
-    /// As above, or when the former process cannot be followed.
+    /// As for [`Relay::start`], or if the former process cannot be followed.
     pub fn start_after(
         config: RelayConfig,
         parts: RelayParts,
@@ -284,7 +283,7 @@ impl Relay {
             let keeper = followed.as_mut().and_then(|followed| followed.keeper.take());
             relay.spawn("bouncer-take-in", move || {
                 succession::take_in(inherited, &common);
-                // It has nothing left, or is told so by the end of its stream.
+                // It has exited by itself, or does so at the end of its stream.
                 keeper.map(|mut keeper| keeper.wait());
             })?;
         }
@@ -316,26 +315,27 @@ impl Relay {
     }
 
     /// Returns whether another process takes over: clients leave this one as they come to rest, and
-    /// nobody comes any more.
+    /// none is accepted.
     pub fn is_taken_over(&self) -> bool {
         self.common.is_taken_over.load(Ordering::Acquire)
     }
 
-    /// The TCP addresses that it listens on, with what is spoken there, in the order of the
-    /// configuration.
+    /// Returns the TCP addresses that the relay listens on, with their protocols, in the order of
+    /// the configuration.
     pub fn addresses(&self) -> &[(TenantEngine, SocketAddr)] {
         &self.addresses
     }
 
-    /// Opens the console; the first one stays.
+    /// Opens the console; only the first call has an effect.
     pub fn open_console(&self, backend: Arc<dyn ConsoleBackend>) {
-        // A second one has nothing to do.
+        // A second backend is not needed.
         drop(self.common.console.set(backend));
     }
 
-    /// Has cancel requests passed on whose client is not here; the first one stays.
+    /// Sets the forwarder of cancel requests for clients of other nodes; only the first call has an
+    /// effect.
     pub fn pass_cancels_on(&self, to: Arc<dyn CancelForwarder>) {
-        // A second one leads to the same nodes.
+        // A second forwarder leads to the same nodes.
         drop(self.common.elsewhere.set(to));
     }
 
@@ -344,14 +344,15 @@ impl Relay {
         self.common.config.shares_limits
     }
 
-    /// Has clients passed to the homes of their tenants' limits; the first one stays.
+    /// Sets the passer of clients to the homes of their tenants' limits; only the first call has an
+    /// effect.
     pub fn pass_clients_to(&self, homes: Arc<dyn ClientPasser>) {
-        // A second one leads to the same nodes.
+        // A second passer leads to the same nodes.
         drop(self.common.passer.set(homes));
     }
 
-    /// Cancels what the client with this process id does, if the key is its own. False when there
-    /// is no such client here.
+    /// Cancels the statement of the client with this process id, if the key matches. Returns false
+    /// if there is no such client here.
     pub fn cancel(&self, pid: u32, key: &[u8]) -> bool {
         let Some((thread, client)) = self.common.keys.find(pid, key) else { return false };
         let Some(peer) = self.common.peers.get(thread) else { return false };
@@ -359,8 +360,8 @@ impl Relay {
         true
     }
 
-    /// Kills a client of MySQL that is here, or its statement, for one of the same user that is at
-    /// another node. False when there is none.
+    /// Kills a client of MySQL on this node, or its statement, on behalf of a client of the same
+    /// user at another node. Returns false if there is none.
     pub fn kill(&self, kill: &ForwardedKill) -> bool {
         let ForwardedKill { tenant, user, id: pid, connection } = kill;
         let routing = self.common.current.load();
@@ -376,13 +377,13 @@ impl Relay {
         true
     }
 
-    /// Returns what each thread counts.
+    /// Returns the counters of each thread.
     pub fn counters(&self) -> impl Iterator<Item = &Arc<ThreadCounters>> {
         self.common.peers.iter().map(|peer| &peer.counters)
     }
 
-    /// Accepts nobody any more, and sees clients off between their transactions. The threads end
-    /// with [`Relay::stop`].
+    /// Stops accepting clients, and disconnects existing ones between their transactions. The
+    /// threads end with [`Relay::stop`].
     pub fn drain(&self) {
         self.common.takes_passed.store(false, Ordering::Release);
         self.order(&|| ThreadCommand::Drain);
@@ -399,11 +400,11 @@ impl Relay {
         self.common.is_stopping.store(true, Ordering::Release);
         self.order(&|| ThreadCommand::Stop);
         if let Some(former) = &self.former {
-            // It may be gone already.
+            // An error means that it is closed already.
             drop(former.shutdown(Shutdown::Both));
         }
         if let Some(path) = self.offers.as_ref().filter(|_| !self.is_taken_over()) {
-            // Whoever waits there for the next process looks up.
+            // Wakes the thread that waits there for the next process.
             drop(UnixStream::connect(path));
         }
         for thread in self.threads.lock().drain(..) {
@@ -413,11 +414,11 @@ impl Relay {
         }
     }
 
-    /// Takes a client that another node has passed. Returns a socket whose bytes are to be carried
+    /// Takes a client that another node has passed. Returns a socket whose bytes must be carried
     /// from and to that node.
     ///
     /// # Errors
-    /// When the other node is to serve it.
+    /// If the other node must serve the client itself.
     pub fn take_passed(&self, login: PassedLogin) -> Result<UnixStream, PassRefusal> {
         let common = &self.common;
         let loads = common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
@@ -433,7 +434,7 @@ impl Relay {
         if common.passer.get().is_some_and(|passer| !passer.is_home(&limit)) {
             return Err(PassRefusal::NoHome);
         }
-        // Of two with the same number one could be killed for the other.
+        // With a duplicate number a `KILL` could hit the wrong client.
         if login.mysql_numbers().is_some_and(|(pid, _)| common.keys.is_taken(pid)) {
             return Err(PassRefusal::Unfit);
         }
@@ -459,14 +460,15 @@ impl Relay {
         Ok(other)
     }
 
-    /// Sees clients off between their transactions that other nodes have passed: those stop.
+    /// Disconnects clients between their transactions that other nodes have passed and that stop
+    /// now.
     pub fn see_off_arrived(&self, ids: &Arc<[u64]>) {
         for peer in &self.common.peers {
             peer.inbox.push(ThreadMessageKind::SeeOff(Arc::clone(ids)));
         }
     }
 
-    /// Ends clients that other nodes have passed, and that are gone there.
+    /// Ends clients that other nodes have passed, and whose connections there are closed.
     pub fn end_arrived(&self, ids: &Arc<[u64]>) {
         for peer in &self.common.peers {
             peer.inbox.push(ThreadMessageKind::EndArrived(Arc::clone(ids)));
@@ -560,7 +562,7 @@ impl fmt::Debug for Relay {
     }
 }
 
-/// Makes what the threads share, and starts them.
+/// Creates the state that the threads share, and starts them.
 fn start_threads(
     config: RelayConfig,
     parts: RelayParts,
@@ -620,7 +622,7 @@ fn start_threads(
     });
     let key = HashKey::new();
     let schemas: [Arc<AtomicU64>; 2] = Default::default();
-    // The first thread accepts for all.
+    // The first thread accepts for all threads.
     let mut listeners = Some(listeners);
     let mut threads = Vec::with_capacity(count);
     for (index, (poll, handle)) in polls.into_iter().zip(handles).enumerate() {

@@ -1,7 +1,8 @@
-//! Listeners: one thread accepts and deals the connections to the threads that have fewest.
+//! Listeners: one thread accepts connections and distributes them to the threads with the fewest.
 //!
-//! Dealing beats `SO_REUSEPORT`, where the kernel draws lots: of ten clients with long
-//! connections seven may end on one core for hours. It costs a hand-over for half of them, once.
+//! This is better than `SO_REUSEPORT`, where the kernel chooses at random: of ten clients with long
+//! connections seven may end on one core for hours. It costs one hand-over between threads for half
+//! of the connections.
 
 use std::fs;
 use std::io;
@@ -22,8 +23,8 @@ const PENDING_MAX: i32 = 4096;
 /// Connections accepted in one turn, so that connected clients are served, too.
 pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 16;
 
-/// Time that nothing is accepted after the process ran out of descriptors or memory, in
-/// microseconds: trying again at once would only burn the processor.
+/// Pause in accepting after the process ran out of descriptors or memory, in microseconds: an
+/// immediate retry would only use up the processor.
 pub(crate) const ACCEPT_PAUSE_US: u64 = 100_000;
 
 /// Address to listen at.
@@ -40,7 +41,7 @@ pub enum ListenAddress {
     },
 }
 
-/// A listener to be.
+/// Definition of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerSpec {
     /// Address.
@@ -53,7 +54,7 @@ pub struct ListenerSpec {
     pub tenant: Option<Arc<str>>,
 }
 
-/// Why a listener could not be made.
+/// Why a listener could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("listen on {address}")]
 pub struct ListenError {
@@ -92,7 +93,7 @@ pub(crate) enum AcceptedConnection {
 pub(super) struct SocketFile(PathBuf);
 
 impl SocketFile {
-    /// Leaves the file to another process.
+    /// Leaves the file to another process, instead of removing it.
     fn leave(mut self) -> PathBuf {
         std::mem::take(&mut self.0)
     }
@@ -109,8 +110,7 @@ impl Drop for SocketFile {
 }
 
 impl ListenerSpec {
-    /// Returns whether a listener that another process had at this address is the one that is
-    /// meant.
+    /// Returns whether this definition is that of a listener that another process had at `address`.
     pub(super) fn is_at(&self, address: &str) -> bool {
         match &self.address {
             ListenAddress::Tcp(own) => address.parse().is_ok_and(|it: SocketAddr| {
@@ -133,7 +133,7 @@ impl RelayListener {
         RelayListener { kind, engine: spec.engine, tenant: spec.tenant.clone() }
     }
 
-    /// Gives it to another process, with its address.
+    /// Returns the descriptor and the address, for another process.
     pub(super) fn give(self, registry: &Registry) -> io::Result<(OwnedFd, String)> {
         match self.kind {
             ListenerKind::Tcp(mut listener) => {
@@ -160,7 +160,7 @@ impl RelayListener {
         Ok(RelayListener { kind, engine: spec.engine, tenant: spec.tenant.clone() })
     }
 
-    /// Returns where it really listens; nothing for Unix sockets.
+    /// Returns the actual address of the listener; `None` for Unix sockets.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         match &self.kind {
             ListenerKind::Tcp(listener) => listener.local_addr().ok(),
@@ -178,7 +178,7 @@ impl RelayListener {
         }
     }
 
-    /// The next connection; nothing when there is none now.
+    /// Returns the next connection; `None` if no connection is pending.
     pub(crate) fn accept(&self) -> io::Result<Option<AcceptedConnection>> {
         loop {
             let accepted = match &self.kind {
@@ -193,7 +193,7 @@ impl RelayListener {
                 Ok(accepted) => return Ok(Some(accepted)),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(None),
-                    // The client left before it was accepted, or a signal came.
+                    // The client left before it was accepted, or a signal arrived.
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                     _ => return Err(error),
                 },
@@ -205,10 +205,10 @@ impl RelayListener {
 fn bind_tcp(address: SocketAddr) -> io::Result<ListenerKind> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // So that `[::]` and `0.0.0.0` can be listened on side by side.
+        // Allows listeners on `[::]` and `0.0.0.0` side by side.
         socket.set_only_v6(true)?;
     }
-    // A restart must not wait for connections of the former process to be forgotten.
+    // A restart must not wait until connections of the former process have timed out.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -250,8 +250,8 @@ fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
     is_socket && refused().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Raises the soft limit on descriptors to the hard one: each client and each server connection is
-/// one, and the usual soft limit of 1024 is gone in no time. Gives the limit that holds.
+/// Raises the soft limit on descriptors to the hard one: each client and each server connection
+/// uses one, and the usual soft limit of 1024 is too low. Returns the resulting limit.
 pub(crate) fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -287,7 +287,7 @@ mod tests {
         let error = RelayListener::bind(&unix(&path)).expect_err("somebody listens");
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
         let _client = std::os::unix::net::UnixStream::connect(&path).expect("connect");
-        // Two: the probe of the second listener, and the client.
+        // One is the probe of the second listener, the other is the client.
         assert!(listener.accept().expect("accept").is_some());
         assert!(listener.accept().expect("accept").is_some());
         assert!(listener.accept().expect("accept").is_none());

@@ -4,16 +4,16 @@
 //! accept at once, and incomplete messages, are copied to an [`UnsentBytes`], whose memory comes
 //! from the thread's freelist and goes back there.
 
-/// Most bytes that are read at once, and so the size of the thread's scratch.
+/// Maximum bytes per read, and so the size of the thread's scratch buffer.
 pub(crate) const READ_BYTES_MAX: usize = 64 * 1024;
 
-/// Backlog above which the other side is not read any more.
+/// Backlog above which the relay stops reading from the other side.
 pub(crate) const BACKLOG_BYTES_HIGH: usize = 64 * 1024;
 
-/// Buffers kept for the next backlog.
+/// Maximum number of buffers kept for reuse.
 const STOCK_MAX: usize = 32;
 
-/// A buffer that grew beyond this is given back to the system instead of the freelist.
+/// A buffer that grew beyond this is freed instead of kept.
 const STOCKED_BYTES_MAX: usize = 2 * READ_BYTES_MAX;
 
 /// Buffers that are not in use.
@@ -36,7 +36,7 @@ impl BufferFreelist {
     }
 }
 
-/// Bytes that wait: for room in a socket, or for the rest of their message.
+/// Bytes that wait for room in a socket, or for the rest of their message.
 #[derive(Debug, Default)]
 pub(crate) struct UnsentBytes {
     bytes: Vec<u8>,
@@ -44,17 +44,17 @@ pub(crate) struct UnsentBytes {
 }
 
 impl UnsentBytes {
-    /// Bytes that wait.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Returns whether none wait.
+    /// Returns whether it has no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, oldest first.
+    /// Returns all bytes, oldest first.
     pub(crate) fn front(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -67,14 +67,14 @@ impl UnsentBytes {
         if self.bytes.capacity() == 0 {
             self.bytes = freelist.take();
         } else if self.start >= READ_BYTES_MAX {
-            // Moving what is left is cheaper than growing for ever.
+            // Moving the remaining bytes is cheaper than unbounded growth.
             self.bytes.drain(..self.start);
             self.start = 0;
         }
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Drops the oldest `count` bytes; the memory goes back to the freelist with the last of them.
+    /// Drops the oldest `count` bytes; when none remain, the memory returns to the freelist.
     pub(crate) fn consume(&mut self, count: usize, freelist: &mut BufferFreelist) {
         self.start = (self.start + count).min(self.bytes.len());
         if self.is_empty() {
@@ -82,7 +82,7 @@ impl UnsentBytes {
         }
     }
 
-    /// Drops everything.
+    /// Drops all bytes.
     pub(crate) fn clear(&mut self, freelist: &mut BufferFreelist) {
         self.start = 0;
         freelist.give(std::mem::take(&mut self.bytes));

@@ -1,4 +1,4 @@
-//! Origin of cancel requests, by which they are counted.
+//! Origin of cancel requests, for their rate limit.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::client::{ClientPhase, RelayClient};
 use crate::guest::client::SandboxClient;
 
 impl RelayClient {
-    /// Returns the guest that logs in.
+    /// Returns the guest, if this is a guest that has not logged in yet.
     pub(super) fn login_guest(&self) -> Option<&Arc<SandboxClient>> {
         match &self.phase {
             ClientPhase::Login(phase) => phase.bound().guest.as_ref(),
@@ -19,9 +19,9 @@ impl RelayClient {
         }
     }
 
-    /// Returns whose requests to cancel are counted together: those of an address, or of a guest.
-    /// All sandboxes have the same addresses, so that each guest has a network of its own among
-    /// those that nobody has (RFC 6666); addresses of one network are counted together.
+    /// Returns the source by which cancel requests are counted: an address, or a guest. All
+    /// sandboxes have the same addresses, so each guest gets a network of its own in the discard
+    /// prefix (RFC 6666), which no client has; addresses of one network are counted together.
     pub(super) fn cancel_source(&self) -> Option<IpAddr> {
         const DISCARD: u128 = 0x0100 << 112;
         match self.login_guest() {

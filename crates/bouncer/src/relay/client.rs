@@ -1,4 +1,4 @@
-//! The life of a client: it logs in, is idle, waits for a server connection, holds one, leaves.
+//! The life of a client: logging in, idle, waiting for a server connection, holding one, leaving.
 
 use std::sync::Arc;
 
@@ -27,15 +27,15 @@ pub(super) struct RelayClient {
     pub(super) serial: u64,
     /// Number among all connections of the process.
     pub(super) number: u64,
-    /// When it connected.
+    /// Time at which it connected.
     pub(super) begun_us: u64,
-    /// When its phase, or its place within the session, began.
+    /// Time at which its phase, or its relation to server connections within the session, began.
     pub(super) since_us: u64,
-    /// Since when it has not read its pending output.
+    /// Time since which it has not read its pending output.
     pub(super) clogged_us: Option<u64>,
-    /// True if the node that it came to stops, and it is served here.
+    /// True if the node that it connected to is stopping, and it is served here.
     pub(super) is_seen_off: bool,
-    /// True if it is on the list of work.
+    /// True if it is in the queue of pending work.
     pub(super) queued: bool,
 }
 
@@ -64,64 +64,64 @@ pub(super) struct ClientLogin {
     pub(super) pool: PoolRef,
     pub(super) pid: u32,
     pub(super) place: ServerAttachment,
-    /// True if its server connection is so new that the link does not know of it.
+    /// True if the link has not been attached to its server connection yet.
     pub(super) is_fresh: bool,
-    /// True if the link takes nothing more before the server has said something.
+    /// True if the link takes no more input before the server has sent something.
     pub(super) is_stalled: bool,
-    /// True if it waits for other nodes to say whether they have the client that it wants killed.
+    /// True if it waits for other nodes to report whether they have the client to kill.
     pub(super) asks_elsewhere: bool,
     /// True if it has to read its replies before it may send more.
     pub(super) is_full: bool,
-    /// Channels that it listens to; none if it never did.
+    /// Channels that it listens to; `None` if it never did.
     pub(super) subscriber: Option<Box<ChannelSubscriber>>,
     /// True if its tenant limits the times of clients, or of this user's.
     pub(super) is_timed: bool,
     /// Bytes of input without which there is no progress.
     pub(super) want: usize,
-    /// The server connection that it had last.
+    /// The server connection that it held last.
     pub(super) last_server: Option<u32>,
-    /// When it got its place in the queue.
+    /// Time at which it entered the queue.
     pub(super) waiting_us: u64,
-    /// When the statement or batch under way began.
+    /// Time at which the current statement or batch began.
     pub(super) request_us: u64,
-    /// When it got the server connection that it holds.
+    /// Time at which it got the server connection that it holds.
     pub(super) attached_us: u64,
-    /// When the server was last ready for more.
+    /// Time at which the server was last ready for more.
     pub(super) ready_us: u64,
-    /// When the transaction began.
+    /// Time at which the transaction began.
     pub(super) transaction_us: u64,
-    /// True if it has said its last, and gets its answers yet.
+    /// True if it sends nothing more, and only receives its outstanding replies.
     pub(super) is_ending: bool,
-    /// When something was cancelled because it took too long.
+    /// Time at which its statement was cancelled for taking too long.
     pub(super) overtime_us: Option<u64>,
     pub(super) stats: Arc<ThreadTenantStats>,
-    /// The collation that it began with, of MySQL, for when it logs in anew.
+    /// The collation of a MySQL client's login, for a new login on the same connection.
     pub(super) collation: u16,
-    /// Tenant that its listener is bound to, for the same.
+    /// Tenant that its listener is bound to, for a new login as well.
     pub(super) bound: ListenerBinding,
-    /// Reads along, with a guest.
+    /// Observer of a guest's traffic.
     pub(super) watch: Option<Box<ConnectionObserver>>,
-    /// A guest's, while it has a server connection or is in the queue for one.
+    /// Permit of a guest, while it has a server connection or is in the queue for one.
     pub(super) turn: Option<LeaseQuotaPermit>,
-    /// Counts it among the clients.
+    /// Its entry in the count of clients.
     _head: CountedClient,
 }
 
 /// Relation of a client to server connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ServerAttachment {
-    /// Needs none.
+    /// Needs no server connection.
     Idle,
-    /// Guest that waits because other clients of its grant use the share.
+    /// Guest that waits because other clients of its grant use up the share.
     Parked,
     /// In the queue for one.
     Waiting(QueueTicket),
-    /// Holds one.
+    /// Holds this one.
     Attached(u32),
 }
 
 impl ServerAttachment {
-    /// Returns whether it is in some queue.
+    /// Returns whether it is in a pool's queue.
     pub(super) fn is_waiting(self) -> bool {
         matches!(self, ServerAttachment::Parked | ServerAttachment::Waiting(_))
     }
@@ -179,8 +179,8 @@ impl ClientLogin {
         ClientLogin { collation, bound, ..self }
     }
 
-    /// Tells the link of a server connection that is new, and takes the time of what begins: with
-    /// the first of its bytes, unless a reply is awaited yet.
+    /// Attaches the link to a new server connection, and records the start of a request: at its
+    /// first byte, unless a reply is outstanding.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -198,7 +198,7 @@ impl ClientLogin {
                 links.attach(&mut self.link, server, out);
             }
             Some(server) if server.has_client_entries() => {}
-            // What begins now is something new.
+            // The first byte of a new request.
             Some(_) | None if is_first => {
                 self.request_us = now_us;
                 let is_unsynced = server.as_ref().is_some_and(|server| server.is_unsynced());
@@ -210,8 +210,8 @@ impl ClientLogin {
         }
     }
 
-    /// Takes the times of what has ended at its server connection, which counts in `stats`. Returns
-    /// whether what it does next has a limit of its own.
+    /// Records in `stats` the durations of the request and transaction that ended at its server
+    /// connection. Returns whether time limits apply to its next phase.
     #[inline]
     pub(super) fn account(
         &mut self,
@@ -267,7 +267,7 @@ impl RelayClient {
         }
     }
 
-    /// The session, of a client that is logged in.
+    /// Returns the session of a client that is logged in.
     pub(super) fn session(&mut self) -> Option<&mut ClientLogin> {
         match &mut self.phase {
             ClientPhase::Session(session) => Some(session),
@@ -279,7 +279,7 @@ impl RelayClient {
         }
     }
 
-    /// The server connection that it holds.
+    /// Returns the server connection that it holds.
     pub(super) fn server(&self) -> Option<u32> {
         match &self.phase {
             ClientPhase::Session(session) => match session.place {
@@ -296,7 +296,7 @@ impl RelayClient {
         }
     }
 
-    /// Virtual process id of its session.
+    /// Returns the virtual process id of its session.
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.phase {
             ClientPhase::Session(session) => Some(session.pid),
@@ -308,7 +308,7 @@ impl RelayClient {
         }
     }
 
-    /// Returns whether it has yet to take what it was answered. If not, it is not full any more.
+    /// Returns whether it still has to read its replies. If not, it is no longer marked as full.
     pub(super) fn is_still_full(&mut self) -> bool {
         let is_clogged = self.conn.is_clogged();
         let Some(session) = self.session() else { return false };

@@ -1,9 +1,9 @@
-//! Number of clients, of all tenants and of each tenant and user, and whether there may be one
-//! more.
+//! Number of clients, of all tenants and of each tenant and user, and the check whether one more is
+//! allowed.
 //!
-//! Where limits hold over all nodes, this node has a part of each ([`crate::service`] keeps it). A
-//! client that comes when the part is used up, and the limit is not reached by this node alone,
-//! waits until the part has grown or it is known that other nodes use the rest.
+//! Where limits hold over all nodes, this node has a part of each ([`crate::service`] maintains
+//! it). If the part is used up, and this node alone does not reach the limit, a new client waits
+//! until the part has grown or other nodes are known to use the rest.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 
 use crate::tenants::{TenantId, TenantRoute};
 
-/// Questions to the store that other nodes have not answered, of one limit: more than are asked
-/// while one client waits.
+/// Maximum number of requests to the store, per limit, that other nodes have not answered: more
+/// than are made while one client waits.
 const ASKED_MAX: usize = 64;
 
 /// Clients that have a limit in common.
@@ -33,9 +33,9 @@ pub enum ClientGroup {
 pub struct SharedClientLimit {
     /// Group of the clients.
     pub group: ClientGroup,
-    /// Most of them, at all nodes together.
+    /// Maximum number of them, at all nodes together.
     pub limit: u32,
-    /// Number of clients that had to wait before what this node uses was measured
+    /// Number of clients that had had to wait when this node's usage was measured
     /// ([`ClientUsage::arrivals`]).
     pub arrivals: u64,
 }
@@ -43,15 +43,15 @@ pub struct SharedClientLimit {
 /// Clients of a group at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientUse {
-    /// Most there may be now.
+    /// Maximum number at present.
     pub bound: u32,
-    /// Number there is.
+    /// Current number.
     pub used: u32,
-    /// Number that waits to be one of them.
+    /// Number of clients that wait to be admitted.
     pub waiting: u32,
 }
 
-/// Clients of all tenants and users that have one, or may.
+/// Usage of all tenants and users that have a client, or may have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientUsage {
     /// By group. Sandboxes count among those of their tenant alone.
@@ -60,7 +60,7 @@ pub struct ClientUsage {
     pub arrivals: u64,
 }
 
-/// Why one more client is too many.
+/// The limit that a client exceeds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum ClientLimit {
     /// Limit of all tenants together.
@@ -87,18 +87,18 @@ struct ClientCounts {
     all: u32,
     tenants: HashMap<TenantId, u32>,
     users: HashMap<(TenantId, Arc<str>), u32>,
-    /// Sandboxes, by the names that count them.
+    /// Sandbox clients, by the names under which they are counted.
     guests: HashMap<(TenantId, Arc<str>), u32>,
-    /// At the console.
+    /// Clients of the console.
     visitors: HashMap<Arc<str>, u32>,
-    /// Parts of limits that this node may use; none where it has them for itself.
+    /// Parts of limits that this node may use; `None` if limits hold for this node alone.
     parts: Option<ClientParts>,
 }
 
 /// Parts of limits that this node may use, where all nodes share them.
 #[derive(Debug, Default)]
 struct ClientParts {
-    /// A group without one may have no clients.
+    /// Parts by group. A group without an entry may have no clients.
     groups: HashMap<ClientGroup, ClientPart>,
     /// Number of clients that have had to wait so far.
     arrivals: u64,
@@ -110,19 +110,20 @@ struct ClientPart {
     bound: u32,
     /// Clients that wait for it to grow.
     waiting: u32,
-    /// Questions to the store: after which arrival, and in which transaction.
+    /// Requests to the store, each with its last arrival and its transaction.
     asked: Vec<(u64, u64)>,
-    /// Last arrival that was found to be one too many, as all nodes have said what they use since.
+    /// Last arrival that was found to be one too many, after all other nodes had reported their
+    /// usage.
     refused: u64,
 }
 
-/// A client that is to be counted.
+/// A client to count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientArrival<'a> {
     pub(super) route: &'a TenantRoute,
-    /// True if it is a sandbox: the limit of its grant holds at the node that it is at.
+    /// True for a sandbox client: the limit of its grant holds per node.
     pub(super) is_guest: bool,
-    /// Clients at one time, of all tenants together.
+    /// Maximum clients, of all tenants together.
     pub(super) clients_max: u32,
 }
 
@@ -131,11 +132,11 @@ pub(super) struct ClientArrival<'a> {
 pub(super) enum ClientEntry {
     /// Counted, and one of the clients.
     Counted(CountedClient),
-    /// This node may have no more for now.
+    /// Must wait: this node may have no more for now.
     Waits(WaitingClient),
 }
 
-/// A client among the others; it is counted until this is dropped.
+/// A counted client, until this is dropped.
 #[derive(Debug)]
 pub(super) struct CountedClient {
     population: Arc<ClientCount>,
@@ -175,7 +176,7 @@ impl ClientArrival<'_> {
 }
 
 impl ClientCounts {
-    /// Returns the limits of a client's tenant and user, as far as they have some.
+    /// Returns the limits of a client's tenant and user, if they have any.
     fn limits(&self, arrival: &ClientArrival<'_>) -> impl Iterator<Item = GroupLimit> {
         let (id, route) = (arrival.tenant(), arrival.route);
         let of_tenant = route.tenant.limits.clients_max.map(|max| GroupLimit {
@@ -198,7 +199,7 @@ impl ClientCounts {
     /// Returns the limit that a client would have to wait for.
     ///
     /// # Errors
-    /// When it is one too many, whatever other nodes use; or was found to be.
+    /// If the client is one too many, independently of other nodes' usage; or was found to be.
     fn missing(
         &self,
         arrival: &ClientArrival<'_>,
@@ -227,7 +228,7 @@ impl ClientCounts {
         Ok(missing)
     }
 
-    /// Returns the clients by their names.
+    /// Returns the counts of clients by their names.
     fn named(&self, is_guest: bool) -> &HashMap<(TenantId, Arc<str>), u32> {
         if is_guest { &self.guests } else { &self.users }
     }
@@ -247,15 +248,15 @@ impl ClientCounts {
 }
 
 impl WaitingClient {
-    /// Returns its number among those that have had to wait.
+    /// Returns its number among the clients that have had to wait.
     pub(super) fn arrival(&self) -> u64 {
         self.arrival
     }
 }
 
 impl ClientCount {
-    /// Has limits hold over all nodes: there are no clients of what is limited before this node has
-    /// a part.
+    /// Creates a count for limits that hold over all nodes: no clients of limited groups are
+    /// admitted before this node has a part.
     pub(super) fn shared() -> ClientCount {
         let counts = ClientCounts { parts: Some(ClientParts::default()), ..Default::default() };
         ClientCount { counts: Mutex::new(counts), demand: Arc::default() }
@@ -266,10 +267,10 @@ impl ClientCount {
         &self.demand
     }
 
-    /// Counts one more client, if there may be one; one that has waited says so.
+    /// Counts one more client, if it is allowed. A client that has waited passes its `waiting`.
     ///
     /// # Errors
-    /// When it is one too many.
+    /// If it is one too many.
     pub(super) fn enter(
         self: &Arc<Self>,
         arrival: &ClientArrival<'_>,
@@ -291,10 +292,10 @@ impl ClientCount {
         }))
     }
 
-    /// Counts a client that was there before this process, whatever part this node has by now.
+    /// Counts a client that connected to a former process, whatever part this node has by now.
     ///
     /// # Errors
-    /// When it is one too many.
+    /// If it is one too many.
     pub(super) fn adopt(
         self: &Arc<Self>,
         arrival: &ClientArrival<'_>,
@@ -304,16 +305,16 @@ impl ClientCount {
         Ok(self.count(&mut counts, arrival))
     }
 
-    /// Returns whether there are as many clients as this, of all tenants together.
+    /// Returns whether the number of clients, of all tenants together, has reached `clients_max`.
     pub(super) fn is_full(&self, clients_max: u32) -> bool {
         self.counts.lock().all >= clients_max
     }
 
-    /// Counts a client that another node serves among the connections of this one, if there may be
-    /// one more. Limits of its tenant hold where it is served.
+    /// Counts a client that another node serves among the connections of this one, if one more is
+    /// allowed. Limits of its tenant apply where it is served.
     ///
     /// # Errors
-    /// When it is one too many.
+    /// If it is one too many.
     pub(super) fn enter_passed(
         self: &Arc<Self>,
         clients_max: u32,
@@ -354,7 +355,7 @@ impl ClientCount {
         WaitingClient { population: Arc::clone(self), groups, arrival: parts.arrivals, limit }
     }
 
-    /// Returns the clients that there are, wait, and may be now.
+    /// Returns the numbers of clients, of waiting clients, and the current maxima.
     pub(super) fn usage(&self) -> ClientUsage {
         let counts = self.counts.lock();
         let Some(parts) = &counts.parts else { return ClientUsage::default() };
@@ -373,8 +374,8 @@ impl ClientCount {
         ClientUsage { groups, arrivals: parts.arrivals }
     }
 
-    /// Takes what this node may use of each limit; of those that are not named it may use nothing.
-    /// Returns whether a client waits, for which that may be an answer.
+    /// Sets the part that this node may use of each limit; limits that are not listed have none.
+    /// Returns whether any client waits, which may be admitted or refused now.
     pub(super) fn set_parts(&self, granted: &[(SharedClientLimit, LimitGrant)]) -> bool {
         let mut counts = self.counts.lock();
         let mut before = counts.parts.take().unwrap_or_default();
@@ -391,7 +392,7 @@ impl ClientCount {
         is_awaited
     }
 
-    /// Counts one more client of the console, if there may be one.
+    /// Counts one more client of the console, if it is allowed.
     pub(super) fn route_to_console(
         self: &Arc<Self>,
         user: &Arc<str>,
@@ -413,15 +414,15 @@ impl ClientCount {
 }
 
 impl ClientPart {
-    /// Takes what was granted, and finds out who waits in vain: those of whom the store was told
-    /// before all other nodes have said what they use, which leaves nothing.
+    /// Sets the granted part, and marks clients as refused that wait in vain: those reported to the
+    /// store before all other nodes reported usages that leave nothing.
     fn take(&mut self, grant: &LimitGrant, shared: &SharedClientLimit, used: u32) {
         self.bound = grant.part;
         if self.waiting == 0 {
             self.asked.clear();
             return;
         }
-        // Without the store, no other node was asked.
+        // Without the store, other nodes were not involved.
         if grant.round == 0 {
             return;
         }
@@ -440,7 +441,7 @@ impl ClientPart {
     }
 }
 
-/// A client of the console among the others; it is counted until this is dropped.
+/// A counted client of the console, until this is dropped.
 #[derive(Debug)]
 pub(super) struct CountedConsoleClient {
     population: Arc<ClientCount>,
@@ -453,7 +454,7 @@ impl Drop for CountedConsoleClient {
     }
 }
 
-/// A client that another node serves; it is counted until this is dropped.
+/// A counted client that another node serves, until this is dropped.
 #[derive(Debug)]
 pub(super) struct CountedPassedClient {
     population: Arc<ClientCount>,

@@ -1,4 +1,4 @@
-//! The clients of a thread, by their places.
+//! The clients of a thread, by their slots.
 
 use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
 use super::conn::RelayConnection;
@@ -17,7 +17,7 @@ pub(super) struct ClientConnections {
 }
 
 impl ClientConnections {
-    /// None yet.
+    /// Creates an empty table.
     pub(super) fn new() -> ClientConnections {
         ClientConnections { places: SlotMap::new() }
     }
@@ -27,7 +27,7 @@ impl ClientConnections {
         self.places.reserve()
     }
 
-    /// Puts a client into a place that was reserved.
+    /// Puts a client into a reserved slot.
     pub(super) fn occupy(&mut self, place: u32, client: RelayClient) {
         self.places.occupy(place, client);
     }
@@ -43,7 +43,7 @@ impl ClientConnections {
         self.places.get(place)
     }
 
-    /// Returns a client, to be changed.
+    /// Returns a client for modification.
     #[inline]
     pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut RelayClient> {
         self.places.get_mut(place)
@@ -55,7 +55,7 @@ impl ClientConnections {
         self.places.get_mut(place)?.session()
     }
 
-    /// Takes a client out.
+    /// Removes a client.
     pub(super) fn remove(&mut self, place: u32) -> Option<RelayClient> {
         self.places.remove(place)
     }
@@ -65,17 +65,17 @@ impl ClientConnections {
         self.places.iter()
     }
 
-    /// Returns the places that are taken now.
+    /// Returns the slots that are occupied now.
     pub(super) fn keys(&self) -> Vec<u32> {
         self.places.keys()
     }
 
-    /// Lets places be used again, at the end of a turn.
+    /// Makes released slots available again, at the end of a turn.
     pub(super) fn turn(&mut self) {
         self.places.turn();
     }
 
-    /// Returns the place of the session with this virtual process id.
+    /// Returns the slot of the session with this virtual process id.
     pub(super) fn of_pid(&self, pid: u32) -> Option<u32> {
         let mut clients = self.places.iter();
         clients.find(|(_, client)| client.pid() == Some(pid)).map(|(place, _)| place)
@@ -100,7 +100,7 @@ impl ClientConnections {
         removed
     }
 
-    /// Puts a client that logs in into a place that was reserved, and gives it its time for that.
+    /// Puts a client that logs in into a reserved slot, and arms its login deadline.
     pub(super) fn begin_login(
         &mut self,
         place: u32,
@@ -118,7 +118,7 @@ impl ClientConnections {
         context.timers.arm(TimerKey::Client(place).id(), now_us + login_us);
     }
 
-    /// Returns the login of a client that has none yet.
+    /// Returns the login of a client that has not completed it.
     pub(super) fn login(&mut self, place: u32) -> Option<&mut LoginPhase> {
         match &mut self.places.get_mut(place)?.phase {
             ClientPhase::Login(phase) => Some(phase),
@@ -130,7 +130,7 @@ impl ClientConnections {
         }
     }
 
-    /// Reads along with a client from now on, if it is a guest's.
+    /// Starts to observe a client, if it is a guest's.
     pub(super) fn begin_watch(&mut self, place: u32, now_us: u64) {
         let Some(client) = self.places.get_mut(place) else { return };
         let begun_us = client.begun_us;
@@ -139,7 +139,7 @@ impl ClientConnections {
         }
     }
 
-    /// Returns the places of the clients of a guest.
+    /// Returns the slots of the clients of a guest.
     pub(super) fn of_guest(&self, id: u64) -> Vec<u32> {
         let is_it =
             |bound: &ListenerBinding| bound.guest.as_ref().is_some_and(|guest| guest.id() == id);
@@ -152,7 +152,7 @@ impl ClientConnections {
         own.map(|(place, _)| place).collect()
     }
 
-    /// Puts a client on the list of work, once.
+    /// Adds a client to the pending work, once.
     #[inline]
     pub(super) fn queue(&mut self, place: u32, context: &mut ThreadContext) {
         if let Some(client) = self.places.get_mut(place)
@@ -163,7 +163,8 @@ impl ClientConnections {
         }
     }
 
-    /// Puts a client on the list of work whose server connection went back, if it has sent more.
+    /// Adds a client whose server connection was returned to the pending work, if it has unread
+    /// input.
     #[inline]
     pub(super) fn queue_with_input(&mut self, place: u32, context: &mut ThreadContext) {
         if let Some(client) = self.places.get(place)
@@ -173,20 +174,20 @@ impl ClientConnections {
         }
     }
 
-    /// Puts a client on the list of work again, unless it has to take first what it was answered.
+    /// Adds a client to the pending work again, unless it first has to read its replies.
     pub(super) fn fill(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(client) = self.places.get_mut(place) else { return };
         let is_clogged = client.conn.is_clogged();
         if let Some(session) = client.session() {
             session.is_full = true;
         }
-        // Otherwise it is queued when there is room.
+        // Otherwise it is added when its socket has room.
         if !is_clogged {
             self.queue(place, context);
         }
     }
 
-    /// Returns whether a client goes on at once; if not, it has to take first what it was answered.
+    /// Returns whether a client may proceed; if not, it first has to read its replies.
     pub(super) fn goes_on(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let Some(client) = self.places.get(place) else { return true };
         if !client.conn.is_clogged() {
@@ -196,8 +197,8 @@ impl ClientConnections {
         false
     }
 
-    /// Takes note that a client's server connection is no more. Returns whether nothing of it was
-    /// used.
+    /// Records the loss of a client's server connection. Returns whether the client had not used
+    /// it.
     pub(super) fn server_lost(&mut self, place: u32) -> bool {
         let Some(client) = self.places.get_mut(place) else { return false };
         match &mut client.phase {
@@ -218,8 +219,8 @@ impl ClientConnections {
         }
     }
 
-    /// The server has said something: a client whose link waited for that may go on, and one that
-    /// has said its last may have got all its answers.
+    /// Resumes a client after output of the server: its link may have waited for that, or its last
+    /// reply may be complete.
     #[inline]
     pub(super) fn unstall(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(session) = self.places.get_mut(place).and_then(RelayClient::session) else {
@@ -267,7 +268,7 @@ impl ClientConnections {
         }
     }
 
-    /// Arms the next look at a session, if its tenant has limits on time.
+    /// Arms the next check of a session, if its tenant has limits on time.
     #[inline]
     pub(super) fn watch(
         &self,
@@ -289,7 +290,7 @@ impl ClientConnections {
         }
     }
 
-    /// Takes note that a client does not take what it is sent, and arms a look at it.
+    /// Records that a client does not read its output, and arms a check.
     fn watch_clogged(
         &mut self,
         place: u32,
@@ -304,7 +305,7 @@ impl ClientConnections {
     }
 }
 
-/// Arms the next look at a client.
+/// Arms the next check of a client.
 fn arm(place: u32, client: &RelayClient, servers: &ServerConnections, context: &mut ThreadContext) {
     if let Some((at_us, _)) = client.deadline(servers, context.common.live.login_us()) {
         context.timers.arm(TimerKey::Client(place).id(), at_us);

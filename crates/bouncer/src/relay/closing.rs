@@ -24,10 +24,10 @@ use super::pools::PooledSlot;
 /// Longest time that a slot is kept for a server that does not close its side.
 const CLOSING_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Events that are taken at once.
+/// Maximum number of events per poll.
 const EVENTS_MAX: usize = 64;
 
-/// Bytes of a server that are read at once, and dropped.
+/// Bytes per read of discarded input.
 const READ_BYTES: usize = 16 << 10;
 
 /// Token of the waker; no connection has it.
@@ -102,7 +102,7 @@ impl ClosingQueue {
                 _ => {}
             }
             for server in self.new.lock().drain(..) {
-                // What cannot be waited for is over.
+                // A socket that cannot be polled counts as closed.
                 if let Ok(token) = server.register(poll.registry()) {
                     closing.insert(token, server);
                 }

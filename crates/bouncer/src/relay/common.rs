@@ -34,20 +34,20 @@ use crate::secrets::ClientSecret;
 use crate::tenants::{CurrentRouting, PoolId, TenantId, TenantSnapshot};
 use crate::tls::{ClientSide, ServerSide};
 
-/// Connections beyond the number of clients, for logins: whoever is one too many is told so once it
-/// has said who it is.
+/// Connections beyond the maximum number of clients, for logins: a client above the limit is
+/// refused once it is authenticated.
 const LOGINS_BEYOND_MAX: usize = 1000;
 
 /// Forwards a cancel request for a client of another node. It must not block.
 pub trait CancelForwarder: std::fmt::Debug + Send + Sync {
-    /// Passes a cancel request on, or drops it where there are too many.
+    /// Passes a cancel request on, or drops it if there are too many.
     fn pass_on(&self, pid: u32, key: &[u8]);
-    /// Has a client of MySQL killed, at whichever node it is. The reply may be dropped: then there
-    /// was no such client.
+    /// Kills a client of MySQL at the node that has it. A dropped reply means that there was no
+    /// such client.
     fn kill(&self, kill: ForwardedKill, reply: KillReply);
 }
 
-/// `KILL` of MySQL, as another node has to know it.
+/// `KILL` of MySQL, as it is sent to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardedKill {
     /// Tenant of the client that asks.
@@ -56,7 +56,7 @@ pub struct ForwardedKill {
     pub user: String,
     /// Connection number of the target client.
     pub id: u32,
-    /// True if the connection is meant, and not only its statement.
+    /// True to close the connection, and not only cancel its statement.
     pub connection: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct KillReply {
 }
 
 impl KillReply {
-    /// Says whether there was such a client.
+    /// Sends whether there was such a client.
     pub fn give(mut self, is_found: bool) {
         self.is_found = is_found;
     }
@@ -89,8 +89,8 @@ pub(super) struct RelayShared {
     pub(super) config: RelayConfig,
     /// Part of the configuration that may change.
     pub(super) live: LiveConfig,
-    /// Protocols of the listeners, and the tenants of those that are bound to one, by the
-    /// listeners' numbers.
+    /// Protocols of the listeners, and the tenants of those that are bound to one, by listener
+    /// number.
     pub(super) bound: Vec<(TenantEngine, Option<Arc<str>>)>,
     /// The threads, by their numbers.
     pub(super) peers: Vec<PeerThread>,
@@ -103,43 +103,44 @@ pub(super) struct RelayShared {
     pub(super) console: OnceLock<Arc<dyn ConsoleBackend>>,
     pub(super) resolver: ResolverThread,
     pub(super) keys: CancelKeys,
-    /// Other nodes, where there are any: a cancel request may be for a client of theirs.
+    /// Forwarder to other nodes, if there are any: a cancel request may be for one of their
+    /// clients.
     pub(super) elsewhere: OnceLock<Arc<dyn CancelForwarder>>,
-    /// Way to the homes of small limits, where clients are passed there.
+    /// Passer of clients to the homes of small limits, if enabled.
     pub(super) passer: OnceLock<Arc<dyn ClientPasser>>,
-    /// True while clients of other nodes are taken.
+    /// True while clients of other nodes are accepted.
     pub(super) takes_passed: AtomicBool,
     /// Rate limit of cancel requests by address.
     pub(super) cancel_rate: LoginLimiter<IpAddr>,
     /// Rate limit of failed logins.
     pub(super) failed_logins: Arc<LoginLimiter<LoginSource>>,
     pub(super) prover: ProofThread,
-    /// Connections that servers have yet to close.
+    /// Connections that wait for their servers to close them.
     pub(super) closing: ClosingServers,
     pub(super) population: Arc<ClientCount>,
-    /// Pools, as all threads know them.
+    /// State of the pools that all threads share.
     pub(super) pools: Arc<PoolRegistry>,
     pub(super) greetings: ServerGreetings,
     pub(super) holders: Arc<ServerHolders>,
-    /// The threads are being stopped.
+    /// True while the threads are being stopped.
     pub(super) is_stopping: AtomicBool,
-    /// Number of connections that there have been, of clients and to servers.
+    /// Number of connections so far, of clients and to servers.
     pub(super) numbers: AtomicU64,
-    /// Another process takes over.
+    /// True if another process takes over.
     pub(super) is_taken_over: AtomicBool,
     pub(super) forced: ForcedSettings<PgSettings>,
     pub(super) mysql_forced: ForcedSettings<mysql::settings::MysqlSettings>,
-    /// From when microseconds are counted.
+    /// Origin of microsecond times.
     pub(super) started: Instant,
 }
 
 impl RelayShared {
-    /// The number of a connection that begins now.
+    /// Returns the number of a new connection.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Connections of clients at one time: those that may be there, and some that log in.
+    /// Returns the maximum number of client connections: the clients, and some that log in.
     pub(super) fn connections_max(&self) -> usize {
         (self.live.clients_max() as usize).saturating_add(LOGINS_BEYOND_MAX)
     }
@@ -153,29 +154,29 @@ pub(super) struct LiveConfig {
 }
 
 impl LiveConfig {
-    /// Clients at one time, and how long a login may take.
+    /// Creates the configuration from the maximum number of clients and the login timeout.
     pub(super) fn new(clients_max: u32, login: Duration) -> LiveConfig {
         LiveConfig { clients_max: clients_max.into(), login_us: micros(login).into() }
     }
 
-    /// Changes them.
+    /// Changes both.
     pub(super) fn set(&self, clients_max: u32, login: Duration) {
         self.clients_max.store(clients_max, Ordering::Relaxed);
         self.login_us.store(micros(login), Ordering::Relaxed);
     }
 
-    /// Clients at one time, of all tenants together.
+    /// Returns the maximum number of clients, of all tenants together.
     pub(super) fn clients_max(&self) -> u32 {
         self.clients_max.load(Ordering::Relaxed)
     }
 
-    /// Returns how long a login may take.
+    /// Returns the login timeout.
     pub(super) fn login_us(&self) -> u64 {
         self.login_us.load(Ordering::Relaxed)
     }
 }
 
-/// A thread, as the others see it.
+/// A thread, as seen by the others.
 #[derive(Debug)]
 pub(super) struct PeerThread {
     /// Orders.
@@ -191,7 +192,7 @@ pub(super) struct PeerThread {
 pub(super) struct ServerGreetings(RwLock<HashMap<PoolId, (u32, Parameters)>>);
 
 impl ServerGreetings {
-    /// The parameters of the pool's server, if one has reported them in this epoch.
+    /// Returns the parameters of the pool's server, if one has reported them in this epoch.
     pub(super) fn get(&self, pool: PoolId, epoch: u32) -> Option<Parameters> {
         let known = self.0.read();
         let (of, parameters) = known.get(&pool)?;
@@ -206,7 +207,7 @@ impl ServerGreetings {
         }
     }
 
-    /// Forgets pools that tenants had which are no more.
+    /// Forgets a pool of a tenant that was removed.
     pub(super) fn forget(&self, pool: PoolId) {
         self.0.write().remove(&pool);
     }
@@ -215,7 +216,7 @@ impl ServerGreetings {
 /// The settings that a tenant demands, as links take them; made once for each definition.
 #[derive(Debug)]
 pub(super) struct ForcedSettings<S> {
-    /// By tenant, and whether it is a twin.
+    /// By tenant, and whether the definition is a twin.
     known: Mutex<HashMap<(TenantId, bool), ForcedOf<S>>>,
     make: fn(&TenantSnapshot) -> S,
 }
@@ -243,7 +244,7 @@ impl<S> ForcedSettings<S> {
         settings
     }
 
-    /// Forgets tenants that are no more.
+    /// Forgets tenants that were removed.
     pub(super) fn keep_only(&self, is_kept: impl Fn(TenantId) -> bool) {
         self.known.lock().retain(|(id, _), _| is_kept(*id));
     }
@@ -266,7 +267,7 @@ pub trait LookUp: fmt::Debug + Send + Sync {
     /// changed.
     fn doubt(&self, tenant: TenantId, user: &str);
 
-    /// Begins to look for the secret of `user`; the answer may come at any time from any thread.
+    /// Starts a lookup of the secret of `user`; the answer may arrive at any time on any thread.
     fn look_up(&self, tenant: Arc<TenantSnapshot>, user: Arc<str>, answer: SecretReply);
 }
 
@@ -283,7 +284,7 @@ impl SecretReply {
         SecretReply { inbox: Arc::clone(inbox), client, serial }
     }
 
-    /// Gives it: the user's secret, or nothing when there is no such user, or why nobody knows.
+    /// Sends the user's secret, `None` if there is no such user, or the reason why it is unknown.
     pub fn give(self, secret: Result<Option<ClientSecret>, String>) {
         let SecretReply { inbox, client, serial } = self;
         inbox.push(ThreadMessageKind::Secret { client, serial, secret });

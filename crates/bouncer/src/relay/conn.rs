@@ -12,7 +12,7 @@ use super::buffers::{BACKLOG_BYTES_HIGH, BufferFreelist, UnsentBytes};
 use super::socket::{ReadOutcome, RelaySocket};
 use crate::tls::ListenerTls;
 
-/// Event source behind a token in epoll: the kind above, the place below.
+/// Event source behind a token of epoll: the kind in the high bits, the slot in the low bits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum EventSource {
     /// The inbox.
@@ -48,7 +48,7 @@ impl EventSource {
         Token(((place as usize) << KIND_BITS) | kind)
     }
 
-    /// Back from there.
+    /// Converts a token back.
     pub(super) fn of(token: Token) -> Option<EventSource> {
         let place = u32::try_from(token.0 >> KIND_BITS).ok()?;
         match token.0 & ((1 << KIND_BITS) - 1) {
@@ -67,22 +67,22 @@ impl EventSource {
 /// Readiness of a socket, as epoll reports it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketReadiness {
-    /// There may be bytes, or the end of them.
+    /// There may be bytes, or the end of input.
     pub(super) readable: bool,
     /// There may be room.
     pub(super) writable: bool,
-    /// The peer sends nothing more, or the connection is gone.
+    /// The peer sends nothing more, or the connection is lost.
     pub(super) closed: bool,
-    /// The connection is gone in both directions.
+    /// The connection is closed in both directions.
     pub(super) gone: bool,
 }
 
 impl SocketReadiness {
-    /// There may be bytes, of which nobody but the thread itself tells.
+    /// There may be bytes that only the thread itself knows of.
     pub(super) const READABLE: SocketReadiness =
         SocketReadiness { readable: true, writable: false, closed: false, gone: false };
 
-    /// Returns what either of two says.
+    /// Returns the union of both.
     fn or(self, other: SocketReadiness) -> SocketReadiness {
         SocketReadiness {
             readable: self.readable || other.readable,
@@ -116,16 +116,17 @@ pub(super) struct RelayConnection {
     output: UnsentBytes,
     /// True if the socket may have bytes. Epoll reports that only once.
     readable: bool,
-    /// True if the peer said its last, though perhaps not everything was read.
+    /// True if the peer has closed its side, though input may remain.
     closed: bool,
-    /// True if nothing can be said to the peer any more.
+    /// True if nothing can be sent to the peer any more.
     gone: bool,
     /// Readiness that waits for the tenant's turn; see [`super::ready`].
     waiting: Option<SocketReadiness>,
 }
 
 impl RelayConnection {
-    /// Returns what the handshake with a client gave; nothing before it, and without TLS.
+    /// Returns the facts of the TLS handshake with a client; the default before it, and without
+    /// TLS.
     pub(super) fn tls_facts(&self, shown: &ListenerTls) -> TlsFacts {
         match self.socket.tls() {
             Some(Connection::Server(tls)) => shown.facts(tls),
@@ -133,8 +134,8 @@ impl RelayConnection {
         }
     }
 
-    /// Returns what the handshake with a client gave, at whichever node it was made; none without
-    /// TLS.
+    /// Returns the facts of the TLS handshake with a client, at whichever node it took place;
+    /// `None` without TLS.
     pub(super) fn login_tls(&self, shown: &ListenerTls) -> Option<TlsFacts> {
         match self.socket.passed() {
             Some(source) => source.origin.tls_facts(),
@@ -142,7 +143,7 @@ impl RelayConnection {
         }
     }
 
-    /// Registers `socket` as `source`; `room` to be told when it has connected.
+    /// Registers `socket` as `source`; `room` requests an event when it has connected.
     pub(super) fn new(
         mut socket: RelaySocket,
         source: EventSource,
@@ -167,23 +168,23 @@ impl RelayConnection {
     /// Registers it with another thread's epoll.
     pub(super) fn register(&mut self, source: EventSource, registry: &Registry) -> io::Result<()> {
         self.token = source.token();
-        // What came on the way here is found by reading.
+        // Bytes that arrived meanwhile are found by reading.
         self.readable = true;
         self.waiting = None;
         self.socket.register(registry, self.token, !self.is_flushed())
     }
 
-    /// Takes it out of the thread's epoll.
+    /// Removes it from the thread's epoll.
     pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         self.socket.deregister(registry)
     }
 
-    /// Returns whether nothing is kept of what came, or is to be sent, and the peer is there.
+    /// Returns whether no input or output is buffered, and the peer is connected.
     pub(super) fn is_at_rest(&self) -> bool {
         self.input.is_empty() && self.is_flushed() && !self.closed
     }
 
-    /// Takes it out of the thread's epoll; gives its socket, for another process.
+    /// Removes it from the thread's epoll; returns its socket, for another process.
     pub(super) fn leave(&mut self, registry: &Registry) -> io::Result<OwnedFd> {
         self.socket.deregister(registry)?;
         self.socket.as_fd().try_clone_to_owned()
@@ -196,20 +197,20 @@ impl RelayConnection {
         self.gone = true;
     }
 
-    /// Keeps what epoll says until it is the tenant's turn. Returns true unless something waits for
-    /// that already.
+    /// Keeps an event of epoll until it is the tenant's turn. Returns false if another event is
+    /// deferred already.
     pub(super) fn defer(&mut self, readiness: SocketReadiness) -> bool {
         let before = self.waiting;
         self.waiting = Some(before.map_or(readiness, |before| before.or(readiness)));
         before.is_none()
     }
 
-    /// Takes what was kept.
+    /// Takes the deferred event.
     pub(super) fn take_deferred(&mut self) -> Option<SocketReadiness> {
         self.waiting.take()
     }
 
-    /// Takes note of what epoll says.
+    /// Records an event of epoll.
     pub(super) fn note(&mut self, readiness: SocketReadiness) {
         self.readable |= readiness.readable || readiness.closed;
         self.closed |= readiness.closed;
@@ -226,7 +227,7 @@ impl RelayConnection {
         self.closed
     }
 
-    /// Returns whether nothing can be said to the peer any more.
+    /// Returns whether nothing can be sent to the peer any more.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }
@@ -235,7 +236,7 @@ impl RelayConnection {
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         let received = self.socket.read(buffer)?;
         self.readable = match received {
-            // After the peer's last byte comes the end, of which epoll will not tell again.
+            // The end follows the peer's last byte; epoll does not report it again.
             ReadOutcome::Data { more, .. } => more || self.closed,
             ReadOutcome::Nothing => false,
             ReadOutcome::End => true,
@@ -243,7 +244,7 @@ impl RelayConnection {
         Ok(received)
     }
 
-    /// Sends `bytes`, behind what waits already; what is not taken now waits.
+    /// Sends `bytes` after pending output; bytes that the socket does not accept are kept.
     pub(super) fn send(
         &mut self,
         bytes: &[u8],
@@ -255,7 +256,7 @@ impl RelayConnection {
         self.watch_room(registry)
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends pending output, as far as there is room.
     pub(super) fn flush(
         &mut self,
         freelist: &mut BufferFreelist,
@@ -274,12 +275,12 @@ impl RelayConnection {
         self.socket.want_room(registry, self.token, room)
     }
 
-    /// Returns whether nothing waits to be sent.
+    /// Returns whether no output is pending.
     pub(super) fn is_flushed(&self) -> bool {
         self.output.is_empty() && !self.socket.has_pending()
     }
 
-    /// Returns whether so much waits to be sent that nothing should be added.
+    /// Returns whether so much output is pending that nothing should be added.
     pub(super) fn is_clogged(&self) -> bool {
         self.output.len() > BACKLOG_BYTES_HIGH
     }
@@ -326,7 +327,7 @@ mod tests {
         assert!(told.readable && told.writable && !told.closed && !told.gone);
         assert!(conn.take_deferred().is_none());
 
-        // What waits at one thread is no business of another.
+        // Pending events of one thread are irrelevant to another.
         assert!(conn.defer(room));
         conn.deregister(poll.registry()).unwrap();
         conn.register(source, other.registry()).unwrap();

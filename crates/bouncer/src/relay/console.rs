@@ -13,10 +13,10 @@ use super::client_count::CountedConsoleClient;
 use super::console_backend::{ConsoleReplySlot, ConsoleRights};
 use super::context::ThreadContext;
 
-/// The longest command.
+/// Maximum length of a command.
 pub(super) const COMMAND_BYTES_MAX: usize = 16 << 10;
 
-/// Parameters that clients of the console get. Drivers read versions and encodings.
+/// Parameters that are reported to clients of the console. Drivers read versions and encodings.
 pub(super) const PARAMETERS: [(&str, &str); 8] = [
     ("server_version", "1.25.2/bouncer"),
     ("client_encoding", "UTF8"),
@@ -34,16 +34,16 @@ pub(super) struct ConsoleClient {
     pub(super) user: Arc<str>,
     rights: ConsoleRights,
     pub(super) pid: u32,
-    /// There while an answer is awaited; whoever works on it is told when this is dropped.
+    /// Present while a reply is outstanding; dropping it informs the task that works on the reply.
     asks: Option<oneshot::Sender<()>>,
-    /// True if everything up to a `Sync` is passed over.
+    /// True if messages up to a `Sync` are skipped.
     skips: bool,
-    /// Counts it among the others.
+    /// Its entry in the count of console clients.
     _visit: Option<CountedConsoleClient>,
 }
 
 impl ConsoleClient {
-    /// Returns whether it waits for an answer.
+    /// Returns whether it waits for a reply.
     pub(super) fn is_waiting(&self) -> bool {
         self.asks.is_some()
     }
@@ -58,7 +58,7 @@ pub(super) enum ConsoleRequest {
 }
 
 impl ConsoleClient {
-    /// Creates a client that has proved that it may come in.
+    /// Creates a client that is authenticated and admitted.
     pub(super) fn new(
         user: Arc<str>,
         rights: ConsoleRights,
@@ -68,12 +68,12 @@ impl ConsoleClient {
         ConsoleClient { user, rights, pid, asks: None, skips: false, _visit: Some(visit) }
     }
 
-    /// Takes note that the answer to its question has come.
+    /// Records that the reply has arrived.
     pub(super) fn answered(&mut self) {
         self.asks = None;
     }
 
-    /// Passes a question on.
+    /// Passes a command on.
     pub(super) fn ask(&mut self, place: u32, serial: u64, text: String, context: &ThreadContext) {
         let Some(backend) = context.common.console.get() else { return };
         let (asks, left) = oneshot::channel();
@@ -82,8 +82,8 @@ impl ConsoleClient {
         backend.ask(text, self.rights, reply, left);
     }
 
-    /// Understands one message. The extended protocol is answered as by a server that cannot plan
-    /// the statement: an error, and nothing more up to the next `Sync`.
+    /// Handles one message. The extended protocol is answered like by a server that cannot plan the
+    /// statement: with an error, and nothing more up to the next `Sync`.
     pub(super) fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> ConsoleRequest {
         match tag {
             frontend::TERMINATE => ConsoleRequest::Farewell,

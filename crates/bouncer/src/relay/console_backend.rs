@@ -1,4 +1,4 @@
-//! The console, as the relay knows it.
+//! Interface of the console to the relay.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use crate::tenants::TenantUser;
 pub enum ConsoleRights {
     /// All commands.
     Admin,
-    /// Look.
+    /// Read-only commands.
     Stats,
 }
 
-/// The console, as the relay knows it.
+/// Interface of the console to the relay.
 pub trait ConsoleBackend: fmt::Debug + Send + Sync {
-    /// Returns who somebody is here, and may do, once it has proved it.
+    /// Returns the identity and rights of a user, which apply once it is authenticated.
     ///
     /// # Errors
-    /// When it may do nothing.
+    /// If the user has no rights.
     fn guest(
         &self,
         requested: &PgStartupRequest,
     ) -> Result<(TenantUser, ConsoleRights), PgLoginRefusal>;
 
-    /// Returns how many clients there may be that only look, of all names together and of this one.
+    /// Returns the maximum number of read-only clients, of all names together and of this one.
     fn watchers_max(&self, user: &str) -> (Option<u32>, Option<u32>);
 
-    /// In whose words clients are told what goes wrong.
+    /// Returns the dialect of error messages to clients.
     fn words(&self) -> ErrorDialect;
 
-    /// Begins to answer; the answer may come at any time from any thread. `left` ends when nobody
-    /// waits for it any more.
+    /// Starts to execute a command; the reply may arrive at any time on any thread. `left` ends
+    /// when the client leaves.
     fn ask(
         &self,
         text: String,
@@ -56,7 +56,7 @@ pub struct ConsoleReplySlot {
 }
 
 impl ConsoleReplySlot {
-    /// Gives it, whole: as messages, with what ends them.
+    /// Sends the reply, which consists of complete messages including the final one.
     pub fn give(self, answer: Vec<u8>) {
         let ConsoleReplySlot { inbox, client, serial } = self;
         inbox.push(ThreadMessageKind::ConsoleAnswer { client, serial, answer });

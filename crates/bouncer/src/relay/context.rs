@@ -1,4 +1,4 @@
-//! State that every owner of connections of a thread borrows for an event, and the names by which
+//! State of a thread that every owner of connections borrows for an event, and the names by which
 //! work and timers refer to connections.
 
 use std::collections::VecDeque;
@@ -17,10 +17,10 @@ use super::stats::ThreadCounters;
 use super::timers::{TimerWheel, micros};
 use crate::tenants::TenantRouting;
 
-/// Reads of one connection before others get their turn.
+/// Maximum reads of one connection in a turn.
 pub(super) const READS_PER_TURN_MAX: usize = 4;
 
-/// Kinds of what a timer can be for; see [`TimerKey`].
+/// Number of kinds of timers; see [`TimerKey`].
 const TIMER_KINDS: u32 = 4;
 
 /// Subject of a timer.
@@ -37,7 +37,7 @@ pub(super) enum TimerKey {
 }
 
 impl TimerKey {
-    /// Returns the number by which the timer wheel knows it.
+    /// Returns the number that identifies it in the timer wheel.
     pub(super) fn id(self) -> u32 {
         match self {
             TimerKey::Client(place) => place * TIMER_KINDS,
@@ -47,7 +47,7 @@ impl TimerKey {
         }
     }
 
-    /// Back from there.
+    /// Converts a number back.
     pub(super) fn of(id: u32) -> TimerKey {
         match id % TIMER_KINDS {
             0 => TimerKey::Client(id / TIMER_KINDS),
@@ -58,14 +58,14 @@ impl TimerKey {
     }
 }
 
-/// Work to go on with before the thread sleeps.
+/// Work to do before the thread sleeps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PendingWork {
-    /// A client has input that was not looked at, or may have.
+    /// A client that has, or may have, unprocessed input.
     Client(u32),
-    /// A server connection, the same.
+    /// A server connection that has, or may have, unprocessed input.
     Server(u32),
-    /// Connections may wait at a listener.
+    /// A listener at which connections may be pending.
     Accept(u32),
 }
 
@@ -80,7 +80,7 @@ pub(super) enum ThreadShutdown {
     Now,
 }
 
-/// Buffers in which output is assembled: once for each event, sent at its end.
+/// Buffers in which output is assembled: once per event, sent at its end.
 #[derive(Debug, Default)]
 pub(super) struct EventOutbox {
     pub(super) to_client: Vec<u8>,
@@ -88,18 +88,18 @@ pub(super) struct EventOutbox {
 }
 
 impl EventOutbox {
-    /// For a link.
+    /// Returns both buffers, for a link.
     pub(super) fn both(&mut self) -> LinkOutputs<'_> {
         LinkOutputs { to_client: &mut self.to_client, to_server: &mut self.to_server }
     }
 }
 
-/// State of a thread that belongs to no connection: whoever handles an event borrows it.
+/// State of a thread that belongs to no connection; the handler of an event borrows it.
 #[derive(Debug)]
 pub(super) struct ThreadContext {
     /// Number of the thread.
     pub(super) index: usize,
-    /// To register sockets.
+    /// Registry of the thread's epoll.
     pub(super) registry: Registry,
     /// Memory for backlogs.
     pub(super) freelist: BufferFreelist,
@@ -109,11 +109,11 @@ pub(super) struct ThreadContext {
     pub(super) outbox: EventOutbox,
     /// Deadlines.
     pub(super) timers: TimerWheel,
-    /// Work to go on with.
+    /// Pending work.
     pub(super) work: VecDeque<PendingWork>,
     /// Connections that wait for their tenants' turns.
     pub(super) ready: ReadyQueue,
-    /// The time, read once in a turn.
+    /// The time, read once per turn.
     pub(super) now: Instant,
     /// Time in microseconds since the relay started.
     pub(super) now_us: u64,
@@ -124,7 +124,7 @@ pub(super) struct ThreadContext {
     pub(super) inbox: Arc<ThreadInbox>,
     pub(super) counters: Arc<ThreadCounters>,
     pub(super) ending: ThreadShutdown,
-    /// Counts connections, to tell those in the same place apart.
+    /// Counter that distinguishes successive connections in one slot.
     serial: u64,
 }
 
@@ -156,19 +156,19 @@ impl ThreadContext {
         }
     }
 
-    /// Reads the clock, once in a turn.
+    /// Reads the clock, once per turn.
     pub(super) fn read_clock(&mut self) {
         self.now = node::clock::now();
         self.now_us = micros(self.now - self.common.started);
     }
 
-    /// Returns the serial number of a connection that begins.
+    /// Returns the serial number of a new connection.
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
 
-    /// Returns the dialect in which clients are told what goes wrong.
+    /// Returns the dialect of error messages to clients.
     pub(super) fn words(&self) -> ErrorDialect {
         self.common.console.get().map_or(ErrorDialect::Own, |backend| backend.words())
     }

@@ -1,4 +1,4 @@
-//! Deadlines: a look at a connection finds what is due, if anything, and arms the next look.
+//! Deadlines: a check of a connection handles a deadline that has passed, and arms the next check.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::servers::ServerConnections;
 use super::timers::micros;
 use crate::tenants::TenantRoute;
 
-/// Time that a statement that took too long may take to be cancelled before its client is dismissed
-/// and its server connection closed, in microseconds.
+/// Grace period for the cancellation of a statement that took too long, before its client is
+/// disconnected and its server connection closed, in microseconds.
 pub(super) const OVERTIME_US: u64 = 5_000_000;
 
 /// Deadline of a client.
@@ -24,7 +24,7 @@ pub(super) enum ClientDeadline {
     Farewell,
     /// Reading of what was sent.
     Write,
-    /// Wait for a guest's turn, for as long as its tenant allows.
+    /// Wait of a guest for its turn; the tenant's limit.
     Wait(Duration),
     /// Idle outside of a transaction.
     Idle,
@@ -36,13 +36,13 @@ pub(super) enum ClientDeadline {
     Transaction,
 }
 
-/// Times of a session that has a server connection, and what it does there.
+/// Times and activity of a session that has a server connection.
 #[derive(Clone, Copy, Debug)]
 struct AttachmentTimes {
-    /// True if a reply is awaited.
+    /// True if a reply is outstanding.
     waits: bool,
-    /// True if there is a transaction, be it that of a batch that was not ended: of that the server
-    /// says nothing.
+    /// True if a transaction is open, including the implicit one of an unfinished batch, which the
+    /// server does not report.
     is_open: bool,
     request_us: u64,
     attached_us: u64,
@@ -51,7 +51,7 @@ struct AttachmentTimes {
 }
 
 impl RelayClient {
-    /// Returns what is due first and when.
+    /// Returns the next deadline and its time.
     pub(super) fn deadline(
         &self,
         servers: &ServerConnections,
@@ -66,7 +66,7 @@ impl RelayClient {
                     None => (login_us, ClientDeadline::Login),
                 })
             }
-            // Its place in the queue has a deadline of its own.
+            // Its wait in the pool's queue has a deadline of its own.
             ClientPhase::Greeting(_) | ClientPhase::Console(_) => None,
             ClientPhase::Passed(passed) => {
                 passed.give_up_us.map(|at_us| (at_us, ClientDeadline::Farewell))
@@ -102,7 +102,7 @@ impl ClientLogin {
     }
 }
 
-/// Returns what is due first of a session, and when.
+/// Returns the next deadline of a session, and its time.
 fn session_deadline(
     client: &RelayClient,
     session: &ClientLogin,
@@ -116,7 +116,7 @@ fn session_deadline(
     let write = client
         .clogged_us
         .and_then(|since| after(since, tenant.limits.client_write, ClientDeadline::Write));
-    // What was cancelled has some time to end.
+    // A cancelled statement has some time to end.
     let late = |at: Option<(u64, ClientDeadline)>| match session.overtime_us {
         Some(cancelled_us) => at.map(|(at, due)| (at.max(cancelled_us + OVERTIME_US), due)),
         None => at,
@@ -129,16 +129,16 @@ fn session_deadline(
             let wait = limits.wait.unwrap_or_default();
             [after(session.waiting_us, limits.wait, ClientDeadline::Wait(wait)), None]
         }
-        // The place in the queue has a deadline of its own.
+        // The wait in the pool's queue has a deadline of its own.
         (ServerAttachment::Waiting(_), _) | (ServerAttachment::Attached(_), None) => [None, None],
         (ServerAttachment::Attached(_), Some(held)) => [
             if held.waits {
-                // The time in the queue is another limit's.
+                // The time in the queue is subject to another limit.
                 let begun_us = held.request_us.max(held.attached_us);
                 late(after(begun_us, limits.query, ClientDeadline::Query))
             } else if held.is_open || session.is_pinned_guest() {
-                // Of a batch the server says nothing. A guest that is pinned takes from others
-                // what they need, as if a transaction was open.
+                // The server does not report an unfinished batch. A pinned guest blocks a
+                // connection that others need, as with an open transaction.
                 let begun_us = held.request_us.max(held.ready_us);
                 after(begun_us, limits.idle_in_transaction, ClientDeadline::IdleInTransaction)
             } else {

@@ -2,19 +2,19 @@
 
 use std::io;
 
-/// Time that a client has to read its last error, in microseconds. A connection that is closed with
-/// unread bytes on it is reset, and the error is lost on the way.
+/// Time that a client has to read its final error, in microseconds. Closing a connection with
+/// unread bytes resets it, which loses the error.
 pub(super) const CLOSING_US: u64 = 2_000_000;
 
 /// Kinds of a client's departure.
 #[derive(Debug)]
 pub(super) enum ClientDeparture {
-    /// Ended its session. What it asked for before is done nevertheless.
+    /// The client ended its session. Its earlier requests are completed nevertheless.
     Terminate,
-    /// Closed its connection.
+    /// The client closed its connection.
     End,
-    /// Lost its connection.
+    /// The connection was lost.
     Lost(io::Error),
-    /// We close it.
+    /// The relay closes the connection.
     Dismissed,
 }

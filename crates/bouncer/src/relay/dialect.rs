@@ -1,20 +1,20 @@
 //! Wording of errors, and the name of the console's database.
 
-/// The database that is the console.
+/// Name of the console's database.
 pub const DATABASE: &str = "pgbouncer";
 
-/// In whose words clients are told what goes wrong.
+/// Dialect of error messages to clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorDialect {
-    /// Ours: they name the settings of `cove.toml`.
+    /// Cove's: messages name the settings of `cove.toml`.
     #[default]
     Own,
-    /// PgBouncer's: they name its settings.
+    /// PgBouncer's: messages name its settings.
     PgBouncer,
 }
 
 impl ErrorDialect {
-    /// Returns the wording that is configured.
+    /// Returns the message in this dialect.
     pub(super) fn of(self, own: &'static str, pgbouncer: &'static str) -> &'static str {
         match self {
             ErrorDialect::Own => own,
@@ -22,7 +22,7 @@ impl ErrorDialect {
         }
     }
 
-    /// The code of an error: PgBouncer has one for all that it refuses by itself.
+    /// Returns the code of an error: PgBouncer has a single one for its own refusals.
     pub(super) fn code(self, own: &'static str) -> &'static str {
         self.of(own, "08P01")
     }

@@ -9,35 +9,35 @@ use super::client_count::{ClientArrival, ClientEntry, CountedClient, WaitingClie
 use super::context::ThreadContext;
 use crate::tenants::{PoolId, TenantRoute};
 
-/// Longest wait of a client for this node's part of a limit to grow, in microseconds. Other nodes
-/// look several times in that time whether somebody needs what they have.
+/// Maximum time that a client waits for this node's part of a limit to grow, in microseconds. Other
+/// nodes check several times in that period whether another node needs their part.
 pub(super) const PART_WAIT_US: u64 = 2_000_000;
 
-/// A client that waits until there may be one more.
+/// A client that waits to be counted.
 #[derive(Debug)]
 pub(super) struct AwaitedEntry {
     pub(super) proved: LoggedInClient,
     pub(super) route: TenantRoute,
     pub(super) waiting: WaitingClient,
-    /// When it has waited for long enough.
+    /// Time at which the wait ends.
     pub(super) until_us: u64,
 }
 
 /// Pool of a client that is counted.
 pub(super) struct EnteredPool {
     pub(super) pool_id: PoolId,
-    /// Counts it among the clients.
+    /// Its entry in the count of clients.
     pub(super) head: CountedClient,
 }
 
-/// Result of an attempt to count a client that has proved who it is.
+/// Result of an attempt to count an authenticated client.
 pub(super) enum EntryAttempt {
     Counted(EnteredPool),
     Waits(WaitingClient),
 }
 
 impl EntryAttempt {
-    /// Counts a client among the others, if there may be one more.
+    /// Counts a client, if one more is allowed.
     pub(super) fn of(
         route: &TenantRoute,
         is_guest: bool,

@@ -20,7 +20,7 @@ use crate::tenants::{TenantRoute, TenantRouting};
 /// Origin of a client.
 #[derive(Debug)]
 pub(super) enum ClientOrigin {
-    /// By the listener of this number.
+    /// Accepted by the listener of this number.
     Listener(usize),
     /// Guest.
     Guest(Arc<SandboxClient>, LoginPlace),
@@ -38,7 +38,7 @@ pub(super) struct ListenerBinding {
 }
 
 impl ListenerBinding {
-    /// Returns what is known of a client that has come so, and what it speaks.
+    /// Returns the binding of a client of this origin, and its protocol.
     pub(super) fn of(by: ClientOrigin, common: &RelayShared) -> (TenantEngine, ListenerBinding) {
         match by {
             ClientOrigin::Listener(number) => match common.bound.get(number) {
@@ -53,20 +53,20 @@ impl ListenerBinding {
         }
     }
 
-    /// To a tenant.
+    /// Creates a binding to a tenant.
     pub(super) fn to(tenant: Option<Arc<str>>) -> ListenerBinding {
         ListenerBinding { tenant, ..ListenerBinding::default() }
     }
 }
 
-/// Returns whether a guest cannot have a connection with these parameters.
+/// Returns whether guests may not use these parameters.
 pub(super) fn refuses_parameters(parameters: &Parameters) -> bool {
     let mut pairs = parameters.iter();
     pairs.any(|(name, value)| name == "is_superuser" && value == "on")
 }
 
 impl LoginPhase {
-    /// Routes a guest to the tenant of its grant, whatever it asks for.
+    /// Routes a guest to the tenant of its grant, whatever it requests.
     pub(super) fn route_guest(
         &mut self,
         guest: &SandboxClient,
@@ -89,7 +89,7 @@ impl LoginPhase {
 }
 
 impl ClientLogin {
-    /// Reads along from now on, with a guest.
+    /// Starts to observe the client, if it is a guest.
     pub(super) fn begin_watch(&mut self, begun_us: u64, now_us: u64) {
         let Some(guest) = &self.bound.guest else { return };
         self.watch = Some(match &self.link {
@@ -100,15 +100,15 @@ impl ClientLogin {
         });
     }
 
-    /// Returns whether it is a guest that keeps a server connection which goes back otherwise, if
-    /// it has one between two transactions.
+    /// Returns whether it is a guest in a pool mode without session pooling, so that a server
+    /// connection that it holds between two transactions is pinned.
     pub(super) fn is_pinned_guest(&self) -> bool {
         let TenantRoute { tenant, user } = &self.route;
         self.bound.guest.is_some() && tenant.mode_of(user) != PoolMode::Session
     }
 
     /// Returns whether it may use a server connection now. If not, `SessionRelay::turn_granted`
-    /// follows. Only guests wait for one another, and only where connections go back between
+    /// follows. Only guests wait for one another, and only where connections are returned between
     /// transactions.
     pub(super) fn has_turn(
         &mut self,

@@ -5,8 +5,8 @@
 //! clients of the former one and holds them. It is a process and not a thread, because the server
 //! is about to fork its spawners, and these must not inherit any client's socket.
 //!
-//! The keeper speaks to the server by a socket pair. It first sends the process id of the former
-//! server, or zeros where nobody is there. What comes then are the messages of a handover, as the
+//! The keeper communicates with the server over a socket pair. It first sends the process id of the
+//! former server, or zeros if there is none. Then it sends the messages of a handover, as the
 //! former process would have sent them.
 
 use std::io::{self, Read as _, Write as _};
@@ -24,16 +24,16 @@ const PID_BYTES: usize = 4;
 #[derive(Debug)]
 pub struct KeptHandover {
     pub(super) stream: UnixStream,
-    /// The keeper, which ends when it has passed on everything.
+    /// The keeper, which exits when it has passed on everything.
     pub(super) keeper: Child,
     former: u32,
 }
 
 impl KeptHandover {
-    /// Waits for a keeper to say whom it follows; `None` when nobody was there.
+    /// Waits until a keeper reports which process it follows; `None` if there is none.
     ///
     /// # Errors
-    /// When the keeper ended, because the former process could not be followed.
+    /// If the keeper ended because the former process could not be followed.
     pub fn from_keeper(
         mut stream: UnixStream,
         mut keeper: Child,
@@ -55,12 +55,12 @@ impl KeptHandover {
     }
 }
 
-/// Asks the process that listens at a socket file for what it has, and keeps that for the server at
-/// the other end of a stream. Returns when it has passed on everything. Where that server ends
-/// before it takes them, clients are told to connect again.
+/// Requests the handover from the process that listens at a socket file, and keeps it for the
+/// server at the other end of a stream. Returns when everything is passed on. If that server ends
+/// before it takes the clients over, they receive an error that asks them to reconnect.
 ///
 /// # Errors
-/// When the former process cannot be followed, or breaks off.
+/// If the former process cannot be followed, or ends prematurely.
 pub fn keep_handover(socket: &Path, mut server: UnixStream) -> io::Result<()> {
     accept::raise_descriptor_limit();
     let Some(mut former) = takeover::follow(socket)? else {
@@ -68,7 +68,7 @@ pub fn keep_handover(socket: &Path, mut server: UnixStream) -> io::Result<()> {
     };
     let credentials = rustix::net::sockopt::socket_peercred(&former)?;
     server.write_all(&credentials.pid.as_raw_nonzero().get().to_be_bytes())?;
-    // Clients come while transactions end, however long the server needs to start.
+    // Clients arrive as their transactions end, however long the server needs to start.
     former.set_read_timeout(None)?;
     let (sender, messages) = channel();
     let reader =

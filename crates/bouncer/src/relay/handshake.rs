@@ -1,4 +1,4 @@
-//! TLS begins on a client's connection.
+//! Start of TLS on a client's connection.
 
 use std::io;
 
@@ -8,13 +8,14 @@ use super::client::{ClientPhase, RelayClient};
 use super::common::RelayShared;
 
 impl RelayClient {
-    /// Shakes hands with a client that asked for TLS. `early` is what it sent of that already.
+    /// Performs the handshake with a client that requested TLS. `early` is the part of it that was
+    /// read already.
     pub(super) fn start_tls(&mut self, early: &[u8], common: &RelayShared) -> io::Result<()> {
         let ClientPhase::Login(login) = &mut self.phase else { return Ok(()) };
         let shown = common.client_tls.load();
         let tls = match &shown.config {
             Some(config) => ServerConnection::new(config.clone()).map_err(io::Error::other)?,
-            // It was switched off between the answer and now.
+            // TLS was switched off after the request was accepted.
             None => return Err(io::ErrorKind::Unsupported.into()),
         };
         self.conn.socket.accept_tls(tls);

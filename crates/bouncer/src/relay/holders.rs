@@ -1,5 +1,5 @@
-//! Holders of server connections, for all threads: notifications name the server's process, and
-//! clients know each other by their virtual process ids.
+//! Holders of server connections, shared by all threads: notifications contain the process id of
+//! the server, but clients know one another by their virtual process ids.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use parking_lot::RwLock;
 
 use crate::tenants::PoolId;
 
-/// Time that after a server connection changed hands a notification may still be of its former
-/// client, in microseconds.
+/// Time after a change of a server connection's holder in which a notification may still be from
+/// the previous client, in microseconds.
 const SETTLED_US: u64 = 100_000;
 
 /// The server connections of the process.
@@ -25,7 +25,7 @@ struct ServerHolder {
     since_us: AtomicU64,
 }
 
-/// A server connection among the others, until this is dropped.
+/// Entry of a server connection, until this is dropped.
 #[derive(Debug)]
 pub(super) struct HolderEntry {
     holders: Arc<ServerHolders>,
@@ -36,23 +36,23 @@ pub(super) struct HolderEntry {
 /// Possible sender of a notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct NotificationSender {
-    /// The server's process.
+    /// Process id of the server.
     pub(super) server: u32,
-    /// Virtual process id of the client that has the connection.
+    /// Virtual process id of the client that holds the connection.
     pub(super) now: Option<u32>,
     /// Client that held the connection just before.
     pub(super) before: Option<u32>,
 }
 
 impl ServerHolders {
-    /// Adds the connection of a pool to this process of its server.
+    /// Adds the connection of a pool to the server process with this id.
     pub(super) fn enter(self: &Arc<Self>, pool: PoolId, pid: u32) -> HolderEntry {
         let (key, holder) = ((pool, pid), Arc::<ServerHolder>::default());
         self.0.write().insert(key, Arc::clone(&holder));
         HolderEntry { holders: Arc::clone(self), key, holder }
     }
 
-    /// Returns who may have had a notification sent by this process.
+    /// Returns the possible senders of a notification from this process.
     pub(super) fn sender(&self, pool: PoolId, server: u32, now_us: u64) -> NotificationSender {
         let known = self.0.read().get(&(pool, server)).map(Arc::clone);
         let Some(holder) = known else {
@@ -67,7 +67,7 @@ impl ServerHolders {
 }
 
 impl HolderEntry {
-    /// A client has it now.
+    /// Records that a client holds the connection now.
     pub(super) fn taken_by(&self, pid: u32, now_us: u64) {
         let before = self.holder.pid.load(Ordering::Relaxed);
         if before != pid {
@@ -85,8 +85,8 @@ impl Drop for HolderEntry {
 }
 
 impl NotificationSender {
-    /// The process id that `client` is told. Many ignore what they sent themselves: so nobody is
-    /// told its own, unless that is sure.
+    /// Returns the process id that is shown to `client`. Many clients ignore their own
+    /// notifications; so a client is shown its own id only if it certainly is the sender.
     pub(super) fn as_seen_by(&self, client: u32) -> u32 {
         let is_unsure = self.before.is_some() && [self.now, self.before].contains(&Some(client));
         self.now.filter(|_| !is_unsure).unwrap_or(self.server)

@@ -1,5 +1,5 @@
 //! Log lines about connections in PgBouncer's wording, for tools that match on its messages.
-//! Costs nothing while they are disabled.
+//! They cost nothing while they are disabled.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ impl ErrorDialect {
         }
     }
 
-    /// The code and the message.
+    /// Returns the code and the message.
     pub(super) fn route(self, error: &RouteError, database: &str) -> (&'static str, String) {
         let message = match (self, error) {
             (ErrorDialect::PgBouncer, RouteError::Nothing(_) | RouteError::NoSuchTenant(_)) => {
@@ -52,7 +52,7 @@ impl ErrorDialect {
             (ErrorDialect::PgBouncer, LeaseRefusal::WaitTimeout { .. }) => {
                 "query_wait_timeout".to_owned()
             }
-            // There the server's own words are passed on.
+            // PgBouncer passes on the server's message.
             (ErrorDialect::PgBouncer, LeaseRefusal::Down(failure)) => failure.message.to_string(),
             (ErrorDialect::Own, LeaseRefusal::Down(failure)) => failure.sentence(tenant),
             (ErrorDialect::Own | ErrorDialect::PgBouncer, refusal) => refusal.to_string(),
@@ -69,7 +69,7 @@ fn address(address: Option<SocketAddr>) -> String {
 }
 
 impl RelayClient {
-    /// Logs that it wants to log in.
+    /// Logs the attempt to log in.
     pub(super) fn journal_login(&self, place: u32) {
         if is_read()
             && let ClientPhase::Login(phase) = &self.phase
@@ -91,7 +91,7 @@ impl RelayClient {
         }
     }
 
-    /// Logs that it leaves, for this reason.
+    /// Logs that it is closed, for this reason.
     pub(super) fn journal_closing(&self, place: u32, reason: &str, now_us: u64) {
         if is_read() {
             let name = who(self);
@@ -100,7 +100,7 @@ impl RelayClient {
         }
     }
 
-    /// Logs that it leaves by itself.
+    /// Logs that it leaves.
     pub(super) fn journal_leaving(&self, place: u32, leaving: &ClientDeparture, now_us: u64) {
         let reason = match leaving {
             ClientDeparture::Terminate => "client close request",
@@ -112,7 +112,7 @@ impl RelayClient {
 }
 
 impl RelayServer {
-    /// Logs that its socket was connected.
+    /// Logs that its socket is connected.
     pub(super) fn journal_connected(&self, place: u32) {
         if is_read() {
             let name = whose(self);
@@ -121,7 +121,7 @@ impl RelayServer {
         }
     }
 
-    /// Logs that the server does not let us in.
+    /// Logs that the server refuses the login.
     pub(super) fn journal_refused(&self, place: u32, message: &str) {
         if is_read() {
             let name = whose(self);
@@ -129,7 +129,7 @@ impl RelayServer {
         }
     }
 
-    /// Logs that it is closed, or could not be made, for this reason.
+    /// Logs that it is closed, or could not be opened, for this reason.
     pub(super) fn journal_closing(&self, place: u32, reason: &str, now_us: u64) {
         if is_read() {
             let name = whose(self);
@@ -139,7 +139,7 @@ impl RelayServer {
     }
 }
 
-/// Why a server connection is closed, in PgBouncer's words.
+/// Returns the reason why a server connection is closed, in PgBouncer's wording.
 pub(super) fn reason(closing: &ServerCloseReason) -> String {
     match closing {
         ServerCloseReason::Pool(CloseReason::Idle) => "server idle timeout".to_owned(),

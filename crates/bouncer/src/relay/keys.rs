@@ -1,4 +1,4 @@
-//! Virtual process ids and keys, which clients use to cancel their statements.
+//! Virtual process ids and keys, with which clients cancel their statements.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,10 +15,10 @@ pub(super) const KEY_BYTES: usize = 4;
 /// Bytes of a key in protocol 3.2.
 pub(super) const LONG_KEY_BYTES: usize = 32;
 
-/// Parts of the table, each with a lock of its own.
+/// Number of parts of the table, each with a lock of its own.
 const SHARDS: usize = 16;
 
-/// Draws of a process id before the table counts as full; it has 31 bits.
+/// Attempts to find a free process id before the table counts as full; ids have 31 bits.
 const DRAWS_MAX: usize = 64;
 
 /// Owner of a cancel key.
@@ -38,7 +38,7 @@ pub(super) struct CancelKeys {
 }
 
 impl CancelKeys {
-    /// Makes a process id and a key for a client.
+    /// Creates a process id and a key for a client.
     pub(super) fn register(
         &self,
         thread: usize,
@@ -59,7 +59,7 @@ impl CancelKeys {
         Err(io::Error::other("no process id is free"))
     }
 
-    /// The key of a client.
+    /// Returns the key of a client.
     pub(super) fn key(&self, pid: u32) -> Option<Box<[u8]>> {
         self.shard(pid).lock().get(&pid).map(|owner| owner.key.clone())
     }
@@ -75,14 +75,14 @@ impl CancelKeys {
         self.shard(pid).lock().insert(pid, owner);
     }
 
-    /// Takes note of who a client is; others that are the same may end what it does.
+    /// Records the tenant and user of a client; clients of the same user may kill it.
     pub(super) fn own(&self, pid: u32, who: (TenantId, Arc<str>)) {
         if let Some(owner) = self.shard(pid).lock().get_mut(&pid) {
             owner.who = Some(who);
         }
     }
 
-    /// Thread and place of the client with this process id, if it is this one.
+    /// Returns the thread and slot of the client with this process id, if it is of this user.
     pub(super) fn find_owned(
         &self,
         pid: u32,
@@ -100,10 +100,10 @@ impl CancelKeys {
         self.shard(pid).lock().remove(&pid);
     }
 
-    /// Thread and place of the client with this process id, if the key is its own.
+    /// Returns the thread and slot of the client with this process id, if the key matches.
     pub(super) fn find(&self, pid: u32, key: &[u8]) -> Option<(usize, u32)> {
         let shard = self.shard(pid).lock();
-        // Clients of MySQL have no key: they are asked for by who they are.
+        // Clients of MySQL have no key: they are identified by their tenant and user.
         let owner = shard.get(&pid).filter(|owner| owner.who.is_none() && !owner.key.is_empty())?;
         is_same(&owner.key, key).then_some((owner.thread, owner.place))
     }
@@ -113,7 +113,7 @@ impl CancelKeys {
     }
 }
 
-/// Compares without telling by its duration where they differ.
+/// Compares in a time that does not depend on where the bytes differ.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0

@@ -1,15 +1,15 @@
-//! `LISTEN` for clients that hold no server connection: which channels they are subscribed to, and
-//! when notifications are delivered.
+//! `LISTEN` for clients that hold no server connection: their channel subscriptions, and the
+//! delivery of notifications.
 //!
 //! The channels of a client are known to its link (`pg::listening`). Here the notification
 //! connection of its pool subscribes to a channel before the client's statement is forwarded, and
 //! each notification is queued for the clients that listen when it arrives.
 //!
-//! As with a server, a client gets notifications outside of transactions only, and between
-//! messages; until then they are queued. One that arrives while the transaction commits that begins
-//! to listen is queued until the outcome is known: the two come by different connections, and the
-//! notification may be of after the commit. Nothing is dropped: a client that does not read what
-//! it listens to is disconnected, with the reason.
+//! As with a server, a client receives notifications only outside of transactions and between
+//! messages; until then they are queued. A notification that arrives while the transaction with the
+//! `LISTEN` commits is queued until the outcome is known: the two arrive on different connections,
+//! and the notification may have been sent after the commit. Nothing is dropped: a client that does
+//! not read its notifications is disconnected, with the reason.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/sql-listen.html>
@@ -31,20 +31,20 @@ use super::servers::ServerConnections;
 use super::subscriber::{ChannelEvent, ChannelNotification, ChannelSubscriber, SubscriptionState};
 use crate::tenants::{PoolId, TenantId, TenantSnapshot};
 
-/// Bytes of notifications that are held for one client.
+/// Maximum bytes of notifications that are held for one client.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;
 
-/// Client that is to be disconnected, with the reason.
+/// Client to disconnect, with the reason.
 #[derive(Debug)]
 pub(super) struct FailedSubscriber {
-    /// Place of the client.
+    /// Slot of the client.
     pub(super) client: u32,
     pub(super) code: &'static str,
     pub(super) message: String,
     pub(super) hint: Option<&'static str>,
 }
 
-/// Connections of the thread that subscriptions act on.
+/// State of the thread that subscriptions act on.
 #[derive(Debug)]
 pub(super) struct SubscriberIo<'a> {
     pub(super) clients: &'a mut ClientConnections,
@@ -61,42 +61,42 @@ pub(super) struct ChannelSubscriptions {
 }
 
 impl ChannelSubscriptions {
-    /// None yet.
+    /// Creates a table without subscriptions.
     pub(super) fn new() -> ChannelSubscriptions {
         let (notifications, failed) = (NotificationConnections::new(), VecDeque::new());
         ChannelSubscriptions { notifications, failed }
     }
 
-    /// Returns the first client that is to be disconnected.
+    /// Returns the first client to disconnect.
     #[inline]
     pub(super) fn next_failed(&mut self) -> Option<FailedSubscriber> {
         self.failed.pop_front()
     }
 
-    /// Lets places be used again, at the end of a turn.
+    /// Makes released slots available again, at the end of a turn.
     pub(super) fn turn(&mut self) {
         self.notifications.turn();
     }
 
-    /// Looks at a notification connection.
+    /// Checks the deadline of a notification connection.
     pub(super) fn check_deadline(&mut self, place: u32, io: &mut SubscriberIo<'_>) {
         self.notifications.check_deadline(place, io.context);
         self.apply_events(io);
     }
 
-    /// Brings the notification connection of a pool up to date with its tenant.
+    /// Updates the notification connection of a pool after a change of its tenant.
     pub(super) fn refresh(&mut self, pool: PoolId, io: &mut SubscriberIo<'_>) {
         self.notifications.refresh(pool, io.context);
         self.apply_events(io);
     }
 
-    /// Closes the notification connections of a tenant that nobody needs any more, or all at the
-    /// end of the thread.
+    /// Closes the notification connections of a tenant that no client uses any more, or all when
+    /// the thread ends.
     pub(super) fn remove_unused(&mut self, of: Option<TenantId>, context: &mut ThreadContext) {
         self.notifications.remove_unused(of, context);
     }
 
-    /// Subscribes the pool's notification connection to the channels that a client begins to listen
+    /// Subscribes the pool's notification connection to the channels that a client starts to listen
     /// to.
     pub(super) fn subscribe(&mut self, place: u32, io: &mut SubscriberIo<'_>) -> SubscriptionState {
         let SubscriberIo { clients, servers, context } = io;
@@ -134,7 +134,8 @@ impl ChannelSubscriptions {
         SubscriptionState::Waits
     }
 
-    /// Handles a possible change of a client's channels, or of whether it can take notifications.
+    /// Handles a possible change of a client's channels, or of whether it can receive
+    /// notifications.
     #[inline]
     pub(super) fn update(&mut self, place: u32, io: &mut SubscriberIo<'_>) {
         let SubscriberIo { clients, context, .. } = io;
@@ -151,7 +152,7 @@ impl ChannelSubscriptions {
             let connection = subscriber.notifier;
             let (kept, left): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut subscriber.channels).into_iter().partition(is_needed);
-            // Of a connection that is gone there are no channels.
+            // A connection that was lost has no channels.
             if notifications.unsubscribe(connection, place, left.iter(), context) {
                 subscriber.channels = kept;
             }
@@ -191,10 +192,10 @@ impl ChannelSubscriptions {
         is_read
     }
 
-    /// Acts on what happened at notification connections.
+    /// Handles the events of notification connections.
     fn apply_events(&mut self, io: &mut SubscriberIo<'_>) {
-        // A client that is ended by an event leaves its channels: what comes of that has its turn
-        // behind the events that are there, of which other clients have yet to be sent this one.
+        // Disconnecting a client because of one event unsubscribes it: the resulting events are
+        // handled after those already queued, which other clients have yet to receive.
         if !self.notifications.begin_events() {
             return;
         }
@@ -207,8 +208,7 @@ impl ChannelSubscriptions {
                 }
                 NotificationEvent::ChannelFailed { clients, message } => {
                     for client in clients {
-                        // It is the connection that listens for it which failed: drivers log in
-                        // again.
+                        // The connection that listens for the client failed: drivers log in again.
                         self.failed.push_back(FailedSubscriber {
                             client,
                             code: "08006",
@@ -241,7 +241,7 @@ impl ChannelSubscriptions {
     /// Opens a notification connection that is lost or new.
     fn open(&mut self, place: u32, io: &mut SubscriberIo<'_>) {
         let Some(pool) = self.notifications.pool(place) else { return };
-        // Names may mean another address by now; who was opened last knows.
+        // Names may have other addresses by now; the connection opened last has the current one.
         let newest = io.servers.iter().filter(|(_, it)| it.slot.pool() == pool);
         let newest = newest.max_by_key(|(_, it)| it.begun_us).map(|(_, it)| it.target.clone());
         let now = |tenant: &Arc<TenantSnapshot>| io.context.routing.now(tenant).cloned();
@@ -364,7 +364,7 @@ impl ChannelSubscriber {
 }
 
 impl ClientLogin {
-    /// Returns whether a reply is on its way to it, into which no notification may be put.
+    /// Returns whether a reply to it is in progress, into which no notification may be inserted.
     fn is_busy(&self, servers: &ServerConnections) -> bool {
         match self.place {
             ServerAttachment::Attached(server) if !self.is_fresh => {
@@ -378,13 +378,13 @@ impl ClientLogin {
     }
 }
 
-/// Returns whether a client gets the notifications of a channel.
+/// Returns whether a client receives the notifications of a channel.
 fn listens(link: &PgClientSession, channel: &str) -> bool {
     link.channels().iter().any(|it| **it == *channel)
 }
 
 impl ChannelEvent {
-    /// Appends it as the client with this process id sees it.
+    /// Appends the notification as the client with this process id sees it.
     fn write(&self, client: u32, out: &mut Vec<u8>) {
         match self {
             ChannelEvent::Notification(it) => {

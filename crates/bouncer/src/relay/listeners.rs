@@ -16,7 +16,7 @@ use super::orders::ThreadMessageKind;
 pub(super) enum AcceptOutcome {
     /// A connection for this thread.
     Own(AcceptedConnection),
-    /// A connection that another thread has got.
+    /// A connection that was passed to another thread.
     Dealt,
     /// No connection waits, or none is accepted now.
     Nothing,
@@ -26,12 +26,12 @@ pub(super) enum AcceptOutcome {
 #[derive(Debug)]
 pub(super) struct ThreadListeners {
     listeners: Vec<RelayListener>,
-    /// When to accept again after the process ran out of something.
+    /// Time at which to accept again after a resource was exhausted.
     again_us: Option<u64>,
 }
 
 impl ThreadListeners {
-    /// Has the thread told of connections.
+    /// Registers the listeners with the thread's epoll.
     pub(super) fn register(
         mut listeners: Vec<RelayListener>,
         registry: &Registry,
@@ -42,7 +42,7 @@ impl ThreadListeners {
         Ok(ThreadListeners { listeners, again_us: None })
     }
 
-    /// Accepts one connection, and gives it to the thread with the fewest clients.
+    /// Accepts one connection, and passes it to the thread with the fewest clients.
     pub(super) fn accept(&mut self, place: u32, context: &ThreadContext) -> AcceptOutcome {
         if context.ending != ThreadShutdown::No || self.again_us.is_some() {
             return AcceptOutcome::Nothing;
@@ -60,7 +60,8 @@ impl ThreadListeners {
         }
     }
 
-    /// Accepts again after a pause, from every listener: epoll told of them only once.
+    /// Resumes accepting after a pause, at every listener: epoll reports pending connections only
+    /// once.
     pub(super) fn accept_again(&mut self, context: &mut ThreadContext) {
         if self.again_us.is_some_and(|at| at <= context.now_us) {
             self.again_us = None;
@@ -70,23 +71,23 @@ impl ThreadListeners {
         }
     }
 
-    /// Returns when the pause ends, if there is one.
+    /// Returns the end of the pause, if there is one.
     pub(super) fn again_us(&self) -> Option<u64> {
         self.again_us
     }
 
-    /// Takes the listeners out, for another process.
+    /// Removes the listeners, for another process.
     pub(super) fn take(&mut self) -> Vec<RelayListener> {
         std::mem::take(&mut self.listeners)
     }
 
-    /// Closes the listeners: whoever comes now is refused by the system.
+    /// Closes the listeners: the system refuses new connections.
     pub(super) fn close(&mut self) {
         self.listeners.clear();
     }
 }
 
-/// Gives a connection to the thread with the fewest clients.
+/// Passes a connection to the thread with the fewest clients.
 fn deal(accepted: AcceptedConnection, listener: usize, context: &ThreadContext) -> AcceptOutcome {
     let peers = context.common.peers.iter().enumerate();
     let fewest = peers.min_by_key(|(_, peer)| peer.load.load(Ordering::Relaxed));

@@ -32,28 +32,28 @@ use crate::tls;
 #[derive(Debug)]
 pub(super) struct LoginPhase {
     pub(super) login: LoginMachine,
-    /// The number that it was told before anything was known of it.
+    /// Connection number that was sent to it before the login.
     pid: Option<u32>,
     /// Binding of its listener.
     pub(super) bound: ListenerBinding,
-    /// The tenant whose client it was, of one that logs in anew: it names a schema there, unless it
-    /// names another tenant.
+    /// The former tenant of a client that logs in again on the same connection: a schema that it
+    /// names is of that tenant, unless it names another tenant.
     pub(super) former: Option<Arc<str>>,
     /// Route to its tenant.
     pub(super) route: Option<TenantRoute>,
     /// Rule on replication connections.
     pub(super) replication: ReplicationPolicy,
-    /// Rights at the console, if it goes there.
+    /// User and rights at the console, if it connects there.
     pub(super) visit: Option<(Arc<str>, ConsoleRights)>,
     /// True if its secret is being looked up, or its proof checked.
     pub(super) is_looked_up: bool,
     /// Its origin, once it has to authenticate.
     pub(super) origin: Option<LoginSource>,
-    /// True if its failure was counted where it was found out.
+    /// True if its failure was already counted where it was detected.
     pub(super) is_counted: bool,
-    /// TLS configuration of the handshake that is under way.
+    /// TLS configuration of the handshake in progress.
     pub(super) is_in_handshake: Option<Arc<tls::ListenerTls>>,
-    /// Rest of the login of a client that waits until there may be one more.
+    /// Rest of the login of a client that waits to be counted.
     pub(super) awaited: Option<Box<AwaitedEntry>>,
     /// Rest of the login of a client that is being passed to another node.
     pub(super) passing: Option<Box<PassingClient>>,
@@ -64,7 +64,7 @@ pub(super) struct LoginPhase {
 pub(super) struct GreetingWait {
     pub(super) authenticated: PgAuthenticatedClient,
     pub(super) route: TenantRoute,
-    /// Counts it among the clients.
+    /// Its entry in the count of clients.
     pub(super) head: CountedClient,
     pub(super) pool_id: PoolId,
     pub(super) pool: PoolRef,
@@ -80,17 +80,17 @@ impl LoginPhase {
         self.login.pg_requested()
     }
 
-    /// The number that it was told before anything was known of it.
+    /// Returns the connection number that was sent to it before the login.
     pub(super) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Appends why it has to go.
+    /// Appends the error with which it is disconnected.
     pub(super) fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         self.login.put_fatal_error(fields, out);
     }
 
-    /// Counts a login that came to nothing.
+    /// Counts a failed login.
     pub(super) fn end(&self, context: &ThreadContext) {
         if let Some(pid) = self.pid {
             context.common.keys.remove(pid);
@@ -99,7 +99,7 @@ impl LoginPhase {
         context.counters.stats.logins_failed.add(1);
     }
 
-    /// Logs that it failed, and counts a wrong password.
+    /// Logs the failure, and counts a wrong password.
     pub(super) fn failed(&self, refusal: &PgLoginRefusal, context: &ThreadContext) {
         let (code, cause, message) = (refusal.code, refusal.cause.as_deref(), &refusal.message);
         // Code in sandboxes must not fill the log: the audit log records guests.
@@ -110,7 +110,7 @@ impl LoginPhase {
         if code != "28P01" {
             return;
         }
-        // A secret that was looked up and did not fit may have been changed on the server.
+        // The secret that was looked up may have been changed on the server.
         if let Some(route) = &self.route
             && route.user.auth == ClientAuth::Query
         {
@@ -131,8 +131,8 @@ impl LoginPhase {
         self.route = Some(route);
     }
 
-    /// Returns whether it waits for others: until somebody else has found out who it is, there may
-    /// be one more client, or another node has taken it.
+    /// Returns whether it waits for another component: a secret lookup or password check, a part of
+    /// a limit, or another node.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_looked_up || self.is_proved()
     }
@@ -142,7 +142,7 @@ impl LoginPhase {
         self.awaited.is_some() || self.passing.is_some()
     }
 
-    /// Returns whether it had a session before on the same connection.
+    /// Returns whether it had a session on the same connection before.
     pub(super) fn logs_in_anew(&self) -> bool {
         self.former.is_some()
     }
@@ -178,7 +178,7 @@ impl LoginPhase {
         })
     }
 
-    /// Creates the state of a client that has just connected, or begins again.
+    /// Creates the state of a client that has just connected, or logs in again.
     pub(super) fn new(login: LoginMachine, pid: Option<u32>, bound: ListenerBinding) -> LoginPhase {
         LoginPhase {
             login,

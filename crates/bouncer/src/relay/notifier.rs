@@ -1,13 +1,13 @@
-//! Notification connections: the server connections that listen for a pool's clients, which hold
-//! none of their own. A thread has at most one for each pool.
+//! Notification connections: server connections that listen for a pool's clients, which hold none
+//! of their own. A thread has at most one for each pool.
 //!
-//! They know no client but by its place: what concerns clients, and what only the thread can do,
-//! is told by [`NotificationEvent`].
+//! They know clients only by their slots: actions on clients, and actions that only the thread can
+//! perform, are reported as [`NotificationEvent`]s.
 //!
-//! One is opened when the first client asks for a channel, to where that client's server
-//! connection is, and closed when nobody has listened for a while. It counts toward no limit: a
-//! tenant whose connections are all in use could not begin to listen otherwise. A lost one is
-//! opened again, and clients are told that they may have missed notifications.
+//! A connection is opened when the first client listens to a channel, to the server of that
+//! client's connection, and closed when no client has listened for a while. It counts toward no
+//! limit: a tenant whose connections are all in use could not start to listen otherwise. A lost
+//! connection is opened again, and clients are informed that they may have missed notifications.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -29,16 +29,17 @@ use super::timers::micros;
 use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};
 use crate::tls;
 
-/// Time that a notifier without subscribers stays open, in microseconds.
+/// Time that a connection without subscribers stays open, in microseconds.
 const LINGER_US: u64 = 10_000_000;
 
-/// Wait before a lost notifier is opened again, in microseconds; doubles up to the tenant's limit.
+/// Wait before a lost connection is opened again, in microseconds; doubles up to the tenant's
+/// limit.
 const RETRY_FIRST_US: u64 = 250_000;
 
-/// Channels in one text.
+/// Maximum channels in one statement.
 const CHANNELS_PER_TEXT_MAX: usize = 64;
 
-/// Longest message of a server that a notifier takes: a notification has 8,000 bytes at most.
+/// Maximum length of a message from a server: a notification has at most 8,000 bytes.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A connection that listens for the clients of a pool.
@@ -46,21 +47,21 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 struct NotificationConnection {
     pool: PoolId,
     tenant: Arc<TenantSnapshot>,
-    /// The tenant's, when it was opened.
+    /// Epoch of the tenant when it was opened.
     epoch: u32,
     target: ConnectTarget,
     state: NotificationState,
     /// Channels that it listens to, or will.
     channels: BTreeMap<Arc<str>, SubscribedChannel>,
-    /// Places and serials of clients that wait for channels to be confirmed.
+    /// Slots and serials of clients that wait for channels to be confirmed.
     waiting: Vec<(u32, u64)>,
-    /// Texts that were sent and not answered.
+    /// Statements that were sent and not answered.
     asked: VecDeque<ListenRequest>,
-    /// True if it was lost while clients listened, and they were not told yet.
+    /// True if it was lost while clients listened, and they were not informed yet.
     missed: bool,
-    /// Attempts to open it since it last was open.
+    /// Attempts to open it since it was last open.
     attempts: u32,
-    /// Since when it has no subscribers.
+    /// Time since which it has no subscribers.
     quiet_us: Option<u64>,
 }
 
@@ -71,7 +72,7 @@ enum NotificationState {
     Opening(Box<NotificationOpening>),
     /// Listening.
     Open(RelayConnection),
-    /// To be opened at this time; never while its tenant is held.
+    /// To be opened at this time; `None` while its tenant is held.
     Lost(Option<u64>),
 }
 
@@ -84,49 +85,49 @@ struct NotificationOpening {
     since_us: u64,
 }
 
-/// A channel that a notifier listens to.
+/// A channel that a connection listens to.
 #[derive(Debug, Default)]
 struct SubscribedChannel {
-    /// The server has said so.
+    /// True if the server has confirmed it.
     is_confirmed: bool,
-    /// Places of the clients that it is for.
+    /// Slots of the clients that listen to it.
     clients: BTreeSet<u32>,
 }
 
 /// Event of a notification connection, for the thread to act on.
 #[derive(Debug)]
 pub(super) enum NotificationEvent {
-    /// Opening is due: [`NotificationConnections::opening`] or
-    /// [`NotificationConnections::lost`] is due.
+    /// A connection must be opened: [`NotificationConnections::opening`] or
+    /// [`NotificationConnections::lost`] must follow.
     Open(u32),
     /// A client's channels may be confirmed.
     Confirmed {
-        /// Place of the client.
+        /// Slot of the client.
         client: u32,
     },
     /// A client cannot be subscribed to the channels that it waits for.
     Failed {
-        /// Place of the client.
+        /// Slot of the client.
         client: u32,
         /// Its serial.
         serial: u64,
         /// Why.
         message: String,
     },
-    /// A channel is not listened to any more.
+    /// A subscription to a channel failed.
     ChannelFailed {
-        /// Places of its clients.
+        /// Slots of its clients.
         clients: BTreeSet<u32>,
         /// Why.
         message: String,
     },
-    /// A notification has come.
+    /// A notification has arrived.
     Notified {
         /// The pool.
         pool: PoolId,
         /// The channel.
         channel: Arc<str>,
-        /// Places of the clients that listen, or are about to.
+        /// Slots of the clients that listen, or are about to.
         clients: Vec<u32>,
         /// Process id of the server connection that sent it.
         pid: u32,
@@ -135,7 +136,7 @@ pub(super) enum NotificationEvent {
     },
     /// Notifications may have been missed.
     Gap {
-        /// Places of the clients that listen.
+        /// Slots of the clients that listen.
         clients: BTreeSet<u32>,
     },
 }
@@ -144,10 +145,10 @@ pub(super) enum NotificationEvent {
 #[derive(Debug)]
 pub(super) struct NotificationConnections {
     connections: SlotMap<NotificationConnection>,
-    /// Text for a server that is being assembled.
+    /// Statement to a server that is being assembled.
     to_server: Vec<u8>,
     events: VecDeque<NotificationEvent>,
-    /// True while the thread acts on events.
+    /// True while the thread handles events.
     acts: bool,
 }
 
@@ -167,7 +168,7 @@ impl NotificationConnection {
         }
     }
 
-    /// Asks for channels, if it can be asked.
+    /// Subscribes to channels, if the connection is open.
     fn listen(&mut self, names: &[Arc<str>], out: &mut Vec<u8>) {
         if !matches!(self.state, NotificationState::Open(_)) {
             return;
@@ -184,7 +185,7 @@ impl NotificationConnection {
         }
     }
 
-    /// Takes a client off a channel; nobody else may need that.
+    /// Unsubscribes a client from a channel, and the connection if the client was the last one.
     fn forget(&mut self, name: &str, client: u32, out: &mut Vec<u8>) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.clients.remove(&client);
@@ -200,7 +201,7 @@ impl NotificationConnection {
         }
     }
 
-    /// Closes the connection. None of its channels is confirmed any more.
+    /// Closes the connection. Its channels are no longer confirmed.
     fn close(&mut self, retry_us: Option<u64>, context: &mut ThreadContext) {
         self.asked.clear();
         for channel in self.channels.values_mut() {
@@ -213,7 +214,7 @@ impl NotificationConnection {
         }
     }
 
-    /// Reads a notification; none when nobody here listens to its channel.
+    /// Parses a notification; `None` if the connection has no subscription to its channel.
     fn notified(&self, body: &[u8]) -> Option<NotificationEvent> {
         let (pid, rest) = body.split_first_chunk()?;
         let end = rest.iter().position(|byte| *byte == 0)?;
@@ -230,7 +231,7 @@ impl NotificationConnection {
 }
 
 impl NotificationConnections {
-    /// None.
+    /// Creates an empty table.
     pub(super) fn new() -> NotificationConnections {
         NotificationConnections {
             connections: SlotMap::new(),
@@ -240,36 +241,35 @@ impl NotificationConnections {
         }
     }
 
-    /// Returns whether events may be acted on: not while that is being done.
+    /// Starts the handling of events. Returns false if they are being handled already.
     pub(super) fn begin_events(&mut self) -> bool {
         !std::mem::replace(&mut self.acts, true)
     }
 
-    /// Returns what happened first and was not acted on yet. The events that were begun end where
-    /// there is no other one.
+    /// Returns the oldest unhandled event. Without one, the handling of events ends.
     pub(super) fn next_event(&mut self) -> Option<NotificationEvent> {
         let event = self.events.pop_front();
         self.acts = event.is_some();
         event
     }
 
-    /// Lets places be used again, at the end of a turn.
+    /// Makes released slots available again, at the end of a turn.
     pub(super) fn turn(&mut self) {
         self.connections.turn();
     }
 
-    /// Returns whether one is that of a pool: it may have been closed, and its place be another
-    /// pool's by now.
+    /// Returns whether the connection in this slot is that of a pool: it may have been closed, and
+    /// its slot reused for another pool.
     pub(super) fn is_of_pool(&self, place: u32, pool: PoolId) -> bool {
         self.connections.get(place).is_some_and(|it| it.pool == pool)
     }
 
-    /// Returns the one of a pool.
+    /// Returns the connection of a pool.
     pub(super) fn of_pool(&self, pool: PoolId) -> Option<u32> {
         self.connections.iter().find(|(_, it)| it.pool == pool).map(|(place, _)| place)
     }
 
-    /// Adds the one of a pool, which is opened when a channel is asked for.
+    /// Adds the connection of a pool, which is opened when a channel is requested.
     pub(super) fn add(
         &mut self,
         pool: PoolId,
@@ -294,8 +294,8 @@ impl NotificationConnections {
         place
     }
 
-    /// Subscribes a client to a channel. Returns the channel's name where the client is new to it,
-    /// and whether the server has confirmed the channel.
+    /// Subscribes a client to a channel. Returns the channel's name if the client is new to it, and
+    /// whether the server has confirmed the channel.
     pub(super) fn subscribe(
         &mut self,
         place: u32,
@@ -317,8 +317,8 @@ impl NotificationConnections {
         (is_new.then_some(name), channel.is_confirmed)
     }
 
-    /// Has a client told when channels are confirmed, and the server asked for those that it was
-    /// not asked for.
+    /// Registers a client for the confirmation of channels, and subscribes the connection to those
+    /// that are new.
     pub(super) fn await_channels(
         &mut self,
         place: u32,
@@ -337,7 +337,7 @@ impl NotificationConnections {
                 self.send(place, context);
             }
             NotificationState::Opening(_) => {}
-            // It may have been about to be closed for good.
+            // Without a timer it could stay closed: it may have been about to be removed.
             NotificationState::Lost(Some(retry_us)) => {
                 context.timers.arm(TimerKey::Notifier(place).id(), retry_us);
             }
@@ -345,8 +345,8 @@ impl NotificationConnections {
         }
     }
 
-    /// Takes a client off channels, and has the connection closed later if nobody listens. Returns
-    /// whether the connection is there.
+    /// Unsubscribes a client from channels, and arms the closing of the connection if no client is
+    /// left. Returns whether the connection exists.
     pub(super) fn unsubscribe<'c>(
         &mut self,
         place: u32,
@@ -365,8 +365,8 @@ impl NotificationConnections {
         true
     }
 
-    /// Begins to open a connection; the newest tenant and target are given, unless the tenant is
-    /// held. Returns what to connect to.
+    /// Starts to open a connection to the newest tenant and target; these are absent if the tenant
+    /// is held. Returns what to connect to.
     pub(super) fn begin_opening(
         &mut self,
         place: u32,
@@ -393,7 +393,7 @@ impl NotificationConnections {
         self.connections.get(place).map(|it| it.pool)
     }
 
-    /// Goes on with a connection whose socket was made.
+    /// Continues the opening of a connection whose socket was created.
     pub(super) fn opening(
         &mut self,
         place: u32,
@@ -410,7 +410,7 @@ impl NotificationConnections {
         context.timers.arm(TimerKey::Notifier(place).id(), since_us + connect_us);
     }
 
-    /// Handles an event of epoll: what is left is to read, by [`NotificationConnections::read`].
+    /// Handles an event of epoll; [`NotificationConnections::read`] then reads.
     pub(super) fn ready(
         &mut self,
         place: u32,
@@ -443,8 +443,8 @@ impl NotificationConnections {
         }
     }
 
-    /// Reads once; returns whether there may be more. Events are to be acted on between two reads,
-    /// so that no more of them wait than were read at once.
+    /// Reads once; returns whether there may be more. Events must be handled between two reads, so
+    /// that no more of them are queued than one read yields.
     pub(super) fn read(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let Some(connection) = self.connections.get_mut(place) else { return false };
         if let NotificationState::Opening(opening) = &connection.state
@@ -469,7 +469,7 @@ impl NotificationConnections {
         false
     }
 
-    /// Handles what a connection has received.
+    /// Handles the input of a connection.
     fn feed(&mut self, place: u32, context: &mut ThreadContext) {
         loop {
             let Some(connection) = self.connections.get_mut(place) else { return };
@@ -506,7 +506,7 @@ impl NotificationConnections {
         }
     }
 
-    /// Does what a step of a login asks for.
+    /// Performs an action that a login requests.
     fn follow_dial(&mut self, place: u32, next: PgDialNext, context: &mut ThreadContext) {
         if !matches!(next, PgDialNext::Fail(_)) {
             self.send(place, context);
@@ -537,7 +537,7 @@ impl NotificationConnections {
         }
     }
 
-    /// Goes on with a login once the handshake of TLS is done.
+    /// Continues a login after the TLS handshake.
     fn tls_started(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let NotificationState::Opening(opening) = &mut connection.state else { return };
@@ -578,8 +578,8 @@ impl NotificationConnections {
             backend::NOTIFICATION => self.events.extend(connection.notified(body)),
             backend::ERROR => {
                 let said = ServerNotice::parse(body).message().into_owned();
-                // The channels it answers cannot be subscribed to; who wants them is disconnected.
-                // An error that answers nothing announces the end of the connection.
+                // The requested channels cannot be subscribed to; clients that want them are
+                // disconnected. An error without a request announces the end of the connection.
                 if let Some(ListenRequest::Listen(names)) = connection.asked.front_mut() {
                     let names = std::mem::take(names);
                     let message = format!("failed to subscribe to the channel: {said}");
@@ -613,7 +613,7 @@ impl NotificationConnections {
         }
     }
 
-    /// Sends what was assembled for a server.
+    /// Sends the statements that were assembled for a server.
     fn send(&mut self, place: u32, context: &mut ThreadContext) {
         let connection = self.connections.get_mut(place);
         let Some(conn) = connection.and_then(NotificationConnection::conn) else {
@@ -626,7 +626,7 @@ impl NotificationConnections {
         }
     }
 
-    /// Handles the loss of a connection, or that it could not be opened.
+    /// Handles the loss of a connection, or a failure to open it.
     pub(super) fn lost(&mut self, place: u32, why: &str, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let shift = connection.attempts.min(16);
@@ -653,7 +653,7 @@ impl NotificationConnections {
         }
     }
 
-    /// Checks a connection whose deadline may have passed.
+    /// Checks the deadline of a connection.
     pub(super) fn check_deadline(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get(place) else { return };
         let connect_us = micros(connection.tenant.limits.connect);
@@ -691,8 +691,8 @@ impl NotificationConnections {
         self.connections.remove(place);
     }
 
-    /// Brings the connection of a pool up to date with its tenant: closed while that is held,
-    /// opened anew when connections from before are unfit.
+    /// Updates the connection of a pool after a change of its tenant: it is closed while the tenant
+    /// is held, and reopened if earlier connections are unfit.
     pub(super) fn refresh(&mut self, pool: PoolId, context: &mut ThreadContext) {
         let Some(place) = self.of_pool(pool) else { return };
         let Some(connection) = self.connections.get_mut(place) else { return };
@@ -711,7 +711,7 @@ impl NotificationConnections {
         }
     }
 
-    /// Closes those of a tenant that nobody needs any more, or all at the end of the thread.
+    /// Closes connections of a tenant that no client uses any more, or all when the thread ends.
     pub(super) fn remove_unused(&mut self, of: Option<TenantId>, context: &mut ThreadContext) {
         for place in self.connections.keys() {
             let is_meant = self.connections.get(place).is_some_and(|it| {

@@ -1,7 +1,7 @@
-//! Messages to relay threads: by the control plane, by the resolver, by each other.
+//! Messages to relay threads: from the control plane, the resolver, and other threads.
 //!
 //! Each thread has an inbox behind a lock that is held for a push or a swap, and an eventfd that
-//! wakes it. A thread that was woken and has not looked yet is not woken again.
+//! wakes it. A thread that was woken and has not read its inbox yet is not woken again.
 
 use std::fmt;
 use std::io;
@@ -26,36 +26,36 @@ use crate::tenants::TenantId;
 /// Command for a relay thread.
 #[derive(Debug)]
 pub enum ThreadCommand {
-    /// There is another snapshot of tenants.
+    /// Use the new snapshot of tenants.
     Routing,
-    /// A tenant's admission changed: hold its clients back, let them go on, or see them off.
+    /// A tenant's admission changed: hold its clients, resume them, or disconnect them.
     Admission(TenantId),
-    /// Close a tenant's server connections: idle ones now, the others when they come back.
+    /// Close a tenant's server connections: idle ones now, the others when they are returned.
     Reconnect(TenantId),
-    /// Close idle server connections beyond what their pools may have by now.
+    /// Close idle server connections beyond the current maxima of their pools.
     GiveUpSurplus,
-    /// Close server connections of these tenants that nobody has used since: another node needs
-    /// them.
+    /// Close server connections of these tenants that have been idle since this time: another node
+    /// needs them.
     GiveUpIdle(Arc<[TenantId]>, Instant),
-    /// Let clients in that wait for this node's part of a limit, as far as it has grown.
+    /// Admit clients that wait for this node's part of a limit, as far as it has grown.
     RetryEntries,
     /// Close all clients and server connections of a tenant now.
     Kill(TenantId),
     /// Close the client that has this virtual process id.
     KillClient(u32),
-    /// Close all clients of a guest: what it had was taken back.
+    /// Close all clients of a guest: its access was revoked.
     RevokeGuest(u64),
-    /// Close those clients of a guest that hold a server connection and do nothing with it.
+    /// Close the clients of a guest that hold a server connection without using it.
     ReleaseIdleOfGuest(u64),
-    /// Tell what is there.
+    /// Send a snapshot of the connections.
     Snapshot(oneshot::Sender<ThreadSnapshot>),
-    /// Accept nobody, see clients off after their transactions, then end.
+    /// Accept no clients, disconnect existing ones after their transactions, then end.
     Drain,
-    /// Accept nobody any more; whoever is there goes on.
+    /// Accept no more clients; existing ones continue.
     StopListening,
     /// Close everything and end.
     Stop,
-    /// Orders of the relay to itself.
+    /// Message between relay threads.
     Internal(ThreadMessage),
 }
 
@@ -66,99 +66,99 @@ pub struct ThreadMessage(pub(super) ThreadMessageKind);
 /// See [`ThreadCommand::Internal`].
 #[derive(Debug)]
 pub(super) enum ThreadMessageKind {
-    /// A connection to serve; the number is its listener's.
+    /// A connection to serve, and the number of its listener.
     Accepted(AcceptedConnection, usize),
     /// A connection of a guest to serve.
     Guest(std::net::TcpStream, Arc<SandboxClient>, LoginPlace),
-    /// Turn of a guest's client to use a server connection, if it still waits.
+    /// Permit of a guest's client to use a server connection, if it still waits.
     Turn {
-        /// Place.
+        /// Slot.
         client: u32,
         /// Virtual process id.
         pid: u32,
-        /// Turn, which is dropped when it is not needed.
+        /// Permit, which is dropped if it is not needed.
         turn: LeaseQuotaPermit,
     },
-    /// A client asks to cancel what another one does, if it knows the key.
+    /// Cancels the statement of a client; the requester's key was checked.
     Cancel {
-        /// Place of the client that is meant.
+        /// Slot of the client to cancel.
         client: u32,
         /// Virtual process id.
         pid: u32,
     },
-    /// Another client wants the connection of one of this thread's to end.
+    /// Ends a client of this thread on behalf of another client.
     KillClient {
-        /// Place.
+        /// Slot.
         client: u32,
         /// Virtual process id.
         pid: u32,
     },
     /// Result of the resolver for a server connection.
     Resolved {
-        /// Number of the question.
+        /// Number of the request.
         serial: u64,
         /// Addresses, or why there are none.
         addresses: Result<Vec<SocketAddr>, String>,
     },
     /// Result of the lookup of a user who wants to log in.
     Secret {
-        /// Place of the client.
+        /// Slot of the client.
         client: u32,
-        /// Tells it from later ones in that place.
+        /// Serial, which distinguishes successive clients in the slot.
         serial: u64,
-        /// Secret; `None` when there is no such user.
+        /// Secret; `None` if there is no such user.
         secret: Result<Option<crate::secrets::ClientSecret>, String>,
     },
     /// Result of a password check.
     Checked {
-        /// Place of the client.
+        /// Slot of the client.
         client: u32,
-        /// Tells it from later ones in that place.
+        /// Serial, which distinguishes successive clients in the slot.
         serial: u64,
         /// Result.
         checked: pooler_core::mysql::login::PasswordCheckResult,
     },
-    /// Other nodes have said whether they have the client that one of this thread's wants killed.
+    /// Reply of other nodes to a client that wants another one killed.
     Killed {
-        /// Place of the client that asked.
+        /// Slot of the requesting client.
         client: u32,
-        /// Tells it from later ones in that place.
+        /// Serial, which distinguishes successive clients in the slot.
         serial: u64,
-        /// True if one had it.
+        /// True if a node had the target.
         is_found: bool,
     },
-    /// The console has answered.
+    /// Reply of the console.
     ConsoleAnswer {
-        /// Place of the client that asked.
+        /// Slot of the requesting client.
         client: u32,
-        /// Tells it from later ones in that place.
+        /// Serial, which distinguishes successive clients in the slot.
         serial: u64,
         /// Messages.
         answer: Vec<u8>,
     },
-    /// A home has taken a client, or none has.
+    /// Outcome of passing a client to a home.
     Passed {
-        /// Place of the client.
+        /// Slot of the client.
         client: u32,
-        /// Tells it from later ones in that place.
+        /// Serial, which distinguishes successive clients in the slot.
         serial: u64,
-        /// Stream to the home.
+        /// Stream to the home; `None` if none took it.
         stream: Option<PassedStream>,
     },
-    /// The home of a client went away in the middle.
+    /// The connection to the home of a passed client was lost.
     HomeLost {
-        /// Place of the client.
+        /// Slot of the client.
         client: u32,
-        /// Tells it from later ones in that place.
+        /// Serial, which distinguishes successive clients in the slot.
         serial: u64,
     },
     /// A client that another node has passed.
     Arriving(Box<ArrivingClient>),
-    /// End clients that came to another node, by their ids: they are gone there.
+    /// End clients that other nodes passed, by their ids: they have left there.
     EndArrived(Arc<[u64]>),
-    /// See clients off that came to another node, by their ids: that node stops.
+    /// Disconnect clients that another node passed, by their ids: that node is stopping.
     SeeOff(Arc<[u64]>),
-    /// Give everything to another process.
+    /// Hand everything over to another process.
     HandOver(Sender<HandoverMessage>),
     /// A client of a former process.
     Adopted(AdoptedClient),
@@ -166,7 +166,7 @@ pub(super) enum ThreadMessageKind {
     Moved(MovedServer),
 }
 
-/// A server connection between two threads.
+/// A server connection that moves between two threads.
 pub(super) struct MovedServer(pub(super) Box<super::server::RelayServer>);
 
 impl fmt::Debug for MovedServer {
@@ -184,15 +184,15 @@ impl From<ThreadMessageKind> for ThreadCommand {
 /// Inbox of a thread.
 #[derive(Debug)]
 pub(super) struct ThreadInbox {
-    /// Orders that nobody looked at yet.
+    /// Orders that were not read yet.
     orders: Mutex<Vec<ThreadCommand>>,
     waker: Waker,
-    /// True if the thread was woken and has not looked since.
+    /// True if the thread was woken and has not read its orders since.
     woken: AtomicBool,
 }
 
 impl ThreadInbox {
-    /// An inbox that wakes the poll of `registry` with `token`.
+    /// Creates an inbox that wakes the poll of `registry` with `token`.
     pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Arc<ThreadInbox>> {
         let waker = Waker::new(registry, token)?;
         let orders = Mutex::default();
@@ -205,19 +205,21 @@ impl ThreadInbox {
         self.wake();
     }
 
-    /// Wakes the thread, to look at what changed elsewhere.
+    /// Wakes the thread, to check for changes elsewhere.
     pub(super) fn wake(&self) {
         if !self.woken.swap(true, Ordering::AcqRel)
             && let Err(error) = self.waker.wake()
         {
-            // An eventfd cannot fail so; and the order is not lost, only late.
+            // The write to an eventfd does not fail like this; and the order is only late, not
+            // lost.
             tracing::error!(error = &error as &dyn std::error::Error, "wake a relay thread");
         }
     }
 
-    /// Moves all orders to `orders`, which is empty. Only the thread calls this.
+    /// Moves all orders to `orders`, which must be empty. Only the thread calls this.
     pub(super) fn take(&self, orders: &mut Vec<ThreadCommand>) {
-        // Before the orders are taken: who pushes after this wakes again, perhaps for nothing.
+        // Before the orders are taken: a push after this wakes the thread again, perhaps
+        // needlessly.
         self.woken.store(false, Ordering::Release);
         std::mem::swap(&mut *self.orders.lock(), orders);
     }

@@ -1,5 +1,6 @@
-//! Passing of clients between nodes: one whose tenant has a small limit over all nodes is served at
-//! a home of that limit ([`node::cluster::limit_homes`]), through the node that it came to.
+//! Passing of clients between nodes: a client whose tenant has a small limit over all nodes is
+//! served at a home of that limit ([`node::cluster::limit_homes`]), through the node that it
+//! connected to.
 //!
 //! That node, the *front*, authenticates the client, and then forwards its bytes without parsing
 //! them. The home counts the client, greets it and serves it as one of its own. The thread has a
@@ -35,7 +36,7 @@ pub(super) use self::arrival::ArrivingClient;
 pub use self::arrival::PassRefusal;
 pub use self::login::{PASSED_LOGIN_BYTES_MAX, PassedLogin};
 
-/// Error for clients whose home went away in the middle.
+/// Error for clients whose connection to the home was lost.
 pub(super) const HOME_LOST: &str =
     "terminating connection: the node that served it is lost, connect again";
 
@@ -50,18 +51,18 @@ pub struct TenantLimit {
 
 /// Passes clients to the homes of their tenants' limits. It must not block.
 pub trait ClientPasser: fmt::Debug + Send + Sync {
-    /// Returns whether clients are to be served here that are subject to a limit.
+    /// Returns whether clients that are subject to a limit are served at this node.
     fn is_home(&self, limit: &TenantLimit) -> bool;
 
     /// Passes a client to a home of its limit. If the reply is dropped, none took it.
     fn pass(&self, login: PassedLogin, limit: TenantLimit, reply: PassReply);
 
-    /// Has homes see clients off between their transactions, each at the node of this name, by
-    /// the ids of their logins.
+    /// Makes homes disconnect clients between their transactions. Each client is given by the name
+    /// of its home and the id of its login.
     fn see_off(&self, clients: Vec<(Arc<str>, u64)>);
 
-    /// Tells a home that a client is gone, which had ended its side before: its stream says nothing
-    /// more.
+    /// Informs a home that a client has left which had closed its sending side before, so that its
+    /// stream cannot show it.
     fn end(&self, node: Arc<str>, client: u64);
 }
 
@@ -79,11 +80,11 @@ pub struct PassReply {
 pub(super) struct PassedStream {
     pub(super) node: Arc<str>,
     pub(super) socket: UnixStream,
-    /// Tells whoever carries its bytes, by being dropped, that the client is gone.
+    /// Dropping it informs the task that carries the bytes that the client has left.
     pub(super) _served: oneshot::Sender<()>,
 }
 
-/// Handle of a passed client, for whoever carries its bytes.
+/// Handle of a passed client, for the task that carries its bytes.
 #[derive(Debug)]
 pub struct PassedNotice {
     pub(super) inbox: Arc<ThreadInbox>,
@@ -93,7 +94,7 @@ pub struct PassedNotice {
 }
 
 impl PassReply {
-    /// Says that a home has taken the client, whose bytes are carried from and to `socket`.
+    /// Reports that a home has taken the client, whose bytes are carried from and to `socket`.
     pub fn taken(mut self, node: &str, socket: UnixStream) -> PassedNotice {
         let (sender, served) = oneshot::channel();
         self.stream = Some(PassedStream { node: node.into(), socket, _served: sender });
@@ -111,21 +112,22 @@ impl Drop for PassReply {
 }
 
 impl PassedNotice {
-    /// Says that the home went away in the middle. The socket is to be kept until the client is
-    /// gone ([`PassedNotice::gone`]), so that its end is not taken for that of the home's answers.
+    /// Reports that the connection to the home was lost. The socket must be kept until the client
+    /// has left ([`PassedNotice::gone`]), so that its end is not mistaken for the end of the home's
+    /// output.
     pub fn lost(&self) {
         let (client, serial) = (self.client, self.serial);
         self.inbox.push(ThreadMessageKind::HomeLost { client, serial });
     }
 
-    /// Returns when the client is gone.
+    /// Returns when the client has left.
     pub async fn gone(&mut self) {
-        // It is dropped.
+        // The sender is dropped then.
         drop((&mut self.served).await);
     }
 }
 
-/// A client that has proved who it is, while it is passed.
+/// An authenticated client while it is passed.
 #[derive(Debug)]
 pub(super) struct PassingClient {
     pub(super) proved: LoggedInClient,
@@ -141,20 +143,20 @@ pub(super) struct PassedClient {
     pub(super) boundary: StreamBoundary,
     pub(super) node: Arc<str>,
     pub(super) id: u64,
-    /// Number that a client of MySQL was told, which no other one gets here.
+    /// Number that was sent to a client of MySQL; no other client gets it here.
     pub(super) pid: Option<u32>,
     pub(super) tenant: Arc<str>,
     pub(super) tenant_id: TenantId,
-    /// True if the client has ended its side.
+    /// True if the client has closed its sending side.
     pub(super) is_ended: bool,
-    /// True if that was carried on.
+    /// True if that was passed on to the home.
     pub(super) is_end_carried: bool,
     /// True if the home has ended the connection.
     pub(super) is_over: bool,
     /// True if the home is lost.
     pub(super) is_lost: bool,
-    /// When a client is given up that has ended an encrypted connection, by which nothing can be
-    /// said to it any more.
+    /// Time at which the client is dropped, if it has closed an encrypted connection, on which
+    /// nothing more can be sent to it.
     pub(super) give_up_us: Option<u64>,
     pub(super) stats: Arc<ThreadTenantStats>,
     pub(super) _served: oneshot::Sender<()>,
@@ -187,23 +189,23 @@ impl RelayClient {
     }
 }
 
-/// Next step for a client of which bytes were carried.
+/// Next step for a client after bytes were carried.
 #[derive(Debug)]
 pub(super) enum CarryOutcome {
-    /// Wait until epoll says more.
+    /// Wait for an event of epoll.
     Idle,
-    /// To be gone on with once others had their turn.
+    /// Continue after other connections had their turn.
     More,
-    /// The client is gone.
+    /// The client has left.
     Gone(ClientDeparture),
-    /// The home has ended the connection, and has said why.
+    /// The home has ended the connection, and has sent the reason.
     Over,
-    /// The home is lost, and all that it has said was carried.
+    /// The connection to the home is lost, and all of its output was carried.
     HomeLost,
 }
 
 impl PassedClient {
-    /// Takes note of what epoll says of the socket to the home.
+    /// Records an event of epoll for the socket to the home.
     pub(super) fn leg_ready(&mut self, readiness: SocketReadiness, context: &mut ThreadContext) {
         self.leg.note(readiness);
         if readiness.writable && self.leg.flush(&mut context.freelist, &context.registry).is_err() {
@@ -211,7 +213,7 @@ impl PassedClient {
         }
     }
 
-    /// Carries what has come for the client and from it; `conn` is its own connection.
+    /// Carries bytes in both directions; `conn` is the client's own connection.
     pub(super) fn carry(
         &mut self,
         conn: &mut RelayConnection,
@@ -262,14 +264,14 @@ impl PassedClient {
             let bytes = context.scratch.get(..count).unwrap_or_default();
             self.boundary.sent(bytes);
             if self.leg.send(bytes, &mut context.freelist, &context.registry).is_err() {
-                // What the home has said before is still to be read.
+                // Earlier output of the home is still to be read.
                 self.leg.mark_closed();
             }
         }
         CarryOutcome::More
     }
 
-    /// Carries the end of what the client sends on, once all before it has gone.
+    /// Passes on the end of the client's input, once all bytes before it were sent.
     fn carry_end(&mut self) {
         if self.leg.is_flushed() && !self.is_end_carried {
             self.is_end_carried = true;
@@ -294,7 +296,7 @@ impl PassedClient {
                 Ok(ReadOutcome::Data { count, .. }) => count,
                 Ok(ReadOutcome::Nothing) if self.is_lost => return CarryOutcome::HomeLost,
                 Ok(ReadOutcome::Nothing) => return CarryOutcome::Idle,
-                // A home that ends a connection has said why.
+                // A home that ends a connection has sent the reason.
                 Ok(ReadOutcome::End) => {
                     self.is_over = true;
                     return CarryOutcome::Over;
@@ -313,7 +315,7 @@ impl PassedClient {
         CarryOutcome::More
     }
 
-    /// Undoes what it holds.
+    /// Releases its resources.
     pub(super) fn end(self, context: &mut ThreadContext) {
         self.stats.clients_passed.sub(1);
         self.pid.inspect(|pid| context.common.keys.remove(*pid));
@@ -324,7 +326,7 @@ impl PassedClient {
         self.leg.close(&mut context.freelist);
     }
 
-    /// Appends why the client has to go, if it can be told.
+    /// Appends the error with which the client is disconnected, if it can be inserted.
     pub(super) fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         self.boundary.put_fatal_error(fields, out);
     }

@@ -1,26 +1,28 @@
 //! The pools of one thread: which server connection a client gets, and which ones are opened,
 //! closed or moved to another thread.
 //!
-//! [`ThreadPools`] decides and remembers; its thread has the sockets and does what it is told, by
-//! what calls return and by [`PoolEffect`]s. It knows connections and clients by the thread's own
-//! names for them (`C`, `W`), does no I/O and reads no clock. What threads share is in
-//! [`PoolRegistry`]: the bounds of all kinds (`pool::shares`), whether a server can be reached, and
-//! notes to each other.
+//! [`ThreadPools`] makes the decisions and keeps the state; its thread has the sockets and executes
+//! return values and [`PoolEffect`]s. It refers to connections and clients by the thread's own
+//! names for them (`C`, `W`), does no I/O and reads no clock. State that threads share is in
+//! [`PoolRegistry`]: the bounds of all kinds (`pool::shares`), the reachability of servers, and
+//! messages between threads.
 //!
 //! # Life of a server connection
-//! [`PoolEffect::Open`] comes with a [`PooledSlot`], which the thread keeps with the connection for
-//! as long as that lives, and which moves with it: dropping it frees the slot. Then
+//! [`PoolEffect::Open`] contains a [`PooledSlot`], which the thread keeps with the connection for
+//! its lifetime, and which moves with it: dropping it frees the slot. Then the thread calls
 //! [`ThreadPools::opened`] or [`ThreadPools::open_failed`]; [`ServerLease::Ready`] or
-//! [`FreedConnectionUse::Serve`] gives it to a client; [`ThreadPools::returned`] takes it back;
-//! [`PoolEffect::Close`], [`FreedConnectionUse::Close`] and [`ThreadPools::lost`] end it.
+//! [`FreedConnectionUse::Serve`] gives the connection to a client; [`ThreadPools::returned`] takes
+//! it back; [`PoolEffect::Close`], [`FreedConnectionUse::Close`] and [`ThreadPools::lost`] end its
+//! life.
 //!
 //! # Invariants
-//! - Who came first is served first; who comes while others wait, waits behind them.
-//! - An idle connection and a client that waits are never both in one pool of a thread, unless the
-//!   pool is held.
-//! - To lease an idle connection and to return one that nobody waits for takes no lock and
+//! - Clients are served in the order of arrival; a client that arrives while others wait is queued
+//!   behind them.
+//! - A pool of a thread never has an idle connection and a waiting client at the same time, unless
+//!   the pool is held.
+//! - Leasing an idle connection, and returning one that no client waits for, takes no lock and
 //!   allocates nothing.
-//! - Nobody waits longer than the limit, and no more than the limit wait.
+//! - No client waits longer than the limit, and no more clients wait than the limit allows.
 
 mod local;
 mod one;
@@ -39,40 +41,42 @@ pub use registry::{
     ConnectionBounds, ConnectionUsage, PoolRegistry, PoolTerms, PooledSlot, ServerConnectionUse,
 };
 
-/// Time that a connection has been idle on another thread before it is fetched although another one
-/// could be opened. One that is in use returns sooner, and would go to and fro.
+/// Minimum time that a connection has been idle on another thread before it is fetched, if another
+/// one could be opened instead. Connections in use are returned sooner, and would move back and
+/// forth.
 pub const FETCH_IDLE_AFTER: Duration = Duration::from_millis(100);
 
-/// By how much a client of another thread must have waited longer than the first one here, to be
-/// given a connection of this thread.
+/// Margin by which a client of another thread must have waited longer than the first one here
+/// before a connection of this thread moves there.
 pub const OLDER_BY: Duration = Duration::from_millis(1);
 
-/// Interval at which a thread whose clients wait says so again: claims change with time.
+/// Interval at which a thread with waiting clients renews its claim: claims change with time.
 pub const REMIND_EVERY: Duration = Duration::from_millis(10);
 
-/// Interval at which busy time is charged that no decision asked for.
+/// Interval at which busy time is charged, if no decision has required it earlier.
 pub const CHARGE_EVERY: Duration = Duration::from_secs(1);
 
-/// Connections that one thread opens at once for one pool; one until the first has succeeded.
+/// Maximum connections that one thread opens at once for one pool; one until the first has
+/// succeeded.
 pub const OPENING_MAX: u32 = 4;
 
-/// Wait before the second attempt to reach a server; doubles until the limit.
+/// Wait before the second attempt to reach a server; doubles up to the limit.
 pub const RETRY_FIRST: Duration = Duration::from_millis(250);
 
 /// Number of idle connections that are searched for one with the client's settings.
 pub const LOOKED_AT_MAX: usize = 4;
 
-/// Time that a pool of which no client is left is remembered.
+/// Time that a pool without clients is kept.
 pub const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Result of a client's request for a server connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum LeaseOutcome {
-    /// Has one.
+    /// The client has a connection.
     Yes,
-    /// In the queue.
+    /// The client is in the queue.
     Waits,
-    /// Refused with an error.
+    /// The client was refused with an error.
     No,
 }
 
@@ -84,24 +88,24 @@ pub struct PoolRef(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueTicket(u64);
 
-/// Why a server connection could not be had, as clients are told.
+/// Why a server connection could not be opened, as reported to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolFailure {
     /// Stage of the failure.
     pub stage: FailureStage,
     /// SQLSTATE.
     pub code: Box<str>,
-    /// A sentence.
+    /// Message.
     pub message: Box<str>,
 }
 
 impl PoolFailure {
-    /// Failure of a server that is not reached.
+    /// Creates the failure of a server that cannot be reached.
     pub fn unreached(code: &str, message: impl Into<Box<str>>) -> PoolFailure {
         PoolFailure { stage: FailureStage::Connect, code: code.into(), message: message.into() }
     }
 
-    /// Sentence for a client of the tenant.
+    /// Returns the message for a client of the tenant.
     pub fn sentence(&self, tenant: &str) -> String {
         let message = &self.message;
         match self.stage {
@@ -121,7 +125,7 @@ impl PoolFailure {
 /// Result of a client's request for a server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerLease<C> {
-    /// This one.
+    /// This connection.
     Ready(C),
     /// A place in the queue.
     Waiting(QueueTicket),
@@ -129,7 +133,7 @@ pub enum ServerLease<C> {
     Refused(LeaseRefusal),
 }
 
-/// Why a client gets no server connection.
+/// Why a client is refused a server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseRefusal {
     /// The queue is full.
@@ -137,14 +141,14 @@ pub enum LeaseRefusal {
         /// The limit.
         waiting_max: u32,
     },
-    /// The client waited for as long as the limit is.
+    /// The client has waited for as long as the limit allows.
     WaitTimeout {
         /// The limit.
         wait: Duration,
     },
     /// The server cannot be reached.
     Down(Arc<PoolFailure>),
-    /// The pool was shut.
+    /// The pool is shut.
     Shut,
 }
 
@@ -157,7 +161,7 @@ pub enum FreedConnectionUse<W> {
     Serve(W),
     /// To be closed.
     Close(CloseReason),
-    /// To be sent to this thread, with its place.
+    /// To be moved to this thread, with its slot.
     Move(usize),
 }
 
@@ -181,9 +185,9 @@ pub enum CloseReason {
 pub enum PoolEffect<C, W> {
     /// Open a connection for this pool.
     Open {
-        /// For which.
+        /// The pool.
         pool: PoolRef,
-        /// To be kept with the connection.
+        /// The slot, to be kept with the connection.
         place: PooledSlot,
     },
     /// Close an idle connection.
@@ -193,14 +197,14 @@ pub enum PoolEffect<C, W> {
         /// Why.
         reason: CloseReason,
     },
-    /// Send an idle connection to another thread, with its place.
+    /// Move an idle connection to another thread, with its slot.
     Move {
         /// Connection.
         conn: C,
-        /// Whither.
+        /// Destination.
         thread: usize,
     },
-    /// Tell a client that it gets none.
+    /// Inform a client that it is refused.
     Refuse {
         /// Client.
         client: W,
@@ -212,30 +216,30 @@ pub enum PoolEffect<C, W> {
 /// Figures of one pool on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadPoolFigures {
-    /// Connections that nobody uses.
+    /// Idle connections.
     pub idle: u32,
-    /// Connections that clients have.
+    /// Connections that clients hold.
     pub leased: u32,
     /// Connections that are being opened.
     pub opening: u32,
     /// Clients that wait.
     pub waiting: u32,
-    /// For how long the first of them has waited.
+    /// Time that the first of them has waited.
     pub waited: Duration,
 }
 
-/// State of a pool: whether it gives connections away.
+/// Whether a pool gives out connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PoolGate {
     /// Open.
     Open,
-    /// Not now: clients wait.
+    /// Temporarily closed: clients wait.
     Held,
-    /// Never again: clients are refused.
+    /// Permanently closed: clients are refused.
     Shut,
 }
 
-/// Sooner of two times, where either may be never.
+/// Returns the earlier of two times, where `None` is never.
 fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

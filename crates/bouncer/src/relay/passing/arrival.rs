@@ -4,16 +4,16 @@ use std::os::unix::net::UnixStream;
 
 use super::login::{ArrivedLogin, PassedLogin};
 
-/// Why a client of another node is not taken, which serves it itself then.
+/// Why a client of another node is refused; that node then serves it itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PassRefusal {
-    /// This node is no home of the tenant's limits, as far as it knows.
+    /// This node is not a home of the tenant's limits, as far as it knows.
     #[error("this node is not a home of the tenant's limits")]
     NoHome,
-    /// It stops, or has too many connections.
+    /// It is stopping, or has too many connections.
     #[error("this node accepts no more clients")]
     Full,
-    /// It cannot be served here.
+    /// The client cannot be served here.
     #[error("the client cannot be served at this node")]
     Unfit,
 }

@@ -1,15 +1,15 @@
-//! Place of a stream of messages that is carried without being understood: whether the client has
-//! got whole messages, so that one more may be put behind them.
+//! Position in a stream of messages that is carried without being parsed: whether the client has
+//! received whole messages, so that another one may be appended.
 
 use api::TenantEngine;
 use pooler_core::link::put_mysql_error;
 use wire::pg::message::{ErrorFields, backend};
 
-/// Bytes of a message's head: a tag and a length, or a length and a number.
+/// Bytes of a message's header: a tag and a length, or a length and a number.
 const PG_HEAD_BYTES: usize = 5;
 const MYSQL_HEAD_BYTES: usize = 4;
 
-/// Bytes of the length of a message of PostgreSQL, which counts itself.
+/// Bytes of the length of a message of PostgreSQL, which includes itself.
 const PG_LENGTH_BYTES: u64 = 4;
 
 /// Both directions of the stream of a client.
@@ -18,26 +18,26 @@ pub(crate) struct StreamBoundary {
     engine: TenantEngine,
     to_client: MessageCursor,
     of_client: MessageCursor,
-    /// True if the client spoke last, and so waits for an answer.
+    /// True if the client sent last, and so waits for a reply.
     is_asked: bool,
 }
 
-/// Place in one direction.
+/// Position in one direction.
 #[derive(Debug)]
 struct MessageCursor {
     head: [u8; PG_HEAD_BYTES],
     have: usize,
-    /// Bytes of the body that are yet to come.
+    /// Bytes of the body that have not arrived yet.
     left: u64,
     /// Number of the last packet, of MySQL.
     number: u8,
-    /// True once something came that is no message.
+    /// True once the stream contained an invalid message.
     is_lost: bool,
 }
 
 impl StreamBoundary {
-    /// Begins between two messages; `number` is that of the packet that a client of MySQL waits
-    /// for.
+    /// Creates a position between two messages; `number` is that of the packet that a client of
+    /// MySQL waits for.
     pub(crate) fn new(engine: TenantEngine, number: u8) -> StreamBoundary {
         let cursor = |number| MessageCursor {
             head: [0; PG_HEAD_BYTES],
@@ -50,22 +50,22 @@ impl StreamBoundary {
         StreamBoundary { engine, to_client, of_client, is_asked: true }
     }
 
-    /// Takes note of what the client sends.
+    /// Processes bytes from the client.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
         self.is_asked = true;
-        // Numbers count, of MySQL alone.
+        // Packet numbers matter only in MySQL.
         if self.engine == TenantEngine::Mysql {
             self.of_client.advance(self.engine, bytes);
         }
     }
 
-    /// Takes note of what the client gets.
+    /// Processes bytes to the client.
     pub(crate) fn received(&mut self, bytes: &[u8]) {
         self.is_asked = false;
         self.to_client.advance(self.engine, bytes);
     }
 
-    /// Appends a fatal error for the client, if that can take one where it is.
+    /// Appends a fatal error for the client, if its stream is between two messages.
     pub(crate) fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         if !self.to_client.is_between() {
             return;
@@ -73,7 +73,7 @@ impl StreamBoundary {
         match self.engine {
             TenantEngine::Postgres => backend::error(out, fields),
             TenantEngine::Mysql => {
-                // Who waits for nothing takes it as the answer to its next command.
+                // A client that waits for nothing takes it as the answer to its next command.
                 let mut number =
                     if self.is_asked { self.of_client.number.wrapping_add(1) } else { 0 };
                 put_mysql_error(&mut number, fields, out);
@@ -112,7 +112,7 @@ impl MessageCursor {
         }
     }
 
-    /// Begins a message whose head is there.
+    /// Begins a message whose header is complete.
     fn begin(&mut self, engine: TenantEngine) {
         let [one, two, three, four, five] = self.head;
         match engine {
@@ -156,10 +156,10 @@ mod tests {
         }
         boundary.received(&message[message.len() - 1..]);
         assert_eq!(error(&boundary).first(), Some(&b'E'));
-        // What the client says is no matter.
+        // Input of the client does not matter.
         boundary.sent(b"Q\0");
         assert_eq!(error(&boundary).first(), Some(&b'E'));
-        // A length that cannot be: nobody knows where a message begins.
+        // An invalid length: message boundaries are unknown from here on.
         boundary.received(&[b'Z', 0, 0, 0, 3]);
         boundary.received(&message);
         assert!(error(&boundary).is_empty());
@@ -183,13 +183,13 @@ mod tests {
         boundary.received(&answer[..200]);
         assert_eq!(number(&boundary), None);
         boundary.received(&answer[200..]);
-        // A file that the server has asked for is numbered on.
+        // The numbering continues in a file that the server has requested.
         boundary.sent(&packet(2, 10));
         assert_eq!(number(&boundary), Some(3));
     }
 
     proptest! {
-        /// However the bytes are cut, and whatever they are.
+        /// For any bytes, and any way to cut them.
         #[test]
         fn pieces_make_no_difference(
             bytes in prop::collection::vec(0_u8..8, 0..200),

@@ -1,5 +1,5 @@
-//! Login of a client that is passed to another node, as that has to know it. A peer that has the
-//! key of the cluster wrote it; each length is bounded all the same.
+//! Login of a client that is passed to another node, as it is sent there. It is written by a peer
+//! that has the key of the cluster; each length is bounded all the same.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,20 +27,20 @@ use crate::auth::ProtocolKeyrings;
 use crate::secrets::{ClientSecret, PASSWORD_BYTES_MAX};
 use crate::tenants::{ServerSecret, TenantRoute, TenantUser};
 
-/// Bytes of a login on its way between nodes.
+/// Maximum bytes of a login sent between nodes.
 pub const PASSED_LOGIN_BYTES_MAX: usize = 256 << 10;
 
-/// Settings that a client begins with; no more are taken from a client itself.
+/// Maximum settings of a session; the limit for clients themselves is the same.
 const PARAMETERS_MAX: usize = 200;
 
-/// Bytes of a name or value.
+/// Maximum bytes of a name or value.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// A client that has proved who it is, on its way to a home of its tenant's limits.
+/// An authenticated client that is passed to a home of its tenant's limits.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PassedLogin {
-    /// Number by which the nodes speak of it; random.
+    /// Number by which the nodes refer to it; random.
     pub id: u64,
     /// Tenant.
     pub tenant: String,
@@ -50,11 +50,11 @@ pub struct PassedLogin {
     pub(crate) bound: Option<String>,
     /// Origin.
     pub(crate) origin: PassedOrigin,
-    /// Schema or database that it has named.
+    /// Schema or database that it has requested.
     pub(crate) database: Option<String>,
-    /// Secret with which its pool logs in, where its tenant's definition does not say it.
+    /// Secret with which its pool logs in, if its tenant's definition does not contain it.
     pub(crate) secret: Option<PassedSecret>,
-    /// Part of its protocol.
+    /// Protocol-specific part.
     pub(crate) greeting: PassedGreeting,
 }
 
@@ -62,26 +62,26 @@ pub struct PassedLogin {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PassedOrigin {
-    /// True if it came by a Unix socket.
+    /// True if it connected over a Unix socket.
     is_unix: bool,
-    /// Address, of one that did not.
+    /// Address of a client that did not.
     pub(crate) peer: Option<SocketAddr>,
     /// User id of the process at the other end of a Unix socket.
     pub(crate) uid: Option<u32>,
-    /// Facts of its TLS handshake; none without TLS.
+    /// Facts of its TLS handshake; `None` without TLS.
     pub(crate) tls: Option<PassedTls>,
 }
 
 /// Client of another node, behind a socket that is carried there.
 #[derive(Debug)]
 pub(crate) struct PassedSource {
-    /// Number by which the nodes speak of it.
+    /// Number by which the nodes refer to it.
     pub(crate) id: u64,
     /// Origin.
     pub(crate) origin: PassedOrigin,
 }
 
-/// Facts of a TLS handshake that another node has made.
+/// Facts of a TLS handshake that another node performed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PassedTls {
@@ -89,11 +89,11 @@ pub(crate) struct PassedTls {
     client_name: Option<String>,
 }
 
-/// Secret with which a pool logs in. It has no way to be printed.
+/// Secret with which a pool logs in. Its `Debug` output hides it.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum PassedSecret {
-    /// None: the server trusts us.
+    /// None: the server trusts the bouncer.
     Nothing,
     /// A password, or the MD5 hash of one.
     Text(String),
@@ -111,7 +111,7 @@ impl fmt::Debug for PassedSecret {
     }
 }
 
-/// Beginning of a session, as its client has asked for it.
+/// Start of a session, as its client has requested it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum PassedGreeting {
@@ -124,9 +124,9 @@ pub(crate) enum PassedGreeting {
     },
     /// MySQL.
     My {
-        /// Number that it was told.
+        /// Number that was sent to the client.
         pid: u32,
-        /// Number of the packet that it waits for.
+        /// Number of the packet that the client waits for.
         number: u8,
         /// Capabilities of both sides.
         capabilities: u64,
@@ -135,7 +135,7 @@ pub(crate) enum PassedGreeting {
     },
 }
 
-/// Why a login that another node has sent cannot be.
+/// Why a login that another node has sent is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PassedLoginError {
     /// A text is too long, or there are too many.
@@ -144,7 +144,7 @@ pub(crate) enum PassedLoginError {
     /// The tenant has another protocol.
     #[error("a login of another node is for another protocol")]
     Engine,
-    /// Nobody knows how its pool logs in.
+    /// The secret with which its pool logs in is unknown.
     #[error("a login of another node has no secret that its pool could log in with")]
     Secret,
 }
@@ -157,7 +157,7 @@ pub(crate) struct ArrivedLogin {
 }
 
 impl PassedOrigin {
-    /// Returns the transport by which the client came.
+    /// Returns the transport of the client's connection.
     pub(crate) fn transport(&self) -> ClientTransport {
         match self.is_unix {
             true => ClientTransport::Unix { uid: self.uid },
@@ -165,7 +165,7 @@ impl PassedOrigin {
         }
     }
 
-    /// Returns what is known of its TLS handshake.
+    /// Returns the facts of its TLS handshake.
     pub(crate) fn tls_facts(&self) -> Option<TlsFacts> {
         self.tls.as_ref().map(|tls| TlsFacts {
             server_name: tls.server_name.clone(),
@@ -181,8 +181,8 @@ impl PassedOrigin {
 }
 
 impl PassedLogin {
-    /// Returns what another node has to know of a client; none of one that cannot be passed: who
-    /// replicates has a connection to the server of its own.
+    /// Returns the login of a client to pass; `None` if it cannot be passed: a replication client
+    /// has a server connection of its own.
     pub(crate) fn of(
         id: u64,
         proved: &LoggedInClient,
@@ -227,7 +227,7 @@ impl PassedLogin {
         })
     }
 
-    /// Returns the protocol that it speaks.
+    /// Returns its protocol.
     #[must_use]
     pub fn engine(&self) -> TenantEngine {
         match self.greeting {
@@ -236,7 +236,8 @@ impl PassedLogin {
         }
     }
 
-    /// The number that a client of MySQL was told, and that of the packet that it waits for.
+    /// Returns the connection number of a client of MySQL, and the number of the packet that it
+    /// waits for.
     pub(crate) fn mysql_numbers(&self) -> Option<(u32, u8)> {
         match self.greeting {
             PassedGreeting::Pg { .. } => None,
@@ -244,7 +245,7 @@ impl PassedLogin {
         }
     }
 
-    /// Refuses what no client could have said.
+    /// Rejects logins that no client could have made.
     pub(crate) fn check(&self) -> Result<(), PassedLoginError> {
         let texts = [Some(&self.tenant), Some(&self.user), self.bound.as_ref()];
         let of_tls = self.origin.tls.as_ref();
@@ -276,7 +277,7 @@ impl PassedLogin {
         }
     }
 
-    /// Returns the client as if it had proved here who it is. `route` leads to its tenant.
+    /// Returns the client as if it had authenticated here. `route` leads to its tenant.
     pub(crate) fn arrive(
         self,
         route: TenantRoute,

@@ -25,18 +25,18 @@ pub struct ThreadPools<C, W> {
     by_id: HashMap<PoolId, PoolRef>,
     /// By the key's index in the shares.
     by_key: HashMap<usize, PoolRef>,
-    /// When something has to be done about which pool; each is here once at most.
+    /// Times at which pools need attention; each pool has at most one entry.
     agenda: BTreeSet<(Instant, PoolRef)>,
     effects: VecDeque<PoolEffect<C, W>>,
-    /// Kept for their memory.
+    /// Kept to reuse its memory.
     letters: Vec<ThreadLetter>,
     notes: Vec<PoolMessage>,
-    /// For times that are not to coincide.
+    /// State of the generator for jitter.
     chance: u64,
 }
 
 impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
-    /// None yet. The handle says which thread this is; `seed` makes its jitter.
+    /// Creates a set without pools. `handle` identifies the thread; `seed` seeds its jitter.
     pub fn new(registry: Arc<PoolRegistry>, handle: ThreadHandle, seed: u64) -> ThreadPools<C, W> {
         ThreadPools {
             registry,
@@ -53,7 +53,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// The pool, for one more client; [`ThreadPools::leave`] says that it is gone.
+    /// Returns the pool, for one more client; [`ThreadPools::leave`] must be called when that
+    /// leaves.
     pub fn join(
         &mut self,
         id: PoolId,
@@ -70,7 +71,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         pool
     }
 
-    /// The pool, without a client.
+    /// Returns the pool, without counting a client.
     fn enter(&mut self, id: PoolId, tenant: TenantId, terms: PoolTerms, now: Instant) -> PoolRef {
         if let Some(pool) = self.by_id.get(&id).copied() {
             self.set_terms(pool, tenant, terms, now);
@@ -105,7 +106,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         pool
     }
 
-    /// Counts a client less. Pools without clients are forgotten after a while.
+    /// Counts one client less. Pools without clients are removed after a while.
     pub fn leave(&mut self, pool: PoolRef, now: Instant) {
         let local = self.local(pool);
         local.members = local.members.saturating_sub(1);
@@ -115,18 +116,18 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// The pool on this thread, if it has any business here.
+    /// Returns the pool on this thread, if it is known here.
     pub fn find(&self, id: PoolId) -> Option<PoolRef> {
         self.by_id.get(&id).copied()
     }
 
-    /// All pools on this thread.
+    /// Returns all pools on this thread.
     pub fn iter(&self) -> impl Iterator<Item = (PoolRef, PoolId)> {
         self.by_id.iter().map(|(id, pool)| (*pool, *id))
     }
 
-    /// Brings a pool up to date with its tenant's definition. Connections of another epoch or
-    /// server are closed, those that are in use when they come back.
+    /// Updates a pool to its tenant's definition. Connections of another epoch or server are
+    /// closed; those in use are closed when they are returned.
     pub fn set_terms(&mut self, pool: PoolRef, tenant: TenantId, terms: PoolTerms, now: Instant) {
         let registry = Arc::clone(&self.registry);
         let thread = self.handle.thread();
@@ -145,7 +146,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
         local.terms = terms;
         if unfit || moved {
-            // Who waits has to say so anew, to the other server's ledger.
+            // Waiting clients must claim slots anew, from the other server's ledger.
             self.calm(pool, now);
             let local = self.local(pool);
             let before = std::mem::replace(&mut local.common, Arc::clone(&common)).key.index();
@@ -158,14 +159,14 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.need(pool, now);
     }
 
-    /// Closes connections that have been idle since before a time.
+    /// Closes connections that have been idle since before `before`.
     pub fn give_up_idle(&mut self, pool: PoolRef, before: Instant) {
         let idle = &self.local(pool).idle;
         let count = idle.iter().take_while(|idle| idle.since <= before).count();
         self.close_idle(pool, count, CloseReason::GivenUp);
     }
 
-    /// Closes idle connections beyond what the pool may have by now.
+    /// Closes idle connections beyond the pool's current maximum.
     pub fn give_up_surplus(&mut self, pool: PoolRef) {
         let surplus = self.local(pool).common.key.surplus();
         self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), CloseReason::GivenUp);
@@ -188,14 +189,14 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.plan(pool, Some(now));
     }
 
-    /// Refuses all who wait and whoever comes.
+    /// Refuses all waiting and future clients.
     pub fn shut(&mut self, pool: PoolRef, now: Instant) {
         self.local(pool).gate = PoolGate::Shut;
         self.refuse_all(pool, &LeaseRefusal::Shut, now);
         self.close_idle(pool, usize::MAX, CloseReason::Held);
     }
 
-    /// A server connection for a client with these settings, whose last one was `last`.
+    /// Returns a server connection for a client with these settings, whose last one was `last`.
     pub fn lease(
         &mut self,
         pool: PoolRef,
@@ -220,7 +221,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.queue(pool, client, now)
     }
 
-    /// The way of a client for whom nothing is idle.
+    /// Handles a client for which no connection is idle.
     fn queue(&mut self, pool: PoolRef, client: W, now: Instant) -> ServerLease<C> {
         let local = self.local(pool);
         if local.gate == PoolGate::Shut {
@@ -242,7 +243,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         ServerLease::Waiting(QueueTicket(ticket))
     }
 
-    /// A client that waits does not want to any more. Whether it was still waiting.
+    /// Removes a client from the queue. Returns whether it was still waiting.
     pub fn give_up_waiting(&mut self, pool: PoolRef, ticket: QueueTicket, now: Instant) -> bool {
         let local = self.local(pool);
         let Ok(at) = local.waiting.binary_search_by_key(&ticket.0, |waiter| waiter.ticket) else {
@@ -254,7 +255,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         true
     }
 
-    /// A connection that [`PoolEffect::Open`] asked for is ready.
+    /// Handles a connection that [`PoolEffect::Open`] requested and that is ready.
     pub fn opened(
         &mut self,
         pool: PoolRef,
@@ -275,7 +276,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         next
     }
 
-    /// A connection that [`PoolEffect::Open`] asked for cannot be had.
+    /// Handles the failure of a connection that [`PoolEffect::Open`] requested.
     pub fn open_failed(
         &mut self,
         pool: PoolRef,
@@ -293,7 +294,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.plan(pool, retry_at);
     }
 
-    /// A client has finished with its connection, which was busy for so long.
+    /// Handles a connection that a client has returned after it was busy for a time.
     pub fn returned(
         &mut self,
         pool: PoolRef,
@@ -307,7 +308,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.free_again(pool, conn, place, settings, now)
     }
 
-    /// Another thread sent a connection. `None` when this thread knows no such pool: it is closed.
+    /// Handles a connection from another thread. Returns `None` if this thread has no such pool;
+    /// the connection is then closed.
     pub fn received(
         &mut self,
         conn: C,
@@ -324,8 +326,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         Some((pool, next))
     }
 
-    /// A connection broke, or was closed on the thread's own account; not for those that an effect
-    /// or an answer said to close or move.
+    /// Handles the loss of a connection, or its closing by the thread itself; not to be called for
+    /// connections that an effect or return value has closed or moved.
     pub fn lost(&mut self, pool: PoolRef, conn: C, now: Instant) {
         let thread = self.handle.thread();
         let local = self.local(pool);
@@ -340,7 +342,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.plan(pool, Some(now + REMIND_EVERY));
     }
 
-    /// Returns what becomes of a connection that was counted as leased and is free.
+    /// Decides the use of a connection that was counted as leased and is free.
     fn free_again(
         &mut self,
         pool: PoolRef,
@@ -362,11 +364,11 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
             (PoolGate::Open, false, false) => None,
         };
         if let Some(reason) = reason {
-            // Its slot is free only after this: who waits gets in line for it.
+            // Its slot is free only after this: waiting clients queue for it.
             self.need(pool, now);
             return FreedConnectionUse::Close(reason);
         }
-        // First the connection is shown, then it is looked who waits: see `needed_elsewhere`.
+        // The connection is published before the check for waiting clients: see `needed_elsewhere`.
         if local.waiting.is_empty() {
             local.idle.push(IdleServer { conn, settings, since: now, expires: place.expires });
             if local.idle.len() == 1 {
@@ -395,7 +397,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         FreedConnectionUse::Idle
     }
 
-    /// Returns whether a free connection goes elsewhere.
+    /// Returns the use of a free connection outside of this pool of the thread, if any.
     fn decide(
         &mut self,
         pool: PoolRef,
@@ -412,8 +414,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
                 return Some(FreedConnectionUse::Close(CloseReason::GivenUp));
             }
         }
-        // By a part of the own wait besides, or connections would go to and fro between threads
-        // that are equally busy.
+        // The margin includes a part of this thread's own wait, or connections would move back and
+        // forth between threads that are equally busy.
         let waits = own.map_or(Duration::ZERO, |own| now.saturating_duration_since(own));
         local
             .common
@@ -422,7 +424,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
             .map(FreedConnectionUse::Move)
     }
 
-    /// Opens, fetches or asks for what the clients that wait need.
+    /// Opens, fetches or claims connections for the clients that wait.
     fn need(&mut self, pool: PoolRef, now: Instant) {
         let thread = self.handle.thread();
         let local = self.local(pool);
@@ -456,7 +458,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// Lets everybody know that somebody waits here for want of a slot.
+    /// Announces to all threads that clients wait here for a slot.
     fn starve(&mut self, pool: PoolRef, since: Instant, now: Instant) {
         let thread = self.handle.thread();
         let local = self.local(pool);
@@ -464,14 +466,14 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         let wanted = local.waiters().saturating_sub(local.opening());
         local.starving = true;
         local.remind_at = now + REMIND_EVERY;
-        // Shown before it is looked for what is idle: see `needed_elsewhere`.
+        // Published before the check for idle connections: see `needed_elsewhere`.
         local.common.key.set_waiting(thread, Some(since));
         local.common.key.want(thread, wanted, since, now);
         self.ask(pool);
         self.plan(pool, Some(now + REMIND_EVERY));
     }
 
-    /// Asks the thread that has the longest idle connection of this pool for it.
+    /// Requests the longest idle connection of this pool from the thread that has it.
     fn ask(&mut self, pool: PoolRef) {
         let thread = self.handle.thread();
         let local = self.local(pool);
@@ -494,7 +496,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.effects.push_back(PoolEffect::Open { pool, place });
     }
 
-    /// After a client got what it waited for.
+    /// Updates the state after a client was served.
     fn served(&mut self, pool: PoolRef, now: Instant) {
         let thread = self.handle.thread();
         let local = self.local(pool);
@@ -517,7 +519,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// Handles messages of other threads. To be called when this thread was woken.
+    /// Handles messages of other threads. Must be called when this thread was woken.
     pub fn mail(&mut self, now: Instant) {
         let mut letters = std::mem::take(&mut self.letters);
         self.handle.take_letters(&mut letters);
@@ -551,7 +553,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
     fn granted(&mut self, permit: SlotPermit) {
         let Some(pool) = self.by_key.get(&permit.key().index()).copied() else { return };
         let local = self.local(pool);
-        // Not needed any more: dropped, it goes to the next in line.
+        // Not needed any more: dropping the permit passes it to the next in line.
         if local.gate == PoolGate::Open && local.opening() < local.waiters() {
             self.open(pool, permit);
         }
@@ -574,25 +576,26 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// A slot for a connection that the thread has for itself and never returns, such as one that
-    /// listens. `None` while there is no slot free.
+    /// Returns a slot for a connection that the thread uses itself and never returns to the pool,
+    /// such as one that listens. `None` if no slot is free.
     pub fn extra(&mut self, pool: PoolRef, now: Instant) -> Option<PooledSlot> {
         let local = self.local(pool);
         let permit = local.common.key.open(now, now).ok()?;
         Some(PooledSlot::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
     }
 
-    /// Returns what is to be done now; then when to call [`ThreadPools::tick`].
+    /// Returns the next effect; without one, [`ThreadPools::next_due`] is the time of the next
+    /// tick.
     pub fn next_effect(&mut self) -> Option<PoolEffect<C, W>> {
         self.effects.pop_front()
     }
 
-    /// When [`ThreadPools::tick`] has something to do.
+    /// Returns the time at which [`ThreadPools::tick`] has something to do.
     pub fn next_due(&self) -> Option<Instant> {
         self.agenda.first().map(|(due, _)| *due)
     }
 
-    /// Lets time pass.
+    /// Handles the passing of time.
     pub fn tick(&mut self, now: Instant) {
         while let Some(&(due, pool)) = self.agenda.first() {
             if due > now {
@@ -634,7 +637,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.plan(pool, later);
     }
 
-    /// Refuses those that waited for as long as the limit is.
+    /// Refuses clients that have waited for as long as the limit allows.
     fn refuse_late(&mut self, pool: PoolRef, now: Instant) {
         let Some(wait) = self.local(pool).terms.wait else { return };
         while let Some(since) = self.local(pool).waits_since()
@@ -647,7 +650,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// Refuses all who wait for a server that cannot be reached.
+    /// Refuses all waiting clients if the server cannot be reached.
     fn refuse_if_down(&mut self, pool: PoolRef, now: Instant) {
         let local = self.local(pool);
         if !local.waiting.is_empty()
@@ -675,7 +678,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         local.publish_idle(thread);
     }
 
-    /// Closes what is idle for too long or too old.
+    /// Closes connections that have been idle for too long or are too old.
     fn close_old(&mut self, pool: PoolRef, now: Instant) {
         let thread = self.handle.thread();
         let Some(local) = self.pools[pool.0 as usize].as_mut() else { return };
@@ -698,7 +701,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         local.publish_idle(thread);
     }
 
-    /// Opens what the minimum lacks, one after another.
+    /// Opens connections up to the minimum, one after another.
     fn keep_min(&mut self, pool: PoolRef, now: Instant) {
         let thread = self.handle.thread();
         let local = self.local(pool);
@@ -712,7 +715,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// Figures of a pool on this thread.
+    /// Returns the figures of a pool on this thread.
     pub fn figures(&self, pool: PoolRef, now: Instant) -> ThreadPoolFigures {
         let Some(local) = self.pools.get(pool.0 as usize).and_then(Option::as_ref) else {
             return ThreadPoolFigures::default();
@@ -727,7 +730,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// Lets the agenda have a look at the pool at `time`, or sooner.
+    /// Schedules a check of the pool at `time`, or sooner.
     fn plan(&mut self, pool: PoolRef, time: Option<Instant>) {
         let local = self.local(pool);
         let due = sooner(local.due, time);
@@ -740,12 +743,12 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// A pool that was joined. A reference outlives its pool only if a client leaves twice.
+    /// Returns a pool that was joined. A reference outlives its pool only if a client leaves twice.
     fn local(&mut self, pool: PoolRef) -> &mut LocalPool<C, W> {
         self.pools[pool.0 as usize].as_mut().expect("a pool that is referred to was joined")
     }
 
-    /// xorshift64: times need to differ, nothing else.
+    /// Returns the next value of xorshift64: values only need to differ.
     fn chance(&mut self) -> u64 {
         self.chance ^= self.chance << 13;
         self.chance ^= self.chance >> 7;

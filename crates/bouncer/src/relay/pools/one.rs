@@ -17,25 +17,25 @@ pub(super) struct LocalPool<C, W> {
     pub(super) gate: PoolGate,
     /// Clients that use it.
     pub(super) members: u32,
-    /// The one used last is last.
+    /// Idle connections, the most recently used last.
     pub(super) idle: Vec<IdleServer<C>>,
     /// Waiting clients, the longest first.
     pub(super) waiting: VecDeque<PoolWaiter<W>>,
-    /// The next client's. Never given twice, so that a stale one is nobody's.
+    /// Ticket of the next client. Never reused, so that a stale ticket matches no client.
     pub(super) next_ticket: u64,
     pub(super) leased: u32,
-    /// Number that are being opened: as many as there are places that say so.
+    /// Connections that are being opened: the number of slots marked as opening.
     pub(super) opening: Arc<AtomicU32>,
-    /// Another thread was asked for connections and has not answered.
+    /// True if another thread was asked for connections and has not answered.
     pub(super) asking: bool,
-    /// The shares know that somebody waits here, and other threads do too.
+    /// True if the shares and other threads know that clients wait here.
     pub(super) starving: bool,
-    /// When they are told again.
+    /// Time at which the claim is renewed.
     pub(super) remind_at: Instant,
     /// Busy time that was not charged yet.
     pub(super) busy_us: u64,
     pub(super) charge_at: Instant,
-    /// When the last client left.
+    /// Time at which the last client left.
     pub(super) left_at: Instant,
     /// Time in the agenda.
     pub(super) due: Option<Instant>,
@@ -56,12 +56,12 @@ pub(super) struct PoolWaiter<W> {
 }
 
 impl<C, W> LocalPool<C, W> {
-    /// Since when the first client waits, if one does.
+    /// Returns since when the first client waits, if one does.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         self.waiting.front().map(|waiter| waiter.since)
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiting clients.
     pub(super) fn waiters(&self) -> u32 {
         u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
@@ -77,7 +77,7 @@ impl<C, W> LocalPool<C, W> {
         Some(waiter)
     }
 
-    /// Lets other threads know since when the longest idle connection is idle.
+    /// Publishes since when the longest idle connection is idle.
     pub(super) fn publish_idle(&self, thread: usize) {
         self.common.key.set_idle(thread, self.idle.first().map(|idle| idle.since));
     }
@@ -91,8 +91,8 @@ impl<C, W> LocalPool<C, W> {
 }
 
 impl<C: Copy + Eq, W> LocalPool<C, W> {
-    /// The best idle connection: the client's last one if that has its settings, then one that has
-    /// them, then the one used last.
+    /// Returns the best idle connection: the client's last one if that has its settings, then one
+    /// that has them, then the most recently used.
     pub(super) fn choose(&self, settings: u64, last: Option<C>) -> Option<usize> {
         let top = self.idle.len().checked_sub(1)?;
         let lowest = self.idle.len().saturating_sub(LOOKED_AT_MAX);
@@ -103,7 +103,8 @@ impl<C: Copy + Eq, W> LocalPool<C, W> {
         first.into_iter().chain(fitting).find(mine).or(first).or(Some(top))
     }
 
-    /// The reason to refuse all, while there is no connection and it is too early to try again.
+    /// Returns the reason to refuse all clients while there is no connection and the retry time has
+    /// not come.
     pub(super) fn down(&self, now: Instant) -> Option<LeaseRefusal> {
         if self.common.live() > 0 {
             return None;
@@ -127,7 +128,7 @@ impl<C: Copy + Eq, W> LocalPool<C, W> {
             && self.common.live() < self.terms.connections_min
     }
 
-    /// When there is something to do that nobody tells of.
+    /// Returns the time of the next check that no event triggers.
     pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         let mut next = None;
         if let Some(since) = self.waits_since() {
@@ -148,7 +149,7 @@ impl<C: Copy + Eq, W> LocalPool<C, W> {
         if self.members == 0 {
             next = sooner(next, Some(self.left_at + FORGET_AFTER));
         }
-        // What could not be done at its time is looked at again a moment later, not at once.
+        // Actions that were not possible at their time are retried a moment later, not at once.
         next.map(|next| next.max(now + Duration::from_millis(1)))
     }
 }
