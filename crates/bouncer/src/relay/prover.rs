@@ -13,17 +13,18 @@ use super::orders::{ThreadInbox, ThreadMessageKind};
 use crate::auth::AuthRequirement;
 use crate::rate::{LoginLimiter, LoginSource};
 
-/// Proofs that may wait for the thread. Whoever comes beyond is refused and may try again.
+/// Maximum number of proofs that wait for the thread. Further clients are refused and may try
+/// again.
 const PROOFS_MAX: usize = 1024;
 
-/// A proof, and who waits for what comes of it.
+/// A proof, and the client that waits for the result.
 pub(super) struct ProofJob {
     pub(super) check: Box<PasswordCheck>,
     pub(super) origin: LoginSource,
     pub(super) inbox: Arc<ThreadInbox>,
-    /// Place of the client.
+    /// Slot of the client.
     pub(super) client: u32,
-    /// Tells it from later ones in that place.
+    /// Serial, which distinguishes successive clients in the slot.
     pub(super) serial: u64,
 }
 
@@ -34,8 +35,8 @@ pub(super) struct ProofThread {
 }
 
 impl ProofThread {
-    /// Starts the thread. It ends by itself once this is dropped. Wrong proofs count in `failed`,
-    /// and from whom there were too many none is looked at.
+    /// Starts the thread, which ends when this is dropped. Wrong proofs are counted in `failed`;
+    /// proofs from origins with too many wrong ones are refused unchecked.
     pub(super) fn start(failed: Arc<LoginLimiter<LoginSource>>) -> std::io::Result<ProofThread> {
         let (proofs, inbox) = sync_channel(PROOFS_MAX);
         let thread = std::thread::Builder::new().name("bouncer-proofs".to_owned());
@@ -43,8 +44,8 @@ impl ProofThread {
         Ok(ProofThread { proofs })
     }
 
-    /// Asks for a check; [`ThreadMessageKind::Checked`] comes to the client's thread. `false` when
-    /// too many wait already.
+    /// Requests a check; the client's thread receives [`ThreadMessageKind::Checked`]. Returns false
+    /// if too many proofs wait already.
     #[must_use]
     pub(super) fn ask(&self, proof: ProofJob) -> bool {
         match self.proofs.try_send(proof) {
@@ -61,7 +62,7 @@ fn run(proofs: &Receiver<ProofJob>, failed: &LoginLimiter<LoginSource>) {
         } else {
             PasswordCheckResult::Refused(too_many_failures())
         };
-        // Here, because the client may be gone by now.
+        // Counted here, because the client may have left by now.
         if matches!(checked, PasswordCheckResult::Proof(None)) {
             failed.count(origin, node::clock::now());
         }
@@ -70,7 +71,8 @@ fn run(proofs: &Receiver<ProofJob>, failed: &LoginLimiter<LoginSource>) {
     }
 }
 
-/// Returns what a client has to show, unless that is a password and too many from there were wrong.
+/// Returns the proof that a client must give; refuses passwords from an origin with too many wrong
+/// ones.
 pub(super) fn restrained(
     common: &RelayShared,
     origin: LoginSource,
@@ -88,14 +90,14 @@ pub(super) fn restrained(
     demand
 }
 
-/// Returns what a client is told from where there were too many wrong passwords.
+/// Returns the refusal after too many wrong passwords.
 fn too_many_failures() -> PgLoginRefusal {
     let hint = Some("It is forgotten within seconds.".to_owned());
     let message = "too many logins have failed from this address";
     PgLoginRefusal { hint, ..PgLoginRefusal::new("53400", message) }
 }
 
-/// Returns what a client is told while too many others log in.
+/// Returns the refusal while too many logins wait for a check.
 pub(super) fn too_many_proofs() -> PgLoginRefusal {
     PgLoginRefusal::new("53300", "too many clients log in at this time")
 }

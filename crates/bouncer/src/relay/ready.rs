@@ -1,23 +1,23 @@
-//! Sockets of which epoll has told, in the order in which their tenants have their turns.
+//! Queue of sockets that epoll has reported, in which tenants take turns.
 //!
-//! A tenant whose clients ask for all that they can get has an event for each of its connections
-//! in every batch. Whoever asks now and then would stand behind all of them, once with its question
-//! and once with the answer. So tenants take turns, one connection each, and the thread asks epoll
-//! again after [`EVENTS_PER_TURN_MAX`], because what came meanwhile may be of somebody who is next.
-//! A connection that has more to read than one turn allows waits here for its next one, too.
+//! A tenant under full load has an event for each of its connections in every batch. The occasional
+//! request of another tenant would be queued behind all of them, once for the request and once for
+//! the reply. So tenants take turns, one connection each, and the thread polls epoll again after
+//! [`EVENTS_PER_TURN_MAX`] events, because new events may belong to a tenant whose turn is next. A
+//! connection with more input than one turn allows is queued here, too.
 //!
-//! This is not [`pool::RoundRobin`]: every event of a socket passes through here, and tenants are
-//! numbered, so that a table by their number does without hashing.
+//! This is not [`pool::RoundRobin`]: every socket event passes through here, and tenants are
+//! numbered, so a table indexed by their number avoids hashing.
 //!
-//! Each connection waits once, with all that epoll has told of it: one that gets bytes all the time
-//! takes no turns from the others of its tenant.
+//! Each connection is queued once, with all of its events: a connection that receives bytes all the
+//! time takes no turns from the others of its tenant.
 
 use std::collections::VecDeque;
 
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
 use crate::tenants::TenantId;
 
-/// Events that are handled before epoll is asked again.
+/// Events that are handled before epoll is polled again.
 pub(super) const EVENTS_PER_TURN_MAX: usize = 8;
 
 /// Connection of a client or to a server, as an event finds it.
@@ -25,37 +25,37 @@ pub(super) const EVENTS_PER_TURN_MAX: usize = 8;
 pub(super) struct RelayEventTarget<'a> {
     pub(super) conn: &'a mut RelayConnection,
     pub(super) tenant: Option<TenantId>,
-    /// Tells it from others that have had its place.
+    /// Serial, which distinguishes successive connections in a slot.
     pub(super) serial: u64,
 }
 
 /// Connections of a thread.
 pub(super) trait RelayConnections {
-    /// Returns the connection behind an event, with its serial number and its tenant; no tenant of
-    /// a client that has not logged in.
+    /// Returns the connection of an event, with its serial number and its tenant; a client that has
+    /// not logged in has no tenant.
     fn connection(&mut self, source: EventSource) -> Option<RelayEventTarget<'_>>;
 }
 
-/// A connection of which epoll has told. What it has told is kept there.
+/// A connection with an event; its readiness is kept in the connection.
 #[derive(Clone, Copy, Debug)]
 struct ReadyConnection {
     source: EventSource,
-    /// Serial number of the connection: its place may be another's by then.
+    /// Serial number of the connection: its slot may be reused by then.
     serial: u64,
 }
 
-/// Connections by tenant, each once, in the order in which epoll told of them; tenants take turns.
+/// Connections by tenant, each once, in the order of their events; tenants take turns.
 #[derive(Debug, Default)]
 pub(super) struct ReadyQueue {
-    /// By the number of the tenant; the first ones are of connections that are no tenant's yet.
+    /// Indexed by the number of the tenant; the first queue holds connections without a tenant.
     by_tenant: Vec<VecDeque<ReadyConnection>>,
-    /// Tenants in the order of their turns: those with connections here, each once.
+    /// Tenants with queued connections, each once, in the order of their turns.
     turns: VecDeque<usize>,
 }
 
 impl ReadyQueue {
-    /// Puts a client or a server connection behind the others of its tenant, unless it waits
-    /// already. Returns false if the event is of something else, which has no tenant to wait for.
+    /// Queues a client or a server connection behind the others of its tenant, unless it is queued
+    /// already. Returns false if the event is of another kind, which has no tenant.
     pub(super) fn add(
         &mut self,
         source: EventSource,
@@ -69,7 +69,7 @@ impl ReadyQueue {
             | EventSource::Cancel(_)
             | EventSource::Notifier(_) => return false,
         }
-        // Where there is none, an event before this one has closed it.
+        // If there is no connection, an earlier event has closed it.
         if let Some(RelayEventTarget { conn, tenant, serial }) = connections.connection(source)
             && conn.defer(readiness)
         {
@@ -78,7 +78,7 @@ impl ReadyQueue {
         true
     }
 
-    /// Takes the next connection that is still there, and what epoll has told of it.
+    /// Takes the next connection that still exists, and its readiness.
     pub(super) fn next(
         &mut self,
         connections: &mut impl RelayConnections,

@@ -1,4 +1,4 @@
-//! Names of servers become addresses, away from the relay threads: the system's resolver blocks.
+//! Resolution of servers' names, outside of the relay threads: the system's resolver blocks.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::orders::{ThreadInbox, ThreadMessageKind};
 
-/// Time that an answer is used again. The resolver does not tell how long it holds.
+/// Time that an answer is reused. The resolver does not report its time to live.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(15);
 
-/// Names that are remembered; then all are forgotten.
+/// Maximum number of cached names; when it is reached, all are dropped.
 const ANSWERS_MAX: usize = 1024;
 
-/// Questions that may wait for the thread. Whoever asks beyond fails, and tries again later.
+/// Maximum number of requests that wait for the thread. Further ones fail, and are retried later.
 const QUESTIONS_MAX: usize = 1024;
 
 struct ResolveRequest {
@@ -24,21 +24,21 @@ struct ResolveRequest {
     inbox: Arc<ThreadInbox>,
 }
 
-/// The thread that asks the system's resolver.
+/// The thread that calls the system's resolver.
 #[derive(Debug)]
 pub(crate) struct ResolverThread {
     questions: SyncSender<ResolveRequest>,
 }
 
-/// The address that `host` spells, without asking anybody.
+/// Returns the address if `host` is a literal one.
 pub(crate) fn literal(host: &str, port: u16) -> Option<SocketAddr> {
     let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
     Some(SocketAddr::new(bare.parse::<IpAddr>().ok()?, port))
 }
 
 impl ResolverThread {
-    /// Starts the thread. It ends by itself once this is dropped and it has its last answer, which
-    /// nobody waits for: the system's resolver may take a minute.
+    /// Starts the thread. It ends when this is dropped and its last lookup returns, for which
+    /// nothing waits: the system's resolver may take a minute.
     pub(crate) fn start() -> std::io::Result<ResolverThread> {
         let (questions, inbox) = sync_channel(QUESTIONS_MAX);
         let thread = std::thread::Builder::new().name("bouncer-dns".to_owned());
@@ -46,8 +46,8 @@ impl ResolverThread {
         Ok(ResolverThread { questions })
     }
 
-    /// Asks for the addresses of `host`; [`ThreadMessageKind::Resolved`] comes to `inbox`. `false`
-    /// when too many ask already.
+    /// Requests the addresses of `host`; `inbox` receives [`ThreadMessageKind::Resolved`]. Returns
+    /// false if too many requests wait already.
     #[must_use]
     pub(crate) fn ask(&self, host: &str, port: u16, serial: u64, inbox: &Arc<ThreadInbox>) -> bool {
         let (host, inbox) = (host.into(), Arc::clone(inbox));
@@ -84,7 +84,7 @@ fn look_up(host: &str) -> Result<Vec<IpAddr>, String> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     let mut failure = "the name has no address".to_owned();
     for name in host.split(',') {
-        // The port is not the resolver's business, but the interface wants one.
+        // The port does not matter to the resolver, but the interface requires one.
         match (name, 0).to_socket_addrs() {
             Ok(found) => addresses.extend(found.map(|address| address.ip())),
             Err(error) => failure = error.to_string(),

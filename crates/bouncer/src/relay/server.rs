@@ -35,7 +35,7 @@ pub(super) struct OpeningServer {
     pub(super) dial: ServerDialer,
     /// True if the socket has yet to be connected.
     pub(super) connects: bool,
-    /// True if the handshake of TLS is under way.
+    /// True if the TLS handshake is in progress.
     pub(super) is_in_handshake: bool,
     /// Addresses to try after this one.
     pub(super) others: Vec<SocketAddr>,
@@ -46,12 +46,12 @@ pub(super) struct OpeningServer {
 pub(super) struct RelayServer {
     pub(super) conn: RelayConnection,
     pub(super) phase: ServerPhase,
-    /// Tells it from others that had this place.
+    /// Serial, which distinguishes successive connections in a slot.
     pub(super) serial: u64,
     /// Number among all connections of the process.
     pub(super) number: u64,
     pub(super) pool: PoolRef,
-    /// The right to be there.
+    /// Slot of the pool that the connection occupies.
     pub(super) slot: pools::PooledSlot,
     pub(super) tenant: Arc<TenantSnapshot>,
     /// Role.
@@ -62,27 +62,27 @@ pub(super) struct RelayServer {
     pub(super) client: Option<u32>,
     /// Entry of the holder for all threads, once its process is known.
     pub(super) holder: Option<HolderEntry>,
-    /// Cancel requests that are on their way to its server.
+    /// Cancel requests on their way to its server.
     pub(super) cancels: u32,
-    /// True if it is to be given back when those have arrived.
+    /// True if it is returned to its pool when those have arrived.
     pub(super) awaits_cancels: bool,
-    /// When it was begun.
+    /// Time at which its opening began.
     pub(super) begun_us: u64,
-    /// When it was leased.
+    /// Time at which it was leased.
     pub(super) leased_us: u64,
-    /// When what it does now began.
+    /// Time at which its current state began.
     pub(super) since_us: u64,
     /// True if it counts as idle.
     pub(super) is_idle: bool,
-    /// True if its client left it in a state that is nobody else's.
+    /// True if its client left it in a state that no other client may see.
     pub(super) is_resetting: bool,
-    /// True if what runs there is nobody's any more, and is cancelled until it ends.
+    /// True if a statement without a client runs on it, which is cancelled until it ends.
     pub(super) is_cancelled: bool,
     /// Parameters that the server reported.
     pub(super) parameters: Parameters,
-    /// Counters of its link when they were last read.
+    /// Counters of its link at the last reading.
     pub(super) counted: (u64, u64),
-    /// Reasons to stay with its client that were counted.
+    /// Pin reasons that were counted.
     pub(super) pins: Vec<&'static str>,
     pub(super) stats: Arc<ThreadTenantStats>,
 }
@@ -97,7 +97,7 @@ pub(super) struct ServerPurpose {
     pub(super) target: ConnectTarget,
 }
 
-/// Queries that have ended at a server connection since the last look.
+/// Requests that have ended at a server connection since the last reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkProgress {
     /// True if a transaction has ended with them.
@@ -122,16 +122,16 @@ pub(super) enum ServerCloseReason {
     /// The server closed it.
     #[error("the server closed the connection")]
     End,
-    /// Lost.
+    /// The connection was lost.
     #[error("{0}")]
     Lost(#[source] io::Error),
-    /// The server does not speak the protocol, or says that it closes.
+    /// The server violates the protocol, or announces that it closes.
     #[error("{0}")]
     Broken(String),
-    /// Failed its client, which got an error.
+    /// Its client could not be served and got an error.
     #[error("the client could not be served")]
     Failed,
-    /// Could not be brought to rest after its client.
+    /// It could not be reset after its client.
     #[error("it did not become idle after its client disconnected")]
     Unclean,
     /// Closed on command.
@@ -140,7 +140,7 @@ pub(super) enum ServerCloseReason {
 }
 
 impl ConnectTarget {
-    /// Begins to connect.
+    /// Starts to connect.
     pub(super) fn connect(&self, policy: TcpPolicy) -> io::Result<RelaySocket> {
         match self {
             ConnectTarget::Tcp(address) => RelaySocket::tcp(TcpStream::connect(*address)?, policy),
@@ -148,7 +148,7 @@ impl ConnectTarget {
         }
     }
 
-    /// Returns who may see a password there.
+    /// Returns the assurance about the server, which decides whether a password may be sent to it.
     pub(super) fn assurance(&self, tls: &ServerTls) -> ServerAssurance {
         tls::assurance(tls, matches!(self, ConnectTarget::Unix(_)))
     }
@@ -200,7 +200,7 @@ impl RelayServer {
         }
     }
 
-    /// Process id of its backend, once that is known.
+    /// Returns the process id of its backend, once that is known.
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.phase {
             ServerPhase::Live(link) => Some(link.pid()),
@@ -213,7 +213,7 @@ impl RelayServer {
         self.live().is_some()
     }
 
-    /// Counts it among the idle ones, or no more.
+    /// Counts it as idle, or no longer.
     pub(super) fn count_idle(&mut self, is_idle: bool) {
         match (std::mem::replace(&mut self.is_idle, is_idle), is_idle) {
             (false, true) => self.stats.servers_idle.add(1),
@@ -222,7 +222,8 @@ impl RelayServer {
         }
     }
 
-    /// Counts what its link has counted since the last look. Returns that, if there is any.
+    /// Records the progress of its link since the last reading. Returns the progress, if there is
+    /// any.
     #[inline]
     pub(super) fn account(&mut self) -> Option<LinkProgress> {
         let link = self.link()?;
@@ -241,7 +242,7 @@ impl RelayServer {
         Some(LinkProgress { ends_transaction: counts.1 != transactions })
     }
 
-    /// Counts reasons to stay with its client that were not there before.
+    /// Counts its pin reasons that were not counted before.
     pub(super) fn count_pins(&mut self) {
         let ServerPhase::Live(link) = &self.phase else { return };
         for pin in link.pins() {
@@ -252,7 +253,7 @@ impl RelayServer {
         }
     }
 
-    /// Why its client keeps it beyond its transaction.
+    /// Returns the reasons why its client keeps it beyond its transaction.
     pub(super) fn pins(&self) -> Vec<&'static str> {
         match &self.phase {
             ServerPhase::Live(link) => link.pins().collect(),
@@ -260,7 +261,7 @@ impl RelayServer {
         }
     }
 
-    /// Returns whether its client was not given just a part of a message.
+    /// Returns whether its client has received only whole messages.
     pub(super) fn is_between_messages(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.is_between_messages(),
@@ -268,7 +269,7 @@ impl RelayServer {
         }
     }
 
-    /// Returns whether its client may be told something now.
+    /// Returns whether an error may be sent to its client now.
     pub(super) fn takes_error(&self) -> bool {
         self.live().is_none_or(ServerLink::takes_error)
     }
@@ -281,17 +282,17 @@ impl RelayServer {
         }
     }
 
-    /// Returns whether a cancel request is on its way to it while nothing runs that is meant.
+    /// Returns whether a cancel request is on its way to it whose target statement has ended.
     pub(super) fn awaits_signal(&self) -> bool {
         self.cancels > 0 && !self.is_awaited()
     }
 
-    /// Returns whether its client has begun a batch and not ended it.
+    /// Returns whether its client has started a batch and not ended it.
     pub(super) fn is_unsynced(&self) -> bool {
         matches!(&self.phase, ServerPhase::Live(link) if link.is_unsynced())
     }
 
-    /// Returns whether its client gets a reply without saying more.
+    /// Returns whether its client will receive a reply without sending more.
     pub(super) fn owes_reply(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.owes_reply(),
@@ -308,7 +309,7 @@ impl RelayServer {
         }
     }
 
-    /// Returns its session, once it has logged in, to look at.
+    /// Returns its session, once it has logged in.
     pub(super) fn live(&self) -> Option<&ServerLink> {
         match &self.phase {
             ServerPhase::Live(link) => Some(link),
@@ -316,7 +317,7 @@ impl RelayServer {
         }
     }
 
-    /// Returns its session, once it has logged in.
+    /// Returns its session for modification, once it has logged in.
     pub(super) fn link(&mut self) -> Option<&mut ServerLink> {
         match &mut self.phase {
             ServerPhase::Live(link) => Some(link),

@@ -32,23 +32,24 @@ use super::slots::SlotMap;
 use super::timers::micros;
 use crate::tenants::{PoolId, TenantId, TenantRoute, TenantRouting, WorkAdmission};
 
-/// Time that a server connection may take to come to rest after its client left, in microseconds;
-/// `cancel_wait_timeout` of others.
+/// Maximum time that a server connection takes to become idle after its client left, in
+/// microseconds; other poolers call it `cancel_wait_timeout`.
 const REST_US: u64 = 10_000_000;
-/// Time that until a statement of a client that is gone is cancelled once more: one that had not
-/// begun when the request arrived knows nothing of it.
+/// Time after which a statement whose client has left is cancelled again: a request that arrives
+/// before the statement has started has no effect.
 const CANCEL_AGAIN_US: u64 = 1_000_000;
 
 /// Time that an idle server connection keeps the mark of the session that used it last, in
-/// microseconds: a session that uses it again and again does not pay for the mark each time, and
-/// when a session's next owner ends what is marked, hardly any of that is idle and somebody else's
-/// soon.
+/// microseconds. A session that uses the connection repeatedly thus does not pay for the mark each
+/// time; and a connection that is ended by the mark for the session's next owner is hardly ever
+/// idle or about to be used by another client.
 const MARK_KEPT_US: u64 = 1_000_000;
 
-/// Cancel requests on their way to one server connection; another one would change nothing.
+/// Maximum number of cancel requests on their way to one server connection; more would change
+/// nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 2;
 
-/// Event of a server connection that concerns a client, by its place.
+/// Event of a server connection that concerns a client, which is given by its slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ServerEvent {
     /// A connection is free for a client that waits for one.
@@ -58,7 +59,7 @@ pub(super) enum ServerEvent {
         /// The connection.
         server: u32,
     },
-    /// The cancel requests for what a client does have arrived.
+    /// The cancel requests for a client's statement have arrived.
     CancelsEnded {
         /// The client.
         client: u32,
@@ -70,7 +71,7 @@ pub(super) enum ServerEvent {
 pub(super) enum RoleOrigin {
     /// A client has logged in with them.
     Login,
-    /// A client of a former process has them: those of later logins are newer.
+    /// A client of a former process had them: those of later logins are newer.
     Handover,
 }
 
@@ -78,20 +79,20 @@ pub(super) enum RoleOrigin {
 #[derive(Debug)]
 pub(super) struct ServerConnections {
     connections: SlotMap<RelayServer>,
-    /// Connections and clients are known to the pools by their places.
+    /// Pools of the thread, which refer to connections and clients by their slots.
     pools: ThreadPools<u32, u32>,
     roles: ServerRoles,
-    /// Connections whose names are being looked up, by the number of the question.
+    /// Connections whose names are being resolved, by the number of the request.
     resolving: HashMap<u64, PendingResolve>,
     cancels: CancelConnections,
-    /// Events that the thread has yet to act on.
+    /// Events that the thread has yet to handle.
     events: VecDeque<ServerEvent>,
-    /// Clients that get no connection, and why.
+    /// Clients that are refused a connection, and why.
     refused: VecDeque<(u32, LeaseRefusal)>,
 }
 
 impl ServerConnections {
-    /// None yet.
+    /// Creates a table without connections.
     pub(super) fn new(
         registry: Arc<PoolRegistry>,
         handle: ThreadHandle,
@@ -108,24 +109,24 @@ impl ServerConnections {
         }
     }
 
-    /// Returns what happened first and was not acted on yet.
+    /// Returns the oldest unhandled event.
     #[inline]
     pub(super) fn next_event(&mut self) -> Option<ServerEvent> {
         self.events.pop_front()
     }
 
-    /// Returns the first client that gets no connection and was not told so.
+    /// Returns the first client that is refused a connection and was not informed yet.
     pub(super) fn next_refusal(&mut self) -> Option<(u32, LeaseRefusal)> {
         self.refused.pop_front()
     }
 
-    /// Returns the connection in a place.
+    /// Returns the connection in a slot.
     #[inline]
     pub(super) fn get(&self, place: u32) -> Option<&RelayServer> {
         self.connections.get(place)
     }
 
-    /// Returns the connection in a place, to be changed.
+    /// Returns the connection in a slot for modification.
     #[inline]
     pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut RelayServer> {
         self.connections.get_mut(place)
@@ -136,23 +137,23 @@ impl ServerConnections {
         self.connections.iter()
     }
 
-    /// Lets places be used again, at the end of a turn.
+    /// Makes released slots available again, at the end of a turn.
     pub(super) fn turn(&mut self) {
         self.connections.turn();
         self.cancels.turn();
     }
 
-    /// Returns when the pools have something to do that nobody tells of.
+    /// Returns the time of the pools' next check that no event triggers.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.pools.next_due()
     }
 
-    /// Reads what other threads have written to the pools.
+    /// Handles messages from other threads' pools.
     pub(super) fn mail(&mut self, now: Instant) {
         self.pools.mail(now);
     }
 
-    /// Applies what the pools decided. Returns whether there was anything.
+    /// Applies the effects of the pools. Returns whether there were any.
     pub(super) fn apply_pool_effects(&mut self, context: &mut ThreadContext) -> bool {
         let now = context.now;
         if self.pools.next_due().is_some_and(|due| due <= now) {
@@ -173,7 +174,7 @@ impl ServerConnections {
         any
     }
 
-    /// Counts a client among those of a pool, whose connections log in as it has done.
+    /// Counts a client of a pool, whose connections log in with the credentials of that client.
     pub(super) fn join(
         &mut self,
         id: PoolId,
@@ -190,7 +191,7 @@ impl ServerConnections {
         self.pools.join(id, route.tenant.id, terms, now)
     }
 
-    /// Counts a client of a pool no more.
+    /// Counts one client of a pool less.
     pub(super) fn leave(&mut self, pool: PoolRef, now: Instant) {
         self.pools.leave(pool, now);
     }
@@ -213,7 +214,7 @@ impl ServerConnections {
         self.pools.give_up_waiting(pool, ticket, now);
     }
 
-    /// Returns a login for a connection beside those of a pool of PostgreSQL.
+    /// Returns a login for a PostgreSQL connection outside of the pool.
     pub(super) fn pg_dial(&self, pool: PoolId, target: &ConnectTarget) -> std::io::Result<PgDial> {
         self.roles.pg_dial(pool, target)
     }
@@ -224,12 +225,12 @@ impl ServerConnections {
         roles.filter(|id| self.pools.find(*id).is_some()).collect()
     }
 
-    /// Takes over a new snapshot of tenants. Returns those that have pools here.
+    /// Applies a new snapshot of tenants. Returns the tenants that have pools here.
     pub(super) fn update_tenants(&mut self, routing: &TenantRouting) -> Vec<TenantId> {
         self.roles.update(routing)
     }
 
-    /// Lets what a tenant's definition says hold for its pools.
+    /// Applies the current definition of a tenant to its pools.
     pub(super) fn renew_terms(&mut self, tenant: TenantId, now: Instant) {
         for (id, role) in self.roles.of_tenant(tenant) {
             let Some(pool) = self.pools.find(id) else { continue };
@@ -238,7 +239,7 @@ impl ServerConnections {
         }
     }
 
-    /// Opens, holds or shuts a pool, as its tenant's admission says.
+    /// Opens, holds or shuts a pool according to its tenant's admission.
     pub(super) fn apply_admission(&mut self, id: PoolId, now: Instant) {
         let (Some(role), Some(pool)) = (self.roles.get(id), self.pools.find(id)) else { return };
         let state = &role.tenant.state;
@@ -250,7 +251,7 @@ impl ServerConnections {
         }
     }
 
-    /// Forgets what belongs to pools that are no more.
+    /// Forgets the state of pools that no longer exist.
     pub(super) fn forget_unused(&mut self, links: &mut ProtocolLinks, context: &ThreadContext) {
         let pools = &self.pools;
         self.roles.keep_only(|id| {
@@ -263,13 +264,13 @@ impl ServerConnections {
         });
     }
 
-    /// Closes idle connections beyond what their pools may have by now.
+    /// Closes idle connections beyond the current maxima of their pools.
     pub(super) fn give_up_surplus(&mut self) {
         let pools: Vec<_> = self.pools.iter().map(|(pool, _)| pool).collect();
         pools.into_iter().for_each(|pool| self.pools.give_up_surplus(pool));
     }
 
-    /// Closes connections of a tenant that nobody has used since.
+    /// Closes connections of a tenant that have been idle since before `before`.
     pub(super) fn give_up_idle(&mut self, tenant: TenantId, before: Instant) {
         for id in self.pools_of(tenant) {
             if let Some(pool) = self.pools.find(id) {
@@ -301,13 +302,13 @@ impl ServerConnections {
         self.apply_ended_cancels(context);
     }
 
-    /// Looks at a connection that carries a cancel request.
+    /// Checks the deadline of a connection that carries a cancel request.
     pub(super) fn check_cancel_deadline(&mut self, place: u32, context: &mut ThreadContext) {
         self.cancels.check_deadline(place, context);
         self.apply_ended_cancels(context);
     }
 
-    /// Gives a connection to a client.
+    /// Attaches a connection to a client.
     pub(super) fn hold(&mut self, place: u32, client: u32, now_us: u64) -> Option<&RelayServer> {
         let server = self.connections.get_mut(place)?;
         server.client = Some(client);
@@ -317,7 +318,7 @@ impl ServerConnections {
         Some(server)
     }
 
-    /// Takes a connection from its client, which lives on.
+    /// Detaches a connection from its client.
     pub(super) fn let_go(&mut self, place: u32, now_us: u64) {
         if let Some(server) = self.connections.get_mut(place) {
             server.client = None;
@@ -331,7 +332,8 @@ impl ServerConnections {
         let ServerConnections { connections: servers, pools, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         if server.cancels > 0 {
-            // It could hit whoever comes next; it goes back when the last one has arrived.
+            // It could hit the next client's statement; the connection is returned when the last
+            // one has arrived.
             server.awaits_cancels = true;
             return;
         }
@@ -367,7 +369,8 @@ impl ServerConnections {
         }
     }
 
-    /// A server connection that no client holds: back to its pool as soon as it may be shared.
+    /// Handles a server connection without client: it returns to its pool as soon as it may be
+    /// shared.
     pub(super) fn rest(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(server) = self.connections.get_mut(place) else { return };
         match server.link().map(|link| link.is_idle()) {
@@ -401,7 +404,7 @@ impl ServerConnections {
         }
         server.journal_closing(place, &journal::reason(closing), context.now_us);
         server.count_idle(false);
-        // Whose pool decided has forgotten it already.
+        // A pool that made the decision has forgotten the connection already.
         if !matches!(closing, ServerCloseReason::Pool(_)) {
             self.pools.lost(server.pool, place, context.now);
         }
@@ -413,7 +416,7 @@ impl ServerConnections {
             context.outbox.to_server.clear();
             link.put_goodbye(&mut context.outbox.to_server);
             let bytes = &context.outbox.to_server;
-            // Politeness; the end of the connection says the same.
+            // A courtesy; the end of the connection means the same.
             drop(server.conn.send(bytes, &mut context.freelist, &context.registry));
             context.outbox.to_server.clear();
         }
@@ -421,13 +424,13 @@ impl ServerConnections {
         let is_open = !conn.is_closed();
         let socket = is_open.then(|| conn.leave(&context.registry));
         conn.close(&mut context.freelist);
-        // One that cannot be waited for is over.
+        // A socket that cannot be waited for counts as closed.
         if let Some(Ok(socket)) = socket {
             context.common.closing.wait(socket, slot);
         }
     }
 
-    /// Sends what was assembled for a server, and keeps what is for a client.
+    /// Sends the output for a server, and keeps that for a client.
     pub(super) fn send_request(&mut self, server: Option<u32>, context: &mut ThreadContext) {
         if !context.outbox.to_server.is_empty() {
             self.send_to_server(server, context);
@@ -443,14 +446,14 @@ impl ServerConnections {
             server.conn.send(&context.outbox.to_server, &mut context.freelist, &context.registry);
         context.outbox.to_server.clear();
         if sent.is_err() {
-            // What it said before it went away is still to be read: it tells why.
+            // The server's last output is still to be read: it contains the reason.
             server.conn.mark_closed();
             context.work.push_back(PendingWork::Server(place.unwrap_or_default()));
         }
     }
 
-    /// A server connection whose client has left: brings it to rest, or closes it. A client that
-    /// the link has not heard of has left nothing there.
+    /// Handles a server connection whose client has left: resets it, or closes it. A client that
+    /// was not attached to the link yet has left no state there.
     pub(super) fn abandon(
         &mut self,
         place: u32,
@@ -463,7 +466,8 @@ impl ServerConnections {
         let Some(server) = servers.get_mut(place) else { return };
         server.client = None;
         if server.conn.is_readable() {
-            // What the client did not take was left in the kernel, of which epoll told already.
+            // Input that the client did not read stayed in the kernel, and epoll does not report it
+            // again.
             context.work.push_back(PendingWork::Server(place));
         }
         let Some(client) = client else { return self.give_back(place, context) };
@@ -473,7 +477,8 @@ impl ServerConnections {
         if !was_idle || client.is_in_transaction() {
             server.stats.dirty_disconnects.add(1);
         }
-        // Who said goodbye gets done what it asked for, as from a server without us.
+        // The requests of a client that terminated properly are completed, as by a server without a
+        // pooler.
         let cancels =
             gone == DepartureAction::Cancel && !matches!(leaving, ClientDeparture::Terminate);
         server.is_cancelled = cancels;
@@ -491,7 +496,7 @@ impl ServerConnections {
         }
     }
 
-    /// Looks at a server connection.
+    /// Checks the deadline of a server connection.
     pub(super) fn check_deadline(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(server) = self.connections.get(place) else { return };
         let (at_us, opening) = match &server.phase {
@@ -526,7 +531,7 @@ impl ServerConnections {
         }
     }
 
-    /// Takes the mark of a session from a server connection that was idle for long enough.
+    /// Removes the mark of a session from a server connection that was idle for long enough.
     fn release_mark(&mut self, place: u32, context: &mut ThreadContext) {
         let servers = &mut self.connections;
         let Some(server) = servers.get_mut(place) else { return };
@@ -540,7 +545,7 @@ impl ServerConnections {
         self.send_request(Some(place), context);
     }
 
-    /// Gives a server connection time to come to rest after its client has left.
+    /// Arms the deadline by which a server connection must be idle after its client has left.
     pub(super) fn await_idle(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(server) = self.connections.get_mut(place) else { return };
         if !server.is_resetting {
@@ -583,14 +588,14 @@ impl ServerConnections {
         self.apply_ended_cancels(context);
     }
 
-    /// Lets server connections be shared again whose cancel requests have ended.
+    /// Makes server connections shareable again whose cancel requests have ended.
     pub(super) fn apply_ended_cancels(&mut self, context: &mut ThreadContext) {
         while let Some(EndedCancel { server: (place, serial), is_late }) = self.cancels.next_ended()
         {
             let server = self.connections.get_mut(place).filter(|it| it.serial == serial);
             let Some(server) = server else { continue };
             if is_late && server.awaits_cancels {
-                // Whether the signal will come yet is not known.
+                // Whether the signal will still arrive is not known.
                 self.close(place, &ServerCloseReason::Unclean, context);
                 continue;
             }
@@ -608,7 +613,7 @@ impl ServerConnections {
 }
 
 impl RelayServer {
-    /// Has the mark of a session, if there is one, taken away from a connection that rests.
+    /// Arms the removal of the mark of a session, if there is one, from an idle connection.
     pub(super) fn expire_mark(&mut self, place: u32, context: &mut ThreadContext) {
         if self.link().is_some_and(|link| link.is_marked()) {
             context.timers.arm(TimerKey::Server(place).id(), context.now_us + MARK_KEPT_US);

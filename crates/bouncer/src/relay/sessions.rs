@@ -1,5 +1,5 @@
-//! The sessions of a thread: its clients, its server connections and its subscriptions, and what
-//! passes between them.
+//! The sessions of a thread: its clients, server connections and subscriptions, and the traffic
+//! between them.
 //!
 //! Clients that log in, use the console or are served by another node have their slots here too,
 //! because the end of any client may free a server connection. Their other behaviour is in their
@@ -35,7 +35,8 @@ pub(super) use self::traffic::SessionInput;
 pub(super) enum GuestDismissal {
     /// Its grant was revoked.
     Revoked,
-    /// Its sandbox is paused: those go that hold a server connection and do not use it.
+    /// Its sandbox is paused: only connections that hold a server connection without using it are
+    /// closed.
     Resting,
 }
 
@@ -76,7 +77,7 @@ impl RelayConnections for SessionRelay {
 }
 
 impl SessionRelay {
-    /// None yet.
+    /// Creates an empty table.
     pub(super) fn new(servers: ServerConnections, link: ProtocolLinks) -> SessionRelay {
         let (clients, subscriptions) = (ClientConnections::new(), ChannelSubscriptions::new());
         SessionRelay { clients, servers, subscriptions, link }
@@ -88,19 +89,19 @@ impl SessionRelay {
         &self.clients
     }
 
-    /// Returns the clients, to be changed.
+    /// Returns the clients for modification.
     #[inline]
     pub(super) fn clients_mut(&mut self) -> &mut ClientConnections {
         &mut self.clients
     }
 
-    /// Returns what sessions of the thread share, for one that begins.
+    /// Returns the links' shared state of the thread, for a new session.
     pub(super) fn links(&mut self) -> &mut ProtocolLinks {
         &mut self.link
     }
 
-    /// Lets places be used again, at the end of a turn. Returns when the pools have something to
-    /// do that nobody tells of.
+    /// Makes released slots available again, at the end of a turn. Returns the time of the pools'
+    /// next check that no event triggers.
     pub(super) fn turn(&mut self) -> Option<Instant> {
         self.clients.turn();
         self.servers.turn();
@@ -108,7 +109,7 @@ impl SessionRelay {
         self.servers.next_due()
     }
 
-    /// Has the server connections do something, and acts on what happened at them.
+    /// Performs an action on the server connections, and handles the resulting events.
     pub(super) fn served<T>(
         &mut self,
         act: impl FnOnce(&mut ServerConnections, &mut ThreadContext) -> T,
@@ -127,7 +128,7 @@ impl SessionRelay {
         self.drain_clients(Some(tenant), context);
     }
 
-    /// Takes over a new snapshot of tenants.
+    /// Applies a new snapshot of tenants.
     pub(super) fn apply_routing(&mut self, context: &mut ThreadContext) {
         context.routing = context.common.current.load();
         for tenant in self.servers.update_tenants(&context.routing) {
@@ -156,23 +157,23 @@ impl SessionRelay {
                     route.user = tenant.user(&route.user.name);
                 }
                 Some(Ok(now)) => *route = now,
-                // It goes when its tenant does; nobody new comes meanwhile.
+                // The client leaves when its tenant does; no new ones arrive meanwhile.
                 Some(Err(_)) => route.tenant = Arc::clone(tenant),
             }
             if let ClientPhase::Session(session) = &mut client.phase {
                 session.is_timed = tenant.times_of(&session.route.user).limit_clients();
-                // What it does already, or does not, may have a limit now.
+                // Its current state may have a new limit.
                 self.clients.watch(place, &self.servers, context);
             }
         }
-        // Whatever their clients are doing.
+        // Regardless of what their clients are doing.
         for tenant in self.clients.removed_tenants() {
             self.kill_tenant(tenant, "terminating connection: the tenant was removed", context);
         }
         self.drain_clients(None, context);
     }
 
-    /// Lets what a tenant's definition says hold for its pools.
+    /// Applies the current definition of a tenant to its pools.
     pub(super) fn renew_terms(&mut self, tenant: TenantId, context: &mut ThreadContext) {
         self.servers.renew_terms(tenant, context.now);
         for id in self.servers.pools_of(tenant) {
@@ -180,14 +181,14 @@ impl SessionRelay {
         }
     }
 
-    /// Opens, holds or shuts a pool, as its tenant's admission says.
+    /// Opens, holds or shuts a pool according to its tenant's admission.
     pub(super) fn apply_admission(&mut self, id: PoolId, context: &mut ThreadContext) {
         self.servers.apply_admission(id, context.now);
         self.subscribed(|subscriptions, io| subscriptions.refresh(id, io), context);
     }
 
-    /// Sees idle clients off that have to leave: of one tenant, or of all. Others are looked at
-    /// when their transaction ends.
+    /// Disconnects idle clients that must leave: of one tenant, or of all. Others are checked when
+    /// their transaction ends.
     pub(super) fn drain_clients(&mut self, tenant: Option<TenantId>, context: &mut ThreadContext) {
         for place in self.clients.keys() {
             let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
@@ -207,7 +208,7 @@ impl SessionRelay {
         }
     }
 
-    /// Sees a client off that is between transactions, if it has to leave. Whether it had to.
+    /// Disconnects a client between transactions, if it must leave. Returns whether it had to.
     pub(super) fn drain_client(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let Some(client) = self.clients.get(place) else { return false };
         let stops = context.ending != ThreadShutdown::No || client.is_seen_off;
@@ -256,7 +257,7 @@ impl SessionRelay {
         self.subscriptions.remove_unused(Some(tenant), context);
     }
 
-    /// Returns what is there.
+    /// Returns a snapshot of the connections.
     pub(super) fn snapshot(&self, context: &ThreadContext) -> ThreadSnapshot {
         let now_us = context.now_us;
         let is_here = |client: &RelayClient| !matches!(client.phase, ClientPhase::Passed(_));
@@ -287,12 +288,12 @@ impl SessionRelay {
         self.subscriptions.remove_unused(None, context);
     }
 
-    /// Ends the connection of a guest that got more than it may have. Whether it did.
+    /// Disconnects a guest that exceeded its limits. Returns whether it did.
     pub(super) fn disconnect_violator(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let session = self.clients.session(place);
         let watch = session.and_then(|session| session.watch.as_ref());
         let Some(violation) = watch.and_then(|watch| watch.violation()) else { return false };
-        // It was told with what it got last.
+        // The error was appended to its last output.
         watch.inspect(|watch| watch.refused(&violation.to_string()));
         self.close_when_sent(place, context);
         true
@@ -313,8 +314,8 @@ impl SessionRelay {
         self.disconnect(place, &ErrorFields::fatal(code, &sentence), context);
     }
 
-    /// Ends the connection of a guest if the server's lease has ended: what it sends from then on
-    /// could come beside that of the session's next owner. Returns whether it did.
+    /// Disconnects a guest if the server's lease has ended: its further requests could run
+    /// concurrently with those of the session's next owner. Returns whether the lease has ended.
     pub(super) fn disconnect_fenced(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let session = self.clients.session(place);
         let watch = session.and_then(|session| session.watch.as_ref());
@@ -346,7 +347,7 @@ impl SessionRelay {
         }
     }
 
-    /// Gives a guest's client its turn, if it still waits for it.
+    /// Passes a permit to a guest's client, if it still waits for it.
     pub(super) fn turn_granted(
         &mut self,
         place: u32,

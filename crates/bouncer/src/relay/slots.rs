@@ -4,22 +4,22 @@
 //! reused before the end of the turn, because an event for its former owner may be in the same
 //! batch.
 
-/// Places, some of them taken. Grows to the highest number that was ever needed at once.
+/// Slots, some of them occupied. Grows to the maximum number ever used at once.
 #[derive(Debug)]
 pub(crate) struct SlotMap<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
-    /// Given up in this turn; free from the next one on.
+    /// Released in this turn; free from the next one on.
     retired: Vec<u32>,
 }
 
 impl<T> SlotMap<T> {
-    /// No places yet.
+    /// Creates a map without slots.
     pub(crate) const fn new() -> Self {
         SlotMap { places: Vec::new(), free: Vec::new(), retired: Vec::new() }
     }
 
-    /// The place that was freed last, or a new one: to be occupied, or given up again.
+    /// Reserves the slot that was released last, or a new one; it must be occupied or given up.
     pub(crate) fn reserve(&mut self) -> u32 {
         if let Some(key) = self.free.pop() {
             return key;
@@ -30,17 +30,17 @@ impl<T> SlotMap<T> {
         key
     }
 
-    /// Puts `value` into a place that was reserved.
+    /// Puts `value` into a reserved slot.
     pub(crate) fn occupy(&mut self, key: u32, value: T) {
         self.places[key as usize] = Some(value);
     }
 
-    /// Gives a place up that was reserved and never occupied.
+    /// Releases a slot that was reserved and never occupied.
     pub(crate) fn give_up(&mut self, key: u32) {
         self.retired.push(key);
     }
 
-    /// Returns what is at `key`, if anybody still is.
+    /// Returns the entry at `key`, if there is one.
     pub(crate) fn get(&self, key: u32) -> Option<&T> {
         self.places.get(key as usize)?.as_ref()
     }
@@ -50,14 +50,14 @@ impl<T> SlotMap<T> {
         self.places.get_mut(key as usize)?.as_mut()
     }
 
-    /// Takes it out; the number stays unused until [`SlotMap::turn`].
+    /// Removes the entry; its number stays unused until [`SlotMap::turn`].
     pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
         let value = self.places.get_mut(key as usize)?.take()?;
         self.retired.push(key);
         Some(value)
     }
 
-    /// The end of a turn: what was given up in it may be used again.
+    /// Ends a turn: slots released in it may be reused.
     pub(crate) fn turn(&mut self) {
         self.free.append(&mut self.retired);
     }
@@ -67,7 +67,7 @@ impl<T> SlotMap<T> {
         (0..).zip(&self.places).filter_map(|(key, place)| Some((key, place.as_ref()?)))
     }
 
-    /// The keys that are taken now.
+    /// Returns the keys that are in use.
     pub(crate) fn keys(&self) -> Vec<u32> {
         self.iter().map(|(key, _)| key).collect()
     }

@@ -29,7 +29,7 @@ pub enum ClientState {
     Active,
     /// Is at the console.
     Console,
-    /// Is being told why its connection ends.
+    /// Its final error is being sent.
     Closing,
 }
 
@@ -46,7 +46,7 @@ pub struct ClientView {
     pub user: Option<Arc<str>>,
     /// State.
     pub state: ClientState,
-    /// Address; nothing for Unix sockets.
+    /// Address; `None` for Unix sockets.
     pub address: Option<SocketAddr>,
     /// True if its connection is encrypted.
     pub tls: bool,
@@ -56,13 +56,14 @@ pub struct ClientView {
     pub state_us: u64,
     /// Process id of the server connection that it holds.
     pub server_pid: Option<u32>,
-    /// Why it keeps that beyond its transaction.
+    /// Reasons why it keeps that beyond its transaction.
     pub pins: Vec<&'static str>,
     /// True if it is in a transaction.
     pub in_transaction: bool,
     /// Statements that it has prepared.
     pub statements: usize,
-    /// Microseconds since the statement began that waits or runs; nothing between statements.
+    /// Microseconds since the current statement began, waiting or running; `None` between
+    /// statements.
     pub statement_us: Option<u64>,
     /// The `application_name` of a client of PostgreSQL.
     pub application_name: Option<Box<str>>,
@@ -77,7 +78,7 @@ pub enum ServerState {
     Idle,
     /// Is held by a client.
     Active,
-    /// Is cleaned after a client, or examined.
+    /// Is being reset after a client, or checked.
     Resetting,
     /// Waits until cancel requests have arrived.
     Cancelling,
@@ -98,11 +99,11 @@ pub struct ServerView {
     pub user: Arc<str>,
     /// State.
     pub state: ServerState,
-    /// Address; nothing for Unix sockets.
+    /// Address; `None` for Unix sockets.
     pub address: Option<SocketAddr>,
     /// True if its connection is encrypted.
     pub tls: bool,
-    /// Microseconds since it was begun.
+    /// Microseconds since its opening began.
     pub age_us: u64,
     /// Microseconds since its state began.
     pub state_us: u64,

@@ -1,8 +1,8 @@
 //! A connection: TCP or Unix, plain or TLS, never blocking.
 //!
-//! A socket is registered with epoll once, edge-triggered and for reading only: notifications about
-//! every byte that the peer has read would wake the thread for nothing, which happens on Unix
-//! sockets at each read of the peer. Write readiness is requested only while there is a backlog.
+//! A socket is registered with epoll once, edge-triggered and for reading only: write readiness
+//! would wake the thread needlessly, on Unix sockets at each read of the peer. It is requested only
+//! while there is a backlog.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/socket.7.html>
@@ -26,7 +26,7 @@ use super::passing::login::PassedSource;
 pub struct TcpPolicy {
     /// Quiet time before the first probe.
     pub keepalive_idle: Duration,
-    /// Between probes.
+    /// Interval between probes.
     pub keepalive_interval: Duration,
     /// Probes without an answer before the connection counts as dead.
     pub keepalive_retries: u32,
@@ -48,7 +48,7 @@ impl Default for TcpPolicy {
 /// Result of a read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ReadOutcome {
-    /// So many bytes; `more` unless the kernel has surely no more of them.
+    /// This many bytes were read; `more` is false only if the kernel certainly has no more.
     Data {
         /// Bytes in the caller's buffer.
         count: usize,
@@ -73,12 +73,12 @@ pub(crate) struct RelaySocket {
     stream: SocketStream,
     tls: Option<Box<Connection>>,
     wants_room: bool,
-    /// Node and origin of a client that another node carries.
+    /// Node and origin of a client of another node.
     passed: Option<Box<PassedSource>>,
 }
 
 impl RelaySocket {
-    /// A TCP connection; small messages leave at once.
+    /// Creates a TCP connection; small messages are sent at once.
     pub(crate) fn tcp(stream: TcpStream, policy: TcpPolicy) -> io::Result<Self> {
         let socket = SockRef::from(&stream);
         socket.set_tcp_nodelay(true)?;
@@ -92,60 +92,61 @@ impl RelaySocket {
         Ok(RelaySocket { stream, tls: None, wants_room: false, passed: None })
     }
 
-    /// A Unix connection.
+    /// Creates a Unix connection.
     pub(crate) fn unix(stream: UnixStream) -> Self {
         let stream = SocketStream::Unix(stream);
         RelaySocket { stream, tls: None, wants_room: false, passed: None }
     }
 
-    /// The socket of a client that came to another node, which carries its bytes.
+    /// Creates the socket of a client of another node, which carries its bytes.
     pub(crate) fn of_other_node(stream: UnixStream, source: PassedSource) -> Self {
         RelaySocket { passed: Some(Box::new(source)), ..RelaySocket::unix(stream) }
     }
 
-    /// Returns where a client came from that another node carries; none of any other.
+    /// Returns the origin of a client of another node; `None` for other clients.
     pub(crate) fn passed(&self) -> Option<&PassedSource> {
         self.passed.as_deref()
     }
 
-    /// Returns whether the connection of a client is encrypted, at whichever node that ends.
+    /// Returns whether the connection of a client is encrypted, at whichever node its TLS ends.
     pub(crate) fn is_tls_to_client(&self) -> bool {
         self.is_tls() || self.passed().is_some_and(|it| it.origin.is_tls())
     }
 
-    /// Returns whether the peer is on this machine and nobody listens in: a Unix socket.
+    /// Returns whether the peer is on this machine and the traffic cannot be intercepted: a Unix
+    /// socket.
     pub(crate) fn is_unix(&self) -> bool {
         matches!(self.stream, SocketStream::Unix(_))
     }
 
-    /// Returns whether what is sent is encrypted.
+    /// Returns whether output is encrypted.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The state of the encryption, once there is one.
+    /// Returns the state of the encryption, if there is one.
     pub(crate) fn tls(&self) -> Option<&Connection> {
         self.tls.as_deref()
     }
 
-    /// Encrypts from here on, as the side that was connected to.
+    /// Starts encryption, as the accepting side.
     pub(crate) fn accept_tls(&mut self, mut tls: ServerConnection) {
         tls.set_buffer_limit(Some(BACKLOG_BYTES_HIGH));
         self.tls = Some(Box::new(tls.into()));
     }
 
-    /// Encrypts from here on, as the side that connected.
+    /// Starts encryption, as the connecting side.
     pub(crate) fn start_tls(&mut self, mut tls: ClientConnection) {
         tls.set_buffer_limit(Some(BACKLOG_BYTES_HIGH));
         self.tls = Some(Box::new(tls.into()));
     }
 
-    /// Returns whether a handshake is under way.
+    /// Returns whether a handshake is in progress.
     pub(crate) fn is_in_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Takes encrypted bytes that were read before encryption began.
+    /// Processes encrypted bytes that were read before encryption began.
     pub(crate) fn read_early(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         while !bytes.is_empty() {
@@ -157,7 +158,7 @@ impl RelaySocket {
         Ok(())
     }
 
-    /// The user id of the process at the other end of a Unix socket.
+    /// Returns the user id of the process at the other end of a Unix socket.
     pub(crate) fn uid(&self) -> Option<u32> {
         match &self.stream {
             SocketStream::Tcp(_) => None,
@@ -167,7 +168,7 @@ impl RelaySocket {
         }
     }
 
-    /// Why connecting failed, once the socket is ready; nothing when it did not.
+    /// Returns the error of a failed connection attempt, once the socket is ready.
     pub(crate) fn connect_error(&self) -> io::Result<Option<io::Error>> {
         match &self.stream {
             SocketStream::Tcp(stream) => stream.take_error(),
@@ -175,7 +176,7 @@ impl RelaySocket {
         }
     }
 
-    /// Returns whether connecting has come to an end that is not an error.
+    /// Returns whether the socket is connected.
     pub(crate) fn is_connected(&self) -> bool {
         match &self.stream {
             SocketStream::Tcp(stream) => stream.peer_addr().is_ok(),
@@ -183,7 +184,7 @@ impl RelaySocket {
         }
     }
 
-    /// Has the thread told of readable bytes, and of room when `room` says so.
+    /// Registers for readable bytes, and for room to write if `room` is set.
     pub(crate) fn register(
         &mut self,
         registry: &Registry,
@@ -198,7 +199,7 @@ impl RelaySocket {
         }
     }
 
-    /// Asks to be told of room for writing, or no more. Only a change costs a system call.
+    /// Requests events for room to write, or ends that. Only a change costs a system call.
     pub(crate) fn want_room(
         &mut self,
         registry: &Registry,
@@ -216,7 +217,7 @@ impl RelaySocket {
         }
     }
 
-    /// Takes it out of the thread's epoll, to give it to another thread.
+    /// Removes it from the thread's epoll, for another thread.
     pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match &mut self.stream {
             SocketStream::Tcp(stream) => registry.deregister(stream),
@@ -224,12 +225,12 @@ impl RelaySocket {
         }
     }
 
-    /// Reads what is there into `buffer`.
+    /// Reads available bytes into `buffer`.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         match &mut self.tls {
             None => match retry(|| self.stream.read(buffer)) {
                 Ok(0) => Ok(ReadOutcome::End),
-                // A stream socket that gave less than was asked for is empty (epoll(7)).
+                // A stream socket that returned fewer bytes than requested is empty (epoll(7)).
                 Ok(count) => Ok(ReadOutcome::Data { count, more: count == buffer.len() }),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(ReadOutcome::Nothing),
                 Err(error) => Err(error),
@@ -238,8 +239,8 @@ impl RelaySocket {
         }
     }
 
-    /// Writes as much of `bytes` as is taken at once and says how much that was. With TLS what was
-    /// taken may still wait in here: see [`RelaySocket::has_pending`].
+    /// Writes as much of `bytes` as fits and returns the number of bytes taken. With TLS some of
+    /// them may still be buffered here: see [`RelaySocket::has_pending`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         while written < bytes.len() {
@@ -259,7 +260,7 @@ impl RelaySocket {
             if taken == 0 {
                 break;
             }
-            // A short write means a full socket; asking again would only say so.
+            // A short write means a full socket; another attempt would fail.
             if self.tls.is_none() && written < bytes.len() {
                 break;
             }
@@ -267,7 +268,7 @@ impl RelaySocket {
         Ok(written)
     }
 
-    /// Sends what TLS holds, as far as there is room.
+    /// Sends bytes that TLS has buffered, as far as there is room.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
@@ -280,12 +281,12 @@ impl RelaySocket {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Says that nothing more will be sent: TLS's farewell and the end of the stream.
+    /// Ends the output: with TLS's closing alert, and the end of the stream.
     pub(crate) fn finish(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
         }
-        // The connection is closed next, whatever comes of this.
+        // The connection is closed next, whatever the outcome.
         drop(self.flush());
         drop(match &self.stream {
             SocketStream::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -293,7 +294,7 @@ impl RelaySocket {
         });
     }
 
-    /// The address of the other side, for logs, limits and consoles; nothing for Unix sockets.
+    /// Returns the address of the peer, for logs, limits and consoles; `None` for Unix sockets.
     pub(crate) fn peer(&self) -> Option<std::net::SocketAddr> {
         if let Some(source) = self.passed() {
             return source.origin.peer;
@@ -304,7 +305,7 @@ impl RelaySocket {
         }
     }
 
-    /// Our own address; nothing for Unix sockets.
+    /// Returns the local address; `None` for Unix sockets.
     pub(crate) fn local(&self) -> Option<std::net::SocketAddr> {
         match &self.stream {
             SocketStream::Tcp(stream) => stream.local_addr().ok(),
@@ -355,7 +356,7 @@ fn interest(room: bool) -> Interest {
     if room { Interest::READABLE.add(Interest::WRITABLE) } else { Interest::READABLE }
 }
 
-/// Again after a signal.
+/// Repeats a call that a signal interrupted.
 fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -365,7 +366,7 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Decrypted bytes, after as many records from the socket as are needed for some.
+/// Reads decrypted bytes, after as many records from the socket as are needed.
 fn read_tls(
     tls: &mut Connection,
     stream: &mut SocketStream,
@@ -376,8 +377,8 @@ fn read_tls(
             Ok(0) => return Ok(ReadOutcome::End),
             Ok(count) => return Ok(ReadOutcome::Data { count, more: true }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // The end of the stream without TLS's farewell, which many clients leave out. Every
-            // message says its length, so that nothing can be cut off unnoticed.
+            // The end of the stream without TLS's closing alert, which many clients omit. Every
+            // message contains its length, so a truncation cannot go unnoticed.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Ok(ReadOutcome::End);
             }
@@ -393,7 +394,7 @@ fn read_tls(
             Err(error) => return Err(error),
         }
         let processed = tls.process_new_packets();
-        // Answers of the handshake, or the alert that says what is wrong.
+        // Replies of the handshake, or the alert that reports an error.
         flush_tls(tls, stream)?;
         processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     }

@@ -1,7 +1,7 @@
-//! Counters of a relay thread: relaxed atomics that only it writes and anybody reads.
+//! Counters of a relay thread: relaxed atomics that only the thread writes and any thread reads.
 //!
 //! A counter is read and written back without a locked instruction, because there is one writer.
-//! Readers see every value at some time; sums over threads are not of one moment.
+//! Readers eventually see every value; sums over threads are not a consistent snapshot.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::tenants::TenantId;
 
-/// A number that one thread changes.
+/// Number that only one thread changes.
 #[derive(Debug, Default)]
 pub struct ThreadCounter(AtomicU64);
 
 impl ThreadCounter {
-    /// Returns what it is now.
+    /// Returns the current value.
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -28,16 +28,17 @@ impl ThreadCounter {
         self.0.store(self.load().wrapping_add(amount), Ordering::Relaxed);
     }
 
-    /// Takes `amount` away. Only the owning thread may call this.
+    /// Subtracts `amount`. Only the owning thread may call this.
     pub fn sub(&self, amount: u64) {
         self.0.store(self.load().saturating_sub(amount), Ordering::Relaxed);
     }
 }
 
-/// Steps in each power of two: a value is known to 1/16 of itself.
+/// Buckets in each power of two: values are precise to 1/16.
 const STEPS: usize = 16;
 const STEP_BITS: u32 = 4;
-/// Powers of two above the first, which counts by ones: the last one ends at 2^36 µs, 19 hours.
+/// Powers of two above the first range, which has buckets of 1; the last one ends at 2^36 µs, 19
+/// hours.
 const POWERS: usize = 32;
 const BUCKETS: usize = STEPS * (POWERS + 1);
 
@@ -64,7 +65,7 @@ impl DurationHistogram {
         self.sum_us.add(us);
     }
 
-    /// Adds what was counted to `total`.
+    /// Adds the counts to `total`.
     pub fn add_to(&self, total: &mut DurationDistribution) {
         for (to, from) in total.buckets.iter_mut().zip(&self.buckets) {
             *to += from.load();
@@ -79,7 +80,7 @@ fn bucket(us: u64) -> usize {
     (power as usize * STEPS + step).min(BUCKETS - 1)
 }
 
-/// The greatest value that is counted in `bucket`.
+/// Returns the greatest value in `bucket`.
 fn greatest(bucket: usize) -> u64 {
     let power = (bucket / STEPS).saturating_sub(1);
     let step = (bucket - power * STEPS) as u64;
@@ -100,18 +101,18 @@ impl Default for DurationDistribution {
 }
 
 impl DurationDistribution {
-    /// Returns how many durations were counted.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// All of them together, in microseconds.
+    /// Returns the sum of all durations, in microseconds.
     pub fn sum_us(&self) -> u64 {
         self.sum_us
     }
 
-    /// The duration that a share of `per_mille` of them did not exceed, in microseconds, to 1/16;
-    /// nothing when there were none.
+    /// Returns the duration that `per_mille` of them did not exceed, in microseconds, precise to
+    /// 1/16; `None` if there were no durations.
     pub fn percentile_us(&self, per_mille: u64) -> Option<u64> {
         let count = self.count();
         let rank = (count * per_mille).div_ceil(1000).max(1);
@@ -125,7 +126,7 @@ impl DurationDistribution {
         None
     }
 
-    /// Returns what was counted since an earlier reading of the same histograms.
+    /// Returns the counts since an earlier reading of the same histograms.
     #[must_use]
     pub fn since(&self, before: &DurationDistribution) -> DurationDistribution {
         let buckets = self.buckets.iter().zip(&before.buckets);
@@ -135,7 +136,7 @@ impl DurationDistribution {
         }
     }
 
-    /// Adds what was counted elsewhere, by buckets of the same bounds.
+    /// Adds counts of another distribution with the same buckets.
     pub(crate) fn add(&mut self, other: &DurationDistribution) {
         for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *bucket = bucket.saturating_add(*more);
@@ -143,7 +144,7 @@ impl DurationDistribution {
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 
-    /// Returns how many did not exceed `us`, to the precision of the buckets.
+    /// Returns the number of durations up to `us`, to the precision of the buckets.
     pub fn at_most(&self, us: u64) -> u64 {
         self.buckets[..=bucket(us)].iter().sum()
     }
@@ -154,7 +155,7 @@ impl DurationDistribution {
 pub struct ThreadTenantStats {
     /// Clients that are logged in.
     pub clients: ThreadCounter,
-    /// Clients that came here and are served by another node.
+    /// Clients that connected here and are served by another node.
     pub clients_passed: ThreadCounter,
     /// Clients that have logged in, since the start.
     pub logins: ThreadCounter,
@@ -162,9 +163,9 @@ pub struct ThreadTenantStats {
     pub clients_active: ThreadCounter,
     /// Clients that wait for a server connection.
     pub clients_waiting: ThreadCounter,
-    /// Server connections, in whatever state.
+    /// Server connections in any state.
     pub servers: ThreadCounter,
-    /// Server connections that nobody holds.
+    /// Server connections without a client.
     pub servers_idle: ThreadCounter,
     /// Transactions that ended.
     pub transactions: ThreadCounter,
@@ -178,68 +179,68 @@ pub struct ThreadTenantStats {
     pub busy_us: ThreadCounter,
     /// Refusals because a queue was full or a wait too long.
     pub exhausted: ThreadCounter,
-    /// Clients that left in the middle of something.
+    /// Clients that left in the middle of a request or transaction.
     pub dirty_disconnects: ThreadCounter,
-    /// Resets of server connections that ended well.
+    /// Successful resets of server connections.
     pub resets: ThreadCounter,
     /// Server connections that were closed because they could not be reset.
     pub reset_failures: ThreadCounter,
     /// Server connections that were opened.
     pub opened: ThreadCounter,
-    /// Attempts to open one that failed.
+    /// Failed attempts to open a server connection.
     pub open_failures: ThreadCounter,
     /// Cancel requests that were forwarded or answered.
     pub cancels: ThreadCounter,
     times: OnceLock<Box<TenantDurations>>,
     /// Number of times a server connection was kept beyond a transaction, by reason.
     pins: Mutex<BTreeMap<&'static str, u64>>,
-    /// Errors that clients got from their servers. Locked by an error or a reader.
+    /// Errors that servers sent to clients. Locked for an error or a reader.
     errors: Mutex<ErrorTally>,
 }
 
-/// Durations, allocated with the first of them: a tenant that was never used costs little.
+/// Durations, allocated when the first one is recorded: an unused tenant costs little.
 #[derive(Debug, Default)]
 pub struct TenantDurations {
     /// From the first byte of a request to its `ReadyForQuery`.
     pub query: DurationHistogram,
     /// From the lease of a server connection to its return.
     pub transaction: DurationHistogram,
-    /// From the wish for a server connection to its lease, for those who had to wait.
+    /// From the request for a server connection to its lease, for clients that had to wait.
     pub wait: DurationHistogram,
 }
 
 impl ThreadTenantStats {
-    /// Returns its histograms, to record in.
+    /// Returns the histograms, for recording.
     pub fn times(&self) -> &TenantDurations {
         self.times.get_or_init(Box::default)
     }
 
-    /// Counts that a server connection is kept by its client beyond a transaction.
+    /// Counts that a client keeps a server connection beyond a transaction.
     pub(crate) fn pinned(&self, reason: &'static str) {
         *self.pins.lock().entry(reason).or_default() += 1;
     }
 
-    /// Returns how often that was, by reason.
+    /// Returns the number of such events, by reason.
     pub fn pins(&self) -> BTreeMap<&'static str, u64> {
         self.pins.lock().clone()
     }
 
-    /// Counts errors that clients got from their servers.
+    /// Counts errors that servers sent to clients.
     pub(crate) fn failed(&self, errors: &ErrorTally) {
         self.errors.lock().absorb(errors);
     }
 
-    /// Returns how many errors clients got from their servers.
+    /// Returns the number of errors that servers sent to clients.
     pub(crate) fn errors_count(&self) -> u64 {
         self.errors.lock().count()
     }
 
-    /// Adds the errors that clients got from their servers to `total`.
+    /// Adds the errors that servers sent to clients to `total`.
     pub(crate) fn add_errors_to(&self, total: &mut ErrorTally) {
         total.absorb(&self.errors.lock());
     }
 
-    /// Returns its histograms, when anything was recorded.
+    /// Returns the histograms, if anything was recorded.
     pub fn times_seen(&self) -> Option<&TenantDurations> {
         self.times.get().map(Box::as_ref)
     }
@@ -250,15 +251,15 @@ impl ThreadTenantStats {
 pub struct ThreadStats {
     /// Connections that were accepted here or dealt to this thread.
     pub accepted: ThreadCounter,
-    /// Connections that ended before their login did.
+    /// Connections that ended before their login was complete.
     pub logins_failed: ThreadCounter,
-    /// Connections that are in their login.
+    /// Connections that are logging in.
     pub logins: ThreadCounter,
     /// Client connections, logged in or not.
     pub clients: ThreadCounter,
     /// Server connections.
     pub servers: ThreadCounter,
-    /// Turns of the loop.
+    /// Iterations of the loop.
     pub turns: ThreadCounter,
     /// Events that were handled in them.
     pub events: ThreadCounter,
@@ -269,12 +270,12 @@ pub struct ThreadStats {
 pub struct ThreadCounters {
     /// Counters that belong to no tenant.
     pub stats: ThreadStats,
-    /// Locked when a client logs in or somebody reads, never by a query.
+    /// Locked when a client logs in or a reader needs it, never by a query.
     tenants: RwLock<HashMap<TenantId, Arc<ThreadTenantStats>>>,
 }
 
 impl ThreadCounters {
-    /// Returns what is counted for a tenant.
+    /// Returns the counters of a tenant.
     pub fn tenant(&self, id: TenantId) -> Arc<ThreadTenantStats> {
         if let Some(stats) = self.tenants.read().get(&id) {
             return Arc::clone(stats);
@@ -282,12 +283,12 @@ impl ThreadCounters {
         Arc::clone(self.tenants.write().entry(id).or_default())
     }
 
-    /// Returns the counters of a tenant, unless nothing was ever counted for it.
+    /// Returns the counters of a tenant, if it has any.
     pub fn known(&self, id: TenantId) -> Option<Arc<ThreadTenantStats>> {
         self.tenants.read().get(&id).cloned()
     }
 
-    /// Forgets tenants that nobody counts for and that are not to be kept.
+    /// Forgets tenants without users of their counters that `is_kept` does not keep.
     pub(crate) fn keep_only(&self, is_kept: impl Fn(TenantId) -> bool) {
         self.tenants.write().retain(|id, stats| is_kept(*id) || Arc::strong_count(stats) > 1);
     }

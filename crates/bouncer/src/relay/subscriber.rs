@@ -10,19 +10,19 @@ use super::holders::NotificationSender;
 /// A client that listens, or has listened.
 #[derive(Debug)]
 pub(super) struct ChannelSubscriber {
-    /// The client's place.
+    /// Slot of the client.
     pub(super) client: u32,
     /// Notification connection of its pool.
     pub(super) notifier: u32,
-    /// The channels that the notifier has it down for.
+    /// Channels to which the notification connection has subscribed it.
     pub(super) channels: Vec<Arc<str>>,
     /// Version of the link's list of channels when it was last read.
     pub(super) version: u32,
     /// Events to send to it, oldest first.
     pub(super) held: VecDeque<ChannelEvent>,
-    /// Bytes of that.
+    /// Size of those, in bytes.
     pub(super) held_bytes: usize,
-    /// True if some of that is for it only if the transaction under way commits.
+    /// True if some of those are delivered only if the current transaction commits.
     pub(super) is_unsure: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct ChannelSubscriber {
 #[derive(Clone, Debug)]
 pub(super) enum ChannelEvent {
     Notification(Arc<ChannelNotification>),
-    /// They may have missed something.
+    /// Notifications may have been missed.
     Gap,
 }
 
@@ -55,10 +55,10 @@ impl ChannelEvent {
 /// State of a client's subscriptions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SubscriptionState {
-    /// They are.
+    /// All channels are subscribed.
     Yes,
-    /// They will be, or the client is told why not.
+    /// A subscription is pending; the client will be resumed, or disconnected with the reason.
     Waits,
-    /// The client is gone.
+    /// The client has left.
     No,
 }

@@ -27,11 +27,11 @@ use super::common::RelayShared;
 use super::orders::ThreadMessageKind;
 use super::takeover::{self, AdoptedClient, CarriedStatement, HandoverMessage, HandoverSession};
 
-/// Error for clients that cannot go on with the next process.
+/// Error for clients that cannot continue with the next process.
 pub(super) const RECONNECT: &str =
     "terminating connection: the server is being replaced, connect again";
 
-/// Waits for the next process, and gives it what the threads have.
+/// Waits for the next process, and sends it the threads' listeners and clients.
 pub(super) fn offer(
     listener: std::os::unix::net::UnixListener,
     file: SocketFile,
@@ -52,11 +52,11 @@ pub(super) fn offer(
         }
     };
     tracing::info!("another process takes over");
-    // The next one makes its own.
+    // The next process creates its own.
     drop((listener, file));
     let (sender, parcels) = std::sync::mpsc::channel();
-    // The first thread tells the others, once nobody is accepted any more who could be dealt to
-    // one that has given everything away.
+    // The first thread forwards the order to the others, after it has stopped accepting: no client
+    // can then be assigned to a thread that has handed everything over.
     if let Some(first) = common.peers.first() {
         first.inbox.push(ThreadMessageKind::HandOver(sender));
     }
@@ -64,7 +64,7 @@ pub(super) fn offer(
     pass_on(&mut stream, &parcels);
 }
 
-/// Sends the next process what comes, and sees clients off where that is gone.
+/// Sends messages to the next process; if that is lost, clients get an error instead.
 pub(super) fn pass_on(stream: &mut UnixStream, parcels: &Receiver<HandoverMessage>) {
     let mut is_broken = false;
     for message in parcels {
@@ -79,10 +79,10 @@ pub(super) fn pass_on(stream: &mut UnixStream, parcels: &Receiver<HandoverMessag
     }
 }
 
-/// Takes clients in until there are no more.
+/// Takes clients over until there are no more.
 pub(super) fn take_in(inherited: HandoverState, common: &RelayShared) {
     let HandoverState { mut stream, early, .. } = inherited;
-    // From here on nothing comes while clients are busy.
+    // From here on there may be long pauses while clients are busy.
     if stream.set_read_timeout(None).is_err() {
         return;
     }
@@ -104,7 +104,7 @@ pub(super) fn take_in(inherited: HandoverState, common: &RelayShared) {
     }
 }
 
-/// Gives a client to the thread with the fewest.
+/// Passes a client to the thread with the fewest.
 fn deal(adopted: AdoptedClient, common: &RelayShared) {
     let fewest = common.peers.iter().min_by_key(|peer| peer.load.load(Ordering::Relaxed));
     if let Some(peer) = fewest {
@@ -113,7 +113,7 @@ fn deal(adopted: AdoptedClient, common: &RelayShared) {
     }
 }
 
-/// Tells a client, as far as its socket takes it, to connect again.
+/// Sends a client an error that asks it to reconnect, if its socket has room.
 pub(super) fn farewell(fd: OwnedFd, engine: TenantEngine) {
     let mut bytes = Vec::new();
     let fields = ErrorFields::fatal("57P01", RECONNECT);
@@ -121,12 +121,12 @@ pub(super) fn farewell(fd: OwnedFd, engine: TenantEngine) {
         TenantEngine::Postgres => backend::error(&mut bytes, &fields),
         TenantEngine::Mysql => put_mysql_error(&mut 0, &fields, &mut bytes),
     }
-    // One that does not take it sees the end of the connection.
+    // If the write fails, the client sees only the end of the connection.
     drop(std::fs::File::from(fd).write_all(&bytes));
 }
 
 impl HandoverSession {
-    /// Returns what the client speaks.
+    /// Returns the client's protocol.
     pub(super) fn engine(&self) -> TenantEngine {
         match self.mysql {
             Some(_) => TenantEngine::Mysql,
@@ -134,14 +134,14 @@ impl HandoverSession {
         }
     }
 
-    /// With what is to be known of a session of PostgreSQL; nothing when that cannot be carried.
+    /// Adds the state of a PostgreSQL session; `None` if that cannot be transferred.
     pub(super) fn of_pg(self, link: &PgClientSession) -> Option<HandoverSession> {
         let statements = link.statements()?.map(|(name, text, types)| CarriedStatement {
             name: name.into(),
             text: text.into(),
             types: types.into(),
         });
-        // Without a key nobody could cancel what it does.
+        // Without a key the client's statements could not be cancelled.
         (!self.key.is_empty()).then_some(())?;
         Some(HandoverSession {
             requested: pairs(link.requested().iter()),
@@ -160,7 +160,7 @@ pub(super) struct HandoverState {
     pub(super) listeners: Vec<(OwnedFd, String)>,
 }
 
-/// Waits for the listeners of the former process.
+/// Receives the listeners of the former process.
 pub(super) fn inherit(mut stream: UnixStream) -> std::io::Result<HandoverState> {
     let (mut early, mut listeners) = (Vec::new(), Vec::new());
     loop {
@@ -176,7 +176,7 @@ pub(super) fn inherit(mut stream: UnixStream) -> std::io::Result<HandoverState> 
 }
 
 impl HandoverState {
-    /// The listener for an address, if it was inherited.
+    /// Returns the listener for an address, if it was inherited.
     pub(super) fn listener(&mut self, spec: &ListenerSpec) -> Option<RelayListener> {
         let at = self.listeners.iter().position(|(_, address)| spec.is_at(address))?;
         let (fd, _) = self.listeners.swap_remove(at);

@@ -172,8 +172,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), CloseReason::GivenUp);
     }
 
-    /// Gives nothing away until [`ThreadPools::resume`]; idle connections are closed, others when
-    /// they come back, so that a server whose tenants are held can be replaced.
+    /// Gives out no connections until [`ThreadPools::resume`]; idle connections are closed, others
+    /// when they are returned, so that a server whose tenants are held can be replaced.
     pub fn hold(&mut self, pool: PoolRef, now: Instant) {
         if self.local(pool).gate == PoolGate::Open {
             self.local(pool).gate = PoolGate::Held;
@@ -584,8 +584,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         Some(PooledSlot::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
     }
 
-    /// Returns the next effect; without one, [`ThreadPools::next_due`] is the time of the next
-    /// tick.
+    /// Returns the next effect to execute; if there is none, [`ThreadPools::next_due`] is the time
+    /// of the next [`ThreadPools::tick`].
     pub fn next_effect(&mut self) -> Option<PoolEffect<C, W>> {
         self.effects.pop_front()
     }

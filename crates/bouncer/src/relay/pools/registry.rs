@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 use super::{PoolFailure, RETRY_FIRST};
 use crate::tenants::{PoolId, ServerId, TenantId, TenantSnapshot, TenantUser};
 
-/// Terms of a pool: from its tenant's definition and its user's.
+/// Terms of a pool, from the definitions of its tenant and user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolTerms {
-    /// The server that its connections are of.
+    /// The server of its connections.
     pub server: ServerId,
-    /// Slots of that, for all of its tenants.
+    /// Slots of the server, for all of its tenants.
     pub server_connections_max: u32,
     /// Slots of the tenant, and its weight.
     pub tenant: shares::TenantQuota,
@@ -26,19 +26,19 @@ pub struct PoolTerms {
     pub connections_max: u32,
     /// Connections kept while the pool has clients.
     pub connections_min: u32,
-    /// Clients of the tenant that may wait.
+    /// Maximum number of the tenant's clients that wait.
     pub waiting_max: u32,
-    /// Time that a client waits.
+    /// Maximum time that a client waits.
     pub wait: Option<Duration>,
-    /// Time that a connection stays that nobody uses.
+    /// Time after which an idle connection is closed.
     pub idle: Option<Duration>,
-    /// Time that a connection is used; less by up to a tenth.
+    /// Maximum age of a connection; reduced by up to a tenth.
     pub lifetime: Option<Duration>,
     /// Longest time between attempts to reach a server.
     pub retry: Duration,
-    /// Connections of another number are unfit.
+    /// Connections with another epoch are unfit.
     pub epoch: u32,
-    /// Failures under another number say nothing.
+    /// Failures with another revision are ignored.
     pub revision: u32,
 }
 
@@ -70,8 +70,8 @@ impl PoolTerms {
     }
 }
 
-/// Server connections that this node may have at most, where all nodes share their limits. What is
-/// not named may have none.
+/// Maximum server connections of this node, where all nodes share their limits. Servers and tenants
+/// without an entry may have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionBounds {
     /// Connections to each server.
@@ -83,11 +83,11 @@ pub struct ConnectionBounds {
 /// Server connections of a server or a tenant at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerConnectionUse {
-    /// Most there may be now.
+    /// Maximum number at present.
     pub bound: u32,
-    /// Number there is, with those that are being opened and closed.
+    /// Current number, including connections that are being opened and closed.
     pub used: u32,
-    /// Clients that wait for one; of a tenant.
+    /// Clients that wait for a connection; of a tenant only.
     pub waiting: u32,
 }
 
@@ -105,7 +105,7 @@ impl ConnectionBounds {
         self.servers.get(&server).copied().unwrap_or(0)
     }
 
-    /// Returns what holds of a tenant's definition here.
+    /// Returns the quota of a tenant at this node.
     fn quota(&self, tenant: TenantId, defined: shares::TenantQuota) -> shares::TenantQuota {
         let bound = self.tenants.get(&tenant).copied().unwrap_or(0);
         let connections_max = defined.connections_max.min(bound);
@@ -125,12 +125,12 @@ pub(super) enum PoolMessage {
     Ask {
         /// Pool.
         pool: PoolId,
-        /// To whom.
+        /// Requesting thread.
         by: usize,
         /// Number of slots.
         wanted: u32,
     },
-    /// There are none.
+    /// The thread has no idle connections.
     Decline {
         /// Pool.
         pool: PoolId,
@@ -143,7 +143,7 @@ pub struct PoolRegistry {
     known: Mutex<RegisteredPool>,
     notes: Box<[Mutex<Vec<PoolMessage>>]>,
     wake: Arc<dyn ThreadWake>,
-    /// Told when a client of a tenant waits of which none did.
+    /// Notified when the first client of a tenant begins to wait.
     demand: Arc<Notify>,
 }
 
@@ -152,25 +152,25 @@ struct RegisteredPool {
     servers: HashMap<ServerId, KnownServer>,
     tenants: HashMap<TenantId, KnownTenant>,
     pools: HashMap<PoolId, Arc<PoolShared>>,
-    /// Bounds by what all nodes share; none where this one has its limits for itself.
+    /// Bounds from limits that all nodes share; `None` if this node has its limits for itself.
     bounds: Option<ConnectionBounds>,
 }
 
 struct KnownServer {
     server: shares::ServerHandle,
-    /// Connections by the definition of a tenant of it, and those that it may have here.
+    /// Maximum connections by the definition of one of its tenants, and the maximum at this node.
     defined: u32,
     connections_max: u32,
-    /// Number of its tenants that are known.
+    /// Number of its known tenants.
     tenants: u32,
 }
 
 struct KnownTenant {
-    /// Number of its pools that are known.
+    /// Number of its known pools.
     pools: u32,
     server: ServerId,
     tenant: shares::TenantHandle,
-    /// By its definition, and what holds here.
+    /// Quota by its definition, and the quota at this node.
     defined: shares::TenantQuota,
     limits: shares::TenantQuota,
     waiting: Arc<AtomicU32>,
@@ -183,11 +183,11 @@ pub(super) struct PoolShared {
     pub(super) key: UserHandle,
     /// The thread that keeps its minimum.
     pub(super) home: usize,
-    /// Connections on all threads, counting those that are being opened.
+    /// Connections on all threads, including those that are being opened.
     live: AtomicU32,
     /// True if the last attempt to open one succeeded.
     proven: AtomicBool,
-    /// True if `trouble` says something.
+    /// True if `trouble` is set.
     troubled: AtomicBool,
     trouble: Mutex<Option<ServerTrouble>>,
     /// Clients of the tenant that wait, on all threads and in all pools.
@@ -198,11 +198,11 @@ pub(super) struct PoolShared {
 /// A server that cannot be reached.
 #[derive(Clone, Debug)]
 pub(super) struct ServerTrouble {
-    /// Why, the last time.
+    /// Most recent failure.
     pub(super) failure: Arc<PoolFailure>,
-    /// Attempts in a row that failed.
+    /// Number of consecutive failed attempts.
     attempts: u32,
-    /// Not before this.
+    /// Time of the next attempt, at the earliest.
     pub(super) retry_at: Instant,
 }
 
@@ -215,7 +215,8 @@ impl ThreadWake for WakeShared {
 }
 
 impl PoolRegistry {
-    /// For so many threads; each gets one of the handles for its [`super::ThreadPools`].
+    /// Creates a registry for `threads` threads; each gets one of the handles for its
+    /// [`super::ThreadPools`].
     pub fn new(
         threads: usize,
         wake: Arc<dyn ThreadWake>,
@@ -228,14 +229,14 @@ impl PoolRegistry {
         (Arc::new(PoolRegistry { shares, known, notes, wake, demand }), handles)
     }
 
-    /// Told when a client of a tenant waits of which none did.
+    /// Notified when the first client of a tenant begins to wait.
     pub fn demand(&self) -> &Arc<Notify> {
         &self.demand
     }
 
-    /// Bounds what this node has of limits that all nodes share. Idle connections beyond are closed
-    /// by [`super::ThreadPools::give_up_surplus`], others when they come back. False when it had
-    /// the same bounds before.
+    /// Sets this node's bounds for limits that all nodes share.
+    /// [`super::ThreadPools::give_up_surplus`] closes idle connections beyond them; others are
+    /// closed when they are returned. Returns false if the bounds are unchanged.
     pub fn set_bounds(&self, bounds: ConnectionBounds) -> bool {
         let mut known = self.known.lock();
         let RegisteredPool { servers, tenants, bounds: before, .. } = &mut *known;
@@ -260,7 +261,7 @@ impl PoolRegistry {
         true
     }
 
-    /// Server connections that there are and may be now.
+    /// Returns the current numbers and maxima of server connections.
     pub fn usage(&self) -> ConnectionUsage {
         let known = self.known.lock();
         let bounds = known.bounds.clone().unwrap_or_default();
@@ -284,7 +285,7 @@ impl PoolRegistry {
         usage
     }
 
-    /// The pool as all threads know it, made or brought up to date.
+    /// Returns the shared state of a pool, created or updated.
     pub(super) fn common(
         &self,
         id: PoolId,
@@ -319,7 +320,7 @@ impl PoolRegistry {
             fresh(0, Arc::default())
         });
         if tenant.server != terms.server {
-            // Its pools follow one by one; what is open keeps its slot at the old server.
+            // Its pools follow one by one; open connections keep their slots at the old server.
             *known_tenants += 1;
             let before = tenant.server;
             *tenant = fresh(tenant.pools, Arc::clone(&tenant.waiting));
@@ -355,14 +356,14 @@ impl PoolRegistry {
         common
     }
 
-    /// Forgets a pool that a thread has no business with any more, and what only that needed;
-    /// unless another thread has, or a connection.
+    /// Removes a pool that a thread does not use any more, and the state that only this pool
+    /// needed; unless another thread or a connection uses it.
     pub(super) fn forget(&self, common: &Arc<PoolShared>) {
         let mut known = self.known.lock();
         let RegisteredPool { servers, tenants, pools, .. } = &mut *known;
         let is_known = pools.get(&common.id).is_some_and(|known| Arc::ptr_eq(known, common));
-        // One reference is here and one the caller's. Nobody makes more without the lock, but of
-        // one that they have.
+        // One reference is in the table and one is the caller's. Without the lock, others can only
+        // be made from an existing third one.
         if !is_known || Arc::strong_count(common) > 2 {
             return;
         }
@@ -382,7 +383,7 @@ impl PoolRegistry {
         known.pools.is_empty() && known.tenants.is_empty() && known.servers.is_empty()
     }
 
-    /// Leaves a note for a thread.
+    /// Leaves a message for a thread.
     pub(super) fn tell(&self, thread: usize, note: PoolMessage) {
         if let Some(notes) = self.notes.get(thread) {
             notes.lock().push(note);
@@ -390,7 +391,7 @@ impl PoolRegistry {
         }
     }
 
-    /// Takes what was left for a thread.
+    /// Takes the messages for a thread.
     pub(super) fn take_notes(&self, thread: usize, into: &mut Vec<PoolMessage>) {
         if let Some(notes) = self.notes.get(thread) {
             into.append(&mut notes.lock());
@@ -398,7 +399,7 @@ impl PoolRegistry {
     }
 }
 
-/// Removes a tenant; with the last one goes the server.
+/// Removes a tenant, and its server with the last tenant.
 fn leave_server(servers: &mut HashMap<ServerId, KnownServer>, id: ServerId) {
     if let Some(server) = servers.get_mut(&id) {
         server.tenants -= 1;
@@ -409,7 +410,7 @@ fn leave_server(servers: &mut HashMap<ServerId, KnownServer>, id: ServerId) {
 }
 
 impl PoolShared {
-    /// Returns whether there is any connection, or will be soon.
+    /// Returns whether a connection exists or is being opened.
     pub(super) fn live(&self) -> u32 {
         self.live.load(Ordering::Relaxed)
     }
@@ -418,7 +419,7 @@ impl PoolShared {
         self.proven.load(Ordering::Relaxed)
     }
 
-    /// Returns what is wrong with the server, if something is.
+    /// Returns the trouble of the server, if there is any.
     pub(super) fn trouble(&self) -> Option<ServerTrouble> {
         if !self.troubled.load(Ordering::Relaxed) {
             return None;
@@ -426,20 +427,20 @@ impl PoolShared {
         self.trouble.lock().clone()
     }
 
-    /// Notes that a connection was opened.
+    /// Records that a connection was opened.
     pub(super) fn reached(&self) {
         self.proven.store(true, Ordering::Relaxed);
         self.forget_trouble();
     }
 
-    /// Forgets that none could be opened: the next attempt is another one.
+    /// Clears the trouble, so that the next attempt counts as the first.
     pub(super) fn forget_trouble(&self) {
         if self.troubled.swap(false, Ordering::Relaxed) {
             *self.trouble.lock() = None;
         }
     }
 
-    /// Notes that none could be opened. `jitter` is anything.
+    /// Records that no connection could be opened. `jitter` is a random number.
     pub(super) fn failed(
         &self,
         failure: Arc<PoolFailure>,
@@ -448,7 +449,7 @@ impl PoolShared {
         now: Instant,
     ) {
         let mut trouble = self.trouble.lock();
-        // Attempts that ran at the same time count as one.
+        // Concurrent attempts count as one.
         let attempts = match &*trouble {
             Some(before) if now < before.retry_at => before.attempts,
             Some(before) => before.attempts.saturating_add(1),
@@ -461,7 +462,7 @@ impl PoolShared {
         self.troubled.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a client that begins to wait, if it may.
+    /// Counts a client that begins to wait, if the limit allows it.
     pub(super) fn begin_to_wait(&self, waiting_max: u32) -> bool {
         let more = |waiting: u32| (waiting < waiting_max).then_some(waiting + 1);
         let waited = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -476,26 +477,26 @@ impl PoolShared {
     }
 }
 
-/// Some part of a time, by chance.
+/// Returns a random part of a time.
 pub(super) fn part(time: Duration, chance: u64) -> Duration {
     let thousandths = u32::try_from(chance % 1_000).unwrap_or(0);
     time * thousandths / 1_000
 }
 
-/// A server connection's slot, and what its pool has to know of it. Lives as long as the
-/// connection does, and goes with it from thread to thread.
+/// A server connection's slot, with the state that its pool needs. Lives as long as the connection,
+/// and moves with it from thread to thread.
 pub struct PooledSlot {
     pub(super) permit: SlotPermit,
     pub(super) common: Arc<PoolShared>,
     pub(super) epoch: u32,
-    /// When it is too old.
+    /// Time at which the connection is too old.
     pub(super) expires: Option<Instant>,
-    /// While it is being opened.
+    /// Present while the connection is being opened.
     pub(super) opening: Option<OpeningCount>,
 }
 
 /// Counts as a connection that a pool of one thread is opening, until it is dropped: a thread that
-/// forgets to say what became of one does not lose the right to open another.
+/// does not report the outcome of an attempt does not lose the right to open another connection.
 pub(super) struct OpeningCount(Arc<AtomicU32>);
 
 impl OpeningCount {
@@ -522,7 +523,7 @@ impl PooledSlot {
         PooledSlot { permit, common, epoch, expires: None, opening }
     }
 
-    /// The pool that it belongs to, on whichever thread.
+    /// Returns the pool that it belongs to, on any thread.
     pub fn pool(&self) -> PoolId {
         self.common.id
     }

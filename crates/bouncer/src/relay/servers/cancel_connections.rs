@@ -19,7 +19,7 @@ use crate::tenants::TenantSnapshot;
 /// Time that a cancel request may take to be accepted by the server, in microseconds.
 const CANCEL_US: u64 = 10_000_000;
 
-/// Server connection that a cancel request is for, by its place and serial.
+/// Target of a cancel request: the slot and serial of a server connection.
 pub(super) type CancelledServer = (u32, u64);
 
 /// A connection that carries a cancel request.
@@ -39,7 +39,7 @@ struct CancelConnection {
 pub(super) struct EndedCancel {
     /// The server connection.
     pub(super) server: CancelledServer,
-    /// True if it is not known whether the server's signal is still to come.
+    /// True if the server's signal may still arrive.
     pub(super) is_late: bool,
 }
 
@@ -47,13 +47,13 @@ pub(super) struct EndedCancel {
 #[derive(Debug)]
 pub(super) struct CancelConnections {
     connections: SlotMap<CancelConnection>,
-    /// Bytes for a server that are being assembled.
+    /// Output for a server that is being assembled.
     to_server: Vec<u8>,
     ended: VecDeque<EndedCancel>,
 }
 
 impl CancelConnections {
-    /// None.
+    /// Creates a table without connections.
     pub(super) fn new() -> CancelConnections {
         CancelConnections {
             connections: SlotMap::new(),
@@ -62,17 +62,17 @@ impl CancelConnections {
         }
     }
 
-    /// Returns the request that ended first and was not acted on yet.
+    /// Returns the oldest ended request that was not handled yet.
     pub(super) fn next_ended(&mut self) -> Option<EndedCancel> {
         self.ended.pop_front()
     }
 
-    /// Lets places be used again, at the end of a turn.
+    /// Makes released slots available again, at the end of a turn.
     pub(super) fn turn(&mut self) {
         self.connections.turn();
     }
 
-    /// Begins to send a cancel request to a server.
+    /// Starts to send a cancel request to a server.
     pub(super) fn begin(
         &mut self,
         dial: ServerDialer,
@@ -150,7 +150,7 @@ impl CancelConnections {
         }
     }
 
-    /// Does what a step of the dial asks for.
+    /// Performs an action that the dial requests.
     fn follow(&mut self, place: u32, next: ServerDialNext, context: &mut ThreadContext) {
         let Some(it) = self.connections.get_mut(place) else { return };
         let sent = it.conn.send(&self.to_server, &mut context.freelist, &context.registry);
@@ -158,7 +158,8 @@ impl CancelConnections {
         match next {
             _ if sent.is_err() => self.end(place, context),
             ServerDialNext::More => {}
-            // PostgreSQL's closes the connection once the signal was sent, and MySQL's has said so.
+            // A server of PostgreSQL closes the connection once the signal was sent; MySQL has
+            // confirmed it.
             ServerDialNext::Cancelled => {
                 if matches!(it.dial, ServerDialer::My(_)) {
                     self.end(place, context);
@@ -169,7 +170,7 @@ impl CancelConnections {
         }
     }
 
-    /// Shakes hands with a server to which a cancel request is to be sent.
+    /// Starts the TLS handshake with the server of a cancel request.
     fn start_tls(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(it) = self.connections.get_mut(place) else { return };
         let address = &it.tenant.server;
@@ -183,7 +184,7 @@ impl CancelConnections {
         }
     }
 
-    /// Goes on once the handshake is done.
+    /// Continues after the handshake.
     fn tls_started(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(it) = self.connections.get_mut(place) else { return };
         if it.is_in_handshake && !it.conn.socket.is_in_handshake() {
@@ -212,7 +213,7 @@ impl CancelConnections {
         }
     }
 
-    /// Ends a request that may have taken too long.
+    /// Ends a request whose deadline has passed.
     pub(super) fn check_deadline(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(connection) = self.connections.get(place) else { return };
         let due_us = connection.begun_us + CANCEL_US;

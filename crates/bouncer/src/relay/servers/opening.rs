@@ -1,4 +1,4 @@
-//! Opening of server connections: name, socket, login; and how they move between threads.
+//! Opening of server connections: name resolution, socket, login; and their moves between threads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::relay::timers::micros;
 use crate::tenants::BackendAddress;
 use crate::tls;
 
-/// A server connection whose name is being looked up.
+/// A server connection whose name is being resolved.
 #[derive(Debug)]
 pub(super) struct PendingResolve {
     pool: PoolRef,
@@ -34,7 +34,7 @@ pub(super) struct PendingResolve {
 }
 
 impl RelayServer {
-    /// Returns its session, with a server of PostgreSQL that has let us in.
+    /// Returns the session of a connection that has logged in at a server of PostgreSQL.
     fn begin_pg(
         &mut self,
         greeting: pg::dial::PgServerGreeting,
@@ -58,7 +58,7 @@ impl RelayServer {
         ServerLink::Pg(Box::new(PgServerSession::new(setup)))
     }
 
-    /// Returns its session, with a server of MySQL that has let us in.
+    /// Returns the session of a connection that has logged in at a server of MySQL.
     fn begin_mysql(&self, greeting: &mysql::dial::MysqlServerGreeting) -> ServerLink {
         let mut settings = mysql::settings::MysqlSettings::default();
         settings.put_collation(greeting.collation.into());
@@ -85,7 +85,7 @@ impl RelayServer {
 }
 
 impl ServerConnections {
-    /// Begins a connection for a pool.
+    /// Starts to open a connection for a pool.
     pub(super) fn open(
         &mut self,
         pool: PoolRef,
@@ -119,7 +119,7 @@ impl ServerConnections {
         }
     }
 
-    /// The resolver has answered.
+    /// Handles an answer of the resolver.
     pub(crate) fn resolved(
         &mut self,
         serial: u64,
@@ -149,13 +149,13 @@ impl ServerConnections {
         self.pools.open_failed(pool, slot, failure, context.now);
     }
 
-    /// The tenant was removed while a connection for it was on its way.
+    /// Handles a connection whose tenant was removed while it moved.
     fn roleless(&mut self, pool: PoolRef, slot: pools::PooledSlot, context: &ThreadContext) {
         let failure = PoolFailure::unreached("08000", "no such tenant");
         self.pools.open_failed(pool, slot, Arc::new(failure), context.now);
     }
 
-    /// Begins to connect to one address; others are tried after it.
+    /// Starts to connect to the first address; the others are tried after it.
     fn connect(
         &mut self,
         pool: PoolRef,
@@ -208,7 +208,7 @@ impl ServerConnections {
         context.timers.arm(TimerKey::Server(place).id(), now_us + connect_us);
     }
 
-    /// Epoll says that a socket can be written to: whether it has connected.
+    /// Handles write readiness of a connecting socket. Returns whether it is connected.
     pub(crate) fn has_connected(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let servers = &mut self.connections;
         let Some(server) = servers.get_mut(place) else { return false };
@@ -231,7 +231,7 @@ impl ServerConnections {
         true
     }
 
-    /// The next address, if there is one.
+    /// Tries the next address, if there is one.
     fn connect_failed(&mut self, place: u32, error: io::Error, context: &mut ThreadContext) {
         let Some(server) = self.connections.get_mut(place) else { return };
         let ServerPhase::Opening(opening) = &mut server.phase else { return };
@@ -249,7 +249,7 @@ impl ServerConnections {
         }
     }
 
-    /// Gives what a server sent to its login; says how much was used.
+    /// Passes a server's output to its login; returns how many bytes were used.
     pub(crate) fn feed_opening(
         &mut self,
         place: u32,
@@ -274,7 +274,7 @@ impl ServerConnections {
         }
     }
 
-    /// Does what a step of a login asks for.
+    /// Performs an action that a login requests.
     pub(super) fn follow_dial(
         &mut self,
         place: u32,
@@ -296,7 +296,7 @@ impl ServerConnections {
         }
     }
 
-    /// A server connection has logged in.
+    /// Handles a server connection that has logged in.
     fn opened(&mut self, place: u32, greeting: ServerGreeting, context: &mut ThreadContext) {
         let ServerConnections { connections: servers, pools, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
@@ -313,7 +313,7 @@ impl ServerConnections {
         self.apply_freed_use(place, next, context);
     }
 
-    /// A server connection could not be had.
+    /// Handles the failure to open a server connection.
     pub(crate) fn opening_failed(
         &mut self,
         place: u32,
@@ -332,7 +332,7 @@ impl ServerConnections {
         self.pools.open_failed(pool, slot, Arc::new(failure), context.now);
     }
 
-    /// Takes a connection apart that is not ready.
+    /// Removes a connection that is not ready, and returns its parts.
     fn take_opening(
         &mut self,
         place: u32,
@@ -346,7 +346,7 @@ impl ServerConnections {
         Some((server.pool, server.slot))
     }
 
-    /// Sends an idle server connection to another thread.
+    /// Moves an idle server connection to another thread.
     pub(super) fn move_to_thread(
         &mut self,
         place: u32,
@@ -369,7 +369,7 @@ impl ServerConnections {
         }
     }
 
-    /// Takes a server connection that another thread sent.
+    /// Takes a server connection from another thread.
     pub(crate) fn receive(
         &mut self,
         MovedServer(mut server): MovedServer,
@@ -380,7 +380,7 @@ impl ServerConnections {
         };
         let place = self.connections.reserve();
         let registered = server.conn.register(EventSource::Server(place), &context.registry);
-        // Registered first: what the pool gives away must be there.
+        // Registered first: the pool may give the connection to a client at once.
         let taken = registered
             .ok()
             .and_then(|()| self.pools.received(place, &mut server.slot, fingerprint, context.now));
@@ -396,7 +396,7 @@ impl ServerConnections {
         self.apply_freed_use(place, next, context);
     }
 
-    /// Shakes hands with a server that has agreed to TLS.
+    /// Starts the handshake with a server that has agreed to TLS.
     pub(super) fn start_tls(&mut self, place: u32, context: &mut ThreadContext) {
         self.send_request(Some(place), context);
         let Some(server) = self.connections.get_mut(place) else { return };
@@ -417,7 +417,7 @@ impl ServerConnections {
         }
     }
 
-    /// Goes on with a server once the handshake is done.
+    /// Continues after the TLS handshake.
     pub(crate) fn tls_started(&mut self, place: u32, context: &mut ThreadContext) {
         let servers = &mut self.connections;
         let Some(server) = servers.get_mut(place) else { return };

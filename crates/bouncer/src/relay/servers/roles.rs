@@ -14,12 +14,12 @@ use crate::relay::server::{ConnectTarget, RelayServer, ServerPhase};
 use crate::tenants::{PoolId, TenantId, TenantRoute, TenantRouting, TenantSnapshot, TenantUser};
 use crate::tls;
 
-/// A tenant's role on its server, as its connections need it.
+/// A tenant's role on its server, as used by its connections.
 #[derive(Debug)]
 pub(super) struct ServerRole {
     pub(super) tenant: Arc<TenantSnapshot>,
     pub(super) user: Arc<TenantUser>,
-    /// Credentials of the client that logged in last, where clients bring them.
+    /// Credentials of the client that logged in last, if clients supply them.
     credentials: ServerCredentials,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct ServerRole {
 pub(super) struct ServerRoles(HashMap<PoolId, ServerRole>);
 
 impl ServerRoles {
-    /// Remembers how a pool's connections log in, as the client has it that has just done so.
+    /// Stores how a pool's connections log in, as the client that has just logged in does.
     pub(super) fn replace(
         &mut self,
         id: PoolId,
@@ -38,7 +38,7 @@ impl ServerRoles {
         self.0.insert(id, ServerRole::new(route, credentials));
     }
 
-    /// Remembers how a pool's connections log in, unless that is known.
+    /// Stores how a pool's connections log in, unless that is known.
     pub(super) fn add(&mut self, id: PoolId, route: &TenantRoute, credentials: ServerCredentials) {
         self.0.entry(id).or_insert_with(|| ServerRole::new(route, credentials));
     }
@@ -57,7 +57,7 @@ impl ServerRoles {
         roles.map(|(id, role)| (*id, role))
     }
 
-    /// Takes over a new snapshot of tenants. Returns those that have roles.
+    /// Applies a new snapshot of tenants. Returns the tenants that have roles.
     pub(super) fn update(&mut self, routing: &TenantRouting) -> Vec<TenantId> {
         let tenants = self.0.values().map(|role| role.tenant.id).collect();
         for role in self.0.values_mut() {
@@ -103,7 +103,8 @@ impl ServerRoles {
         role.pg_dial(Arc::clone(credentials), tls, target)
     }
 
-    /// Returns a login that ends what a connection of a pool does; nothing when it cannot.
+    /// Returns a login that cancels the statement of a pool's connection; `None` if that is
+    /// impossible.
     pub(super) fn cancel(&self, server: &RelayServer, tls: TlsRequest) -> Option<ServerDialer> {
         let ServerPhase::Live(link) = &server.phase else { return None };
         match link {
@@ -115,7 +116,7 @@ impl ServerRoles {
             ServerLink::My(link) => {
                 let role = self.get(server.slot.pool())?;
                 let ServerCredentials::My(credentials) = &role.credentials else { return None };
-                // Of the server as it was when the connection was made, as is the handshake.
+                // The settings of the server when the connection was opened, as for its handshake.
                 let assurance = server.target.assurance(&server.tenant.server.tls);
                 let params = role.mysql_params(Arc::clone(credentials), tls, assurance);
                 Some(ServerDialer::My(mysql::dial::MysqlDial::cancel(params, link.pid())))

@@ -1,11 +1,12 @@
 //! Cancel requests, and `KILL` of MySQL, with which a client ends a statement of another client of
 //! the same user, by that client's connection number.
 //!
-//! A cancel request is forwarded only while the client that is meant waits for a reply, on a
-//! connection of its own, encrypted as that of the client's server connection is. The server closes
-//! it once the signal was sent; until then the server connection is nobody else's, whose statement
-//! the signal could hit, and its client's own next statement waits: PostgreSQL signals a process
-//! and then its group, and the first of the two may have ended what was meant.
+//! A cancel request is forwarded only while its target waits for a reply, over a separate
+//! connection that is encrypted like the target's server connection. The server closes it once the
+//! signal was sent. Until then the server connection is not given to another client, whose
+//! statement the signal could hit, and the target's own next statement waits: PostgreSQL signals a
+//! process and then its group, and the first of the two signals may have ended the statement
+//! already.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-CANCELING-REQUESTS>
@@ -22,11 +23,11 @@ use crate::relay::orders::ThreadMessageKind;
 use crate::relay::server::RelayServer;
 use crate::relay::sessions::ThreadContext;
 
-/// Error for clients that were killed.
+/// Error for killed clients.
 const KILLED: &str = "the connection was killed";
 
 impl SessionRelay {
-    /// Cancels what a client does: its request at the server, or its place in the queue.
+    /// Cancels a client's request at the server, or its wait in the queue.
     pub(crate) fn cancel_client(&mut self, place: u32, pid: u32, context: &mut ThreadContext) {
         let Some(session) = self.clients.session(place) else {
             return;
@@ -41,8 +42,8 @@ impl SessionRelay {
                 self.cancel_waiting(place, context)
             }
             ServerAttachment::Attached(server) => {
-                // Between two statements there is nothing to cancel, and what comes next is not
-                // meant.
+                // Between two statements there is nothing to cancel; the next statement is not the
+                // target.
                 let is_fresh = session.is_fresh;
                 let is_awaited = self.servers.get(server).is_some_and(RelayServer::is_awaited);
                 if is_awaited && !is_fresh {
@@ -52,8 +53,8 @@ impl SessionRelay {
         }
     }
 
-    /// Answers the request for which a client waits in the queue as the server would, and takes
-    /// the client out of there. A request of which a part has yet to come goes on waiting.
+    /// Answers the request for which a client waits in the queue like a server would, and removes
+    /// the client from the queue. A request that is incomplete keeps waiting.
     pub(crate) fn cancel_waiting(&mut self, place: u32, context: &mut ThreadContext) {
         let SessionRelay { clients, servers, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
@@ -72,8 +73,8 @@ impl SessionRelay {
         self.clients.queue(place, context);
     }
 
-    /// A client wants what the client `id` does to end, or its connection. Whether the one that
-    /// asks is still there.
+    /// Handles a client's request to end the statement or connection of the client `id`. Returns
+    /// whether the requesting client still exists.
     pub(crate) fn kill_asked(
         &mut self,
         place: u32,
@@ -89,14 +90,14 @@ impl SessionRelay {
                 self.disconnect(place, &ErrorFields::fatal("57014", KILLED), context);
                 return false;
             }
-            // A statement that ends itself is interrupted.
+            // A statement that kills itself is interrupted.
             session.link.put_cancelled(&mut context.outbox.to_client);
             self.send_outbox(Some(place), None, context);
             return true;
         }
         let route = &session.route;
         let found = context.common.keys.find_owned(id, route.tenant.id, &route.user.name);
-        // A guest's connections are all here.
+        // All connections of a guest are at this node.
         let elsewhere = context.common.elsewhere.get().filter(|_| session.watch.is_none());
         if let (None, Some(elsewhere)) = (found, elsewhere) {
             session.asks_elsewhere = true;
@@ -129,7 +130,7 @@ impl SessionRelay {
         true
     }
 
-    /// Other nodes have said whether one of them has the client that this one wants killed.
+    /// Handles the reply of other nodes to a client that wants another one killed.
     pub(crate) fn killed_elsewhere(
         &mut self,
         place: u32,
@@ -148,11 +149,11 @@ impl SessionRelay {
             link.kill_answered(is_found, &mut context.outbox.to_client);
         }
         self.send_outbox(Some(place), None, context);
-        // It may have sent more meanwhile.
+        // More input may have arrived meanwhile.
         self.clients.queue(place, context);
     }
 
-    /// Ends the connection of a client, if it is still the one that was meant.
+    /// Ends the connection of a client, if its process id matches.
     pub(crate) fn kill_one(&mut self, place: u32, pid: u32, context: &mut ThreadContext) {
         let client = self.clients.get(place).filter(|it| it.pid() == Some(pid));
         if client.is_some() {

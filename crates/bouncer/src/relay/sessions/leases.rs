@@ -1,4 +1,4 @@
-//! Leases: how clients get server connections and give them back.
+//! Leases: how clients get and return server connections.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl SessionRelay {
         }
     }
 
-    /// Leases a server connection for a client that is to be told the parameters of one.
+    /// Leases a server connection for a client that waits for a server's parameters.
     pub(crate) fn lease_for_greeting(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(client) = self.clients.get_mut(place) else { return };
         let ClientPhase::Greeting(greeting) = &mut client.phase else { return };
@@ -71,8 +71,8 @@ impl SessionRelay {
         }
     }
 
-    /// Takes the parameters of a server connection that a client was given for them alone, and
-    /// gives the connection back.
+    /// Takes the parameters from a server connection that was leased for them alone, and returns
+    /// the connection.
     pub(crate) fn take_parameters(
         &mut self,
         place: u32,
@@ -92,7 +92,7 @@ impl SessionRelay {
         Some(parameters)
     }
 
-    /// Counts a client among those of a pool.
+    /// Counts a client of a pool.
     pub(crate) fn join(
         &mut self,
         id: PoolId,
@@ -106,8 +106,8 @@ impl SessionRelay {
         pool
     }
 
-    /// Attaches a server connection to a client. The link hears of it when
-    /// the client's next bytes are looked at, so that all goes out in one write.
+    /// Attaches a server connection to a client. The link is attached when the client's next bytes
+    /// are processed, so that all output leaves in one write.
     pub(crate) fn attach(&mut self, place: u32, server_place: u32, context: &ThreadContext) {
         let SessionRelay { clients, servers, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
@@ -141,7 +141,7 @@ impl SessionRelay {
         }
     }
 
-    /// Detaches a client from its server connection; both live on.
+    /// Detaches a client from its server connection; both stay open.
     pub(crate) fn detach(&mut self, place: u32, server_place: u32, context: &mut ThreadContext) {
         let SessionRelay { clients, servers, .. } = self;
         let now_us = context.now_us;
@@ -167,25 +167,27 @@ impl SessionRelay {
         self.clients.queue_with_input(place, context);
     }
 
-    /// Applies what the pools decided. Returns whether there was anything.
+    /// Applies the effects of the pools. Returns whether there were any.
     pub(crate) fn apply_pool_effects(&mut self, context: &mut ThreadContext) -> bool {
         let any = self.servers.apply_pool_effects(context);
         self.apply_server_events(context);
         while let Some((client, refusal)) = self.servers.next_refusal() {
             self.refuse(client, &refusal, context);
         }
-        // What ended sessions have left behind may have ended other ones.
+        // The end of sessions may have affected subscriptions, which may have ended further
+        // sessions.
         self.subscribed(|_, _| (), context);
         any
     }
 
-    /// Handles a possible change of a client's channels, or of whether it can take notifications.
+    /// Handles a possible change of a client's channels, or of whether it can receive
+    /// notifications.
     #[inline]
     pub(crate) fn update_channels(&mut self, place: u32, context: &mut ThreadContext) {
         self.subscribed(|subscriptions, io| subscriptions.update(place, io), context);
     }
 
-    /// Has the subscriptions do something, and disconnects the clients for which that failed.
+    /// Performs an action on the subscriptions, and disconnects clients for which it failed.
     #[inline]
     pub(crate) fn subscribed<T>(
         &mut self,
@@ -208,7 +210,7 @@ impl SessionRelay {
         result
     }
 
-    /// Acts on what happened at server connections.
+    /// Handles the events of server connections.
     #[inline]
     pub(crate) fn apply_server_events(&mut self, context: &mut ThreadContext) {
         while let Some(event) = self.servers.next_event() {
@@ -222,12 +224,12 @@ impl SessionRelay {
         }
     }
 
-    /// Arms the next look at a session, if its tenant has limits on time.
+    /// Arms the next check of a session, if its tenant has limits on time.
     pub(crate) fn watch(&self, place: u32, context: &mut ThreadContext) {
         self.clients.watch(place, &self.servers, context);
     }
 
-    /// Tells a client why it gets no server connection, and ends it.
+    /// Sends a client the reason why it gets no server connection, and disconnects it.
     pub(crate) fn refuse(
         &mut self,
         place: u32,
@@ -269,7 +271,7 @@ impl SessionRelay {
                 )
             }
             LeaseRefusal::Down(failure) => ErrorFields::fatal(&failure.code, &message),
-            // What those are told who come now.
+            // The same error as for clients that connect now.
             LeaseRefusal::Shut if paused.is_some() => {
                 ErrorFields::fatal("08000", paused.as_deref().unwrap_or(&message))
             }

@@ -46,7 +46,7 @@ impl SessionRelay {
         context.common.peers[context.index].load.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Sends a client a fatal error, and closes the connection once it was read.
+    /// Sends a client a fatal error, and closes the connection once the error was read.
     pub(crate) fn disconnect(
         &mut self,
         place: u32,
@@ -73,7 +73,7 @@ impl SessionRelay {
             Some(ClientPhase::Login(login)) => login.put_fatal_error(fields, out),
             Some(ClientPhase::Greeting(_) | ClientPhase::Console(_)) => backend::error(out, fields),
             Some(ClientPhase::Passed(passed)) => passed.put_fatal_error(fields, out),
-            // It was told already.
+            // The error was sent already.
             Some(ClientPhase::Closing) | None => {}
         }
         self.close_when_sent(place, context);
@@ -107,7 +107,7 @@ impl SessionRelay {
         self.finish_closing(place, context);
     }
 
-    /// Shuts down the sending side once everything was sent. The client closes its own.
+    /// Shuts down the sending side once all output was sent. The client then closes its side.
     pub(crate) fn finish_closing(&mut self, place: u32, context: &mut ThreadContext) {
         if let Some(client) = self.clients.get_mut(place)
             && matches!(client.phase, ClientPhase::Closing)
@@ -120,7 +120,7 @@ impl SessionRelay {
         }
     }
 
-    /// Undoes what a client holds that is in, but was not told so.
+    /// Releases the resources of a client that is authenticated and waits for its greeting.
     pub(crate) fn end_greeting(&mut self, greeting: GreetingWait, context: &mut ThreadContext) {
         greeting.stats.clients.sub(1);
         match greeting.place {
@@ -137,7 +137,7 @@ impl SessionRelay {
         self.apply_server_events(context);
     }
 
-    /// Undoes what a session holds.
+    /// Releases the resources of a session.
     pub(crate) fn end_session(
         &mut self,
         session: ClientLogin,
@@ -168,7 +168,7 @@ impl SessionRelay {
         self.apply_server_events(context);
     }
 
-    /// Returns what is due first of a client, and when.
+    /// Returns the next deadline of a client, and its time.
     pub(crate) fn client_deadline(
         &self,
         place: u32,
@@ -178,8 +178,8 @@ impl SessionRelay {
         client.deadline(&self.servers, context.common.live.login_us())
     }
 
-    /// A statement or transaction takes too long: cancels what runs, and sees the client off when
-    /// that does not help or nothing runs.
+    /// Handles a statement or transaction that takes too long: cancels a running statement, and
+    /// disconnects the client if that has no effect or nothing runs.
     pub(crate) fn overtime(
         &mut self,
         place: u32,
@@ -193,7 +193,7 @@ impl SessionRelay {
         };
         let ServerAttachment::Attached(server_place) = session.place else { return };
         let waits = self.servers.get(server_place).is_some_and(RelayServer::is_awaited);
-        // PgBouncer has no patience with either of them.
+        // PgBouncer disconnects at once in both cases.
         let first = session.overtime_us.is_none() && words == ErrorDialect::Own;
         if waits && first {
             session.overtime_us = Some(now_us);

@@ -17,14 +17,14 @@ use crate::relay::subscriber::SubscriptionState;
 /// Outcome of a session's input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SessionInput {
-    /// So many bytes were used.
+    /// This many bytes were used.
     Used(usize),
-    /// So many bytes were used, and what follows belongs to another login.
+    /// This many bytes were used; the rest belongs to another login.
     ChangeUser(usize),
 }
 
 impl SessionRelay {
-    /// Sends what waits for a client, and reads its server again once that is done.
+    /// Sends pending output to a client, and resumes reading from its server once all is sent.
     pub(crate) fn flush_client(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(client) = self.clients.get_mut(place) else { return };
         if let Err(error) = client.conn.flush(&mut context.freelist, &context.registry) {
@@ -48,22 +48,22 @@ impl SessionRelay {
         self.finish_closing(place, context);
     }
 
-    /// Returns whether what a client sends can be taken now. If not, it stays in the kernel, and
-    /// the client is stopped by that in time.
+    /// Returns whether a client's input can be read now. If not, it stays in the kernel, whose flow
+    /// control stops the client eventually.
     pub(crate) fn may_read_client(&mut self, place: u32, context: &mut ThreadContext) -> bool {
         let Some(client) = self.clients.get_mut(place) else { return false };
         let server = client.server().and_then(|server| self.servers.get(server));
         let is_held_up = client.is_held_up();
         let is_full = client.session().is_some_and(|session| session.is_full);
-        // It asks and does not take the answers, or its server does not take what it says. A server
-        // without us would not read it either.
+        // The client sends requests without reading the replies, or its server does not read its
+        // input. A server without a pooler would stop reading, too.
         let is_stopped = is_full
             || client.conn.is_clogged()
             || server.is_some_and(|server| server.conn.is_clogged());
         if !is_held_up && !is_stopped {
             return true;
         }
-        // Its end cannot be found by reading now.
+        // The end of its input cannot be detected by reading now.
         let is_queued = client.server().is_none();
         if client.conn.is_gone() || (client.conn.is_closed() && client.conn.socket.is_tls()) {
             self.client_gone(place, &ClientDeparture::End, context);
@@ -76,8 +76,8 @@ impl SessionRelay {
         false
     }
 
-    /// A client will say nothing more. Like a server without us, we answer what it has asked, if it
-    /// is still there: of one that is not, the statement is cancelled.
+    /// Handles the end of a client's input. As with a server without a pooler, its requests are
+    /// answered if it can still read; otherwise its statement is cancelled.
     pub(crate) fn client_ended(&mut self, place: u32, context: &mut ThreadContext) {
         let SessionRelay { clients, servers, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
@@ -93,7 +93,7 @@ impl SessionRelay {
         let asked = session.filter(|session| match session.place {
             ServerAttachment::Idle => false,
             ServerAttachment::Parked | ServerAttachment::Waiting(_) => true,
-            // Of a message that will never be complete there is no answer.
+            // An incomplete message gets no reply.
             ServerAttachment::Attached(_) => {
                 !session.link.is_in_message() && server.is_some_and(RelayServer::owes_reply)
             }
@@ -104,8 +104,9 @@ impl SessionRelay {
         if std::mem::replace(&mut session.is_ending, true) {
             return;
         }
-        // Whether it listens is found out by telling it something that it knows already: a closed
-        // socket answers with a reset. In the middle of a message more is to come, which does too.
+        // To find out whether the client still reads, the relay sends it a message without new
+        // content: a closed socket replies with a reset. In the middle of a message the rest of
+        // that message has the same effect.
         let between = server.is_none_or(RelayServer::is_between_messages);
         if between {
             session.link.probe(&mut context.outbox.to_client);
@@ -113,8 +114,8 @@ impl SessionRelay {
         }
     }
 
-    /// A client that ended its side while it waited for a server connection, with half a message
-    /// for it, would hold that for ever.
+    /// Closes a client that ended its input while it waited for a server connection and has sent
+    /// only a part of a message: it would otherwise hold the connection for ever.
     pub(crate) fn leave_if_over(&mut self, place: u32, context: &mut ThreadContext) {
         let session = self.clients.session(place);
         let Some(session) = session.filter(|session| session.is_ending) else { return };
@@ -125,7 +126,7 @@ impl SessionRelay {
         }
     }
 
-    /// Gives bytes to a session's link, with a server connection as soon as it needs one.
+    /// Passes bytes to a session's link, with a server connection as soon as it needs one.
     pub(crate) fn feed_session(
         &mut self,
         place: u32,
@@ -151,7 +152,7 @@ impl SessionRelay {
                 }
                 ServerAttachment::Attached(server) => Some(server),
             };
-            // What was cancelled has ended, and the server may yet be signalled once more.
+            // The cancelled statement has ended, but another signal may still arrive.
             if server_place.and_then(|it| servers.get(it)).is_some_and(RelayServer::awaits_signal) {
                 session.is_stalled = true;
                 return SessionInput::Used(used);
@@ -201,7 +202,7 @@ impl SessionRelay {
         }
     }
 
-    /// Does what a link asks for that is not asked for often.
+    /// Performs rare actions that a link requests.
     pub(crate) fn follow_client(
         &mut self,
         place: u32,
@@ -210,7 +211,7 @@ impl SessionRelay {
         context: &mut ThreadContext,
     ) -> LoginFlow {
         if next == ClientNext::Refuse {
-            // What is for the client goes with its dismissal.
+            // Output for the client is sent with its dismissal.
             self.servers.send_request(server, context);
             self.close_when_sent(place, context);
             return LoginFlow::Took;
@@ -252,7 +253,7 @@ impl SessionRelay {
         }
     }
 
-    /// Epoll says something of a server connection.
+    /// Handles an event of epoll for a server connection.
     pub(crate) fn server_ready(
         &mut self,
         place: u32,
@@ -274,10 +275,10 @@ impl SessionRelay {
         }
     }
 
-    /// Sends what waits for a server, and reads its client again once that is done.
+    /// Sends pending output to a server, and resumes reading from its client once all is sent.
     pub(crate) fn flush_server(&mut self, place: u32, context: &mut ThreadContext) {
         let Some(server) = self.servers.get(place) else { return };
-        // What waits was taken from a sandbox while the lease held, which it may not do any more.
+        // Pending output was taken from a sandbox while the lease held, which may have ended since.
         if let (false, Some(client)) = (server.conn.is_flushed(), server.client)
             && self.disconnect_fenced(client, context)
         {
@@ -292,13 +293,13 @@ impl SessionRelay {
         }
     }
 
-    /// Reads a server connection until it has nothing more, or others should have their turn.
+    /// Reads from a server connection until it has no more input, or others should have their turn.
     pub(crate) fn read_server(&mut self, place: u32, context: &mut ThreadContext) {
         for _ in 0..READS_PER_TURN_MAX {
             let Some(server) = self.servers.get_mut(place) else { return };
             let client = server.client.and_then(|client| self.clients.get(client));
-            // The client does not take what it has: what comes stays in the kernel, and the server
-            // is stopped by that in time.
+            // The client does not read its output: further input stays in the kernel, whose flow
+            // control stops the server eventually.
             if !server.conn.is_readable() || client.is_some_and(|it| it.conn.is_clogged()) {
                 return;
             }
@@ -318,7 +319,7 @@ impl SessionRelay {
         context.ready.add(EventSource::Server(place), SocketReadiness::READABLE, self);
     }
 
-    /// Handles what a server sent: `count` bytes in the scratch.
+    /// Handles input from a server: `count` bytes in the scratch buffer.
     pub(crate) fn server_sent(&mut self, place: u32, count: usize, context: &mut ThreadContext) {
         let Some(server) = self.servers.get_mut(place) else { return };
         let scratch = std::mem::take(&mut context.scratch);
@@ -340,7 +341,7 @@ impl SessionRelay {
         context.scratch = scratch;
     }
 
-    /// Gives bytes to whatever the phase makes of them; says how many were used.
+    /// Passes bytes to the handler of the current phase; returns how many were used.
     pub(crate) fn feed_server(
         &mut self,
         place: u32,
@@ -354,7 +355,7 @@ impl SessionRelay {
                 match used < bytes.len()
                     && self.servers.get(place).is_some_and(RelayServer::is_live)
                 {
-                    // It has logged in; the rest is for its session.
+                    // The login is complete; the rest is for the session.
                     true => used + self.feed_server(place, &bytes[used..], context),
                     false => used,
                 }
@@ -371,7 +372,7 @@ impl SessionRelay {
         }
     }
 
-    /// Gives what a server sent to its link.
+    /// Passes a server's bytes to its link.
     pub(crate) fn feed_live(
         &mut self,
         place: u32,
@@ -402,7 +403,7 @@ impl SessionRelay {
             };
             if let Some(client) = client_place {
                 if is_timed {
-                    // What it does next has another limit.
+                    // Its next phase has another limit.
                     self.clients.watch(client, &self.servers, context);
                 }
                 self.clients.unstall(client, context);
@@ -453,7 +454,8 @@ impl SessionRelay {
         }
     }
 
-    /// A server connection ended by itself. Its client is told, unless nothing of it was lost.
+    /// Handles the loss of a server connection. Its client gets an error, unless it had not used
+    /// the connection.
     pub(crate) fn server_failed(
         &mut self,
         place: u32,
@@ -470,7 +472,7 @@ impl SessionRelay {
         self.servers.close(place, closing, context);
         let Some(client_place) = client else { return };
         if self.clients.server_lost(client_place) {
-            // It had not been given a byte of this client's: another one will do.
+            // The server received no byte of this client; another connection will do.
             return self.clients.queue(client_place, context);
         }
         if is_told {
@@ -480,7 +482,7 @@ impl SessionRelay {
         self.disconnect(client_place, &ErrorFields::fatal("08006", &message), context);
     }
 
-    /// Sends what was assembled for a client and for a server.
+    /// Sends the output for a client and for a server.
     pub(crate) fn send_outbox(
         &mut self,
         client: Option<u32>,
@@ -494,7 +496,7 @@ impl SessionRelay {
     }
 }
 
-/// Returns what a session does next that goes on, or not.
+/// Returns the next step of a session, which proceeds or not.
 fn again(goes_on: bool) -> LoginFlow {
     match goes_on {
         true => LoginFlow::Again,

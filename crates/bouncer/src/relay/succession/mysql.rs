@@ -1,4 +1,4 @@
-//! State of a session of MySQL that goes to the next process.
+//! State of a MySQL session that is transferred to the next process.
 
 use pooler_core::link::ClientId;
 use pooler_core::mysql::client::{MysqlClientSession, MysqlClientSetup};
@@ -13,7 +13,7 @@ use super::super::takeover::{CarriedMysql, CarriedMysqlStatement};
 use super::{borrowed, pairs};
 use crate::tenants::TenantRoute;
 
-/// Returns what is carried of a session, if all of it can be.
+/// Returns the state of a session for transfer, if all of it can be transferred.
 pub(crate) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Option<CarriedMysql> {
     let state = link.state()?;
     let statements = state.statements.into_iter().map(|it| CarriedMysqlStatement {
@@ -40,7 +40,7 @@ pub(crate) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Optio
     })
 }
 
-/// The session, in this process.
+/// Returns the session, in this process.
 pub(crate) fn restored(
     it: &CarriedMysql,
     pid: u32,
@@ -83,7 +83,7 @@ pub(crate) fn restored(
 fn settings(variables: &[(String, String)], schema: Option<&str>) -> MysqlSettings {
     let mut settings = MysqlSettings::of(borrowed(variables));
     if let Some(schema) = schema {
-        // It was one in the former process.
+        // It was a valid schema in the former process.
         let _kept = settings.put_schema(schema);
     }
     settings
