@@ -1,26 +1,26 @@
-//! Passwords on their way from the configuration or the store to the protocol: text that is never
-//! shown, and what references stand for.
+//! Passwords from the configuration or the store: text that is never printed, and the resolution of
+//! references.
 
 use std::fmt;
 
-/// Longest password or secret, in bytes: tokens of cloud providers stay below it.
+/// Maximum length of a password or secret in bytes: tokens of cloud providers are shorter.
 pub const PASSWORD_BYTES_MAX: usize = 65_535;
 
-/// Finds what `env:NAME` and `file:PATH` stand for; hands back other texts as they are. Given the
-/// name of the setting, for the error.
+/// Resolves `env:NAME` and `file:PATH`; returns other texts unchanged. The arguments are the name
+/// of the setting, for errors, and the text.
 pub type Resolve<'a> = dyn Fn(&str, &str) -> Result<String, String> + Sync + 'a;
 
-/// A password, or a secret that stands for one. It has no way to be printed.
+/// A password, or a secret derived from one. It cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientSecret(Box<str>);
 
 impl ClientSecret {
-    /// Takes a text.
+    /// Creates a secret from a text.
     pub fn new(text: impl Into<Box<str>>) -> ClientSecret {
         ClientSecret(text.into())
     }
 
-    /// The text, for whoever proves with it who it is.
+    /// Returns the text, for use in a proof.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -32,8 +32,8 @@ impl fmt::Debug for ClientSecret {
     }
 }
 
-/// Returns whether a text refers to a place outside. Only whoever writes `cove.toml` may say so: a
-/// caller could read the server's files by it.
+/// Returns whether a text is a reference. References are allowed only in `cove.toml`: a caller of
+/// the API could read the server's files with them.
 pub fn is_reference(text: &str) -> bool {
     text.starts_with("env:") || text.starts_with("file:")
 }

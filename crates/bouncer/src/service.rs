@@ -1,8 +1,8 @@
-//! The control plane: what happens to tenants, without a word of HTTP.
+//! The control plane: operations on tenants, independent of HTTP.
 //!
 //! Tenants are defined in `cove.toml` or by the interface, which keeps them in the store. Every
-//! change makes a new snapshot and tells the relay threads; what they do about it is theirs. A
-//! change holds as a whole or not at all: what cannot hold is refused before anything is kept.
+//! change creates a new snapshot and notifies the relay threads. A change is applied as a whole or
+//! not at all: an invalid change is refused before anything is stored.
 
 mod activity;
 mod background;
@@ -52,7 +52,7 @@ pub(crate) use self::orders::TenantOrders;
 pub(crate) use self::views::{REDACTED, distributions, errors, pins};
 pub use crate::relay::threads::RelayThreads;
 
-/// Finds what `env:NAME` and `file:PATH` stand for; see [`crate::secrets::Resolve`].
+/// Resolver of `env:NAME` and `file:PATH`; see [`crate::secrets::Resolve`].
 pub type Resolver = dyn Fn(&str, &str) -> Result<String, String> + Send + Sync;
 
 /// Reads the configuration again.
@@ -64,10 +64,10 @@ pub struct BouncerParts {
     pub config: BouncerConfig,
     /// Resolver of references such as `env:NAME`.
     pub resolve: Arc<Resolver>,
-    /// Reads it again.
+    /// Reader of the current configuration.
     pub reread: Arc<Reread>,
     /// Store of tenants that were created by the interface, and the key that seals their passwords.
-    /// Without it there are those of the configuration only.
+    /// Without it there are only the tenants of the configuration.
     pub store: Option<(SqlStore, Sealer)>,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for BouncerParts {
     }
 }
 
-/// Tenants that were read, for the relay to start with.
+/// Initial tenants, for the start of the relay.
 pub struct InitialTenants {
     config: Arc<BouncerConfig>,
     resolve: Arc<Resolver>,
@@ -93,17 +93,17 @@ impl fmt::Debug for InitialTenants {
     }
 }
 
-/// Writer of snapshots; one change at a time.
+/// Writer of snapshots; it makes one change at a time.
 #[derive(Debug)]
 struct TenantWriter {
     book: TenantRegistry,
     settings: SharedSettings,
     of_file: Vec<TenantDefinition>,
-    /// By name; those that a tenant of the file hides are among them.
+    /// Tenants of the interface by name, including those that a tenant of the file overrides.
     of_api: BTreeMap<String, TenantDefinition>,
-    /// Orders for them that hold at all servers.
+    /// Orders for tenants that hold at all servers.
     orders: BTreeMap<String, TenantOrders>,
-    /// Version of the store when it was read.
+    /// Version of the store when it was last read.
     version: u64,
 }
 
@@ -117,16 +117,16 @@ struct BouncerInner {
     store: Option<TenantStore>,
     threads: Arc<dyn RelayThreads>,
     current: Arc<CurrentRouting>,
-    /// Held while the tenants change, also while the store is asked.
+    /// Held while the tenants change, including accesses to the store.
     changing: tokio::sync::Mutex<TenantWriter>,
-    /// The configuration that was taken over last.
+    /// The configuration that was applied last.
     config: Mutex<Arc<BouncerConfig>>,
     checks: HealthCheckResults,
     keyrings: ProtocolKeyrings,
     peers: BouncerPeers,
-    /// Its part of limits that hold over all nodes, where they do.
+    /// Its parts of limits that hold over all nodes, if limits are shared.
     limits: OnceLock<LimitShares>,
-    /// Tenants that begin to drain, for whoever ends that.
+    /// Tenants that start to drain, for the task that ends drains.
     drains: mpsc::UnboundedSender<TenantId>,
     drained: Mutex<Option<mpsc::UnboundedReceiver<TenantId>>>,
 }
@@ -141,7 +141,7 @@ impl InitialTenants {
     /// Reads the tenants of the configuration and of the store.
     ///
     /// # Errors
-    /// When one of the configuration cannot be, or the store cannot be read.
+    /// If a tenant of the configuration is invalid, or the store cannot be read.
     pub fn new(parts: BouncerParts) -> Boxed<'static, Result<InitialTenants, BouncerError>> {
         Box::pin(async move {
             let BouncerParts { config, resolve, reread, store } = parts;
@@ -167,13 +167,13 @@ impl InitialTenants {
         })
     }
 
-    /// The snapshot that holds, for the relay.
+    /// Returns the current snapshot, for the relay.
     pub fn current(&self) -> &Arc<CurrentRouting> {
         &self.current
     }
 
-    /// Begins to take changes. `probe` finds out whether a tenant's server answers; secrets of
-    /// users are prepared in `keyrings` before somebody waits for that.
+    /// Starts to accept changes. `probe` checks whether a tenant's server answers; secrets of users
+    /// are prepared in `keyrings` before a client waits for them.
     pub fn start(
         self,
         threads: Arc<dyn RelayThreads>,
@@ -181,7 +181,7 @@ impl InitialTenants {
         keyrings: ProtocolKeyrings,
     ) -> Bouncer {
         let (drains, drained) = mpsc::unbounded_channel();
-        // Those that close connections are of before.
+        // Orders that close connections concern earlier processes.
         let orders = self.changing.orders.clone();
         let bouncer = Bouncer(Arc::new(BouncerInner {
             resolve: self.resolve,
@@ -199,7 +199,7 @@ impl InitialTenants {
             drained: Mutex::new(Some(drained)),
         }));
         for (name, order) in orders.iter().filter(|(_, it)| it.admission != WorkAdmission::Open) {
-            // It may be of a file that this server does not have.
+            // The tenant may be of a file that this server does not have.
             if bouncer.admit(name, order.admission).is_err() {
                 tracing::debug!(tenant = name, "the order is for an unknown tenant");
             }
@@ -210,7 +210,7 @@ impl InitialTenants {
 }
 
 impl TenantWriter {
-    /// The snapshot of all definitions. Those of the file win.
+    /// Builds the snapshot of all definitions. Those of the file take precedence.
     fn next(&mut self) -> Result<TenantRouting, DefinitionError> {
         let mut definitions = self.of_file.clone();
         for (name, definition) in &self.of_api {
@@ -221,8 +221,8 @@ impl TenantWriter {
         self.book.build(&self.settings, &definitions)
     }
 
-    /// Returns the version that is known after a change of this server's own: not that of the store
-    /// where another server has changed something in between, which is still to be read.
+    /// Returns the version that is known after a change by this server: not the store's if another
+    /// server has changed something in between, which is still to be read.
     fn after_own(&self, version: u64) -> u64 {
         if version == self.version + 1 { version } else { self.version }
     }
@@ -238,10 +238,10 @@ impl TenantWriter {
 }
 
 impl Bouncer {
-    /// Has limits on server connections and clients hold over all nodes. For a relay that was
-    /// started so.
+    /// Makes limits on server connections and clients hold over all nodes. Requires a relay that
+    /// was started with shared limits.
     pub fn share_limits(&self, shares: LimitShares) {
-        // There is one cluster.
+        // There is only one cluster.
         drop(self.0.limits.set(shares));
     }
 
@@ -250,7 +250,7 @@ impl Bouncer {
         &self.0.peers
     }
 
-    /// All tenants, by name.
+    /// Returns all tenants, by name.
     pub async fn list(&self) -> Vec<TenantView> {
         let changing = self.0.changing.lock().await;
         let routing = self.0.current.load();
@@ -273,10 +273,10 @@ impl Bouncer {
         Ok(views::tenant(definition, &tenant))
     }
 
-    /// Makes one.
+    /// Creates a tenant.
     ///
     /// # Errors
-    /// `Refused` with the field, `Conflict` when there is one of its name.
+    /// `Refused` with the field, `Conflict` if a tenant of this name exists.
     pub async fn create(&self, spec: TenantSpec) -> Result<TenantView, BouncerError> {
         let bouncer = self.clone();
         whole(async move { bouncer.make(spec).await }).await
@@ -297,10 +297,10 @@ impl Bouncer {
         self.tenant(&name).await
     }
 
-    /// Gives one another definition. `***` stands for a password that it has.
+    /// Replaces a tenant's definition. `***` stands for the existing password.
     ///
     /// # Errors
-    /// `Refused` with the field, `NotFound`, `Conflict` when it is defined in `cove.toml`.
+    /// `Refused` with the field, `NotFound`, `Conflict` if it is defined in `cove.toml`.
     pub async fn replace(&self, name: &str, spec: TenantSpec) -> Result<TenantView, BouncerError> {
         let (bouncer, name) = (self.clone(), name.to_owned());
         whole(async move { bouncer.change(&name, spec).await }).await
@@ -326,8 +326,9 @@ impl Bouncer {
         self.tenant(name).await
     }
 
-    /// Lets a definition that came by the interface hold in place of the one before, if there was
-    /// one. It is refused before it is kept; and what is not kept does not hold.
+    /// Stores and applies a definition from the interface, in place of the former one if there was
+    /// one. An invalid definition is refused before it is stored; and a definition that cannot be
+    /// stored is not applied.
     async fn keep(
         &self,
         store: &TenantStore,
@@ -364,10 +365,10 @@ impl Bouncer {
         }
     }
 
-    /// Removes one. Its clients finish what they are doing.
+    /// Removes a tenant. Its clients finish their current transactions.
     ///
     /// # Errors
-    /// `NotFound`, `Conflict` when it is defined in `cove.toml`.
+    /// `NotFound`, `Conflict` if it is defined in `cove.toml`.
     pub async fn remove(&self, name: &str) -> Result<(), BouncerError> {
         let (bouncer, name) = (self.clone(), name.to_owned());
         whole(async move { bouncer.unmake(&name).await }).await
@@ -387,7 +388,7 @@ impl Bouncer {
         Ok(())
     }
 
-    /// Lets clients wait, or be refused.
+    /// Makes clients wait, or refuses them.
     ///
     /// # Errors
     /// `NotFound`.
@@ -396,7 +397,7 @@ impl Bouncer {
         self.admit(name, admission).map(drop)
     }
 
-    /// Takes work again, after a pause or a drain.
+    /// Resumes work after a pause or a drain.
     ///
     /// # Errors
     /// `NotFound`.
@@ -404,21 +405,21 @@ impl Bouncer {
         self.admit(name, WorkAdmission::Open).map(drop)
     }
 
-    /// Takes no new clients, sees the others off after their transactions, and closes those that
-    /// are left when the time for it is up.
+    /// Refuses new clients, disconnects the others after their transactions, and closes those that
+    /// are left at the end of the drain time.
     ///
     /// # Errors
     /// `NotFound`.
     pub fn drain(&self, name: &str) -> Result<(), BouncerError> {
         let tenant = self.admit(name, WorkAdmission::Draining)?;
         if self.0.drains.send(tenant.id).is_err() {
-            // Then everything ends.
+            // The task has ended because the server is shutting down.
             tracing::debug!(tenant = name, "no task ends drains any more");
         }
         Ok(())
     }
 
-    /// Closes server connections: idle ones now, the others when they come back.
+    /// Closes server connections: idle ones now, the others when they are returned.
     ///
     /// # Errors
     /// `NotFound`.
@@ -442,7 +443,7 @@ impl Bouncer {
     /// Closes a client of a tenant.
     ///
     /// # Errors
-    /// `NotFound` when the tenant has no such client.
+    /// `NotFound` if the tenant has no such client.
     pub async fn kill_client(&self, name: &str, pid: u32) -> Result<(), BouncerError> {
         let clients = self.clients(name).await?;
         if clients.iter().all(|client| client.pid != pid) {
@@ -487,7 +488,7 @@ impl Bouncer {
         Ok(own.map(|it| views::server(it, &tenant, node.clone())).collect())
     }
 
-    /// Returns what health checks found.
+    /// Returns the result of health checks.
     ///
     /// # Errors
     /// `NotFound`.
@@ -496,10 +497,10 @@ impl Bouncer {
         Ok(self.0.checks.report(&tenant))
     }
 
-    /// Reads the configuration again and takes over what can be without dropping a client.
+    /// Reads the configuration again and applies the changes that do not require dropping clients.
     ///
     /// # Errors
-    /// `Refused` when the configuration cannot be; what was there holds on then.
+    /// `Refused` if the configuration is invalid; the former one remains in force.
     pub fn reload<'a>(&'a self) -> Boxed<'a, Result<BouncerReloaded, BouncerError>> {
         Box::pin(async move {
             let reread = Arc::clone(&self.0.reread);
@@ -514,10 +515,10 @@ impl Bouncer {
         })
     }
 
-    /// Takes over what can be of a configuration that was read again, as [`Bouncer::reload`] does.
+    /// Applies the changes of a configuration that was read again, as [`Bouncer::reload`] does.
     ///
     /// # Errors
-    /// Those of [`Bouncer::reload`].
+    /// Errors of [`Bouncer::reload`].
     pub fn replace_config<'a>(
         &'a self,
         config: BouncerConfig,
@@ -552,17 +553,17 @@ impl Bouncer {
         })
     }
 
-    /// The snapshot that holds now.
+    /// Returns the current snapshot.
     pub fn routing(&self) -> Arc<TenantRouting> {
         self.0.current.load()
     }
 
-    /// The configuration that was taken over last.
+    /// Returns the configuration that was applied last.
     pub fn config(&self) -> Arc<BouncerConfig> {
         Arc::clone(&self.0.config.lock())
     }
 
-    /// The relay threads, for the console.
+    /// Returns the relay threads, for the console.
     pub fn threads(&self) -> &Arc<dyn RelayThreads> {
         &self.0.threads
     }
@@ -576,7 +577,7 @@ impl Bouncer {
         self.0.checks.tally()
     }
 
-    /// Returns what every thread says of its connections. A thread that has ended says nothing.
+    /// Returns the snapshots of all threads. A thread that has ended returns none.
     pub async fn snapshots(&self) -> Vec<ThreadSnapshot> {
         let mut told = Vec::new();
         for snapshot in self.0.threads.snapshots() {
@@ -608,23 +609,23 @@ impl Bouncer {
         Ok(tenant)
     }
 
-    /// Lets a snapshot hold that was kept.
+    /// Applies a snapshot that was stored.
     fn hold(&self, changing: &mut TenantWriter, version: u64, routing: TenantRouting) {
         changing.version = version;
         self.0.checks.keep_only(&routing);
         self.0.current.replace(routing);
         self.0.threads.order(&|| ThreadCommand::Routing);
-        // Clients that are there may be subject to a limit from now on.
+        // Existing clients may be subject to a limit from now on.
         self.0.threads.client_demand().notify_one();
         self.prepare_secrets();
     }
 
-    /// Hashes the passwords of users of whom that was not done: milliseconds for each, which the
-    /// first client of each would wait for otherwise, and with it everybody on its thread.
+    /// Prepares the passwords of users: milliseconds of hashing for each, which would otherwise
+    /// delay the first client of each and all clients of its thread.
     fn prepare_secrets(&self) {
         let (keyrings, routing) = (self.0.keyrings.clone(), self.0.current.load());
         let bouncer = Arc::downgrade(&self.0);
-        // Nobody waits for it. It ends by itself, early when there is a later one or nobody left.
+        // Runs in the background. It stops early if there is a later run or the bouncer is dropped.
         drop(node::task::blocking(move || {
             for tenant in routing.tenants() {
                 match tenant.engine {
@@ -649,28 +650,28 @@ impl Bouncer {
         }));
     }
 
-    /// Makes the book agree with the definitions again, of which one was taken back.
+    /// Restores the registry to the definitions, after a change was rolled back.
     fn undo(&self, changing: &mut TenantWriter) {
         match changing.next() {
             Ok(routing) => {
                 let version = changing.version;
                 self.hold(changing, version, routing);
             }
-            // They held a moment ago.
+            // They were valid a moment ago.
             Err(error) => tracing::error!(%error, field = error.field, "tenants do not hold"),
         }
     }
 }
 
-/// Brings a change to its end although whoever asked for it leaves: what the store has and what
-/// holds must not differ.
+/// Completes a change even if its requester disconnects: the store and the snapshot must not
+/// differ.
 async fn whole<T: Send + 'static>(
     change: impl Future<Output = Result<T, BouncerError>> + Send + 'static,
 ) -> Result<T, BouncerError> {
     node::task::to_the_end(change).await.map_err(BouncerError::internal)?
 }
 
-/// Refuses to change what the file says.
+/// Refuses changes of tenants that the file defines.
 fn changeable(changing: &TenantWriter, name: &str) -> Result<(), BouncerError> {
     if changing.is_of_file(name) {
         let message = format!("the tenant `{name}` is defined in `cove.toml`; change it there");
@@ -682,14 +683,13 @@ fn changeable(changing: &TenantWriter, name: &str) -> Result<(), BouncerError> {
     }
 }
 
-/// The tenants of the configuration.
-/// Returns what is wrong with the tenants of a configuration, of each the first thing.
+/// Returns the errors in the tenants of a configuration, the first one of each tenant.
 pub fn check_tenants(config: &BouncerConfig, resolve: &Resolve<'_>) -> Vec<DefinitionError> {
     let (mut definitions, mut errors) = (Vec::new(), Vec::new());
     for (index, spec) in config.tenants.iter().enumerate() {
         let place = format!("bouncer.tenants[{index}]");
         match TenantDefinition::of_file(spec, &place, resolve) {
-            // By itself, so that the error of one does not hide that of the next.
+            // Checked separately, so that the error of one does not hide that of the next.
             Ok(definition) => {
                 let alone = TenantRegistry::default()
                     .build(&SharedSettings::new(config), std::slice::from_ref(&definition));

@@ -1,8 +1,9 @@
-//! Tenants that came by the interface, kept: the only SQL of this crate that is our own.
+//! Storage of tenants that were created by the interface: the only SQL of this crate against Cove's
+//! own store.
 //!
 //! A row is a definition as JSON in which every password is sealed for its tenant and its place:
-//! copied to another place it does not open. One number counts the changes, so that servers which
-//! share a store notice those of others.
+//! copied to another place it cannot be opened. A counter of changes lets servers that share a
+//! store detect those of others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,7 +52,7 @@ const VERSION: &str = "SELECT version FROM bouncer_changes WHERE id = 1";
 /// All definitions at one time.
 #[derive(Debug, Default)]
 pub(crate) struct StoredDefinitions {
-    /// Counts the changes.
+    /// Number of changes.
     pub(crate) version: u64,
     /// By name.
     pub(crate) definitions: Vec<TenantDefinition>,
@@ -59,7 +60,7 @@ pub(crate) struct StoredDefinitions {
     pub(crate) orders: BTreeMap<String, TenantOrders>,
 }
 
-/// Tenants at rest. Cheap to clone.
+/// Stored tenants. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct TenantStore {
     store: SqlStore,
@@ -73,7 +74,7 @@ impl fmt::Debug for TenantStore {
 }
 
 impl TenantStore {
-    /// Brings the tables up to date.
+    /// Opens the store and migrates its tables.
     pub(crate) async fn open(
         store: SqlStore,
         sealer: Sealer,
@@ -90,12 +91,12 @@ impl TenantStore {
         }
     }
 
-    /// Counts the changes of all servers, as of at most `age_max` ago.
+    /// Returns the number of changes by all servers, as of at most `age_max` ago.
     pub(crate) async fn version(&self, age_max: Duration) -> Result<u64, BouncerError> {
         Ok(self.store.counter(VERSION, age_max).await?.unwrap_or_default())
     }
 
-    /// All of them.
+    /// Returns all definitions.
     pub(crate) async fn load(&self) -> Result<StoredDefinitions, BouncerError> {
         let read = self.store.read("tenants.load", |it| {
             let version = it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get::<u64>(0))?;
@@ -113,7 +114,7 @@ impl TenantStore {
         Ok(StoredDefinitions { version, definitions, orders })
     }
 
-    /// Keeps an order for a tenant, and returns all that was ordered for it.
+    /// Stores an order for a tenant, and returns all of its orders.
     pub(crate) async fn order(
         &self,
         name: &str,
@@ -145,10 +146,10 @@ impl TenantStore {
         Ok(written.await?)
     }
 
-    /// Keeps a new one.
+    /// Stores a new definition.
     ///
     /// # Errors
-    /// `Conflict` when there is one of its name.
+    /// `Conflict` if one of this name exists.
     pub(crate) async fn insert(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, BouncerError> {
         let parameters = self.row(spec, now_ms)?;
         let name = spec.name.clone();
@@ -164,10 +165,10 @@ impl TenantStore {
         Ok(written.await?)
     }
 
-    /// Keeps another definition of one.
+    /// Replaces a definition.
     ///
     /// # Errors
-    /// `NotFound` when there is none of its name.
+    /// `NotFound` if there is none of this name.
     pub(crate) async fn update(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, BouncerError> {
         let parameters = self.row(spec, now_ms)?;
         let written = self.store.transact("tenants.update", move |it| {
@@ -180,10 +181,10 @@ impl TenantStore {
         Ok(written.await?)
     }
 
-    /// Removes one.
+    /// Removes a definition.
     ///
     /// # Errors
-    /// `NotFound` when there is none of its name.
+    /// `NotFound` if there is none of this name.
     pub(crate) async fn delete(&self, name: &str) -> Result<u64, BouncerError> {
         let parameters = [SqlValue::from(name)];
         let written = self.store.transact("tenants.delete", move |it| {
@@ -229,7 +230,7 @@ fn changed(it: &mut dyn node::store::StoreTransaction) -> Result<u64, SqlStoreEr
     it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get(0))
 }
 
-/// Reads what was ordered from three columns.
+/// Reads orders from three columns.
 fn orders_of(row: &SqlRow, first: usize) -> Result<TenantOrders, SqlStoreError> {
     Ok(TenantOrders {
         admission: WorkAdmission::of_number(row.get(first)?),
@@ -238,7 +239,7 @@ fn orders_of(row: &SqlRow, first: usize) -> Result<TenantOrders, SqlStoreError> 
     })
 }
 
-/// Returns what a password is sealed for: no two places have the same name.
+/// Returns the context for which a password is sealed: no two places have the same one.
 fn about(tenant: &str, place: &str) -> String {
     format!("bouncer/{}/{tenant}/{place}", tenant.len())
 }

@@ -1,11 +1,10 @@
-//! Tenants as the rest of the bouncer sees them: immutable snapshots, and what is shared across
+//! Tenants as seen by the rest of the bouncer: immutable snapshots, and state that is shared across
 //! them.
 //!
-//! A [`TenantRouting`] has all tenants at one time. Whoever changes one makes a new
-//! [`TenantRouting`] and puts it into [`CurrentRouting`]; a relay thread takes it over between two
-//! events. So no lock is on the way of a query, and a client that is connected sees a change at its
-//! next transaction. What must be seen at once, such as a pause, is in [`TenantState`], which a
-//! tenant keeps across changes.
+//! A [`TenantRouting`] has all tenants at one time. A change creates a new [`TenantRouting`] and
+//! puts it into [`CurrentRouting`]; a relay thread picks it up between two events. So queries take
+//! no lock, and a connected client sees a change at its next transaction. Changes that must be seen
+//! at once, such as a pause, are in [`TenantState`], which a tenant keeps across changes.
 
 mod address;
 mod limits;
@@ -33,15 +32,15 @@ pub use self::route::{RouteError, RouteRequest, TenantRoute};
 pub use self::rules::{UserRuleSet, UserRules, UserTimes, proof};
 pub use self::state::{POOLS_PER_TENANT_MAX, ServerHealth, TenantState, WorkAdmission};
 
-/// Names a tenant for as long as the process lives, also when it was removed and came back.
+/// Identifies a tenant for the lifetime of the process, even if it is removed and created again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
-/// Names a server for as long as the process lives.
+/// Identifies a server for the lifetime of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
-/// Names a pool, which is a tenant with a role on its server, for as long as the process lives.
+/// Identifies a pool, which is a tenant with a role on its server, for the lifetime of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
 
@@ -51,12 +50,12 @@ pub struct PoolId(pub u32);
 pub struct DefinitionError {
     /// Path of the offending field: `limits.wait_s`, `users[2].name`.
     pub field: String,
-    /// A sentence for a person.
+    /// Message for users.
     pub message: String,
 }
 
 impl DefinitionError {
-    /// A field has a value that it cannot have.
+    /// Creates an error about an invalid value of a field.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> DefinitionError {
         DefinitionError { field: field.into(), message: message.into() }
     }
@@ -71,11 +70,11 @@ impl DefinitionError {
 /// A server that tenants may share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// Names it: the same address with the same encryption has the same.
+    /// Identifier: servers with the same address and encryption share it.
     pub id: ServerId,
     /// Address.
     pub address: BackendAddress,
-    /// Connections at one time, of all tenants together.
+    /// Maximum connections, of all tenants together.
     pub connections_max: u32,
     /// Encryption.
     pub tls: ServerTls,
@@ -88,20 +87,20 @@ pub struct ServerTls {
     pub mode: TlsMode,
     /// Authorities for its certificate; those of the system when absent.
     pub ca: Option<PathBuf>,
-    /// Our certificate towards it.
+    /// The bouncer's own certificate for the server.
     pub cert: Option<PathBuf>,
-    /// The key of that.
+    /// Key of that certificate.
     pub key: Option<PathBuf>,
-    /// True if a key that nobody vouches for is believed to be the server's when it asks for a
-    /// password: that of its certificate, or without TLS one that a server of MySQL sends.
+    /// True if the server's public key is trusted without verification when it requests a password:
+    /// that of its certificate, or without TLS one that a server of MySQL sends.
     pub trust_server_key: bool,
-    /// Proofs that it may ask for, of PostgreSQL.
+    /// Proofs that a PostgreSQL server may request.
     pub rules: LoginRules,
 }
 
 impl ServerTls {
-    /// Returns whether only the server itself gets through a handshake. Any authority of the
-    /// system's vouches for anybody's name, so that without names these prove nothing.
+    /// Returns whether a completed handshake proves the server's identity. The system's authorities
+    /// certify any name, so that without a check of names they prove nothing.
     #[must_use]
     pub fn is_verified(&self) -> bool {
         match self.mode {
@@ -115,9 +114,9 @@ impl ServerTls {
 /// A tenant at one time.
 #[derive(Clone, Debug)]
 pub struct TenantSnapshot {
-    /// Names it in tables.
+    /// Identifier in tables.
     pub id: TenantId,
-    /// Names it for people.
+    /// Name for users.
     pub name: Arc<str>,
     /// Protocol of its server and clients.
     pub engine: TenantEngine,
@@ -127,7 +126,7 @@ pub struct TenantSnapshot {
     pub server: Arc<ServerAddress>,
     /// Database on the server.
     pub database: Arc<str>,
-    /// When a server connection goes back.
+    /// Pool mode: when a server connection is returned.
     pub mode: PoolMode,
     /// Limits.
     pub limits: TenantLimits,
@@ -135,20 +134,20 @@ pub struct TenantSnapshot {
     pub read_only: bool,
     /// Weight among tenants of the same server; at least 1.
     pub weight: u32,
-    /// When a server connection is examined.
+    /// When a server connection is checked.
     pub verify: VerifyMode,
-    /// Transports that clients may use; all when absent.
+    /// Transports that clients may use; all if absent.
     pub transports: Option<Vec<ClientTransportMode>>,
-    /// Settings that every server connection has, whatever its client asks for. Read-only tenants
-    /// of PostgreSQL have `default_transaction_read_only` among them.
+    /// Settings of every server connection, whatever its client requests. Read-only tenants of
+    /// PostgreSQL have `default_transaction_read_only` among them.
     pub settings: BTreeMap<String, String>,
     /// True if a server of MySQL may ask clients for files.
     pub local_infile: bool,
-    /// True if clients of MySQL may have rows counted that were found.
+    /// True if clients of MySQL may request the number of found instead of changed rows.
     pub found_rows: bool,
     /// Users by name.
     pub users: HashMap<Box<str>, Arc<TenantUser>>,
-    /// Whom other users are on the server; `None` where each is there who it is here.
+    /// Role on the server of all users; `None` if each user has the role of its own name.
     pub forced: Option<(Arc<str>, Option<ClientSecret>)>,
     /// Lookup of other users.
     pub auth_query: Option<AuthQuery>,
@@ -157,7 +156,7 @@ pub struct TenantSnapshot {
     /// State that survives changes of the definition.
     pub state: Arc<TenantState>,
     /// Twin of the tenant for read-only clients, with connections of its own within the same
-    /// bounds; none of one that is read-only for all.
+    /// bounds; `None` if the tenant itself is read-only.
     pub read_only_twin: Option<Arc<TenantSnapshot>>,
     /// True if it is such a twin.
     pub is_twin: bool,
@@ -166,13 +165,13 @@ pub struct TenantSnapshot {
 /// Lookup of users on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthQuery {
-    /// Role that looks them up. Nobody can log in as it this way.
+    /// Role that runs the lookups. Clients cannot log in as this role by lookup.
     pub user: Arc<str>,
     /// Password.
     pub password: Option<ClientSecret>,
-    /// Database to do that in.
+    /// Database to query.
     pub database: Arc<str>,
-    /// The query, with `$1` for the name, of MySQL `?`; `None` for the one that comes with us.
+    /// The query, with `$1` for the name, or `?` for MySQL; `None` for the default one.
     pub query: Option<Arc<str>>,
 }
 
@@ -183,15 +182,15 @@ pub struct TenantUser {
     pub name: Arc<str>,
     /// Authentication of the client.
     pub auth: ClientAuth,
-    /// Role that it becomes on the server.
+    /// Role of the user on the server.
     pub server_user: Arc<str>,
     /// Credentials for the server.
     pub server_secret: ServerSecret,
-    /// In place of the tenant's.
+    /// Pool mode in place of the tenant's.
     pub mode: Option<PoolMode>,
-    /// Server connections of its role at one time.
+    /// Maximum server connections of its role.
     pub server_connections_max: Option<u32>,
-    /// Clients with its name.
+    /// Maximum clients of this user.
     pub clients_max: Option<u32>,
     /// Times in place of the tenant's.
     pub times: UserTimes,
@@ -200,50 +199,50 @@ pub struct TenantUser {
 /// Authentication of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// By knowing this password, or the one that this secret was made of.
+    /// By knowledge of this password, or of the one from which this secret was derived.
     Secret(ClientSecret),
-    /// Not at all.
+    /// None.
     Trust,
     /// By a certificate with its name.
     Cert,
-    /// By being this user of the operating system.
+    /// By the operating system user of the connection.
     Peer,
-    /// By what the tenant's [`AuthQuery`] finds.
+    /// By the secret that the tenant's [`AuthQuery`] finds.
     Query,
-    /// There is no such user. It is asked all the same, as if there was one, so that nobody learns
-    /// who is there.
+    /// There is no such user. It is asked for a proof all the same, so that the login does not
+    /// reveal which users exist.
     Unknown,
 }
 
 /// Credentials of a role for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerSecret {
-    /// By nothing: the server trusts us, or knows our certificate.
+    /// None: the server trusts the bouncer, or knows its certificate.
     None,
-    /// By this password, or the MD5 hash of it.
+    /// This password, or its MD5 hash.
     Known(ClientSecret),
-    /// By what the client showed us: the key that a SCRAM proof gives away, or its password.
+    /// From the client's login: the key that a SCRAM proof reveals, or its password.
     OfClient,
 }
 
 impl TenantSnapshot {
-    /// When a server connection goes back that this user has.
+    /// Returns the pool mode of a user.
     pub fn mode_of(&self, user: &TenantUser) -> PoolMode {
         user.mode.unwrap_or(self.mode)
     }
 
-    /// Server connections that a role may have at one time; `None` when only the tenant's limit
-    /// holds.
+    /// Returns the maximum server connections of a user's role; `None` if only the tenant's limit
+    /// applies.
     pub fn connections_max_of(&self, user: &TenantUser) -> Option<u32> {
         user.server_connections_max.or(self.limits.user_server_connections_max)
     }
 
-    /// Returns how long a user may do something, or nothing.
+    /// Returns the time limits of a user.
     pub fn times_of(&self, user: &TenantUser) -> UserTimes {
         user.times.over(&self.limits)
     }
 
-    /// Clients that a user may have at one time.
+    /// Returns the maximum clients of a user.
     pub fn clients_max_of(&self, user: &TenantUser) -> Option<u32> {
         user.clients_max.or(self.limits.user_clients_max)
     }
@@ -252,53 +251,53 @@ impl TenantSnapshot {
 /// All tenants at one time.
 #[derive(Debug, Default)]
 pub struct TenantRouting {
-    /// Counts the snapshots.
+    /// Number of the snapshot.
     pub version: u64,
     by_name: HashMap<Arc<str>, Arc<TenantSnapshot>>,
     by_id: HashMap<TenantId, Arc<TenantSnapshot>>,
-    /// In lower case; those that are made of a suffix are among them.
+    /// Names in lower case, including those that are formed with a suffix.
     by_server_name: HashMap<Box<str>, Arc<TenantSnapshot>>,
     offers: MysqlOffers,
 }
 
-/// Capabilities that any tenant of MySQL allows: clients are told what they may do before it is
-/// known whose they are.
+/// Capabilities that any tenant of MySQL allows: they are announced to clients before their tenant
+/// is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MysqlOffers {
-    /// That a server asks clients for files.
+    /// Servers may request files from clients.
     pub local_infile: bool,
-    /// That rows are counted that were found.
+    /// Found rows may be counted instead of changed ones.
     pub found_rows: bool,
 }
 
 impl TenantRouting {
-    /// A tenant by its id; `None` when it was removed.
+    /// Returns a tenant by its id; `None` if it was removed.
     pub fn tenant(&self, id: TenantId) -> Option<&Arc<TenantSnapshot>> {
         self.by_id.get(&id)
     }
 
-    /// Returns what this tenant, or this twin of one, is by now; `None` when it was removed.
+    /// Returns the current snapshot of this tenant, or of this twin; `None` if it was removed.
     pub fn now(&self, tenant: &TenantSnapshot) -> Option<&Arc<TenantSnapshot>> {
         let now = self.tenant(tenant.id)?;
         Some(now.read_only_twin.as_ref().filter(|_| tenant.is_twin).unwrap_or(now))
     }
 
-    /// A tenant by its name.
+    /// Returns a tenant by its name.
     pub fn named(&self, name: &str) -> Option<&Arc<TenantSnapshot>> {
         self.by_name.get(name)
     }
 
-    /// Returns what some tenant of MySQL allows.
+    /// Returns the capabilities that some tenant of MySQL allows.
     pub fn offers(&self) -> MysqlOffers {
         self.offers
     }
 
-    /// All of them, in no order.
+    /// Returns all tenants, in no particular order.
     pub fn tenants(&self) -> impl Iterator<Item = &Arc<TenantSnapshot>> {
         self.by_name.values()
     }
 
-    /// Returns how many there are.
+    /// Returns the number of tenants.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
@@ -309,23 +308,23 @@ impl TenantRouting {
     }
 }
 
-/// The snapshot that holds now. Shared by all threads.
+/// The current snapshot. Shared by all threads.
 #[derive(Debug, Default)]
 pub struct CurrentRouting {
-    /// Written by the service, read when `version` says that there is something new.
+    /// Written by the service, read when `version` has changed.
     routing: RwLock<Arc<TenantRouting>>,
     /// Version of the snapshot in `routing`; never ahead of it.
     version: AtomicU64,
 }
 
 impl CurrentRouting {
-    /// Begins with a snapshot.
+    /// Creates the state with an initial snapshot.
     pub fn new(routing: TenantRouting) -> CurrentRouting {
         let version = AtomicU64::new(routing.version);
         CurrentRouting { routing: RwLock::new(Arc::new(routing)), version }
     }
 
-    /// The snapshot that holds now.
+    /// Returns the current snapshot.
     pub fn load(&self) -> Arc<TenantRouting> {
         Arc::clone(&self.routing.read())
     }
@@ -335,7 +334,7 @@ impl CurrentRouting {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Lets another snapshot hold.
+    /// Replaces the snapshot.
     pub fn replace(&self, routing: TenantRouting) {
         let version = routing.version;
         *self.routing.write() = Arc::new(routing);

@@ -1,8 +1,8 @@
-//! TLS on both legs: who shows which certificate, and who believes it.
+//! TLS on both legs: certificates, and the verification of those of the peers.
 //!
-//! The relay drives the handshakes; this has what they need. Certificates are read again when their
-//! files change ([`ClientSide::refresh`], [`ServerSide::refresh`]); connections that are there keep
-//! what they began with, and a file that cannot be read changes nothing.
+//! The relay drives the handshakes; this module has their configuration. Certificates are read
+//! again when their files change ([`ClientSide::refresh`], [`ServerSide::refresh`]); existing
+//! connections keep their configuration, and a file that cannot be read changes nothing.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc8446>
@@ -33,38 +33,37 @@ use tokio_rustls::rustls::{
 
 use crate::tenants::{BackendAddress, ServerTls};
 
-/// Protocol name that clients with direct TLS must ask for, and others may (PostgreSQL 17).
+/// Protocol name that clients with direct TLS must request, and others may (PostgreSQL 17).
 const ALPN: &[u8] = b"postgresql";
 
-/// Sessions that a client may resume with, handed out after each handshake. libpq uses none, JDBC
-/// one.
+/// Number of session tickets that are issued after each handshake. libpq uses none, JDBC one.
 const TICKETS: usize = 1;
 
-/// Configurations towards servers that are kept.
+/// Maximum configurations for servers that are cached.
 const SERVERS_MAX: usize = 1024;
 
-/// Why there is no TLS as it was asked for.
+/// Why TLS cannot be configured as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not what it should be.
+    /// A file is invalid.
     #[error(transparent)]
     File(#[from] CertificateFileError),
-    /// A certificate without its key or the other way round, or none where there must be.
+    /// A certificate without its key or the other way round, or none where one is required.
     #[error("a mode that requires TLS needs a certificate and a key")]
     NoCertificate,
     /// Clients' certificates cannot be checked without authorities.
     #[error("a mode that verifies client certificates needs `client_ca`")]
     NoAuthorities,
-    /// The machine trusts nobody.
+    /// The machine has no trusted authorities.
     #[error(transparent)]
     Machine(#[from] node::tls::TlsSetupError),
-    /// The library refuses.
+    /// The library rejects the configuration.
     #[error("configure TLS")]
     Configure(#[from] RustlsError),
-    /// The library refuses the authorities.
+    /// The library rejects the authorities.
     #[error("configure the authorities of clients")]
     Authorities(#[from] VerifierBuilderError),
-    /// The host's name can be in no certificate.
+    /// No certificate can contain the host's name.
     #[error("no certificate can have the name {0:?}")]
     Name(String),
 }
@@ -74,7 +73,7 @@ pub enum TlsError {
 pub struct ClientTls {
     /// Encryption that is required of clients.
     pub mode: TlsMode,
-    /// Our certificate with its chain, PEM.
+    /// The bouncer's certificate with its chain, PEM.
     pub cert: Option<PathBuf>,
     /// Key, PEM.
     pub key: Option<PathBuf>,
@@ -82,7 +81,7 @@ pub struct ClientTls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// TLS towards clients, as it is now. Shared by all threads.
+/// Current TLS configuration for clients. Shared by all threads.
 #[derive(Debug)]
 pub struct ClientSide {
     settings: RwLock<ClientTls>,
@@ -92,7 +91,7 @@ pub struct ClientSide {
 /// TLS configuration of new connections.
 #[derive(Debug)]
 pub struct ListenerTls {
-    /// For [`ServerConnection::new`]; none without TLS.
+    /// For [`ServerConnection::new`]; `None` without TLS.
     pub config: Option<Arc<ServerConfig>>,
     /// Encryption that is required of clients.
     pub policy: TlsPolicy,
@@ -106,21 +105,21 @@ impl ClientSide {
     /// Reads the files.
     ///
     /// # Errors
-    /// When the mode demands what there is not, or a file is not what it should be.
+    /// If a file that the mode requires is missing, or a file is invalid.
     pub fn new(settings: ClientTls) -> Result<ClientSide, TlsError> {
         let current = RwLock::new(Arc::new(ListenerTls::read(&settings)?));
         Ok(ClientSide { settings: RwLock::new(settings), current })
     }
 
-    /// Returns what holds for a new connection.
+    /// Returns the configuration of new connections.
     pub fn load(&self) -> Arc<ListenerTls> {
         Arc::clone(&self.current.read())
     }
 
-    /// Reads the files again if they were changed; says whether they were.
+    /// Reads the files again if they were changed; returns whether they were.
     ///
     /// # Errors
-    /// When a file is not what it should be; what held before goes on to hold.
+    /// If a file is invalid; the former configuration remains in force.
     pub fn refresh(&self) -> Result<bool, TlsError> {
         let settings = self.settings.read().clone();
         if stamps(&settings.files()) == self.load().stamps {
@@ -133,10 +132,10 @@ impl ClientSide {
 }
 
 impl ClientSide {
-    /// Lets other settings hold for connections to come.
+    /// Applies other settings to future connections.
     ///
     /// # Errors
-    /// When they cannot; what held before goes on to hold.
+    /// If they are invalid; the former configuration remains in force.
     pub fn replace(&self, settings: ClientTls) -> Result<(), TlsError> {
         if *self.settings.read() == settings {
             return self.refresh().map(drop);
@@ -156,7 +155,7 @@ impl ClientTls {
 
 impl ListenerTls {
     fn read(settings: &ClientTls) -> Result<ListenerTls, TlsError> {
-        // Before the files are read: a change in between is seen at the next look.
+        // Before the files are read: a change in between is detected at the next check.
         let stamps = stamps(&settings.files());
         let policy = match settings.mode {
             TlsMode::Disable => TlsPolicy::Absent,
@@ -200,14 +199,14 @@ impl ListenerTls {
         Ok(ListenerTls { config: Some(Arc::new(config)), policy, end_point, expiry_s, stamps })
     }
 
-    /// Returns when the certificate that clients see expires, in seconds since 1970; none without
+    /// Returns the expiry of the certificate for clients, in seconds since 1970; `None` without
     /// one.
     #[must_use]
     pub fn expiry_s(&self) -> Option<u64> {
         self.expiry_s
     }
 
-    /// Returns what a login has to know of a handshake that is done.
+    /// Returns the facts about a completed handshake that a login needs.
     #[must_use]
     pub fn facts(&self, connection: &ServerConnection) -> TlsFacts {
         let shown = connection.peer_certificates().and_then(<[_]>::first);
@@ -220,7 +219,7 @@ impl ListenerTls {
     }
 }
 
-/// TLS towards servers, as it is now. Shared by all threads.
+/// Current TLS configuration for servers. Shared by all threads.
 #[derive(Debug, Default)]
 pub struct ServerSide {
     known: RwLock<HashMap<ServerTls, LoadedCertificate>>,
@@ -233,10 +232,10 @@ struct LoadedCertificate {
 }
 
 impl ServerSide {
-    /// Begins a handshake with a server, once it has agreed to one.
+    /// Starts a handshake with a server that has agreed to one.
     ///
     /// # Errors
-    /// When a file is not what it should be.
+    /// If a file is invalid.
     pub fn connection(
         &self,
         tls: &ServerTls,
@@ -252,10 +251,10 @@ impl ServerSide {
         Ok(ClientConnection::new(config, name)?)
     }
 
-    /// The configuration towards servers with these settings.
+    /// Returns the configuration for servers with these settings.
     ///
     /// # Errors
-    /// When a file is not what it should be.
+    /// If a file is invalid.
     pub fn config(&self, tls: &ServerTls) -> Result<Arc<ClientConfig>, TlsError> {
         if let Some(known) = self.known.read().get(tls) {
             return Ok(Arc::clone(&known.config));
@@ -270,8 +269,8 @@ impl ServerSide {
         Ok(config)
     }
 
-    /// Reads the files again that were changed. Whatever cannot be read goes on to hold as it was,
-    /// and is in the answer.
+    /// Reads changed files again. A configuration whose files cannot be read remains in force, and
+    /// its error is returned.
     pub fn refresh(&self) -> Vec<TlsError> {
         let changed: Vec<ServerTls> = {
             let known = self.known.read();
@@ -299,7 +298,7 @@ impl LoadedCertificate {
         let ca = tls.ca.as_deref();
         let trust = match (tls.mode, ca) {
             (TlsMode::VerifyFull, _) => CertificateTrust::Name(roots(ca)?),
-            // As in libpq, whoever names authorities wants them to be asked.
+            // As in libpq, configured authorities are always used for verification.
             (TlsMode::VerifyCa, _) | (TlsMode::Require, Some(_)) => {
                 CertificateTrust::Chain(roots(ca)?)
             }
@@ -331,19 +330,20 @@ impl LoadedCertificate {
     }
 }
 
-/// Returns how a connection to a server begins: what [`pooler_core::pg::dial`] has to ask for.
+/// Returns the TLS request with which a connection to a server begins, for
+/// [`pooler_core::pg::dial`].
 #[must_use]
 pub fn request(tls: &ServerTls, address: &BackendAddress) -> TlsRequest {
     match (address, tls.mode) {
         (BackendAddress::Unix { .. } | BackendAddress::Socket { .. }, _)
         | (_, TlsMode::Disable) => TlsRequest::Never,
-        // libpq tries without TLS first; whoever allows it has no reason to prefer it.
+        // libpq tries without TLS first; there is no reason to do so where both are allowed.
         (_, TlsMode::Allow | TlsMode::Prefer) => TlsRequest::IfOffered,
         (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => TlsRequest::Must,
     }
 }
 
-/// Returns what is known of who answers there, before it has proved anything.
+/// Returns the assurance about the server before it has proved anything.
 #[must_use]
 pub fn assurance(tls: &ServerTls, is_unix: bool) -> ServerAssurance {
     match (is_unix, tls.is_verified(), tls.trust_server_key) {
@@ -354,13 +354,13 @@ pub fn assurance(tls: &ServerTls, is_unix: bool) -> ServerAssurance {
     }
 }
 
-/// Returns what binds SCRAM to a handshake with a server that is done.
+/// Returns the channel binding of SCRAM for a completed handshake with a server.
 #[must_use]
 pub fn end_point(connection: &ClientConnection) -> Option<Vec<u8>> {
     certificate::end_point(connection.peer_certificates()?.first()?)
 }
 
-/// Authorities from a file, or those that the machine trusts.
+/// Returns the authorities of a file, or those that the machine trusts.
 fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let Some(path) = file else { return Ok(machine_roots()?) };
     let mut roots = RootCertStore::empty();

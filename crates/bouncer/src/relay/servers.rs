@@ -41,8 +41,8 @@ const CANCEL_AGAIN_US: u64 = 1_000_000;
 
 /// Time that an idle server connection keeps the mark of the session that used it last, in
 /// microseconds. A session that uses the connection repeatedly thus does not pay for the mark each
-/// time; and a connection that is ended by the mark for the session's next owner is hardly ever
-/// idle or about to be used by another client.
+/// time; and when the session's next owner ends marked connections, hardly any of them is an idle
+/// one that another client is about to use.
 const MARK_KEPT_US: u64 = 1_000_000;
 
 /// Maximum number of cancel requests on their way to one server connection; more would change

@@ -1,9 +1,9 @@
 //! Takeover: a new process gets the listeners of this one, and its clients between transactions.
 //!
-//! The new process connects to a socket file that only its user may use. It is sent the listening
-//! sockets first, so that connections wait in the kernel and are never refused, and then each
-//! client as soon as that is at rest, with what has to be known of its session. A frame is a head
-//! of five bytes (kind, length), with a descriptor beside it, and a body of JSON.
+//! The new process connects to a socket file that only its user may use. The old one first sends
+//! the listening sockets, so that connections wait in the kernel and are never refused, and then
+//! each client as soon as it is at rest, with the state of its session. A frame consists of a
+//! header of five bytes (kind, length) with an optional descriptor, and a body of JSON.
 //!
 //! # References
 //! - <https://man7.org/linux/man-pages/man7/unix.7.html>
@@ -21,13 +21,13 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Greeting of both sides: who speaks another version gets nothing.
+/// Greeting of both sides: a process with another version is refused.
 const HELLO: [u8; 8] = *b"covepg01";
 
-/// Longest body of a frame.
+/// Maximum length of a frame's body.
 const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Time limit of the other process for a frame of the beginning.
+/// Time limit for each frame of the initial exchange.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const HEAD_BYTES: usize = 5;
@@ -37,17 +37,17 @@ const HEAD_BYTES: usize = 5;
 pub(super) enum HandoverMessage {
     /// A listening socket and its address.
     Listener(OwnedFd, String),
-    /// There are no more of these.
+    /// The end of the listening sockets.
     ListenersEnd,
     /// A client.
     Client(OwnedFd, Box<HandoverSession>),
 }
 
-/// A client on its way between processes.
+/// A client that is handed over between processes.
 #[derive(Debug)]
 pub(super) struct AdoptedClient(pub(super) OwnedFd, pub(super) Box<HandoverSession>);
 
-/// A session between transactions, as the next process has to know it.
+/// State of a session between transactions, for the next process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct HandoverSession {
     pub(super) tenant: String,
@@ -59,12 +59,12 @@ pub(super) struct HandoverSession {
     pub(super) wanted: Vec<(String, String)>,
     pub(super) seen: Vec<(String, String)>,
     pub(super) statements: Vec<CarriedStatement>,
-    /// State of a session of MySQL, in place of PostgreSQL's.
+    /// State of a MySQL session, instead of PostgreSQL's.
     #[serde(default)]
     pub(super) mysql: Option<CarriedMysql>,
 }
 
-/// State of a session of MySQL that is handed over.
+/// State of a MySQL session that is handed over.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct CarriedMysql {
     pub(super) capabilities: u64,
@@ -105,21 +105,21 @@ impl HandoverMessage {
         match self {
             HandoverMessage::Listener(..) => b'L',
             HandoverMessage::ListenersEnd => b'E',
-            // One that knows PostgreSQL only must not take it for one of its own.
+            // A process that supports only PostgreSQL must not mistake it for one of its clients.
             HandoverMessage::Client(_, carried) if carried.mysql.is_some() => b'M',
             HandoverMessage::Client(..) => b'C',
         }
     }
 }
 
-/// Returns whether the process at the other end is the same user's, or the superuser's.
+/// Returns whether the process at the other end runs as the same user, or as the superuser.
 pub(super) fn is_own(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     rustix::net::sockopt::socket_peercred(stream).is_ok_and(|it| it.uid == own || it.uid.is_root())
 }
 
-/// Connects to the process that is to be followed, which is the same user's or the superuser's.
-/// `None` when there is none.
+/// Connects to the former process, which must run as the same user or the superuser. Returns `None`
+/// if there is none.
 pub(super) fn follow(path: &Path) -> io::Result<Option<UnixStream>> {
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -129,7 +129,7 @@ pub(super) fn follow(path: &Path) -> io::Result<Option<UnixStream>> {
         },
     };
     if !is_own(&stream) {
-        // It would say whose clients it hands over.
+        // Another user's process could choose the identities of the clients that it hands over.
         let why = "another user listens at the socket";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
@@ -140,7 +140,7 @@ pub(super) fn follow(path: &Path) -> io::Result<Option<UnixStream>> {
     Ok(Some(stream))
 }
 
-/// Waits for a process that follows. `None`: somebody connected who does not.
+/// Waits for a successor to connect. Returns `None` if the peer is not one.
 pub(super) fn followed(listener: &UnixListener) -> io::Result<Option<UnixStream>> {
     let (mut stream, _) = listener.accept()?;
     if !is_own(&stream) {
@@ -180,12 +180,12 @@ pub(super) fn send(stream: &mut UnixStream, message: &HandoverMessage) -> io::Re
     if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
-    // Five bytes are sent as a whole or not at all.
+    // A message of five bytes is sent as a whole or not at all.
     sendmsg(&*stream, &[IoSlice::new(&head)], &mut beside, SendFlags::NOSIGNAL)?;
     stream.write_all(&body)
 }
 
-/// Receives a message; `None` at the end.
+/// Receives a message; `None` at the end of the stream.
 pub(super) fn receive(stream: &mut UnixStream) -> io::Result<Option<HandoverMessage>> {
     let bad = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut head = [0; HEAD_BYTES];

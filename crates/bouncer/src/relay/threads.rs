@@ -1,4 +1,4 @@
-//! The relay's threads, as the control plane knows them.
+//! Interface of the relay's threads to the control plane.
 
 use std::fmt;
 use std::net::TcpStream;
@@ -18,39 +18,40 @@ use crate::tenants::TenantId;
 
 /// Interface of the relay for the control plane.
 pub trait RelayThreads: fmt::Debug + Send + Sync {
-    /// Gives an order to every thread.
+    /// Sends an order to every thread.
     fn order(&self, make: &dyn Fn() -> ThreadCommand);
-    /// Asks every thread what is there.
+    /// Requests a snapshot from every thread.
     fn snapshots(&self) -> Vec<oneshot::Receiver<ThreadSnapshot>>;
-    /// Takes over what of the configuration holds for clients of all tenants, from the next one
-    /// on.
+    /// Applies the part of the configuration that concerns clients of all tenants, from the next
+    /// client on.
     fn configured(&self, _config: &BouncerConfig) {}
-    /// Takes a connection of a guest.
+    /// Accepts a connection of a guest.
     fn admit(&self, stream: TcpStream, guest: Arc<SandboxClient>, place: LoginPlace);
-    /// Returns what every thread counted for a tenant.
+    /// Returns the counters of every thread for a tenant.
     fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>>;
     /// Returns when the certificate that clients see expires, in seconds since 1970.
     fn certificate_expiry_s(&self) -> Option<u64> {
         None
     }
-    /// Returns the server connections that there are and may be now.
+    /// Returns the current numbers and maxima of server connections.
     fn connection_usage(&self) -> ConnectionUsage {
         ConnectionUsage::default()
     }
-    /// Bounds them, where all nodes share their limits.
+    /// Sets bounds on server connections, where all nodes share their limits.
     fn bound_connections(&self, _bounds: ConnectionBounds) {}
-    /// Returns who is told when a client of a tenant waits for one of which none did.
+    /// Returns the notification that is sent when the first client of a tenant begins to wait for a
+    /// server connection.
     fn demand(&self) -> Arc<Notify> {
         Arc::default()
     }
-    /// Returns the clients that there are, wait, and may be now, where all nodes share their
-    /// limits.
+    /// Returns the current numbers and maxima of clients, and the numbers of waiting ones, where
+    /// all nodes share their limits.
     fn client_usage(&self) -> ClientUsage {
         ClientUsage::default()
     }
-    /// Takes this node's parts of limits on clients.
+    /// Sets this node's parts of limits on clients.
     fn bound_clients(&self, _parts: &[(SharedClientLimit, LimitGrant)]) {}
-    /// Returns who is told when a client waits for this node's part of a limit.
+    /// Returns the notification that is sent when a client waits for this node's part of a limit.
     fn client_demand(&self) -> Arc<Notify> {
         Arc::default()
     }

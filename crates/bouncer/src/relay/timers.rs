@@ -1,8 +1,9 @@
 //! Deadlines of connections: a coarse wheel with at most one entry for each connection.
 //!
-//! An entry says "look at this connection then", not what for. So a deadline that moves later, as
-//! that of a running statement does with every statement, costs nothing: the look comes too early,
-//! finds nothing due, and arms again. There is nothing to cancel and nothing to pile up.
+//! An entry means "check this connection then", without a reason. So a deadline that moves later,
+//! as that of a running statement does with every statement, costs nothing: the check comes too
+//! early, finds nothing due, and arms the entry again. Nothing has to be cancelled, and entries do
+//! not accumulate.
 //!
 //! # References
 //! - <https://dl.acm.org/doi/10.1145/41457.37504>
@@ -10,44 +11,44 @@
 /// Length of a tick in microseconds. Deadlines are kept to that precision.
 pub(crate) const TICK_US: u64 = 8 * 1024;
 
-/// A time as the relay counts it.
+/// Converts a duration to microseconds, the relay's unit.
 pub(super) fn micros(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Places on each level; a place is a bit of a `u64`.
+/// Slots on each level; a slot is a bit of a `u64`.
 const PLACES: usize = 64;
-/// Ticks that one place of each level spans: 8 ms, 0.5 s, 34 s, 36 min. Together 38 hours; what is
-/// later is looked at then and armed again.
+/// Levels; one slot of each spans 8 ms, 0.5 s, 34 s and 36 min. Together they span 38 hours; a
+/// later deadline is checked at the end of the span and armed again.
 const LEVELS: usize = 4;
 const LEVEL_BITS: u32 = 6;
 
 const NONE: u32 = u32::MAX;
 
-/// An entry of the wheel, at the index of what it is for.
+/// An entry of the wheel, at the index of its id.
 #[derive(Clone, Copy, Debug)]
 struct TimerEntry {
     tick: u64,
     next: u32,
     previous: u32,
-    /// Level and place together; `NONE` when it is not armed.
+    /// Level and slot combined; `NONE` if it is not armed.
     place: u32,
 }
 
 const UNARMED: TimerEntry = TimerEntry { tick: 0, next: NONE, previous: NONE, place: NONE };
 
-/// The wheel. Times are microseconds since whatever moment the caller counts from.
+/// The wheel. Times are microseconds since an origin that the caller chooses.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
     entries: Vec<TimerEntry>,
     heads: [u32; LEVELS * PLACES],
     taken: [u64; LEVELS],
-    /// Every tick up to and including this one was handled.
+    /// Last tick that was handled.
     tick: u64,
 }
 
 impl TimerWheel {
-    /// A wheel that begins at `now_us`.
+    /// Creates a wheel that begins at `now_us`.
     pub(crate) fn new(now_us: u64) -> Self {
         TimerWheel {
             entries: Vec::new(),
@@ -57,8 +58,8 @@ impl TimerWheel {
         }
     }
 
-    /// Has `id` looked at not before `at_us`, and not much later; an earlier look that is armed
-    /// stays as it is.
+    /// Arms a check of `id` at `at_us` or shortly after; an earlier check that is armed stays as it
+    /// is.
     pub(crate) fn arm(&mut self, id: u32, at_us: u64) {
         let tick = at_us.div_ceil(TICK_US).max(self.tick + 1);
         let index = id as usize;
@@ -75,14 +76,14 @@ impl TimerWheel {
         self.link(id);
     }
 
-    /// Forgets the look at `id`, which is no more.
+    /// Removes the entry of `id`, which no longer exists.
     pub(crate) fn disarm(&mut self, id: u32) {
         if self.entries.get(id as usize).is_some_and(|entry| entry.place != NONE) {
             self.unlink(id);
         }
     }
 
-    /// When [`TimerWheel::advance`] has something to do at the earliest.
+    /// Returns the earliest time at which [`TimerWheel::advance`] has something to do.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let mut next = None;
         for level in 0..LEVELS {
@@ -92,8 +93,8 @@ impl TimerWheel {
             }
             let shift = LEVEL_BITS * level_number(level);
             let current = self.tick >> shift;
-            // The place of the current tick is empty on level 0, and stands for a whole turn
-            // later on the others.
+            // The slot of the current tick is empty on level 0, and on the others is due a whole
+            // revolution later.
             let position = u32::try_from((current + 1) % PLACES as u64).unwrap_or(0);
             let ahead = u64::from(taken.rotate_right(position).trailing_zeros());
             let tick = (current + 1 + ahead) << shift;
@@ -102,7 +103,7 @@ impl TimerWheel {
         next.map(|tick| tick * TICK_US)
     }
 
-    /// Moves on to `now_us` and gives every id whose time has come to `due`.
+    /// Advances to `now_us` and adds every due id to `due`.
     pub(crate) fn advance(&mut self, now_us: u64, due: &mut Vec<u32>) {
         let target = now_us / TICK_US;
         while self.tick < target {
@@ -112,7 +113,7 @@ impl TimerWheel {
             };
             let tick = (next / TICK_US).min(target);
             self.tick = tick;
-            // From the top, so that what comes down is handled on the same tick.
+            // From the top, so that entries that move down are handled on the same tick.
             for level in (0..LEVELS).rev() {
                 let shift = LEVEL_BITS * level_number(level);
                 if tick & ((1 << shift) - 1) == 0 {
@@ -122,7 +123,7 @@ impl TimerWheel {
         }
     }
 
-    /// Takes every entry of a place: due ones out, the others to a level below.
+    /// Empties a slot: due entries are returned, the others move to a lower level.
     fn empty(&mut self, place: usize, due: &mut Vec<u32>) {
         let mut id = std::mem::replace(&mut self.heads[place], NONE);
         self.taken[place / PLACES] &= !(1 << (place % PLACES));
@@ -146,7 +147,7 @@ impl TimerWheel {
             level += 1;
         }
         let shift = LEVEL_BITS * level_number(level);
-        // Beyond the top level: as late as it reaches, to be armed again there.
+        // Beyond the top level: placed at its last slot, and armed again from there.
         let reach = (PLACES as u64 - 1) << shift;
         let place = level * PLACES + place_at(tick.min(self.tick + reach) >> shift);
         let head = self.heads[place];
@@ -191,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// A naive model: everything armed, looked through at every step.
+    /// Compares with a naive model, which checks all entries at every step.
     fn check(steps: &[(u32, u64, u64)]) {
         let mut wheel = TimerWheel::new(0);
         let mut model: Vec<Option<u64>> = vec![None; 16];

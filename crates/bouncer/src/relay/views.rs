@@ -6,11 +6,11 @@ use super::client::{ClientPhase, RelayClient, ServerAttachment};
 use super::server::{RelayServer, ServerPhase};
 use super::snapshot::{ClientState, ClientView, ServerState, ServerView};
 
-/// Characters of an `application_name` that are shown: the servers themselves keep 63 bytes.
+/// Maximum characters of an `application_name`: the servers themselves keep 63 bytes.
 const APPLICATION_NAME_MAX: usize = 63;
 
 impl RelayClient {
-    /// Returns it as it is shown; `server` is the connection that it holds.
+    /// Returns the client's view; `server` is the connection that it holds.
     pub(super) fn view(&self, server: Option<&RelayServer>, now_us: u64) -> ClientView {
         let mut view = ClientView {
             number: self.number,
@@ -67,7 +67,7 @@ impl RelayClient {
                     }
                 };
             }
-            // It is among the clients of the node that serves it.
+            // The node that serves it lists it among its clients.
             ClientPhase::Passed(_) | ClientPhase::Closing => view.state = ClientState::Closing,
         }
         view
@@ -75,7 +75,7 @@ impl RelayClient {
 }
 
 impl RelayServer {
-    /// Returns it as it is shown; `client_pid` is of the client that holds it.
+    /// Returns the connection's view; `client_pid` is that of the client that holds it.
     pub(super) fn view(&self, client_pid: Option<u32>, now_us: u64) -> ServerView {
         let state = match &self.phase {
             ServerPhase::Opening(_) => ServerState::Login,

@@ -1,9 +1,9 @@
-//! A relay thread: its loop, and everything it owns. Clients in no session are driven here.
+//! A relay thread: its loop, and its state. It also drives clients without a session.
 //!
-//! A turn of the loop is one `epoll_wait`, one look at the clock, and then some events, of each
-//! tenant in turn: a read from one side, the link's decision, a write to the other. Nothing in a
-//! turn blocks. What
-//! one event makes possible elsewhere, as a server connection that came back does for a client that
+//! An iteration of the loop is one `epoll_wait`, one reading of the clock, and then some events, of
+//! each tenant in turn: a read from one side, the link's decision, a write to the other. Nothing in
+//! it blocks. Follow-up work of an event, such as serving a waiting client with a returned server
+//! connection, is queued and done before the thread sleeps again; so nothing recurses.
 //! waits, is put on a list and done before the thread sleeps again; so nothing recurses.
 
 mod clients;
@@ -38,7 +38,7 @@ use super::takeover::HandoverMessage;
 use super::timers::micros;
 use crate::tenants::TenantId;
 
-/// Events that one `epoll_wait` can bring.
+/// Maximum events per `epoll_wait`.
 const EVENTS_MAX: usize = 1024;
 
 /// A relay thread.
@@ -47,13 +47,13 @@ pub(super) struct RelayWorker {
     poll: Poll,
     context: ThreadContext,
     sessions: SessionRelay,
-    /// Parameters that clients were told lately.
+    /// Parameter sets that were recently sent to clients.
     seen: VecDeque<Arc<Reported>>,
-    /// Settings that clients started with lately.
+    /// Settings with which clients recently started.
     startups: VecDeque<Arc<PgSettings>>,
     /// Listeners, of the first thread only.
     listeners: ThreadListeners,
-    /// Gets the clients, while another process takes over.
+    /// Destination of the clients, while another process takes over.
     successor: Option<Sender<HandoverMessage>>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct WorkerParts {
 }
 
 impl RelayWorker {
-    /// A thread that has not begun.
+    /// Creates a thread that is not running yet.
     pub(super) fn new(
         index: usize,
         parts: WorkerParts,
@@ -91,7 +91,7 @@ impl RelayWorker {
         })
     }
 
-    /// The thread's life, until it is told to end.
+    /// Runs the thread until it is ordered to stop.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut orders = Vec::new();
@@ -103,7 +103,7 @@ impl RelayWorker {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    // A broken epoll cannot be mended, and without it nobody is served.
+                    // A broken epoll cannot be repaired, and without it no client is served.
                     tracing::error!(error = &error as &dyn std::error::Error, "wait for events");
                     break;
                 }
@@ -139,7 +139,7 @@ impl RelayWorker {
         self.sessions.close_everything(&mut self.context);
     }
 
-    /// Returns how long to sleep at most; `pools_due` is when the pools have something to do.
+    /// Returns the maximum time to sleep; `pools_due` is the time of the pools' next check.
     fn sleep(&self, pools_due: Option<Instant>) -> Option<Duration> {
         if !self.context.work.is_empty() || !self.context.ready.is_empty() {
             return Some(Duration::ZERO);
@@ -177,15 +177,16 @@ impl RelayWorker {
             EventSource::Notifier(place) => {
                 let RelayWorker { sessions, context, .. } = self;
                 sessions.subscribed(|it, io| it.ready(place, readiness, io), context);
-                // Who has too much to be told is disconnected before there is more of it.
+                // Clients with too many pending notifications are disconnected before more are
+                // read.
                 while sessions.subscribed(|it, io| it.read(place, io), context) {}
             }
             EventSource::Passed(place) => self.leg_ready(place, readiness),
         }
     }
 
-    /// Does what the events made possible: what is on the list now, not what is added meanwhile by
-    /// connections that have ever more to read.
+    /// Does the work that is queued now; work added meanwhile by connections with ever more input
+    /// has to wait.
     fn finish_work(&mut self) {
         for _ in 0..self.context.work.len() {
             let Some(work) = self.context.work.pop_front() else { break };
@@ -215,7 +216,7 @@ impl RelayWorker {
         }
     }
 
-    /// Accepts what waits at a listener, and deals it out.
+    /// Accepts pending connections of a listener, and distributes them.
     fn accept(&mut self, place: u32) {
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             match self.listeners.accept(place, &self.context) {
@@ -273,7 +274,7 @@ impl RelayWorker {
                 self.sessions.dismiss_guest(guest, GuestDismissal::Resting, &mut self.context)
             }
             ThreadCommand::Snapshot(reply) => {
-                // Whoever asked may have given up waiting.
+                // The requester may have given up waiting.
                 drop(reply.send(self.sessions.snapshot(&self.context)));
             }
             ThreadCommand::Drain => {

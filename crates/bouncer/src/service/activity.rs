@@ -1,5 +1,5 @@
-//! What the history of a server is made of: differences between two readings of what relay threads
-//! count for each tenant. Asks no thread and no store.
+//! Activity of tenants for a server's history: differences between two readings of the relay
+//! threads' counters. Accesses no thread and no store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use super::{Bouncer, distributions};
 use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
 use crate::tenants::TenantId;
 
-/// Shares of which a duration is told, in thousandths.
+/// Quantiles of durations that are reported, in thousandths.
 const PER_MILLE: [u64; 3] = [500, 950, 990];
 
-/// Activity of a tenant since the last reading. Rates are in a second.
+/// Activity of a tenant since the last reading. Rates are per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TenantActivity {
     /// Name of the tenant.
@@ -22,25 +22,25 @@ pub struct TenantActivity {
     pub clients_active: u64,
     /// Clients that wait for one.
     pub clients_waiting: u64,
-    /// Server connections that no client has.
+    /// Idle server connections.
     pub servers_idle: u64,
-    /// Transactions that ended, a second.
+    /// Transactions that ended, per second.
     pub transactions: f64,
-    /// Statements that were answered, a second.
+    /// Statements that were answered, per second.
     pub queries: f64,
-    /// Errors that clients got from their servers, a second.
+    /// Errors that servers sent to clients, per second.
     pub errors: f64,
-    /// Bytes from clients, a second.
+    /// Bytes from clients, per second.
     pub received_bytes: f64,
-    /// Bytes to clients, a second.
+    /// Bytes to clients, per second.
     pub sent_bytes: f64,
     /// Durations in seconds that 50, 95 and 99 % of statements did not exceed.
     pub query_s: [Option<f64>; 3],
-    /// The same of clients that had to wait for a server connection.
+    /// The same for the waits of clients that had to wait for a server connection.
     pub wait_s: [Option<f64>; 3],
 }
 
-/// Reads what tenants do. Keeps the last reading of each.
+/// Samples the activity of tenants. Keeps the last reading of each.
 #[derive(Debug, Default)]
 pub struct TenantSampler {
     before: HashMap<TenantId, TenantReading>,
@@ -55,8 +55,8 @@ struct TenantReading {
 }
 
 impl TenantSampler {
-    /// Reads every tenant that was ever used, `elapsed_s` after the last time. One that is new
-    /// has no rates yet.
+    /// Reads every tenant that was ever used, `elapsed_s` after the previous sample. A new one has
+    /// no rates yet.
     pub fn sample(&mut self, bouncer: &Bouncer, elapsed_s: f64) -> Vec<TenantActivity> {
         let mut before = std::mem::take(&mut self.before);
         let routing = bouncer.routing();
@@ -96,7 +96,8 @@ fn read(
         ..TenantActivity::default()
     };
     match before {
-        // Nothing was answered: no duration was recorded that matters. Histograms are what costs.
+        // Without new statements there are no new durations, and the costly histograms need not be
+        // read.
         Some(before) if before.counts == counts => (activity, before),
         before => {
             let [query, _, wait] = distributions(stats);
@@ -149,7 +150,7 @@ mod tests {
         assert!((0.0005..0.00054).contains(&p50), "{p50}");
         assert!((0.00095..0.0011).contains(&p95) && p95 < p99 && p99 < 0.0011, "{p95} {p99}");
         assert!(activity.wait_s[0].is_some_and(|it| (0.04..0.043).contains(&it)));
-        // Nothing happened.
+        // No activity.
         let (activity, _) = read(&threads, Some(reading), 1.0);
         assert_eq!((activity.transactions, activity.query_s), (0.0, [None; 3]));
         assert_eq!(activity.clients_waiting, 3);

@@ -1,4 +1,4 @@
-//! Background work: health checks, drains that end, changes of other servers.
+//! Background work: health checks, ends of drains, changes of other servers.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::relay::orders::ThreadCommand;
 use crate::store::TenantStore;
 use crate::tenants::{TenantId, WorkAdmission};
 
-/// Interval at which servers that share a store look for each other's changes.
+/// Interval at which servers that share a store check for each other's changes.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Bouncer {
-    /// Does what goes on beside requests, until the server drains. Clients of a tenant that drains
-    /// may go on for `patience` with what they are doing.
+    /// Runs the background work until the server drains. Clients of a draining tenant have
+    /// `patience` to finish their transactions.
     pub fn work<'a>(&'a self, drain: &'a DrainHandle, patience: Duration) -> Boxed<'a, ()> {
         Box::pin(async move {
             tokio::select! {
@@ -32,7 +32,7 @@ impl Bouncer {
         })
     }
 
-    /// Closes what is left of tenants whose time to drain is up. Never ends.
+    /// Closes the remaining connections of tenants whose drain time is up. Never returns.
     async fn end_drains(&self, patience: Duration) {
         let Some(mut drains) = self.0.drained.lock().take() else {
             return std::future::pending().await;
@@ -68,14 +68,14 @@ impl Bouncer {
     fn end_drain(&self, id: TenantId) {
         let routing = self.0.current.load();
         let Some(tenant) = routing.tenant(id) else { return };
-        // It may have been resumed meanwhile.
+        // The tenant may have been resumed meanwhile.
         if tenant.state.admission() == WorkAdmission::Draining {
             tracing::info!(tenant = &*tenant.name, "the time to drain is up");
             self.0.threads.order(&|| ThreadCommand::Kill(id));
         }
     }
 
-    /// Takes over what other servers changed. Never ends.
+    /// Applies changes of other servers. Never returns.
     async fn follow_store(&self) {
         let Some(store) = self.0.store.as_ref().filter(|store| store.is_shared()) else {
             return std::future::pending().await;
@@ -92,10 +92,10 @@ impl Bouncer {
         }
     }
 
-    /// Takes over what another server has changed just now.
+    /// Applies a change that another server has just made.
     ///
     /// # Errors
-    /// When the store cannot be read, or its definitions do not fit those of this server's file.
+    /// If the store cannot be read, or its definitions conflict with those of this server's file.
     pub(super) async fn look_at_store(&self) -> Result<(), BouncerError> {
         match self.0.store.as_ref().filter(|store| store.is_shared()) {
             Some(store) => self.take_over(store, Duration::ZERO).await,
@@ -118,7 +118,7 @@ impl Bouncer {
                 Ok(())
             }
             Err(refusal) => {
-                // With this server's own tenants they do not hold. Said once for each change.
+                // They conflict with this server's own tenants. Logged once for each change.
                 changing.of_api = before;
                 changing.version = kept.version;
                 self.obey_others(&orders, &changing);

@@ -1,5 +1,5 @@
-//! Figures of a tenant at all nodes: each is asked for its own, and what does not answer in time is
-//! named.
+//! Figures of a tenant at all nodes: each node is asked for its own, and nodes that do not answer
+//! in time are named.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::error::BouncerError;
 use crate::relay::stats::DurationDistribution;
 use crate::tenants::TenantSnapshot;
 
-/// Path, for nodes alone, at which a node is told that another one has changed a tenant.
+/// Path at which a node is notified by another one about a changed tenant.
 const CHANGED: &str = "/peer/tenants";
-/// Path, for nodes alone, at which a node tells the figures of all its tenants. No tenant is meant:
-/// it has one part less than those of a tenant.
+/// Path at which a node returns the figures of all its tenants to another one. It has one segment
+/// less than the paths of a tenant.
 const ALL_STATS: &str = "/peer/tenant-stats";
-/// Figures of one node, with what percentiles are made of.
+/// Figures of one node, with the histograms for percentiles.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NodeTenantFigures {
     stats: Figures,
@@ -46,8 +46,8 @@ impl Bouncer {
         Ok(Figures { nodes, missing, ..sum.finish() })
     }
 
-    /// Returns the figures of all tenants by name, of all nodes together: each of those is asked
-    /// once. Tenants that this node does not know are left out.
+    /// Returns the figures of all tenants by name, of all nodes together, with one request to each
+    /// node. Tenants that this node does not know are left out.
     pub async fn all_stats_everywhere(&self) -> TenantStatsList {
         let mut sums: BTreeMap<String, (NodeTenantFigures, u64)> = BTreeMap::new();
         for of_tenant in self.all_node_figures() {
@@ -90,7 +90,7 @@ impl Bouncer {
         Ok(BouncerServerList { servers, missing: others.missing })
     }
 
-    /// Has all other nodes read what was changed in the store. One that is not reached reads it
+    /// Makes all other nodes read the change in the store. A node that is not reached reads it
     /// within two seconds.
     pub(super) async fn tell_others(&self) {
         self.peers().ask_all(&Method::POST, CHANGED).await;
@@ -99,7 +99,7 @@ impl Bouncer {
     /// Closes a client of a tenant, at whichever node it is.
     ///
     /// # Errors
-    /// `NotFound` when the tenant has no such client.
+    /// `NotFound` if the tenant has no such client.
     pub async fn kill_client_everywhere(&self, name: &str, pid: u32) -> Result<(), BouncerError> {
         let here = self.kill_client(name, pid).await;
         if !matches!(here, Err(BouncerError::NotFound)) {
@@ -146,7 +146,7 @@ impl NodeTenantFigures {
     }
 }
 
-/// Routes for other nodes.
+/// Returns the routes for other nodes.
 pub fn peer_routes(bouncer: Bouncer) -> Router {
     Router::new()
         .at(CHANGED, post(changed))

@@ -1,4 +1,5 @@
-//! Health checks of tenants' servers: asked in the background, judged by thresholds, logged once.
+//! Health checks of tenants' servers: run in the background, judged by thresholds, logged on
+//! change.
 //!
 //! A check uses a connection of its own, which is closed afterwards, so that it can neither wait
 //! for a pool nor leave anything in it.
@@ -21,37 +22,37 @@ use crate::config::HealthTable;
 use crate::guest::FormerStatements;
 use crate::tenants::{ServerHealth, TenantId, TenantRouting, TenantSnapshot, WorkAdmission};
 
-/// A tenant that is unhealthy is looked at this often, so that it is not refused for long after
-/// its server came back; and so is one that is new.
+/// Check interval of unhealthy tenants, so that they are not refused for long after their server
+/// has recovered; and of new ones.
 const URGENT_EVERY: Duration = Duration::from_secs(2);
 
-/// Longest reason that is kept.
+/// Maximum length of a reason.
 const REASON_BYTES_MAX: usize = 500;
 
-/// Finds out whether a tenant's server answers.
+/// Checks whether a tenant's server answers.
 pub trait ServerProbe: fmt::Debug + Send + Sync {
-    /// Connects, asks something, closes. It is given up by being dropped.
+    /// Connects, sends a query, closes. Dropping the future aborts it.
     fn probe(&self, tenant: Arc<TenantSnapshot>) -> ProbeOutcome;
 
-    /// Ends what former owners of a session have running, and counts it. It is given up by being
-    /// dropped.
+    /// Ends statements of a session's former owners, and counts them. Dropping the future aborts
+    /// it.
     fn end_former(&self, _former: FormerStatements) -> EndedStatements {
         Box::pin(async { Ok(0) })
     }
 }
 
-/// Number of statements that were ended, later; else why they may go on.
+/// Future number of statements that were ended, or the reason why they may still run.
 pub type EndedStatements = Pin<Box<dyn Future<Output = Result<u64, String>> + Send>>;
 
-/// Result of a check, later.
+/// Future result of a check.
 pub type ProbeOutcome = Pin<Box<dyn Future<Output = Result<(), ProbeFailure>> + Send>>;
 
-/// Why a check failed, in words for people.
+/// Why a check failed, as text for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeFailure {
     /// The server does not answer.
     Silent(String),
-    /// The server answers, and refuses.
+    /// The server answers, and refuses the login.
     Refused(String),
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct HealthCheckTotals {
     pub(crate) checks: u64,
     /// Number of failed checks by tenant.
     pub(crate) errors: HashMap<TenantId, u64>,
-    /// Seconds of all of them, and how many took at most each of [`TOOK_BUCKETS`].
+    /// Total duration in seconds, and the number of checks up to each of [`TOOK_BUCKETS`].
     pub(crate) took_s: f64,
     pub(crate) took: [u64; TOOK_BUCKETS.len()],
 }
@@ -100,7 +101,7 @@ impl HealthCheckResults {
         self.tally.lock().clone()
     }
 
-    /// Forgets tenants that are gone.
+    /// Forgets tenants that were removed.
     pub(super) fn keep_only(&self, routing: &TenantRouting) {
         self.found.lock().retain(|id, _| routing.tenant(*id).is_some());
         self.tally.lock().errors.retain(|id, _| routing.tenant(*id).is_some());
@@ -117,7 +118,7 @@ impl HealthCheckResults {
         }
     }
 
-    /// Looks at all tenants once that are due, `parallel` at a time.
+    /// Checks all tenants that are due once, `parallel` at a time.
     pub(super) async fn round(
         &self,
         routing: &TenantRouting,
@@ -129,7 +130,7 @@ impl HealthCheckResults {
         let mut probes = JoinSet::new();
         for tenant in routing.tenants() {
             let is_urgent = tenant.state.health() != ServerHealth::Healthy;
-            // Whoever pauses a tenant may be moving its server.
+            // The server of a paused tenant may be about to move.
             let is_due =
                 tenant.state.admission() == WorkAdmission::Open && (is_urgent || !only_urgent);
             if !is_due {
@@ -138,7 +139,7 @@ impl HealthCheckResults {
             let (places, probe) = (Arc::clone(&places), Arc::clone(&self.probe));
             let tenant = Arc::clone(tenant);
             probes.spawn(async move {
-                // It is never closed.
+                // The semaphore is never closed.
                 let _place = places.acquire_owned().await;
                 let started = clock::now();
                 let asked = probe.probe(Arc::clone(&tenant));
@@ -162,7 +163,7 @@ impl HealthCheckResults {
         }
     }
 
-    /// Takes one result, and says what changed by it.
+    /// Records one result, and logs a resulting change.
     fn found_out(
         &self,
         tenant: &TenantSnapshot,
@@ -213,12 +214,12 @@ impl HealthCheckResults {
         }
     }
 
-    /// Goes on for as long as the server runs.
+    /// Runs the checks for the lifetime of the server.
     pub(super) async fn run(&self, service: &super::BouncerInner) {
         loop {
             let table = service.config.lock().health;
             if table.interval_s == 0 {
-                // Looks again whether that holds.
+                // Checks again whether that is still so.
                 tokio::time::sleep(URGENT_EVERY).await;
                 continue;
             }
@@ -233,7 +234,7 @@ impl HealthCheckResults {
     }
 }
 
-/// Returns what one more result makes of a tenant.
+/// Returns the health of a tenant after one more result.
 fn judge(
     check: &mut HealthCheck,
     result: Result<(), ProbeFailure>,

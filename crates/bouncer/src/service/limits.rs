@@ -20,10 +20,10 @@ use crate::relay::orders::ThreadCommand;
 use crate::relay::pools::{ConnectionBounds, ConnectionUsage};
 use crate::tenants::{ServerId, TenantId, TenantRouting};
 
-/// Time after which a connection that nobody uses is closed when another node needs it.
+/// Idle time after which a connection is closed if another node needs it.
 const IDLE_MAX: Duration = Duration::from_millis(100);
 
-/// Limit on server connections that is shared, as this node knows it.
+/// Shared limit on server connections, as identified at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionLimit {
     Server(ServerId),
@@ -38,7 +38,7 @@ struct ServerConnectionLimits<'a>(&'a Bouncer);
 /// The limits on clients of a bouncer.
 struct BouncerClientLimits<'a>(&'a Bouncer);
 
-/// Keeps this node's parts of a bouncer's limits. Never ends.
+/// Maintains this node's parts of a bouncer's limits. Never returns.
 pub(super) async fn follow(bouncer: &Bouncer) {
     let Some(shares) = bouncer.0.limits.get() else { return std::future::pending().await };
     let threads = &bouncer.0.threads;
@@ -57,7 +57,7 @@ impl SharedLimitUser for ServerConnectionLimits<'_> {
 
     const PREFIX: &'static str = "connections/";
 
-    /// Closes what is idle of limits that other nodes need.
+    /// Closes idle connections under limits that other nodes need.
     fn give_up_idle(&self, wanted: &[ConnectionLimit]) {
         let bouncer = &self.0.0;
         let routing = bouncer.current.load();
@@ -103,7 +103,7 @@ impl SharedLimitUser for ServerConnectionLimits<'_> {
                     needed: 0,
                 }
             });
-            // Most of many tenants have nothing, and are looked at each time.
+            // Most tenants have no connections, and each is checked every time.
             let Some(it) = tenants.get(&tenant.id) else { continue };
             let limits = &tenant.limits;
             let limit =
@@ -149,7 +149,8 @@ impl SharedLimitUser for BouncerClientLimits<'_> {
     }
 }
 
-/// Returns the name of a limit on clients at all nodes, and the limit. None where there is none.
+/// Returns the name of a limit on clients, which is the same at all nodes, and the limit. `None` if
+/// there is none.
 fn client_limit(routing: &TenantRouting, group: &ClientGroup) -> Option<(String, u32)> {
     let (ClientGroup::Tenant(id) | ClientGroup::User(id, _)) = group;
     let tenant = routing.tenant(*id)?;
@@ -167,7 +168,7 @@ fn client_limit(routing: &TenantRouting, group: &ClientGroup) -> Option<(String,
     }
 }
 
-/// Adds a limit if anything of it is used, needed, or may be used.
+/// Adds a limit if any of it is used, needed, or available.
 fn add(uses: &mut ConnectionLimitUses, limit: ConnectionLimit, used: LimitUse) {
     if (used.bound, used.used, used.needed) != (0, 0, 0) {
         uses.insert(used.resource.clone(), (limit, used));

@@ -1,6 +1,6 @@
-//! Orders for tenants that hold at all servers of a store: pauses, drains, and connections to be
-//! closed. The store has what was ordered, and each server sees to it within two seconds, also one
-//! that starts later.
+//! Orders for tenants that hold at all servers of a store: pauses, drains, and closing of
+//! connections. The store contains the orders, and each server applies them within two seconds,
+//! including one that starts later.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ pub enum TenantOrder {
     Pause,
     /// Clients are refused.
     Refuse,
-    /// Work is taken again, after a pause or a drain.
+    /// Work resumes, after a pause or a drain.
     Resume,
     /// No new clients; the others leave after their transactions.
     Drain,
-    /// Server connections are closed: idle ones now, the others when they come back.
+    /// Server connections are closed: idle ones now, the others when they are returned.
     Reconnect,
     /// All connections are closed now.
     Kill,
 }
 
-/// All that was ordered for a tenant so far.
+/// All orders for a tenant so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TenantOrders {
     pub(crate) admission: WorkAdmission,
@@ -42,7 +42,7 @@ impl Default for TenantOrders {
 }
 
 impl TenantOrder {
-    /// Returns the admission that it sets; none of those that close connections.
+    /// Returns the admission that it sets; `None` for orders that close connections.
     pub(crate) fn admission(self) -> Option<WorkAdmission> {
         match self {
             TenantOrder::Pause => Some(WorkAdmission::Paused),
@@ -64,12 +64,12 @@ impl TenantOrder {
 }
 
 impl Bouncer {
-    /// Sees to an order here, and has it seen to at all servers that share the store.
+    /// Applies an order here, and at all servers that share the store.
     ///
     /// # Errors
-    /// `NotFound`; and when the store is away: then it holds here alone.
+    /// `NotFound`; or, if the store is unavailable, its error: then the order holds only here.
     pub async fn order(&self, name: &str, order: TenantOrder) -> Result<(), BouncerError> {
-        // First here, whatever becomes of the rest.
+        // First here, independently of the rest.
         self.obey(name, order)?;
         if self.0.store.as_ref().is_none_or(|store| !store.is_shared()) {
             return Ok(());
@@ -86,7 +86,7 @@ impl Bouncer {
         .await
     }
 
-    /// Sees to an order at this server alone.
+    /// Applies an order at this server alone.
     pub(super) fn obey(&self, name: &str, order: TenantOrder) -> Result<(), BouncerError> {
         match order {
             TenantOrder::Pause => self.pause(name, false),
@@ -98,7 +98,7 @@ impl Bouncer {
         }
     }
 
-    /// Sees to what other servers were ordered since `before`.
+    /// Applies the orders that other servers have received since `before`.
     pub(super) fn obey_others(
         &self,
         before: &BTreeMap<String, TenantOrders>,
@@ -113,7 +113,7 @@ impl Bouncer {
                 (now.kills != before.kills, TenantOrder::Kill),
             ];
             for (_, order) in orders.into_iter().filter(|(is_new, _)| *is_new) {
-                // Of a tenant that only another server's file has.
+                // The tenant may be defined only in another server's file.
                 if self.obey(name, order).is_err() {
                     tracing::debug!(tenant = name, ?order, "an order is for an unknown tenant");
                 }

@@ -1,4 +1,4 @@
-//! The other nodes of a cluster, as the control plane of the bouncer asks them.
+//! The other nodes of a cluster, for queries by the bouncer's control plane.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -11,21 +11,21 @@ use sha2::{Digest as _, Sha256};
 
 /// Role of nodes that have tenants.
 const ROLE: &str = "bouncer";
-/// Bytes of a node's answer: some hundreds for each client.
+/// Maximum bytes of a node's answer: some hundreds for each client.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Bits of a connection's number that count, and the greatest number of a node above them: all of
-/// it is a positive `int8`.
+/// Significant bits of a connection's number, and the maximum number of a node above them: the
+/// result is a positive `int8`.
 const NUMBER_BITS: u32 = 40;
 const NODE_MAX: u64 = (1 << 22) - 1;
 
-/// The other nodes; none until the server has joined a cluster.
+/// The other nodes; none before the server has joined a cluster.
 #[derive(Default)]
 pub struct BouncerPeers {
     forwarder: OnceLock<PeerForwarder>,
 }
 
-/// Answers of the other nodes, and the names of those that gave none.
+/// Answers of the other nodes, and the names of nodes without one.
 pub(super) struct PeerAnswers<T> {
     pub(super) answers: Vec<T>,
     pub(super) missing: Vec<String>,
@@ -38,19 +38,19 @@ impl fmt::Debug for BouncerPeers {
 }
 
 impl BouncerPeers {
-    /// Has figures of all nodes shown, and changes seen to there.
+    /// Enables figures and changes over all nodes.
     pub fn join(&self, forwarder: PeerForwarder) {
-        // There is one cluster.
+        // There is only one cluster.
         drop(self.forwarder.set(forwarder));
     }
 
-    /// Returns the name of this node, where there are others.
+    /// Returns the name of this node, if it has joined a cluster.
     pub(super) fn own_id(&self) -> Option<String> {
         self.forwarder.get().map(PeerForwarder::own_id)
     }
 
-    /// Returns what is added to the numbers of this node's connections, so that no other node has
-    /// the same ones.
+    /// Returns the offset of this node's connection numbers, so that no other node has the same
+    /// numbers.
     pub(crate) fn first_number(&self) -> u64 {
         let Some(node) = self.own_id() else { return 0 };
         let hash = Sha256::digest(node.as_bytes());
@@ -58,7 +58,7 @@ impl BouncerPeers {
         (hash & NODE_MAX) << NUMBER_BITS
     }
 
-    /// Asks all other nodes.
+    /// Sends a request to all other nodes.
     pub(crate) async fn ask_all(&self, method: &Method, path: &str) -> Vec<PeerAnswer> {
         match self.forwarder.get() {
             Some(nodes) => nodes.ask_all(ROLE, method, path, Bytes::new(), ANSWER_BYTES_MAX).await,
@@ -66,7 +66,7 @@ impl BouncerPeers {
         }
     }
 
-    /// Asks all other nodes for what they know of a tenant: `stats`, `clients` or `servers`.
+    /// Queries all other nodes about a tenant: `stats`, `clients` or `servers`.
     pub(super) async fn ask_of_tenant<T: DeserializeOwned>(
         &self,
         name: &str,
@@ -75,12 +75,12 @@ impl BouncerPeers {
         self.ask_at(&format!("/peer/tenants/{name}/{what}")).await
     }
 
-    /// Asks all other nodes for what they have at a path.
+    /// Queries all other nodes at a path.
     pub(super) async fn ask_at<T: DeserializeOwned>(&self, path: &str) -> PeerAnswers<T> {
         let mut others = PeerAnswers { answers: Vec::new(), missing: Vec::new() };
         for PeerAnswer { node, answer } in self.ask_all(&Method::GET, path).await {
             match answer {
-                // It has not heard of the tenant yet, or its file has none of this name.
+                // The node does not know the tenant yet, or its file has none of this name.
                 Some((StatusCode::NOT_FOUND, _)) => {}
                 Some((StatusCode::OK, body)) => match serde_json::from_slice(&body) {
                     Ok(answer) => others.answers.push(answer),

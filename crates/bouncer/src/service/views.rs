@@ -1,4 +1,4 @@
-//! Views of tenants and connections, and how a definition that was shown comes back.
+//! Views of tenants and connections, and how a definition in a view is converted back.
 
 use std::collections::BTreeMap;
 
@@ -48,8 +48,8 @@ pub(super) fn health(health: ServerHealth) -> TenantHealth {
     }
 }
 
-/// Puts passwords in where they were shown as `***`: those of the same place, of a user the ones
-/// that the user of this name had.
+/// Fills in passwords that were shown as `***`: from the same place, or for users from the former
+/// user of the same name.
 pub(super) fn complete(
     spec: TenantSpec,
     before: Option<&TenantSpec>,
@@ -68,7 +68,7 @@ pub(super) fn complete(
     Ok(spec)
 }
 
-/// The password that was at a place of another definition, in which users had other numbers.
+/// Returns the password at a place of another definition, in which users may have other indexes.
 fn password_at(before: &TenantSpec, place: &str, names: &[String]) -> Option<String> {
     let of_user = place.strip_prefix("users[").and_then(|rest| rest.split_once("]."));
     let Some((index, field)) = of_user else {
@@ -87,14 +87,14 @@ fn password_at(before: &TenantSpec, place: &str, names: &[String]) -> Option<Str
     }
 }
 
-/// Returns what is wrong with one tenant, without its name before the field.
+/// Returns an error of one tenant, without the tenant's name before the field.
 pub(super) fn own(refusal: DefinitionError, name: &str) -> DefinitionError {
     let inside = refusal.field.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
     let field = inside.map(str::to_owned);
     DefinitionError { field: field.unwrap_or(refusal.field), message: refusal.message }
 }
 
-/// Sums what threads counted.
+/// Sums the counters of threads.
 pub(crate) fn figures(
     tenant: &TenantSnapshot,
     stats: &[std::sync::Arc<ThreadTenantStats>],
@@ -112,7 +112,7 @@ pub(crate) fn figures(
         servers,
         servers_active,
         servers_idle,
-        // The counts are not of one moment.
+        // The counts are not a consistent snapshot.
         servers_busy: servers.saturating_sub(servers_active).saturating_sub(servers_idle),
         server_connections_max: tenant.limits.server_connections_max.into(),
         transactions: sum(|it| it.transactions.load()),
@@ -132,7 +132,7 @@ pub(crate) fn figures(
     }
 }
 
-/// Returns the errors that clients got from their servers, of all threads together.
+/// Returns the errors that servers sent to clients, of all threads together.
 pub(crate) fn errors(stats: &[std::sync::Arc<ThreadTenantStats>]) -> ErrorTally {
     let mut sum = ErrorTally::default();
     for of_thread in stats {
@@ -141,7 +141,8 @@ pub(crate) fn errors(stats: &[std::sync::Arc<ThreadTenantStats>]) -> ErrorTally 
     sum
 }
 
-/// Returns how often clients kept a server connection, by reason, of all threads together.
+/// Returns how often clients kept a server connection beyond a transaction, by reason, of all
+/// threads together.
 pub(crate) fn pins(stats: &[std::sync::Arc<ThreadTenantStats>]) -> BTreeMap<&'static str, u64> {
     let mut sums = BTreeMap::new();
     for (reason, count) in stats.iter().flat_map(|it| it.pins()) {
@@ -150,7 +151,7 @@ pub(crate) fn pins(stats: &[std::sync::Arc<ThreadTenantStats>]) -> BTreeMap<&'st
     sums
 }
 
-/// Times of statements, transactions and waits, of all threads together.
+/// Returns the durations of statements, transactions and waits, of all threads together.
 pub(crate) fn distributions(
     stats: &[std::sync::Arc<ThreadTenantStats>],
 ) -> [DurationDistribution; 3] {
@@ -169,7 +170,7 @@ pub(super) fn percentiles(of: &DurationDistribution) -> Percentiles {
     Percentiles { p50: ms(500), p95: ms(950), p99: ms(990), max: ms(1000) }
 }
 
-/// Exact below 2^32 microseconds, an hour; what is longer is shown as that.
+/// Exact below 2^32 microseconds, an hour; longer times are shown as that.
 fn us_as_ms(us: u64) -> f64 {
     f64::from(u32::try_from(us).unwrap_or(u32::MAX)) / 1000.0
 }
@@ -231,7 +232,7 @@ pub(super) fn server(
     }
 }
 
-/// Settings that changed and that only a restart takes over.
+/// Returns the settings that changed and need a restart.
 pub(super) fn needs_restart(before: &BouncerConfig, after: &BouncerConfig) -> Vec<String> {
     let tables = [before, after].map(|it| serde_json::to_value(it).unwrap_or_default());
     let [before, after] = &tables;

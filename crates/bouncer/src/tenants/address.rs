@@ -1,4 +1,4 @@
-//! Addresses of servers, as people write them.
+//! Addresses of servers in their textual form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use api::TenantEngine;
 
 use super::DefinitionError;
 
-/// PostgreSQL's port, and MySQL's.
+/// Default ports of PostgreSQL and MySQL.
 const POSTGRES_PORT: u16 = 5432;
 const MYSQL_PORT: u16 = 3306;
 
-/// Longest host name (RFC 1035) or directory; the path of a Unix socket has 108 bytes with its
-/// name and the byte behind it.
+/// Maximum length of a host name (RFC 1035) or directory; the path of a Unix socket has at most 108
+/// bytes, including the file's name and a final zero.
 const HOST_BYTES_MAX: usize = 253;
 const DIRECTORY_BYTES_MAX: usize = 80;
 const SOCKET_BYTES_MAX: usize = 107;
@@ -22,7 +22,7 @@ const SOCKET_BYTES_MAX: usize = 107;
 pub enum BackendAddress {
     /// By TCP: a name or an address, resolved at every connection.
     Tcp {
-        /// Name or address, or several divided by commas, which are tried in their order.
+        /// Name or address, or several separated by commas, which are tried in this order.
         host: String,
         /// Port.
         port: u16,
@@ -31,10 +31,10 @@ pub enum BackendAddress {
     Unix {
         /// Directory.
         directory: PathBuf,
-        /// Port after which the socket is named.
+        /// Port in the socket's name.
         port: u16,
     },
-    /// By a Unix socket with a name of its own, as MySQL's have.
+    /// By a Unix socket with a name of its own, as for MySQL.
     Socket {
         /// The file.
         path: PathBuf,
@@ -42,11 +42,11 @@ pub enum BackendAddress {
 }
 
 impl BackendAddress {
-    /// Reads `host:port`, `host`, `[::1]:port`, and of PostgreSQL `/directory` or
-    /// `/directory:port`, of MySQL `/file`.
+    /// Parses `host:port`, `host`, `[::1]:port`, for PostgreSQL also `/directory` or
+    /// `/directory:port`, for MySQL `/file`.
     ///
     /// # Errors
-    /// When it is none of that; `field` names it then.
+    /// If it has none of these forms; the error names `field`.
     pub fn parse(
         text: &str,
         engine: TenantEngine,
@@ -86,7 +86,7 @@ impl BackendAddress {
             },
             Some(None) => return Err(refuse("is not `[ADDRESS]:PORT`")),
             None => match text.split_once(':') {
-                // More than one colon without brackets: an address of IPv6 by itself.
+                // More than one colon without brackets: an IPv6 address without a port.
                 Some((_, rest)) if rest.contains(':') => (text, port_else),
                 Some((host, port)) => (host, port_of(port)?),
                 None => (text, port_else),
@@ -100,7 +100,7 @@ impl BackendAddress {
         Ok(BackendAddress::Tcp { host: host.to_owned(), port })
     }
 
-    /// The path of the socket, where it is one.
+    /// Returns the path of the socket, if it is one.
     pub fn socket_path(&self) -> Option<PathBuf> {
         match self {
             BackendAddress::Tcp { .. } => None,
@@ -125,7 +125,7 @@ impl fmt::Display for BackendAddress {
     }
 }
 
-/// The beginning of a text that somebody else wrote.
+/// Returns the beginning of a text from outside.
 fn short(text: &str) -> String {
     text.chars().take(80).collect()
 }

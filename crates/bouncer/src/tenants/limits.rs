@@ -1,4 +1,4 @@
-//! Limits as they hold: a tenant's own, then the defaults', then ours.
+//! Effective limits: a tenant's own, then those of the defaults, then the built-in ones.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use api::TenantLimitsSpec;
 use super::DefinitionError;
 use crate::config::LIMITS_DEFAULT;
 
-/// Longest time limit: what is longer is meant to be none.
+/// Maximum time limit: anything longer is meant to be no limit.
 const LIMIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Most connections, clients or statements that a limit can say.
+/// Maximum value of a limit on connections, clients or statements.
 const COUNT_MAX: u32 = 1_000_000;
 
-/// Limits of a tenant. `None` is for no limit.
+/// Limits of a tenant. `None` means no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantLimits {
-    /// Server connections at one time, of all users together; at least 1.
+    /// Maximum server connections, of all users together; at least 1.
     pub server_connections_max: u32,
     /// Server connections kept open for each user that has clients.
     pub server_connections_min: u32,
@@ -25,35 +25,35 @@ pub struct TenantLimits {
     pub server_connections_reserve: u32,
     /// See `server_connections_reserve`.
     pub reserve_after: Duration,
-    /// Server connections of one user.
+    /// Maximum server connections of one user.
     pub user_server_connections_max: Option<u32>,
-    /// Clients that are connected.
+    /// Maximum connected clients.
     pub clients_max: Option<u32>,
-    /// Clients of one user that are connected.
+    /// Maximum connected clients of one user.
     pub user_clients_max: Option<u32>,
-    /// Clients that wait for a server connection.
+    /// Maximum clients that wait for a server connection.
     pub waiting_max: u32,
-    /// Statements kept prepared on one server connection; 0 for none.
+    /// Maximum statements kept prepared on one server connection; 0 for none.
     pub prepared_statements_max: u32,
-    /// To connect to the server and log in.
+    /// Time to connect to the server and log in.
     pub connect: Duration,
-    /// To wait for a server connection.
+    /// Wait for a server connection.
     pub wait: Option<Duration>,
-    /// For one statement.
+    /// Duration of one statement.
     pub query: Option<Duration>,
-    /// For one transaction.
+    /// Duration of one transaction.
     pub transaction: Option<Duration>,
-    /// Between two statements of a transaction.
+    /// Idle time between two statements of a transaction.
     pub idle_in_transaction: Option<Duration>,
-    /// Between two transactions of a client.
+    /// Idle time between two transactions of a client.
     pub client_idle: Option<Duration>,
-    /// For a client to take what it was sent.
+    /// Time that a client has to read its output.
     pub client_write: Option<Duration>,
-    /// Until a server connection is closed that nobody uses.
+    /// Time after which an idle server connection is closed.
     pub server_idle: Option<Duration>,
-    /// Until a server connection is closed at its next rest.
+    /// Age after which a server connection is closed when it is next at rest.
     pub server_lifetime: Option<Duration>,
-    /// Between attempts to reach a server that cannot be reached, at most.
+    /// Maximum time between attempts to reach an unreachable server.
     pub server_retry: Duration,
 }
 
@@ -66,10 +66,10 @@ impl Default for TenantLimits {
 }
 
 impl TenantLimits {
-    /// Lays the three over each other. `at` names the table of `own` in errors.
+    /// Combines the three levels. `at` names the table of `own` in errors.
     ///
     /// # Errors
-    /// When a value is none that the limit can have.
+    /// If a limit has an invalid value.
     pub fn resolve(
         own: &TenantLimitsSpec,
         defaults: &TenantLimitsSpec,
@@ -165,7 +165,7 @@ impl LimitLayers<'_> {
     }
 }
 
-/// 0 is for no limit.
+/// Converts 0 to no limit.
 fn some(count: u32) -> Option<u32> {
     Some(count).filter(|count| *count > 0)
 }

@@ -1,4 +1,5 @@
-//! From definitions to a [`TenantRouting`]: every check, and what stays the same across changes.
+//! Conversion of definitions to a [`TenantRouting`]: every check, and the state that stays the same
+//! across changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,33 +24,33 @@ use crate::secrets::{ClientSecret, PASSWORD_BYTES_MAX, Resolve, is_reference};
 /// Longest name of a tenant.
 pub(crate) const NAME_BYTES_MAX: usize = 63;
 
-/// Names of users, roles, databases and settings end at 63 bytes in PostgreSQL, which cuts longer
-/// ones off: two users must not become one role by that. MariaDB's users have up to 128 characters
-/// and MySQL's fewer; both refuse longer ones.
+/// Names of users, roles, databases and settings are significant up to 63 bytes in PostgreSQL,
+/// which truncates longer ones: two users must not become one role by that. MariaDB's users have up
+/// to 128 characters and MySQL's fewer; both refuse longer ones.
 const POSTGRES_IDENTIFIER_BYTES_MAX: usize = 63;
 const MYSQL_IDENTIFIER_BYTES_MAX: usize = 128;
 
-/// Users of one tenant that are listed.
+/// Maximum users listed by one tenant.
 const USERS_MAX: usize = 10_000;
 
-/// TLS server names of one tenant, and the longest one (RFC 1035).
+/// Maximum TLS server names of one tenant, and the maximum length of a name (RFC 1035).
 const SERVER_NAMES_MAX: usize = 100;
 const SERVER_NAME_BYTES_MAX: usize = 253;
 
-/// Settings of one tenant, and the longest value.
+/// Maximum settings of one tenant, and the maximum length of a value.
 const SETTINGS_MAX: usize = 100;
 const SETTING_BYTES_MAX: usize = 4096;
 
-/// Longest query that looks users up.
+/// Maximum length of the query that looks users up.
 const QUERY_BYTES_MAX: usize = 16 << 10;
 
-/// Largest weight.
+/// Maximum weight.
 const WEIGHT_MAX: u32 = 1000;
 
-/// The database that is the console.
+/// Name of the console's database.
 const CONSOLE: &str = "pgbouncer";
 
-/// A tenant as somebody defined it, with passwords rather than references to them.
+/// A tenant's definition, with resolved passwords instead of references.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantDefinition {
     /// Definition.
@@ -59,10 +60,11 @@ pub struct TenantDefinition {
 }
 
 impl TenantDefinition {
-    /// Reads a tenant of `cove.toml`, whose references are resolved. `at` names it in errors.
+    /// Creates the definition of a tenant of `cove.toml`, and resolves its references. `at` names
+    /// it in errors.
     ///
     /// # Errors
-    /// When it cannot be what it says, or a reference leads to nothing.
+    /// If the definition is invalid, or a reference cannot be resolved.
     pub fn of_file(
         spec: &TenantSpec,
         at: &str,
@@ -79,11 +81,11 @@ impl TenantDefinition {
         Ok(checked)
     }
 
-    /// Reads a tenant that came by the interface. References are refused: a caller could read files
-    /// by them.
+    /// Creates the definition of a tenant from the interface. References are refused: a caller
+    /// could read files with them.
     ///
     /// # Errors
-    /// When it cannot be what it says.
+    /// If the definition is invalid.
     pub fn of_api(spec: TenantSpec) -> Result<TenantDefinition, DefinitionError> {
         let mut spec = spec;
         for (place, text) in passwords(&mut spec) {
@@ -95,13 +97,13 @@ impl TenantDefinition {
         Ok(TenantDefinition { spec, origin: TenantOrigin::Api })
     }
 
-    /// Reads a tenant that came by the interface before, and was checked then.
+    /// Creates the definition of a tenant from the store, which was checked before it was stored.
     pub(crate) fn of_store(spec: TenantSpec) -> TenantDefinition {
         TenantDefinition { spec, origin: TenantOrigin::Api }
     }
 }
 
-/// Every password of a tenant with its path.
+/// Returns every password of a tenant with its path.
 pub(crate) fn passwords(spec: &mut TenantSpec) -> Vec<(String, &mut String)> {
     let mut found = Vec::new();
     found.extend(spec.server_password.as_mut().map(|it| ("server_password".to_owned(), it)));
@@ -127,7 +129,7 @@ pub struct SharedSettings {
 }
 
 impl SharedSettings {
-    /// Takes what is needed out of the configuration.
+    /// Takes the settings from the configuration.
     pub fn new(config: &BouncerConfig) -> SharedSettings {
         SharedSettings {
             servers: config.servers.clone(),
@@ -140,12 +142,12 @@ impl SharedSettings {
     }
 }
 
-/// Gives tenants and servers their ids, and keeps what outlives their definitions.
+/// Assigns ids to tenants and servers, and keeps the state that outlives their definitions.
 #[derive(Debug, Default)]
 pub struct TenantRegistry {
     version: u64,
-    /// A tenant that speaks something else is another one: nothing of its clients and connections
-    /// is of use to the other.
+    /// A tenant with another protocol is a different one: their clients and connections have
+    /// nothing in common.
     tenants: HashMap<(Arc<str>, TenantEngine), RegistryEntry>,
     servers: HashMap<(BackendAddress, ServerTls), ServerId>,
     pool_ids: Arc<AtomicU32>,
@@ -155,13 +157,13 @@ pub struct TenantRegistry {
 struct RegistryEntry {
     id: TenantId,
     state: Arc<TenantState>,
-    /// Parameters that its server connections depend on.
+    /// Parameters on which its server connections depend.
     target: Option<ServerTarget>,
-    /// Users, with their logins there.
+    /// Users, with their credentials at the server.
     users: HashMap<Box<str>, Arc<TenantUser>>,
 }
 
-/// When this changes, open server connections do not fit any more.
+/// Parameters whose change makes open server connections unfit.
 #[derive(Debug, PartialEq)]
 struct ServerTarget {
     found_rows: bool,
@@ -172,11 +174,10 @@ struct ServerTarget {
 }
 
 impl TenantRegistry {
-    /// Makes the next snapshot. Nothing is changed when it fails.
+    /// Creates the next snapshot. On an error nothing is changed.
     ///
     /// # Errors
-    /// When a definition is none that can hold, or two exclude each other. The field begins with
-    /// the tenant's name.
+    /// If a definition is invalid, or two conflict. The field begins with the tenant's name.
     pub fn build(
         &mut self,
         settings: &SharedSettings,
@@ -199,7 +200,7 @@ impl TenantRegistry {
         }
         check_server_names(&drafts)?;
         check_servers(&drafts)?;
-        // From here on nothing fails.
+        // From here on no error is possible.
         Ok(self.number(settings, drafts))
     }
 
@@ -229,7 +230,8 @@ impl TenantRegistry {
             if let Some(suffix) = suffix {
                 let name = format!("{}{suffix}", tenant.name).to_ascii_lowercase();
                 let first = of_suffix.entry(name.into()).or_insert_with(|| Arc::clone(&tenant));
-                // Names in DNS have no case, those of tenants do: of several the smaller one.
+                // DNS names are case-insensitive, tenants' names are not: the smallest of several
+                // wins.
                 if tenant.name < first.name {
                     *first = Arc::clone(&tenant);
                 }
@@ -249,7 +251,7 @@ impl TenantRegistry {
         routing
     }
 
-    /// Gives a draft the id and the state that its name has.
+    /// Assigns the id and the state of its name to a draft.
     fn tenant(&mut self, draft: TenantDraft, server: Arc<ServerAddress>) -> TenantSnapshot {
         let next = TenantId(u32::try_from(self.tenants.len()).unwrap_or(u32::MAX));
         let pool_ids = &self.pool_ids;
@@ -305,21 +307,21 @@ impl TenantRegistry {
     }
 }
 
-/// A tenant for those who may only read.
+/// Creates a tenant's twin for read-only clients.
 fn read_only_twin(tenant: &TenantSnapshot) -> TenantSnapshot {
     let mut twin = TenantSnapshot { read_only: true, is_twin: true, ..tenant.clone() };
     make_read_only(twin.engine, &mut twin.settings);
     twin
 }
 
-/// What a tenant's connections are set up with beside what its definition says.
+/// Adds the settings that make a tenant's connections read-only.
 fn make_read_only(engine: TenantEngine, settings: &mut BTreeMap<String, String>) {
     if engine == TenantEngine::Postgres {
         settings.insert("default_transaction_read_only".to_owned(), "on".to_owned());
     }
 }
 
-/// A tenant that was checked, but for what others have to do with it.
+/// A tenant that was checked, except for conflicts with others.
 struct TenantDraft {
     name: Arc<str>,
     engine: TenantEngine,
@@ -392,7 +394,7 @@ impl TenantDraft {
     }
 }
 
-/// What one engine has and the other has not.
+/// Checks for settings that the engine does not support.
 fn check_engine(spec: &TenantSpec) -> Result<(), DefinitionError> {
     let of_mysql = [("local_infile", spec.local_infile), ("found_rows", spec.found_rows)];
     match spec.engine {
@@ -432,10 +434,10 @@ fn check_engine(spec: &TenantSpec) -> Result<(), DefinitionError> {
     }
 }
 
-/// A role that all users are on the server, and its password.
+/// Role of all users on the server, and its password.
 type ForcedRole = (Arc<str>, Option<ClientSecret>);
 
-/// Whom all users are on the server, where it is one.
+/// Returns the common role of all users on the server, if there is one.
 fn forced_role(spec: &TenantSpec) -> Result<Option<ForcedRole>, DefinitionError> {
     match (&spec.server_user, &spec.server_password) {
         (Some(user), password) => {
@@ -453,7 +455,7 @@ fn forced_role(spec: &TenantSpec) -> Result<Option<ForcedRole>, DefinitionError>
     }
 }
 
-/// The server that a text names.
+/// Returns the server that a text names.
 fn server(
     text: &str,
     engine: TenantEngine,
@@ -488,7 +490,7 @@ fn server(
     Ok((address, tls, connections_max))
 }
 
-/// Reads the proofs that the server of a table may ask for.
+/// Parses the proofs that a server may request.
 fn login_rules(
     name: &str,
     engine: TenantEngine,
@@ -536,12 +538,12 @@ fn auth_query(
     })
 }
 
-/// Settings that every server connection has.
+/// Returns the settings of every server connection.
 fn forced_settings(
     spec: &TenantSpec,
     defaults: &TenantDefaults,
 ) -> Result<BTreeMap<String, String>, DefinitionError> {
-    // Names and values of one engine's settings are none of the other's.
+    // The engines have different settings.
     let mut settings = match spec.engine {
         TenantEngine::Postgres => defaults.settings.clone(),
         TenantEngine::Mysql => BTreeMap::new(),
@@ -557,7 +559,7 @@ fn forced_settings(
         if !begins || !name.bytes().all(is_part) || name.len() > POSTGRES_IDENTIFIER_BYTES_MAX {
             return Err(DefinitionError::new("settings", "has a name that no setting can have"));
         }
-        // They would change who the connection is, behind the back of the pool.
+        // They would change the identity of the connection without the pool's knowledge.
         let identity = ["role", "session_authorization", "user", "database", "replication"];
         if identity.iter().any(|it| name.eq_ignore_ascii_case(it)) {
             return Err(DefinitionError::new(field, "cannot be set this way"));
@@ -624,7 +626,7 @@ fn user_of(
         (None, None, None) => (spec.name.as_str().into(), own_secret(engine, password)),
     };
     let rule = rules.of(&spec.name);
-    // What a user may hold on the server is for those who are there who they are here.
+    // Limits by user name on the server apply only to users with the role of their own name.
     let is_itself = *server_user == *spec.name;
     Ok(TenantUser {
         name: spec.name.as_str().into(),
@@ -641,8 +643,8 @@ fn user_of(
     })
 }
 
-/// Returns how a user's own password proves on the server who it is. Of a secret that is a hash no
-/// password comes back; what does is in the proof of a client.
+/// Returns the credentials on the server that result from a user's own password. A hash cannot be
+/// used at the server; its credentials then come from the client's proof.
 fn own_secret(engine: TenantEngine, password: Option<ClientSecret>) -> ServerSecret {
     let is_hash = |text: &str| match engine {
         TenantEngine::Postgres => text.starts_with("SCRAM-SHA-256$"),
@@ -673,7 +675,7 @@ fn server_names(spec: &TenantSpec) -> Result<Vec<Box<str>>, DefinitionError> {
     Ok(names)
 }
 
-/// A TLS server name leads to one tenant.
+/// Checks that a TLS server name belongs to one tenant.
 fn check_server_names(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for draft in drafts {
@@ -688,7 +690,7 @@ fn check_server_names(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
     Ok(())
 }
 
-/// A server has one limit, whichever of its names is used.
+/// Checks that a server has one limit, by whichever name it is used.
 fn check_servers(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
     let mut seen: HashMap<(&BackendAddress, &ServerTls), u32> = HashMap::new();
     for draft in drafts {
@@ -705,7 +707,7 @@ fn check_servers(drafts: &[TenantDraft]) -> Result<(), DefinitionError> {
     Ok(())
 }
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$`, and not the console's.
+/// Checks for `^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$`, other than the console's name.
 pub(crate) fn check_name(name: &str) -> Result<(), DefinitionError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());

@@ -1,16 +1,17 @@
-//! Which tenant a client means, and who it is there.
+//! Routing of clients: the tenant that a client requests, and its user there.
 //!
-//! In this order, and the first that says something decides:
+//! The first of these sources that names a tenant decides:
 //!
-//! 1. the listener, when it belongs to a tenant;
-//! 2. the TLS server name, when it leads to one;
+//! 1. the listener, if it belongs to a tenant;
+//! 2. the TLS server name, if it belongs to one;
 //! 3. `-c tenant_id=X` in the startup parameter `options`;
 //! 4. the startup parameter `tenant_id`;
-//! 5. the database, when a tenant has its name;
-//! 6. a user `X__user`, who is `user` then.
+//! 5. the database, if a tenant has its name;
+//! 6. a user `X__user`, which is then the user `user`.
 //!
-//! What 1 and 2 decide must not be contradicted by 3 or 4. Wherever a tenant was found otherwise,
-//! a user that has its name before `__`, and is not known with it, is known without.
+//! A decision by 1 or 2 must not be contradicted by 3 or 4. If the tenant was found otherwise, and
+//! the user's name begins with the tenant's name and `__` and is not known with it, it is looked up
+//! without it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use super::{
     PoolId, ServerHealth, ServerSecret, TenantRouting, TenantSnapshot, TenantUser, WorkAdmission,
 };
 
-/// What divides a tenant from a user.
+/// Separator between a tenant and a user.
 const SEPARATOR: &str = "__";
 
-/// Request of a client that has proved nothing yet.
+/// Request of a client before authentication.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteRequest<'a> {
     /// The tenant that its listener belongs to.
@@ -35,13 +36,13 @@ pub struct RouteRequest<'a> {
     pub options_tenant_id: Option<&'a str>,
     /// Startup parameter `tenant_id`.
     pub tenant_id: Option<&'a str>,
-    /// Database; the user's name stands for it when it says none.
+    /// Database; if the client sends none, the user's name.
     pub database: Option<&'a str>,
     /// User.
     pub user: &'a str,
-    /// Transport that it came by.
+    /// Transport of the connection.
     pub transport: ClientTransportMode,
-    /// Protocol that it speaks.
+    /// Protocol of the client.
     pub engine: TenantEngine,
 }
 
@@ -50,18 +51,18 @@ pub struct RouteRequest<'a> {
 pub struct TenantRoute {
     /// Tenant.
     pub tenant: Arc<TenantSnapshot>,
-    /// User that it is there, once it has proved it.
+    /// User of the client there, once it is authenticated.
     pub user: Arc<TenantUser>,
 }
 
 impl TenantRoute {
-    /// Returns its pool. To be asked for once it has proved who it is.
+    /// Returns its pool. Must not be called before the client is authenticated.
     ///
     /// # Errors
-    /// When its tenant has too many already.
+    /// If its tenant has too many pools already.
     pub fn pool(&self) -> Result<PoolId, RouteError> {
         let TenantRoute { tenant, user } = self;
-        // No name of a role has such an end.
+        // No role's name can have such a suffix.
         let pool = match tenant.is_twin {
             true => tenant.state.pool(&format!("{}\0read-only", user.server_user)),
             false => tenant.state.pool(&user.server_user),
@@ -70,36 +71,36 @@ impl TenantRoute {
     }
 }
 
-/// Why it is led nowhere.
+/// Why a client has no route.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
     /// There is no such tenant.
     #[error("no tenant named \"{0}\"")]
     NoSuchTenant(PrintableName),
-    /// Nothing that it said names a tenant.
+    /// The request names no tenant.
     #[error("no tenant for database \"{0}\"")]
     Nothing(PrintableName),
-    /// It named two.
+    /// The request names two tenants.
     #[error("this connection is for the tenant \"{0}\" only")]
     OtherTenant(Arc<str>),
-    /// The tenant does not take clients.
+    /// The tenant is paused and refuses clients.
     #[error("tenant \"{0}\" is paused")]
     Paused(Arc<str>),
-    /// The tenant does not take new clients.
+    /// The tenant drains and refuses new clients.
     #[error("tenant \"{0}\" is draining")]
     Draining(Arc<str>),
     /// Its server does not answer.
     #[error("the server of tenant \"{0}\" does not answer")]
     Unhealthy(Arc<str>),
-    /// It does not take clients that come this way.
+    /// The tenant does not accept clients on this transport.
     #[error("tenant \"{0}\" does not accept this transport: see its `transports`")]
     Transport(Arc<str>),
-    /// Its server speaks something else.
+    /// Its server has another protocol.
     #[error("tenant \"{tenant}\" is a {} database, which has another port", called(*.engine))]
     Engine {
         /// The tenant.
         tenant: Arc<str>,
-        /// What its server speaks.
+        /// Protocol of its server.
         engine: TenantEngine,
     },
     /// Too many roles.
@@ -108,10 +109,10 @@ pub enum RouteError {
 }
 
 impl RouteError {
-    /// Returns what clients match on.
+    /// Returns the SQLSTATE that clients match on.
     pub fn sqlstate(&self) -> &'static str {
         match self {
-            // connection_exception: what DBBouncer answers to all of them.
+            // connection_exception: DBBouncer's code for all of them.
             RouteError::NoSuchTenant(_)
             | RouteError::Nothing(_)
             | RouteError::Paused(_)
@@ -126,12 +127,12 @@ impl RouteError {
         }
     }
 
-    /// Returns whether there is no tenant of the name that was said.
+    /// Returns whether no tenant has the requested name.
     pub fn names_nobody(&self) -> bool {
         matches!(self, RouteError::NoSuchTenant(_) | RouteError::Nothing(_))
     }
 
-    /// Returns what a person can do about it.
+    /// Returns a hint for users.
     pub fn hint(&self, engine: TenantEngine) -> Option<&'static str> {
         match self {
             RouteError::NoSuchTenant(_) | RouteError::Nothing(_) => Some(match engine {
@@ -155,7 +156,7 @@ impl RouteError {
     }
 }
 
-/// Returns what people call it.
+/// Returns the common name of the engine.
 fn called(engine: TenantEngine) -> &'static str {
     match engine {
         TenantEngine::Postgres => "PostgreSQL",
@@ -163,7 +164,7 @@ fn called(engine: TenantEngine) -> &'static str {
     }
 }
 
-/// The beginning of a name that a client said, fit to be shown.
+/// The beginning of a name that a client sent, in printable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrintableName(Box<str>);
 
@@ -181,10 +182,10 @@ impl fmt::Display for PrintableName {
 }
 
 impl TenantRouting {
-    /// Finds the tenant that a client means, and who it is there.
+    /// Returns the tenant that a client requests, and its user there.
     ///
     /// # Errors
-    /// When there is none, or none that takes it.
+    /// If there is no such tenant, or it does not accept the client.
     pub fn route(&self, request: &RouteRequest<'_>) -> Result<TenantRoute, RouteError> {
         let (tenant, user) = self.choose(request)?;
         tenant.takes_clients(request.engine)?;
@@ -195,10 +196,10 @@ impl TenantRouting {
         Ok(TenantRoute { user: tenant.user(user), tenant: Arc::clone(tenant) })
     }
 
-    /// The tenant of a guest, who does not choose how it comes.
+    /// Returns the tenant of a guest, whose transport does not matter.
     ///
     /// # Errors
-    /// When there is none, or none that takes it.
+    /// If there is no such tenant, or it does not accept the client.
     pub fn for_guest(
         &self,
         tenant: &str,
@@ -209,7 +210,7 @@ impl TenantRouting {
         Ok(tenant)
     }
 
-    /// The tenant, and what is left of the user's name.
+    /// Returns the tenant, and the rest of the user's name.
     fn choose<'a>(
         &self,
         request: &RouteRequest<'a>,
@@ -233,7 +234,7 @@ impl TenantRouting {
         if let Some(tenant) = self.named(database) {
             return Ok((tenant, request.user));
         }
-        // The longest name that fits: tenants may have the separator in theirs.
+        // The longest matching name wins: tenants may have the separator in theirs.
         for (at, _) in request.user.rmatch_indices(SEPARATOR) {
             let user = &request.user[at + SEPARATOR.len()..];
             if let Some(tenant) = self.named(&request.user[..at]).filter(|_| !user.is_empty()) {
@@ -250,14 +251,15 @@ impl TenantRouting {
         self.named(name).ok_or_else(|| RouteError::NoSuchTenant(PrintableName::new(name)))
     }
 
-    /// Names that lead nowhere say nothing: clients send that of the machine as well.
+    /// Returns the tenant of a TLS server name. Unknown names are ignored: clients also send the
+    /// machine's name.
     fn by_server_name(&self, name: &str) -> Option<&Arc<TenantSnapshot>> {
         self.by_server_name.get(name.to_ascii_lowercase().as_str())
     }
 }
 
 impl TenantSnapshot {
-    /// Refuses whoever speaks something else, and everybody while nobody may come.
+    /// Refuses clients with another protocol, and all clients while the tenant accepts none.
     fn takes_clients(&self, engine: TenantEngine) -> Result<(), RouteError> {
         let name = || Arc::clone(&self.name);
         if self.engine != engine {
@@ -274,7 +276,7 @@ impl TenantSnapshot {
         }
     }
 
-    /// Returns who somebody is here that calls itself so.
+    /// Returns the user with this name.
     pub fn user(&self, name: &str) -> Arc<TenantUser> {
         if let Some(user) = self.users.get(name) {
             return Arc::clone(user);

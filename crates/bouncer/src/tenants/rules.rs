@@ -1,5 +1,5 @@
-//! What holds for users by their names, whichever tenant they come to: PgBouncer's `[users]` and
-//! `auth_type`. A `cove.toml` says such things of each tenant.
+//! Rules for users by their names, for all tenants: PgBouncer's `[users]` and `auth_type`. A
+//! `cove.toml` has such settings for each tenant.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,51 +11,51 @@ use super::{AuthQuery, ClientAuth, TenantLimits};
 /// Rules for users by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserRuleSet {
-    /// Authentication of users that no tenant lists but its `auth_query` finds.
+    /// Authentication of users that the tenant does not list but its `auth_query` finds.
     pub auth: UserAuth,
     /// Limits of some of them, in place of their tenant's.
     pub users: BTreeMap<String, UserRules>,
-    /// Clients of the console at one time that may only look; who may do everything always may.
+    /// Maximum read-only clients of the console; those with all rights are not limited.
     pub watchers_max: Option<u32>,
-    /// Maximum watchers of one name that has no limit of its own.
+    /// Maximum read-only clients of one name without a limit of its own.
     pub user_watchers_max: Option<u32>,
 }
 
 /// Limits of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserRules {
-    /// True if nobody can be it: it is known, but not what would prove it.
+    /// True if no client can log in as this user: it is known, but no proof for it is.
     pub is_locked: bool,
-    /// When its server connections go back.
+    /// Pool mode: when its server connections are returned.
     pub mode: Option<PoolMode>,
     /// Server connections of its role at one time, as the size of its pools.
     pub pool_size: Option<u32>,
     /// Maximum connections, as a limit.
     pub connections_max: Option<u32>,
-    /// Clients with its name.
+    /// Maximum clients of this user.
     pub clients_max: Option<u32>,
-    /// Time that it may do something, or nothing.
+    /// Maximum durations of its actions and idle times.
     pub times: UserTimes,
 }
 
-/// Times in place of a tenant's. What is absent is the tenant's own; no time at all turns a limit
+/// Times in place of a tenant's. For an absent one the tenant's own applies; zero turns a limit
 /// off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserTimes {
-    /// To wait for a server connection.
+    /// Wait for a server connection.
     pub wait: Option<Duration>,
-    /// For one statement.
+    /// Duration of one statement.
     pub query: Option<Duration>,
-    /// For one transaction.
+    /// Duration of one transaction.
     pub transaction: Option<Duration>,
-    /// Between two statements of a transaction.
+    /// Idle time between two statements of a transaction.
     pub idle_in_transaction: Option<Duration>,
-    /// Between two transactions of a client.
+    /// Idle time between two transactions of a client.
     pub client_idle: Option<Duration>,
 }
 
 impl UserRules {
-    /// Server connections of its role at one time.
+    /// Returns the maximum server connections of its role.
     #[must_use]
     pub fn server_connections_max(&self) -> Option<u32> {
         self.pool_size.into_iter().chain(self.connections_max).min()
@@ -63,16 +63,16 @@ impl UserRules {
 }
 
 impl UserRuleSet {
-    /// Returns what one user may have.
+    /// Returns the rules for one user.
     #[must_use]
     pub fn of(&self, user: &str) -> UserRules {
         self.users.get(user).copied().unwrap_or_default()
     }
 
-    /// Returns how somebody proves who it is that the tenant does not list.
+    /// Returns the authentication of a user that the tenant does not list.
     #[must_use]
     pub(super) fn auth_of_stranger(&self, user: &str, query: Option<&AuthQuery>) -> ClientAuth {
-        // Whoever looks users up is not to be had by looking it up (CVE-2015-6817).
+        // The role that runs lookups must not be found by lookup (CVE-2015-6817).
         let looks_up = query.is_some_and(|query| *query.user == *user);
         match (query, proof(self.auth)) {
             _ if self.of(user).is_locked => ClientAuth::Unknown,
@@ -83,7 +83,7 @@ impl UserRuleSet {
     }
 }
 
-/// Returns how users prove who they are, where they need no secret for it.
+/// Returns the authentication of users for methods without a secret.
 #[must_use]
 pub fn proof(auth: UserAuth) -> Option<ClientAuth> {
     match auth {
@@ -95,7 +95,7 @@ pub fn proof(auth: UserAuth) -> Option<ClientAuth> {
 }
 
 impl UserTimes {
-    /// A tenant's limits, with these in their places.
+    /// Returns a tenant's limits, overridden by these.
     #[must_use]
     pub fn over(&self, limits: &TenantLimits) -> UserTimes {
         UserTimes {
@@ -119,8 +119,7 @@ impl UserTimes {
         }
     }
 
-    /// Returns whether there is a limit on how long a client of a session may do something, or
-    /// nothing.
+    /// Returns whether any time limit on a session's client is set.
     #[must_use]
     pub fn limit_clients(&self) -> bool {
         self.query.is_some()

@@ -1,7 +1,8 @@
-//! What a tenant keeps across changes of its definition, and what must be seen at once.
+//! State that a tenant keeps across changes of its definition, and state that must be visible at
+//! once.
 //!
-//! Written by the service, read by every relay thread. Each value stands for itself, so that
-//! relaxed atomics do; who has to act on a change gets an order besides.
+//! Written by the service, read by every relay thread. The values are independent of each other, so
+//! relaxed atomics suffice; threads that must act on a change also receive an order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,25 +13,25 @@ use parking_lot::Mutex;
 use super::PoolId;
 use crate::guest::turns::Crowd;
 
-/// Roles of one tenant that have or had a pool.
+/// Maximum roles of one tenant that have or had a pool.
 pub const POOLS_PER_TENANT_MAX: usize = 10_000;
 
 /// Admission of work to a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WorkAdmission {
-    /// It does.
+    /// Clients are served.
     Open,
-    /// Clients may come, and wait before their next transaction.
+    /// Clients may connect, and wait before their next transaction.
     Paused,
-    /// Clients are refused, those that are connected at their next transaction.
+    /// Clients are refused; connected ones at their next transaction.
     Refusing,
-    /// Clients are refused; those that are connected leave after their transaction.
+    /// Clients are refused; connected ones leave after their transaction.
     Draining,
 }
 
 impl WorkAdmission {
-    /// Returns what is meant by a number that was kept.
+    /// Converts a stored number.
     pub(crate) fn of_number(number: u8) -> WorkAdmission {
         match number {
             1 => WorkAdmission::Paused,
@@ -45,19 +46,20 @@ impl WorkAdmission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ServerHealth {
-    /// Nobody looked yet.
+    /// Not checked yet.
     Unknown,
-    /// It answers.
+    /// The server answers.
     Healthy,
-    /// Checks failed as often as is tolerated: no answer comes.
+    /// As many checks as tolerated failed without an answer.
     Unhealthy,
-    /// The server answers, and refused the login as often. Clients are led to it all the same,
-    /// because other roles may be let in, and those that are not read why.
+    /// The server answers, but refused the login in as many checks as tolerated. Clients are routed
+    /// to it all the same, because other roles may be accepted, and the others see the server's
+    /// reason.
     Refusing,
 }
 
 impl ServerHealth {
-    /// True when checks failed as often as is tolerated.
+    /// Returns whether as many checks as tolerated failed.
     pub fn is_bad(self) -> bool {
         matches!(self, ServerHealth::Unhealthy | ServerHealth::Refusing)
     }
@@ -69,20 +71,22 @@ pub struct TenantState {
     admission: AtomicU8,
     health: AtomicU8,
     is_removed: AtomicBool,
-    /// Counts what makes server connections unfit: another server, another password, an order.
+    /// Incremented when server connections become unfit: by another server, another password, an
+    /// order.
     epoch: AtomicU32,
-    /// Counts definitions: what a server answered before says nothing about the next one.
+    /// Incremented when the definition changes: earlier answers of the server do not apply to the
+    /// new one.
     revision: AtomicU32,
-    /// Pools by role. Looked at when a client has logged in.
+    /// Pools by role. Read when a client has logged in.
     pools: Mutex<HashMap<Box<str>, PoolId>>,
-    /// The next pool of any tenant.
+    /// Next pool id, of all tenants.
     pool_ids: Arc<AtomicU32>,
     /// Guests that use its server connections.
     pub(crate) crowd: Crowd,
 }
 
 impl TenantState {
-    /// Of a tenant that is new. All tenants of a process share `pool_ids`.
+    /// Creates the state of a new tenant. All tenants of a process share `pool_ids`.
     pub(super) fn new(pool_ids: Arc<AtomicU32>) -> TenantState {
         TenantState {
             admission: AtomicU8::new(WorkAdmission::Open as u8),
@@ -96,19 +100,19 @@ impl TenantState {
         }
     }
 
-    /// Returns whether it takes work.
+    /// Returns the admission.
     pub fn admission(&self) -> WorkAdmission {
         WorkAdmission::of_number(self.admission.load(Ordering::Relaxed))
     }
 
-    /// Changes that. What it was before.
+    /// Changes the admission. Returns the former one.
     pub fn set_admission(&self, admission: WorkAdmission) -> WorkAdmission {
         let before = self.admission();
         self.admission.store(admission as u8, Ordering::Relaxed);
         before
     }
 
-    /// Returns its server.
+    /// Returns the health of its server.
     pub fn health(&self) -> ServerHealth {
         match self.health.load(Ordering::Relaxed) {
             1 => ServerHealth::Healthy,
@@ -118,12 +122,12 @@ impl TenantState {
         }
     }
 
-    /// Changes that.
+    /// Changes the health.
     pub fn set_health(&self, health: ServerHealth) {
         self.health.store(health as u8, Ordering::Relaxed);
     }
 
-    /// Returns whether there is no such tenant any more.
+    /// Returns whether the tenant was removed.
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Relaxed)
     }
@@ -132,29 +136,30 @@ impl TenantState {
         self.is_removed.store(is_removed, Ordering::Relaxed);
     }
 
-    /// A server connection that was opened under another number is closed when it comes back.
+    /// Returns the epoch: a server connection from another epoch is closed when it is returned.
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Makes all server connections unfit that are open.
+    /// Makes all open server connections unfit.
     pub fn next_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Failures to reach the server under another number are forgotten.
+    /// Returns the revision: failures to reach the server under another revision are forgotten.
     pub fn revision(&self) -> u32 {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Forgets what is known of the server: the tenant leads elsewhere, or logs in otherwise.
+    /// Starts a new revision: the tenant has another server, or logs in differently.
     pub(super) fn next_revision(&self) {
         self.revision.fetch_add(1, Ordering::Relaxed);
         self.set_health(ServerHealth::Unknown);
     }
 
-    /// The pool of a role: to be asked for once its client has proved who it is, so that nobody
-    /// makes pools by guessing names. `None` when there are [too many](POOLS_PER_TENANT_MAX).
+    /// Returns the pool of a role. Must not be called before the client is authenticated, so that
+    /// no pools are created for guessed names. `None` if there are [too
+    /// many](POOLS_PER_TENANT_MAX).
     pub fn pool(&self, server_user: &str) -> Option<PoolId> {
         let mut pools = self.pools.lock();
         if let Some(id) = pools.get(server_user) {

@@ -1,4 +1,4 @@
-//! What is read from certificates: their hash for channel binding, and whom they are for.
+//! Data from certificates: their hash for channel binding, and their subject.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc5280>
@@ -13,9 +13,9 @@ use x509_cert::{Certificate, Version};
 /// `id-at-commonName`.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// The hash of a certificate for `tls-server-end-point` (RFC 5929): by the hash of its signature,
-/// but SHA-256 instead of what is weaker. None where the signature has no such hash, as with
-/// Ed25519, for which nothing is defined.
+/// Returns the hash of a certificate for `tls-server-end-point` (RFC 5929): that of its signature,
+/// or SHA-256 if that is weaker. `None` if the signature has no such hash, as with Ed25519, for
+/// which nothing is defined.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let parsed = Certificate::from_der(certificate).ok()?;
     let hash = match parsed.signature_algorithm.oid.to_string().as_str() {
@@ -33,8 +33,8 @@ pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     Some(hash)
 }
 
-/// The common name of whom a certificate is for. None when there are several: somebody could
-/// choose the one that suits.
+/// Returns the common name of a certificate's subject. `None` if there are several: a client could
+/// otherwise choose among them.
 pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
     let parsed = Certificate::from_der(certificate).ok()?;
     let sets = parsed.tbs_certificate.subject.0.iter().flat_map(|set| set.0.iter());
@@ -49,11 +49,11 @@ pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
         x509_cert::der::Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str(),
         _ => return None,
     };
-    // A name that ends for others where it goes on for us.
+    // Other programs would read a name with a zero byte as a shorter one.
     (!text.is_empty() && !text.contains('\0')).then(|| text.to_owned())
 }
 
-/// The public key of a certificate of the first version, as DER; nothing of any other.
+/// Returns the public key of a version 1 certificate, as DER; `None` for other versions.
 pub(super) fn key_of_first_version(certificate: &[u8]) -> Option<Vec<u8>> {
     let parsed = Certificate::from_der(certificate).ok()?.tbs_certificate;
     (parsed.version == Version::V1).then(|| parsed.subject_public_key_info.to_der().ok())?

@@ -1,9 +1,9 @@
-//! Certificates of the first version of X.509, which `openssl x509 -req` makes when it is told of
-//! no extensions, as in PostgreSQL's own instructions. Our library of TLS takes none of them.
+//! Certificates of version 1 of X.509, which `openssl x509 -req` creates without extensions, as in
+//! PostgreSQL's own instructions. The TLS library accepts none of them.
 //!
-//! Here they are taken where nothing is asked of them but their key: one that we show ourselves,
-//! and one of a server whose certificate nobody verifies. That the other side has the key is
-//! checked all the same: SCRAM's channel binding rests on it.
+//! They are accepted here where only their key matters: as the bouncer's own certificate, and as
+//! that of a server without verification. The possession of the key is checked all the same:
+//! SCRAM's channel binding relies on it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use tokio_rustls::rustls::{DigitallySignedStruct, Error, InconsistentKeys, Signa
 
 use super::certificate;
 
-/// Shows a certificate, of whatever version, after a look whether the key is its own.
+/// Returns a certificate of any version, after a check that the key belongs to it.
 pub(super) fn shown(
     chain: Vec<CertificateDer<'static>>,
     key: Arc<dyn SigningKey>,
@@ -43,7 +43,7 @@ pub(super) fn shown(
     }
 }
 
-/// Verifies nothing of a server but that it has the key of the certificate that it shows.
+/// Verifies of a server only that it has the key of its certificate.
 #[derive(Debug)]
 pub(super) struct AnyVersion {
     pub(super) inner: CertificateVerifier,

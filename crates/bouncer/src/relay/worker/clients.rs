@@ -1,4 +1,4 @@
-//! Clients of a thread, whatever their phase: accepted, read, looked at.
+//! Clients of a thread in any phase: accepting, reading, deadlines.
 
 use std::io;
 use std::net::TcpStream;
@@ -28,17 +28,17 @@ use crate::relay::sessions::SessionInput;
 use crate::relay::socket::{ReadOutcome, RelaySocket};
 
 impl RelayWorker {
-    /// Takes a connection that was accepted.
+    /// Handles an accepted connection.
     pub(super) fn accept_client(&mut self, accepted: AcceptedConnection, by: ClientOrigin) {
         self.context.counters.stats.accepted.add(1);
         let loads = self.context.common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
         if loads.sum::<usize>() > self.context.common.connections_max() {
-            // Too many to be told one by one: descriptors are needed for those who are in.
+            // Too many to send each an error: descriptors are needed for connected clients.
             self.context.common.peers[self.context.index].load.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         if let Err(error) = self.begin_client(accepted, by) {
-            // It left before it was looked at, or epoll is full: its descriptor is closed by now.
+            // The client has already left, or epoll is full: its descriptor is closed by now.
             tracing::debug!(error = &error as &dyn std::error::Error, "take a client");
             self.context.common.peers[self.context.index].load.fetch_sub(1, Ordering::Relaxed);
         }
@@ -75,12 +75,12 @@ impl RelayWorker {
             }
         };
         self.sessions.clients_mut().begin_login(place, conn, login, &mut self.context);
-        // Of MySQL: there the server speaks first.
+        // For MySQL, where the server sends first.
         self.sessions.send_outbox(Some(place), None, &mut self.context);
         Ok(())
     }
 
-    /// Epoll says something of a client.
+    /// Handles an event of epoll for a client.
     pub(super) fn client_ready(&mut self, place: u32, readiness: SocketReadiness) {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         client.conn.note(readiness);
@@ -92,7 +92,7 @@ impl RelayWorker {
         }
     }
 
-    /// Reads a client until it has nothing more, or others should have their turn.
+    /// Reads from a client until it has no more input, or others should have their turn.
     pub(super) fn read_client(&mut self, place: u32) {
         let phase = self.sessions.clients().get(place).map(|client| &client.phase);
         if matches!(phase, Some(ClientPhase::Passed(_))) {
@@ -125,7 +125,7 @@ impl RelayWorker {
         context.ready.add(EventSource::Client(place), SocketReadiness::READABLE, sessions);
     }
 
-    /// Goes on with a client: input that was not consumed first, then what its socket has.
+    /// Continues with a client: first with buffered input, then with its socket.
     pub(super) fn go_on_with_client(&mut self, place: u32) {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         client.queued = false;
@@ -136,13 +136,13 @@ impl RelayWorker {
         if let ClientPhase::Greeting(greeting) = &client.phase {
             match greeting.place {
                 ServerAttachment::Attached(server) => {
-                    // It was given for its parameters alone.
+                    // The connection was leased for its parameters alone.
                     let context = &mut self.context;
                     if let Some(told) = self.sessions.take_parameters(place, server, context) {
                         self.welcome(place, &told);
                     }
                 }
-                // The connection that was to greet it broke before its turn came.
+                // The connection whose parameters it waited for was lost before its turn.
                 ServerAttachment::Idle => self.greet_client(place),
                 ServerAttachment::Parked | ServerAttachment::Waiting(_) => {}
             }
@@ -158,7 +158,7 @@ impl RelayWorker {
         self.sessions.leave_if_over(place, &mut self.context);
     }
 
-    /// Handles what a client sent: `count` bytes in the scratch.
+    /// Handles input from a client: `count` bytes in the scratch buffer.
     pub(super) fn client_sent(&mut self, place: u32, count: usize) {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         if let ClientPhase::Session(session) = &client.phase {
@@ -177,7 +177,7 @@ impl RelayWorker {
         }
     }
 
-    /// Handles what a client sent earlier, when there is enough of it.
+    /// Handles buffered input of a client, if there is enough of it.
     pub(super) fn feed_backlog(&mut self, place: u32) {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         let want = client.session().map_or(0, |session| session.want);
@@ -196,7 +196,7 @@ impl RelayWorker {
         }
     }
 
-    /// Gives bytes to whatever the client's phase makes of them; says how many were used.
+    /// Passes bytes to the handler of the client's phase; returns how many were used.
     pub(super) fn feed_client(&mut self, place: u32, bytes: &[u8]) -> usize {
         match self.sessions.clients_mut().get_mut(place).map(|client| &client.phase) {
             Some(ClientPhase::Login(_)) => self.feed_login(place, bytes),
@@ -205,19 +205,19 @@ impl RelayWorker {
                     SessionInput::Used(used) => used,
                     SessionInput::ChangeUser(used) => {
                         self.change_user(place, &bytes[used..]);
-                        // It is somebody else by now, or nobody yet.
+                        // The client has another user by now, or is logging in.
                         used + self.feed_client(place, &bytes[used..])
                     }
                 }
             }
             Some(ClientPhase::Console(_)) => self.feed_console(place, bytes),
-            // What comes after the login is carried by who reads next.
+            // Input after the login is kept for the next phase.
             Some(ClientPhase::Greeting(_) | ClientPhase::Passed(_)) => 0,
             Some(ClientPhase::Closing) | None => bytes.len(),
         }
     }
 
-    /// Takes a connection of a guest.
+    /// Accepts a connection of a guest.
     pub(super) fn accept_guest(
         &mut self,
         stream: TcpStream,
@@ -235,7 +235,7 @@ impl RelayWorker {
         );
     }
 
-    /// A client wants to cancel what another one does.
+    /// Handles a cancel request from a client.
     pub(super) fn cancel_requested(&mut self, place: u32, pid: u32, key: &[u8]) {
         let Some(client) = self.sessions.clients().get(place) else { return };
         let guest = client.login_guest();
@@ -243,12 +243,12 @@ impl RelayWorker {
         let is_fenced = guest.is_some_and(|guest| guest.check_lease().is_err());
         let source = client.cancel_source();
         self.sessions.client_gone(place, &ClientDeparture::Dismissed, &mut self.context);
-        // Or somebody could try all keys.
+        // Without a limit all keys could be tried.
         if is_fenced || !self.context.common.cancel_rate.allow(source, self.context.now) {
             return;
         }
         let Some((thread, client)) = self.context.common.keys.find(pid, key) else {
-            // A guest's connections are all here.
+            // All connections of a guest are at this node.
             if let Some(elsewhere) = self.context.common.elsewhere.get().filter(|_| !is_guest) {
                 elsewhere.pass_on(pid, key);
             }
@@ -261,7 +261,7 @@ impl RelayWorker {
         }
     }
 
-    /// Looks at a client.
+    /// Checks the deadline of a client.
     pub(super) fn check_client_deadline(&mut self, place: u32) {
         let Some((at_us, due)) = self.sessions.client_deadline(place, &self.context) else {
             return;
@@ -322,7 +322,7 @@ impl RelayWorker {
         }
     }
 
-    /// Lets somebody in who has proved that it may.
+    /// Admits an authenticated client to the console.
     pub(super) fn begin_console(
         &mut self,
         place: u32,
@@ -352,7 +352,7 @@ impl RelayWorker {
         Ok(())
     }
 
-    /// Gives bytes to the connection of a client of the console; says how many were used.
+    /// Passes bytes to the connection of a console client; returns how many were used.
     pub(super) fn feed_console(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
@@ -405,7 +405,7 @@ impl RelayWorker {
         }
     }
 
-    /// The answer to a question has come.
+    /// Handles a reply of the console.
     pub(super) fn answered(&mut self, place: u32, serial: u64, answer: &[u8]) {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         let (true, ClientPhase::Console(console_client)) =
@@ -416,7 +416,7 @@ impl RelayWorker {
         console_client.answered();
         self.context.outbox.to_client.extend_from_slice(answer);
         self.sessions.send_outbox(Some(place), None, &mut self.context);
-        // It may have sent more meanwhile.
+        // More input may have arrived meanwhile.
         self.sessions.clients_mut().queue(place, &mut self.context);
     }
 }

@@ -26,7 +26,7 @@ use crate::relay::takeover::{AdoptedClient, CarriedStatement, HandoverMessage, H
 use crate::tenants::TenantRoute;
 
 impl RelayWorker {
-    /// Begins to give everything away.
+    /// Starts to hand everything over.
     pub(super) fn hand_over(&mut self, successor: Sender<HandoverMessage>) {
         if self.context.index == 0 {
             for listener in self.listeners.take() {
@@ -48,7 +48,7 @@ impl RelayWorker {
         self.successor = Some(successor);
     }
 
-    /// Gives those clients away that are at rest.
+    /// Hands over the clients that are at rest.
     pub(super) fn hand_over_clients(&mut self) {
         if self.successor.is_none() {
             return;
@@ -68,7 +68,7 @@ impl RelayWorker {
         }
         let (is_tls, is_unix) = (client.conn.socket.is_tls(), client.conn.socket.is_unix());
         let Some(session) = client.session() else { return };
-        // Nobody but this process knows what a guest may have.
+        // Only this process knows the access of a guest.
         let is_guest = session.bound.guest.is_some();
         if is_guest || session.place != ServerAttachment::Idle || session.link.is_in_message() {
             return;
@@ -102,7 +102,7 @@ impl RelayWorker {
         };
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         let fd = client.conn.leave(&self.context.registry);
-        // Its socket lives on: it is not said that nothing more comes.
+        // Its socket stays open, so the end of its stream is not announced.
         self.client_moved(place);
         match (fd, &self.successor) {
             (Ok(fd), Some(successor)) => {
@@ -115,7 +115,7 @@ impl RelayWorker {
         }
     }
 
-    /// Takes a client in from the former process.
+    /// Takes over a client from the former process.
     pub(super) fn adopt(&mut self, AdoptedClient(fd, carried): AdoptedClient) {
         let engine = carried.engine();
         if let Err((fd, error)) = self.settle(fd, &carried) {
@@ -208,7 +208,7 @@ impl RelayWorker {
             self.context.now_us,
         );
         self.sessions.clients_mut().occupy(place, client);
-        // It may come after all others were told.
+        // It may have arrived after the other clients were drained.
         if !self.sessions.drain_client(place, &mut self.context) {
             self.sessions.watch(place, &mut self.context);
             self.sessions.clients_mut().queue(place, &mut self.context);
@@ -216,7 +216,7 @@ impl RelayWorker {
         Ok(())
     }
 
-    /// The session of a client of PostgreSQL.
+    /// Returns the session of a client of PostgreSQL.
     pub(super) fn restored(
         &mut self,
         it: &HandoverSession,
@@ -240,7 +240,7 @@ impl RelayWorker {
         link
     }
 
-    /// A client lives on elsewhere: undoes what it holds here.
+    /// Releases the resources of a client that was handed over.
     pub(super) fn client_moved(&mut self, place: u32) {
         let Some(client) = self.sessions.clients_mut().remove(place) else { return };
         self.context.timers.disarm(TimerKey::Client(place).id());

@@ -1,5 +1,5 @@
-//! Logins of clients, as the thread drives them: handshake, route, proof, entry, and the welcome,
-//! for which the parameters of a server have to be known.
+//! Logins of clients, driven by the thread: handshake, route, proof, entry, and the greeting, which
+//! needs the parameters of a server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,11 +43,11 @@ use crate::relay::socket::RelaySocket;
 use crate::secrets::ClientSecret;
 use crate::tenants::{ClientAuth, RouteRequest, ServerSecret, TenantRoute, TenantUser, proof};
 
-/// Different sets of parameters that clients were told, kept to be shared with the next ones.
+/// Maximum number of distinct parameter sets that are kept, to be shared with later clients.
 const SEEN_MAX: usize = 64;
 
 impl RelayWorker {
-    /// Begins a login of the client at `place`. What it is told first is assembled for it.
+    /// Starts a login of the client at `place`. The first output for the client is assembled.
     pub(super) fn new_login(
         &mut self,
         socket: &RelaySocket,
@@ -59,7 +59,7 @@ impl RelayWorker {
         match engine {
             TenantEngine::Postgres => {
                 let tls = match &bound.guest {
-                    // Nobody is in between.
+                    // The connection cannot be intercepted.
                     Some(_) => TlsPolicy::Absent,
                     None => self.context.common.client_tls.load().policy,
                 };
@@ -79,8 +79,8 @@ impl RelayWorker {
         }
     }
 
-    /// Lets a client of MySQL log in anew, as it has asked to do. Its server connection goes back,
-    /// clean.
+    /// Starts a new login of a MySQL client on its connection, as it has requested. Its server
+    /// connection is reset and returned.
     pub(super) fn change_user(&mut self, place: u32, rest: &[u8]) {
         let shown = self.context.common.client_tls.load();
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
@@ -118,7 +118,7 @@ impl RelayWorker {
         self.follow_login(place, next.into(), rest);
     }
 
-    /// Gives bytes to a login; says how many were used.
+    /// Passes bytes to a login; returns how many were used.
     pub(super) fn feed_login(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
@@ -126,7 +126,7 @@ impl RelayWorker {
             let clients = sessions.clients_mut();
             let Some(client) = clients.get_mut(place) else { return bytes.len() };
             let ClientPhase::Login(phase) = &mut client.phase else {
-                // It is somebody by now; the rest is for its session.
+                // The login is complete; the rest is for its session.
                 return used + self.feed_client(place, &bytes[used..]);
             };
             if phase.is_proved() {
@@ -151,7 +151,7 @@ impl RelayWorker {
         }
     }
 
-    /// Does what a step of a login asks for.
+    /// Performs an action that a login requests.
     pub(super) fn follow_login(
         &mut self,
         place: u32,
@@ -202,7 +202,7 @@ impl RelayWorker {
         }
     }
 
-    /// Gives a login the answer to its question who it is.
+    /// Passes the routing result to a login.
     pub(super) fn routed(
         &mut self,
         place: u32,
@@ -217,7 +217,8 @@ impl RelayWorker {
         self.follow_login(place, step.next, rest)
     }
 
-    /// Finds the tenant of a client, and how it proves who it is. Nothing while that is looked up.
+    /// Determines the tenant of a client, and the proof that it must give. `None` while that is
+    /// looked up.
     pub(super) fn route(
         &mut self,
         place: u32,
@@ -329,11 +330,11 @@ impl RelayWorker {
             }
         };
         self.routed(place, answer, &[]);
-        // It may have sent more meanwhile.
+        // More input may have arrived meanwhile.
         self.sessions.clients_mut().queue(place, &mut self.context);
     }
 
-    /// The session of a client of MySQL that is in.
+    /// Returns the session of a client of MySQL that is authenticated.
     pub(super) fn mysql_session(
         &mut self,
         authenticated: &mysql::login::MysqlAuthenticatedClient,
@@ -345,9 +346,9 @@ impl RelayWorker {
         let TenantRoute { tenant, user } = route;
         let mut settings = mysql::settings::MysqlSettings::default();
         settings.put_collation(requested.collation);
-        // One without a schema could not be given a connection that has one.
+        // A client without a schema could not be given a connection that has one.
         let named = requested.database.as_deref().filter(|name| **name != *tenant.name);
-        // Where passwords' hashes are is no place for a sandbox to be in.
+        // Sandboxes have no access to the schemas that contain password hashes.
         let named = named.filter(|name| guest.is_none() || !is_system_schema(name.as_bytes()));
         let own = guest.and_then(|guest| guest.spec().schema.as_deref());
         let _kept = settings.put_schema(named.or(own).unwrap_or(&tenant.database));
@@ -372,7 +373,7 @@ impl RelayWorker {
         ClientLink::My(link)
     }
 
-    /// Tells a client that it is in, or gets it a server connection to learn what to tell it.
+    /// Greets a client, or leases a server connection to learn the parameters for the greeting.
     pub(super) fn greet_client(&mut self, place: u32) {
         let Some(client) = self.sessions.clients().get(place) else { return };
         let ClientPhase::Greeting(greeting) = &client.phase else { return };
@@ -383,7 +384,7 @@ impl RelayWorker {
         }
     }
 
-    /// Tells a client that it is in, and begins its session.
+    /// Greets a client, and starts its session.
     pub(super) fn welcome(&mut self, place: u32, parameters: &Parameters) {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         let ClientPhase::Greeting(greeting) = &client.phase else { return };
@@ -407,12 +408,12 @@ impl RelayWorker {
         let wanted =
             requested.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let schema = bound.guest.as_ref().and_then(|guest| guest.spec().schema.as_deref());
-        // What the client says itself comes later.
+        // Settings of the client itself follow and take precedence.
         let schema = schema.map(|schema| ("search_path", schema));
         let session = bound.guest.as_ref().and_then(|guest| guest.spec().session.as_ref());
         let name = session.map(SessionEpoch::application_name);
         let named = name.as_deref().map(|name| ("application_name", name));
-        // Not in place of a name that it has chosen.
+        // A name that the client has chosen takes precedence.
         let wanted = wanted.filter(|(name, value)| {
             named.is_none()
                 || !name.eq_ignore_ascii_case("application_name")
@@ -452,13 +453,13 @@ impl RelayWorker {
         client.since_us = self.context.now_us;
         self.sessions.send_outbox(Some(place), None, &mut self.context);
         self.sessions.clients_mut().begin_watch(place, self.context.now_us);
-        // It may have to leave since it has proved who it is.
+        // The client may have to leave since it was authenticated.
         if !self.sessions.drain_client(place, &mut self.context) {
             self.sessions.watch(place, &mut self.context);
         }
     }
 
-    /// Takes in a client that has proved who it is, or sends it away.
+    /// Admits or refuses an authenticated client.
     pub(super) fn admit(&mut self, place: u32, proved: LoggedInClient) -> LoginFlow {
         let Some(phase) = self.sessions.clients_mut().login(place) else { return LoginFlow::Again };
         if let Some((user, rights)) = phase.visit.take() {
@@ -474,7 +475,7 @@ impl RelayWorker {
         }
     }
 
-    /// Takes in a client that is served by this node, or sends it away.
+    /// Admits or refuses a client that this node serves.
     pub(super) fn admit_here(
         &mut self,
         place: u32,
@@ -501,8 +502,8 @@ impl RelayWorker {
         }
     }
 
-    /// This node's parts of limits have changed: counts clients that wait for that, in the order in
-    /// which they came.
+    /// After a change of this node's parts of limits, counts clients that wait for that, in the
+    /// order of arrival.
     pub(super) fn retry_entries(&mut self) {
         let awaited =
             self.sessions.clients().iter().filter_map(|(place, client)| match &client.phase {
@@ -537,7 +538,7 @@ impl RelayWorker {
         match entered {
             Ok(EntryAttempt::Counted(entered)) => {
                 self.begin_session(place, proved, route, entered);
-                // It may have sent more meanwhile.
+                // More input may have arrived meanwhile.
                 self.sessions.clients_mut().queue(place, &mut self.context);
             }
             Ok(EntryAttempt::Waits(waiting)) => {
@@ -552,7 +553,7 @@ impl RelayWorker {
         }
     }
 
-    /// Refuses a client that has waited for long enough.
+    /// Refuses a client whose wait for a part of a limit has timed out.
     pub(super) fn entry_wait_expired(&mut self, place: u32) {
         let words = self.context.words();
         let Some(phase) = self.sessions.clients_mut().login(place) else { return };
@@ -576,7 +577,7 @@ impl RelayWorker {
         LoginFlow::Took
     }
 
-    /// Begins the session of a client that is counted.
+    /// Starts the session of a client that is counted.
     pub(super) fn begin_session(
         &mut self,
         place: u32,
@@ -586,7 +587,7 @@ impl RelayWorker {
     ) {
         let EnteredPool { pool_id, head } = entered;
         let Some(phase) = self.sessions.clients_mut().login(place) else { return };
-        // From here on it is one of those that its limits count.
+        // From here on its session counts toward its limits.
         phase.bound.login_place = None;
         let (pid, bound) = (phase.pid(), phase.bound.clone());
         let credentials = self.context.common.keyrings.credentials(&route, &proved);
@@ -633,7 +634,7 @@ impl RelayWorker {
         }
     }
 
-    /// Has a proof checked by the thread that is there for it.
+    /// Passes a proof to the thread that checks proofs.
     pub(super) fn prove(&mut self, place: u32, check: Box<PasswordCheck>) -> LoginFlow {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else {
             return LoginFlow::Took;
@@ -650,7 +651,7 @@ impl RelayWorker {
         LoginFlow::Stop
     }
 
-    /// A proof was checked.
+    /// Handles the result of a password check.
     pub(super) fn checked(&mut self, place: u32, serial: u64, checked: PasswordCheckResult) {
         let RelayWorker { sessions, context, .. } = self;
         let clients = sessions.clients_mut();
@@ -662,13 +663,13 @@ impl RelayWorker {
             return;
         };
         self.follow_login(place, step.next, &[]);
-        // It may have sent more meanwhile.
+        // More input may have arrived meanwhile.
         self.sessions.clients_mut().queue(place, &mut self.context);
     }
 }
 
-/// Why somebody is sent away whom nobody knows, where those who are known need no password: without
-/// one to ask for, nothing is hidden by asking.
+/// Returns the refusal for an unknown user of a tenant whose known users need no password: asking
+/// for a password would hide nothing there.
 fn stranger(route: &TenantRoute) -> Option<PgLoginRefusal> {
     let how = match (&route.user.auth, route.tenant.rules.auth) {
         (ClientAuth::Unknown, UserAuth::Trust) => "trust",
@@ -679,8 +680,8 @@ fn stranger(route: &TenantRoute) -> Option<PgLoginRefusal> {
     Some(PgLoginRefusal::new("28000", format!("\"{how}\" authentication failed")))
 }
 
-/// A user that was looked up, where that is all it takes beside `auth`. Its secret is for the
-/// server.
+/// Returns the route of a user that was looked up, if the lookup and `auth` suffice for the login.
+/// Its secret is for the server.
 fn known(route: &TenantRoute, auth: ClientAuth, secret: &ClientSecret) -> TenantRoute {
     let user = &*route.user;
     let server_secret = match &user.server_secret {
@@ -692,7 +693,7 @@ fn known(route: &TenantRoute, auth: ClientAuth, secret: &ClientSecret) -> Tenant
     TenantRoute { tenant: Arc::clone(&route.tenant), user: Arc::new(user) }
 }
 
-/// Returns how it came, as tenants allow it.
+/// Returns the transport by which the client connected, in the terms of tenants' rules.
 fn transport(asked: &UnresolvedLogin<'_>) -> ClientTransportMode {
     match (asked.reached, asked.tls) {
         (ClientTransport::Unix { .. }, _) => ClientTransportMode::Unix,
@@ -701,7 +702,7 @@ fn transport(asked: &UnresolvedLogin<'_>) -> ClientTransportMode {
     }
 }
 
-/// Returns how a client reached us.
+/// Returns the transport by which the client connected.
 fn reached(socket: &RelaySocket) -> ClientTransport {
     if let Some(source) = socket.passed() {
         source.origin.transport()
@@ -712,15 +713,15 @@ fn reached(socket: &RelaySocket) -> ClientTransport {
     }
 }
 
-/// Random bytes for one login.
+/// Returns random bytes for one login.
 fn nonce() -> std::io::Result<AuthNonce> {
     let mut bytes = [0; NONCE_BYTES];
     getrandom::fill(&mut bytes)?;
     Ok(AuthNonce::new(bytes))
 }
 
-/// Returns what other clients were told or start with as well, of which one copy is kept: a
-/// kilobyte for each client else.
+/// Returns an equal value that other clients already use, or keeps this one: otherwise each client
+/// would need a kilobyte.
 fn shared<T: PartialEq>(known: &mut VecDeque<Arc<T>>, one: Arc<T>) -> Arc<T> {
     if let Some(same) = known.iter().find(|other| **other == one) {
         return Arc::clone(same);
@@ -732,7 +733,7 @@ fn shared<T: PartialEq>(known: &mut VecDeque<Arc<T>>, one: Arc<T>) -> Arc<T> {
     one
 }
 
-/// The parameters that a client is told: its server's, but for those that it or its tenant sets.
+/// Returns the parameters for a client: its server's, except for those that it or its tenant sets.
 fn told<'a>(
     parameters: &'a Parameters,
     settings: &'a PgSettings,
@@ -745,7 +746,7 @@ fn told<'a>(
     parameters.iter().map(|(name, value)| (&**name, of(name).unwrap_or(value))).collect()
 }
 
-/// Returns what holds for clients of MySQL, of whatever tenant.
+/// Returns the policy that applies to clients of MySQL of all tenants.
 fn mysql_policy(
     bound: &ListenerBinding,
     context: &ThreadContext,

@@ -30,7 +30,7 @@ use crate::relay::socket::RelaySocket;
 use crate::tenants::{RouteError, TenantRoute};
 
 impl RelayWorker {
-    /// Begins to pass a client that has proved who it is. Gives it back if it is to be served here.
+    /// Starts to pass an authenticated client. Returns it if it must be served here.
     pub(super) fn pass(
         &mut self,
         place: u32,
@@ -43,7 +43,7 @@ impl RelayWorker {
             return Err((proved, route));
         };
         let ClientPhase::Login(phase) = &mut client.phase else { return Err((proved, route)) };
-        // What a sandbox may do is looked at here. Who logs in anew is where its session was.
+        // Sandbox access is checked here. A client that logs in again stays where its session was.
         let is_other = phase.bound.guest.is_some() || phase.logs_in_anew();
         if is_staying || is_other || client.conn.socket.passed().is_some() {
             return Err((proved, route));
@@ -64,7 +64,7 @@ impl RelayWorker {
         Ok(())
     }
 
-    /// A client was passed, or no home took it: then it is served here.
+    /// Handles the outcome of passing a client: if no home took it, it is served here.
     pub(super) fn passed(&mut self, place: u32, serial: u64, stream: Option<PassedStream>) {
         let Some(client) =
             self.sessions.clients_mut().get_mut(place).filter(|it| it.serial == serial)
@@ -85,7 +85,7 @@ impl RelayWorker {
                 }
                 false => drop(self.admit_here(place, proved, route)),
             }
-            // It may have sent more meanwhile.
+            // More input may have arrived meanwhile.
             return self.sessions.clients_mut().queue(place, &mut self.context);
         };
         let clients_max = self.context.common.live.clients_max();
@@ -125,7 +125,7 @@ impl RelayWorker {
             LoggedInClient::My(client) => (TenantEngine::Mysql, client.seq),
         };
         let (pid, mut boundary) = (phase.pid(), StreamBoundary::new(engine, number));
-        // It may have sent more than its login.
+        // The client may have sent input beyond its login.
         let context = &mut self.context;
         if !client.conn.input.is_empty() {
             boundary.sent(client.conn.input.front());
@@ -159,7 +159,7 @@ impl RelayWorker {
         Ok(())
     }
 
-    /// Epoll says something of the socket to the home of a client.
+    /// Handles an event of epoll for the socket to the home of a client.
     pub(super) fn leg_ready(&mut self, place: u32, readiness: SocketReadiness) {
         let clients = self.sessions.clients_mut();
         let Some(passed) = clients.get_mut(place).and_then(RelayClient::passed_mut) else {
@@ -169,7 +169,7 @@ impl RelayWorker {
         self.carry(place);
     }
 
-    /// Carries what has come for a client and from it.
+    /// Carries bytes of a passed client in both directions.
     pub(super) fn carry(&mut self, place: u32) {
         let Some(client) = self.sessions.clients_mut().get_mut(place) else { return };
         let RelayClient { conn, phase: ClientPhase::Passed(passed), .. } = client else { return };
@@ -188,7 +188,7 @@ impl RelayWorker {
         }
     }
 
-    /// The home of a client is lost. What it has said is told to the client first.
+    /// Handles the loss of a client's home. Output of the home that has arrived is sent first.
     pub(super) fn home_lost(&mut self, place: u32, serial: u64) {
         let client = self.sessions.clients_mut().get_mut(place);
         let client = client.filter(|client| client.serial == serial);
@@ -197,7 +197,7 @@ impl RelayWorker {
         self.carry(place);
     }
 
-    /// Has the homes of this thread's clients see them off, since this node stops.
+    /// Makes the homes of this thread's clients disconnect them, as this node is stopping.
     pub(super) fn see_off_passed(&self) {
         let Some(passer) = self.context.common.passer.get() else { return };
         let passed = self.sessions.clients().iter().filter_map(|(_, client)| match &client.phase {
@@ -214,7 +214,7 @@ impl RelayWorker {
         }
     }
 
-    /// Takes a client that another node has passed, as one that has just proved who it is.
+    /// Takes a client that another node has passed, like one that has just authenticated.
     pub(super) fn take_arriving(&mut self, arriving: ArrivingClient) {
         self.context.counters.stats.accepted.add(1);
         if let Err(error) = self.begin_arriving(arriving) {
@@ -248,11 +248,11 @@ impl RelayWorker {
         pid.inspect(|pid| self.context.common.keys.restore(*pid, self.context.index, place, &[]));
         let phase = LoginPhase::new(machine, pid, bound);
         self.sessions.clients_mut().begin_login(place, conn, phase, &mut self.context);
-        // It may come after all others were told.
+        // It may have arrived after the other clients were drained.
         if self.sessions.drain_client(place, &mut self.context) {
             return Ok(());
         }
-        // What holds here may have changed since the other node looked.
+        // The state here may have changed since the other node checked it.
         match self.context.routing.for_guest(&route.tenant.name, engine).map(Arc::clone) {
             Ok(tenant) => {
                 self.admit_here(place, proved, TenantRoute { tenant, ..route });
@@ -262,12 +262,12 @@ impl RelayWorker {
                 self.refuse_entry(place, &proved, &refusal);
             }
         }
-        // It may have sent more already.
+        // More input may have arrived already.
         self.sessions.clients_mut().queue(place, &mut self.context);
         Ok(())
     }
 
-    /// Ends clients that other nodes have passed, and that are gone there.
+    /// Ends clients that other nodes have passed, and that have left there.
     pub(super) fn end_arrived(&mut self, ids: &[u64]) {
         for place in self.sessions.clients().keys() {
             let client = self.sessions.clients().get(place);
@@ -279,7 +279,7 @@ impl RelayWorker {
         }
     }
 
-    /// Sees clients off between their transactions that other nodes have passed.
+    /// Disconnects clients between their transactions that other nodes have passed.
     pub(super) fn see_off_arrived(&mut self, ids: &[u64]) {
         for place in self.sessions.clients().keys() {
             let Some(client) = self.sessions.clients_mut().get_mut(place) else { continue };
@@ -287,7 +287,7 @@ impl RelayWorker {
                 continue;
             }
             client.is_seen_off = true;
-            // The others are looked at when their transaction ends.
+            // The others are checked when their transaction ends.
             let is_idle = match &client.phase {
                 ClientPhase::Session(session) => session.place == ServerAttachment::Idle,
                 ClientPhase::Login(_) => true,
@@ -303,7 +303,7 @@ impl RelayWorker {
     }
 }
 
-/// The login of a client that is over: it says how a refusal is put.
+/// Returns the machine of a completed login, which formats refusals.
 fn machine(proved: &LoggedInClient, common: &RelayShared) -> io::Result<LoginMachine> {
     Ok(match proved {
         LoggedInClient::Pg(client) => {
