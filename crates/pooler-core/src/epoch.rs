@@ -1,27 +1,27 @@
-//! The session of a sandbox for which a connection works, and what its server sees of it.
+//! The sandbox session for which a connection works, and its representation at the server.
 
 use std::sync::Arc;
 
-/// Name that clients of PostgreSQL in sandboxes are told to have (`PGAPPNAME`): one that has it has
-/// chosen none of its own.
+/// Application name that sandboxes pass to their PostgreSQL clients (`PGAPPNAME`): a client with
+/// this name has not chosen one itself.
 pub const DEFAULT_APPLICATION: &str = "cove";
 
-/// Session of a sandbox, and how many owners it has had.
+/// Session of a sandbox, and the number of its owners so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionEpoch {
     /// Id.
     pub session: Arc<str>,
-    /// Epoch, which grows with each server that takes the session over.
+    /// Epoch, which grows with each server that takes over the session.
     pub epoch: u64,
 }
 
 impl SessionEpoch {
-    /// Returns what the `application_name` of every epoch of a session begins with.
+    /// Returns the common prefix of the `application_name`s of a session's epochs.
     pub fn application_prefix(&self) -> String {
         format!("{DEFAULT_APPLICATION}:{}:", self.session)
     }
 
-    /// Returns the `application_name` of clients that have chosen none.
+    /// Returns the `application_name` of clients that have not chosen one.
     pub fn application_name(&self) -> String {
         format!("{}{}", self.application_prefix(), self.epoch)
     }

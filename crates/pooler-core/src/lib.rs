@@ -1,8 +1,8 @@
-//! What the protocols of PostgreSQL and MySQL mean for a pooler: pure state machines between a
-//! client's session and a server connection's.
+//! Pooling rules of the PostgreSQL and MySQL protocols: pure state machines between a client's
+//! session and a server connection's.
 //!
-//! Bytes of one side go in, bytes for the other side and a decision come out. Nothing here owns a
-//! socket, a file, a clock or a thread; the `bouncer` does, and `wire` has the formats.
+//! The input is bytes of one side, the output bytes for the other side and a decision. Nothing here
+//! owns a socket, a file, a clock or a thread; the `bouncer` does, and `wire` has the formats.
 //!
 //! # Files
 //! | file | what |

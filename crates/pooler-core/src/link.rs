@@ -1,7 +1,7 @@
 //! The interface between the relay and the protocols' links.
 //!
 //! A link is pure and stands between a client's session and a server connection's. The relay owns
-//! the sockets and knows of the protocols what is here, and nothing else.
+//! the sockets and knows nothing of the protocols beyond this module.
 
 mod dialer;
 mod errors;
@@ -20,12 +20,12 @@ pub use login::{
     MYSQL_PLUGIN, UnresolvedLogin,
 };
 
-/// Prohibitions of a text that is too long to be read: readers are refused such texts for other
-/// reasons.
+/// Prohibitions of a text that is too long to be parsed: such texts of read-only clients are
+/// refused for other reasons.
 pub(crate) const OF_UNSEEN_TEXTS: TextProhibitions =
     TextProhibitions { for_sandboxes: Some("a text of more than 1 MiB"), ..TextProhibitions::NONE };
 
-/// Tells a client that may only read why `what` is not let through.
+/// Returns the message that refuses `what` to a read-only client.
 pub(crate) fn not_for_readers(what: &str) -> String {
     format!(
         "the tenant is read-only: {what} is refused, which a read-only transaction would not stop; \
@@ -33,7 +33,7 @@ pub(crate) fn not_for_readers(what: &str) -> String {
     )
 }
 
-/// Tells code in a sandbox why `what` is not let through.
+/// Returns the message that refuses `what` to code in a sandbox.
 pub(crate) fn not_for_sandboxes(what: &str) -> String {
     format!(
         "{what} is refused in sandboxes, which see no passwords and no statements of others; \
@@ -41,14 +41,14 @@ pub(crate) fn not_for_sandboxes(what: &str) -> String {
     )
 }
 
-/// A client, for the whole process; also the process number that it is told.
+/// Identifies a client in the process; also the process id that is sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub u32);
 
 /// Limits and rules of links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLimits {
-    /// Statements that a server connection keeps prepared.
+    /// Maximum statements that a server connection keeps prepared.
     pub prepared_statements_max: usize,
 }
 
@@ -61,18 +61,18 @@ impl Default for LinkLimits {
 /// Buffers that a link writes to.
 #[derive(Debug)]
 pub struct LinkOutputs<'a> {
-    /// Appended to: what the client is to get.
+    /// Output for the client, which is appended.
     pub to_client: &'a mut Vec<u8>,
-    /// Appended to: what the server is to get.
+    /// Output for the server, which is appended.
     pub to_server: &'a mut Vec<u8>,
 }
 
 /// Result of presenting a client's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FromClient {
-    /// Bytes that are dealt with. The rest is to be presented again.
+    /// Bytes that were processed. The rest must be presented again.
     pub consumed: usize,
-    /// With fewer unconsumed bytes than this nothing will happen.
+    /// With fewer unconsumed bytes than this no progress is possible.
     pub want: usize,
     /// Next step.
     pub next: ClientNext,
@@ -81,28 +81,29 @@ pub struct FromClient {
 /// Next step for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientNext {
-    /// Read on.
+    /// Read more.
     Read,
-    /// Present the rest again after the server has said something; reading on makes no progress.
+    /// Present the rest again after output of the server; reading more makes no progress.
     Wait,
-    /// Answered much without a server: present the rest again once it has taken that.
+    /// Many replies were generated without a server: present the rest again once the client has
+    /// read them.
     Drain,
     /// Needs a server connection: attach one, then present the rest.
     NeedServer,
-    /// The relay's listener has to hear the session's `wanted_channels` first; then present the
+    /// The relay's listener must process the session's `wanted_channels` first; then present the
     /// rest.
     NeedListener,
-    /// Asks to end another client's statement or connection. The session's `kill_answered` is due,
-    /// then the rest.
+    /// Ends another client's statement or connection: call the session's `kill_answered`, then
+    /// present the rest.
     Kill {
-        /// The client that is meant, as it was told.
+        /// Connection number of the target client, as sent to that client.
         id: u32,
-        /// True if its connection is to end, not just what it does.
+        /// True to end its connection, and not only its statement.
         connection: bool,
     },
-    /// Logs in anew on the same connection: the session keeps what it said of that.
+    /// Logs in again on the same connection: the session has the payload of that request.
     ChangeUser,
-    /// Has given its server connection back, which is idle. Present the rest again.
+    /// Has returned its server connection, which is idle. Present the rest again.
     Released,
     /// Ended its session.
     Terminate,
@@ -113,7 +114,7 @@ pub enum ClientNext {
 /// Result of presenting a server's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromServer {
-    /// Bytes that are dealt with. The rest is to be presented again, with more.
+    /// Bytes that were processed. The rest must be presented again, with more.
     pub consumed: usize,
     /// Next step.
     pub next: ServerNext,
@@ -122,13 +123,13 @@ pub struct FromServer {
 /// Next step for a server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerNext {
-    /// Read on.
+    /// Read more.
     Read,
     /// Released by its client, and idle.
     Released,
-    /// Held by no client, and clean now.
+    /// Held by no client, and reset.
     Idle,
-    /// Failed its client, which got an error: close both, once that is sent.
+    /// Its client could not be served and got an error: close both, once that is sent.
     Failed,
     /// No longer usable.
     Broken(ServerFailure),
@@ -137,7 +138,7 @@ pub enum ServerNext {
 /// Why a server connection cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerFailure {
-    /// Bytes that are no message.
+    /// Input that is not a message.
     #[error("read a message of the server")]
     Frame(#[from] FrameError),
     /// A message out of order.
@@ -159,30 +160,30 @@ pub enum ServerFailure {
     Closing {
         /// The code of the error.
         code: Box<str>,
-        /// Text of the server.
+        /// Message of the server.
         message: Box<str>,
     },
     /// The probe for session state failed.
     #[error("learn what is left behind at the server connection: {message}")]
     Probe {
-        /// Text of the server, or what is wrong with it.
+        /// Message of the server, or a description of the error.
         message: Box<str>,
     },
     /// Session state of a client could not be reset.
     #[error("reset the server connection: {message}")]
     Reset {
-        /// Text of the server.
+        /// Message of the server.
         message: Box<str>,
     },
 }
 
-/// Task of the sockets' owner for a server connection whose client left.
+/// Action that the relay must take on a server connection whose client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepartureAction {
-    /// A statement runs, of which nobody wants the result: cancel it, then read on until the
-    /// connection is idle.
+    /// A statement runs whose result is not needed: cancel it, then read until the connection is
+    /// idle.
     Cancel,
-    /// Read on until it is idle.
+    /// Read until the connection is idle.
     Draining,
     /// Idle.
     Idle,

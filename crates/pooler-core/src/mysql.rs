@@ -1,10 +1,10 @@
-//! MySQL and MariaDB: what a pooler has to know about the two conversations it stands between.
+//! MySQL and MariaDB: pooling rules for the two conversations of a client and a server.
 //!
-//! Nothing here owns a socket, a timer or a thread. `link` is the heart: bytes of one side go in,
-//! bytes for the other side and a decision come out.
+//! Nothing here owns a socket, a timer or a thread. The central module is `link`: its input is
+//! bytes of one side, its output bytes for the other side and a decision.
 
-/// The collation that sessions begin with where nobody asks for another: `utf8mb4_general_ci`,
-/// which both MySQL and MariaDB have.
+/// The collation with which sessions begin by default: `utf8mb4_general_ci`, which both MySQL and
+/// MariaDB have.
 pub const COLLATION: u8 = 45;
 
 pub mod client;

@@ -1,4 +1,4 @@
-//! Our login at a server, by either protocol.
+//! The pooler's login at a server, in either protocol.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub enum ServerCredentials {
 }
 
 impl ServerCredentials {
-    /// A password that is configured, or nothing.
+    /// Creates the credentials of a configured password, or of none.
     pub fn of(engine: TenantEngine, password: Option<&str>) -> ServerCredentials {
         let password = password.map(|it| secret::PlainPassword::new(it.to_owned()));
         match engine {
@@ -34,18 +34,18 @@ impl ServerCredentials {
     }
 }
 
-/// The stage at which a server connection could not be had.
+/// Stage at which opening a server connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureStage {
-    /// No answer at the server's address, or none of such a server.
+    /// No answer at the server's address, or not from such a server.
     Connect,
-    /// We do not go on with the login.
+    /// The pooler aborts the login.
     Login,
-    /// The server answers, and refuses the login. Code and sentence are its own.
+    /// The server answers, and refuses the login. Code and message are the server's.
     Refused,
 }
 
-/// A connection to a server that is being made.
+/// A connection to a server that is being opened.
 #[derive(Debug)]
 pub enum ServerDialer {
     /// To PostgreSQL.
@@ -54,12 +54,12 @@ pub enum ServerDialer {
     My(mysql::dial::MysqlDial),
 }
 
-/// Next step. First, what was assembled for the server is sent.
+/// Next step. Pending output for the server must be sent first.
 #[derive(Debug)]
 pub enum ServerDialNext {
     /// Present more bytes.
     More,
-    /// Shake hands; then call [`ServerDialer::tls_started`].
+    /// Perform the TLS handshake; then call [`ServerDialer::tls_started`].
     StartTls,
     /// Logged in and idle.
     Ready(ServerGreeting),
@@ -71,7 +71,7 @@ pub enum ServerDialNext {
         stage: FailureStage,
         /// SQLSTATE for a client that waits for this connection.
         code: Box<str>,
-        /// Why.
+        /// Reason.
         message: Box<str>,
     },
 }
@@ -86,7 +86,7 @@ pub enum ServerGreeting {
 }
 
 impl ServerDialer {
-    /// The socket has connected.
+    /// Starts the login; the socket is connected.
     pub fn start(&mut self, out: &mut Vec<u8>) -> ServerDialNext {
         match self {
             ServerDialer::Pg(dial) => dial.start(out).into(),
@@ -94,7 +94,7 @@ impl ServerDialer {
         }
     }
 
-    /// Takes what the server has sent; says how much of it was used.
+    /// Processes input from the server; returns how many bytes were used.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> (usize, ServerDialNext) {
         match self {
             ServerDialer::Pg(dial) => {
@@ -108,7 +108,7 @@ impl ServerDialer {
         }
     }
 
-    /// Continues behind TLS; `end_point` is the hash of the server's certificate.
+    /// Continues after the TLS handshake; `end_point` is the hash of the server's certificate.
     pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> ServerDialNext {
         match self {
             ServerDialer::Pg(dial) => dial.tls_started(end_point, out).into(),

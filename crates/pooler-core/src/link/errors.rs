@@ -1,7 +1,7 @@
-//! Errors that clients got from their servers, counted by code.
+//! Errors that servers sent to clients, counted by code.
 //!
-//! A client chooses codes (`RAISE … USING ERRCODE`, `SIGNAL SQLSTATE`), so that the number of those
-//! that are told apart has a limit. Nothing here is touched by a reply without an error.
+//! A client can choose codes (`RAISE … USING ERRCODE`, `SIGNAL SQLSTATE`), so the number of
+//! distinct codes is limited. A reply without an error costs nothing here.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/errcodes-appendix.html>
@@ -10,13 +10,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Codes of one tenant that are told apart. Errors of all others are counted together.
+/// Maximum distinct codes of one tenant. Errors with further codes are counted together.
 pub const ERROR_CODES_MAX: usize = 64;
 
 /// Name under which errors of codes beyond [`ERROR_CODES_MAX`] are counted.
 const OTHER_ERRORS: &str = "other";
 
-/// Code of an error, as its protocol has it.
+/// Code of an error, in the form of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServerErrorCode {
     /// SQLSTATE of PostgreSQL.
@@ -45,12 +45,12 @@ impl fmt::Display for ServerErrorCode {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorTally {
     codes: BTreeMap<ServerErrorCode, u64>,
-    /// Errors of codes for which there was no room.
+    /// Errors whose codes exceed the maximum.
     others: u64,
 }
 
 impl ErrorTally {
-    /// Returns whether nothing was counted.
+    /// Returns whether it contains no errors.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.codes.is_empty() && self.others == 0
@@ -67,7 +67,7 @@ impl ErrorTally {
         *sum = sum.saturating_add(count);
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of another tally.
     pub fn absorb(&mut self, other: &ErrorTally) {
         for (code, count) in &other.codes {
             self.add(*code, *count);
@@ -75,12 +75,12 @@ impl ErrorTally {
         self.others = self.others.saturating_add(other.others);
     }
 
-    /// Returns how many errors were counted, of all codes.
+    /// Returns the total number of errors.
     pub fn count(&self) -> u64 {
         self.codes.values().fold(self.others, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the counts by the texts of their codes, with [`OTHER_ERRORS`] where there are some.
+    /// Returns the counts by the texts of their codes, including [`OTHER_ERRORS`] if there are any.
     pub fn by_text(&self) -> BTreeMap<String, u64> {
         let codes = self.codes.iter().map(|(code, count)| (code.to_string(), *count));
         let others = (self.others > 0).then(|| (OTHER_ERRORS.to_owned(), self.others));

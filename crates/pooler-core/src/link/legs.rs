@@ -1,7 +1,7 @@
-//! Both protocols behind one face: a client's session, a server connection's, and their link.
+//! Common interface of both protocols: a client's session, a server connection's, and their link.
 //!
-//! A match for each call rather than a trait object: there are two, both are known, and what is
-//! called for every read is inlined.
+//! A `match` per call instead of a trait object: there are exactly two protocols, and calls on
+//! every read are inlined.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,7 +22,7 @@ use crate::mysql::login::errno_of;
 use crate::pg;
 use crate::pg::statements::HashKey;
 
-/// Parameter that is sent to PostgreSQL's clients to find out whether they are still there: every
+/// Parameter that is sent to PostgreSQL clients to find out whether they are still connected: every
 /// server reports it, and it never changes.
 const PROBE_PARAMETER: &str = "server_version";
 
@@ -55,8 +55,8 @@ pub enum ServerLink {
 }
 
 impl ProtocolLinks {
-    /// For one thread; `key` and the counters of changes of schemas are the same for all threads of
-    /// a process.
+    /// Creates the state of one thread; `key` and the counters of schema changes are the same for
+    /// all threads of a process.
     #[must_use]
     pub fn new(key: &HashKey, schemas: &[Arc<AtomicU64>; 2]) -> ProtocolLinks {
         let [of_pg, of_my] = schemas;
@@ -66,23 +66,23 @@ impl ProtocolLinks {
         }
     }
 
-    /// Returns what links of PostgreSQL share.
+    /// Returns the shared state of PostgreSQL links.
     pub fn pg(&mut self) -> &mut pg::link::PgLinkContext {
         &mut self.pg
     }
 
-    /// Returns what links of MySQL share.
+    /// Returns the shared state of MySQL links.
     pub fn my(&mut self) -> &mut mysql::link::MysqlLinkContext {
         &mut self.my
     }
 
-    /// Forgets what was learnt in a pool that is no more.
+    /// Forgets the facts learned about a pool that no longer exists.
     pub fn forget_pool(&mut self, pool: u32) {
         self.pg.forget_pool(pool);
         self.my.forget_pool(pool);
     }
 
-    /// Gives a client a server connection, which must be idle.
+    /// Attaches a server connection to a client; the connection must be idle.
     #[inline]
     pub fn attach(
         &mut self,
@@ -103,7 +103,7 @@ impl ProtocolLinks {
         }
     }
 
-    /// Deals with what a client has sent.
+    /// Processes input from a client.
     #[inline]
     pub fn from_client(
         &mut self,
@@ -133,7 +133,7 @@ impl ProtocolLinks {
         }
     }
 
-    /// Deals with what a server has sent.
+    /// Processes input from a server.
     #[inline]
     pub fn from_server(
         &mut self,
@@ -164,7 +164,7 @@ impl ProtocolLinks {
         }
     }
 
-    /// The client that held this server connection is gone, whatever it was doing.
+    /// Handles the departure of the client that held this server connection, in any state.
     pub fn client_gone(
         &mut self,
         client: &ClientLink,
@@ -185,7 +185,7 @@ impl ProtocolLinks {
         }
     }
 
-    /// Takes the mark of a session away from an idle server connection.
+    /// Removes the mark of a session from an idle server connection.
     pub fn release_mark(server: &mut ServerLink, out: &mut LinkOutputs<'_>) {
         match server {
             ServerLink::Pg(_) => {}
@@ -195,7 +195,7 @@ impl ProtocolLinks {
 }
 
 impl ClientLink {
-    /// Returns what it speaks.
+    /// Returns its protocol.
     pub fn engine(&self) -> TenantEngine {
         match self {
             ClientLink::Pg(_) => TenantEngine::Postgres,
@@ -203,7 +203,7 @@ impl ClientLink {
         }
     }
 
-    /// The session, of a client of PostgreSQL.
+    /// Returns the session of a PostgreSQL client.
     pub fn pg(&self) -> Option<&pg::client::PgClientSession> {
         match self {
             ClientLink::Pg(link) => Some(link),
@@ -219,7 +219,7 @@ impl ClientLink {
         }
     }
 
-    /// The session, of a client of MySQL.
+    /// Returns the session of a MySQL client, for changes.
     pub fn my_mut(&mut self) -> Option<&mut mysql::client::MysqlClientSession> {
         match self {
             ClientLink::Pg(_) => None,
@@ -227,8 +227,8 @@ impl ClientLink {
         }
     }
 
-    /// Returns the fingerprint of the settings that it wants: a server connection with the same one
-    /// needs no change.
+    /// Returns the fingerprint of the settings that it wants: a server connection with the same
+    /// fingerprint needs no change.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
         match self {
@@ -237,7 +237,7 @@ impl ClientLink {
         }
     }
 
-    /// Returns whether it was last told that it is in a transaction.
+    /// Returns whether the last status sent to it was "in a transaction".
     #[inline]
     pub fn is_in_transaction(&self) -> bool {
         match self {
@@ -246,7 +246,7 @@ impl ClientLink {
         }
     }
 
-    /// Returns whether a message of it has begun and not ended, of which a part was sent already.
+    /// Returns whether a message of it is incomplete, of which a part was forwarded already.
     pub fn is_in_message(&self) -> bool {
         match self {
             ClientLink::Pg(link) => link.is_in_message(),
@@ -254,7 +254,7 @@ impl ClientLink {
         }
     }
 
-    /// Returns how many statements it has prepared.
+    /// Returns the number of statements that it has prepared.
     pub fn statement_count(&self) -> usize {
         match self {
             ClientLink::Pg(link) => link.statement_count(),
@@ -270,8 +270,8 @@ impl ClientLink {
         }
     }
 
-    /// Returns whether a client that has said its last may still listen. MySQL's leave by a
-    /// command, and those that just close their connection are gone.
+    /// Returns whether a client that has closed its sending side may still read. MySQL clients
+    /// leave by a command, and those that only close their connection do not read any more.
     pub fn listens_on(&self) -> bool {
         match self {
             ClientLink::Pg(_) => true,
@@ -279,8 +279,8 @@ impl ClientLink {
         }
     }
 
-    /// Appends something that it knows already, where the protocol allows that unasked: whether the
-    /// client is still there shows by that.
+    /// Appends a message without new content, if the protocol allows one at this point: sending it
+    /// shows whether the client is still connected.
     pub fn probe(&self, out: &mut Vec<u8>) {
         if let ClientLink::Pg(link) = self
             && let Some(value) = link.seen.value(PROBE_PARAMETER)
@@ -289,7 +289,7 @@ impl ClientLink {
         }
     }
 
-    /// Appends why it has to go.
+    /// Appends the error with which it is disconnected.
     pub fn put_fatal_error(&mut self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         match self {
             ClientLink::Pg(_) => backend::error(out, fields),
@@ -297,8 +297,8 @@ impl ClientLink {
         }
     }
 
-    /// Bytes of the request at the front of what it has sent; nothing when it is not all there, or
-    /// no answer to it is awaited.
+    /// Returns the length of the request at the front of its input; `None` if the request is
+    /// incomplete, or no reply to it is awaited.
     pub fn request_bytes(&self, bytes: &[u8]) -> Option<usize> {
         match self {
             ClientLink::Pg(_) => pg_request_bytes(bytes),
@@ -306,7 +306,7 @@ impl ClientLink {
         }
     }
 
-    /// Answers a request that was cancelled before any server connection had seen it.
+    /// Replies to a request that was cancelled before a server connection had received it.
     pub fn put_cancelled(&mut self, out: &mut Vec<u8>) {
         match self {
             ClientLink::Pg(_) => {
@@ -324,8 +324,8 @@ impl ClientLink {
     }
 }
 
-/// Appends an error to a client of MySQL. Between two commands it is the answer to the next one,
-/// because drivers take nothing else as one.
+/// Appends an error to a client of MySQL. Between two commands the error takes the place of the
+/// reply to the next one, because drivers accept nothing else.
 pub fn put_mysql_error(seq: &mut u8, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
     let (errno, state) = errno_of(fields.code);
     *seq = (*seq).max(1);
@@ -339,7 +339,7 @@ pub fn put_mysql_error(seq: &mut u8, fields: &ErrorFields<'_>, out: &mut Vec<u8>
 }
 
 impl ServerLink {
-    /// The settings that it has, as a fingerprint.
+    /// Returns the fingerprint of its settings.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
         match self {
@@ -348,7 +348,7 @@ impl ServerLink {
         }
     }
 
-    /// Returns whether nobody has it and nothing is outstanding.
+    /// Returns whether it has no client and nothing is outstanding.
     #[inline]
     pub fn is_idle(&self) -> bool {
         match self {
@@ -357,11 +357,11 @@ impl ServerLink {
         }
     }
 
-    /// Returns whether it is marked as one that works, or has just worked, for a session.
+    /// Returns whether it has the mark of a session for which it works, or has just worked.
     #[inline]
     pub fn is_marked(&self) -> bool {
         match self {
-            // What PostgreSQL tells of a connection is set with its other settings.
+            // PostgreSQL's mark is set with the other settings of a connection.
             ServerLink::Pg(_) => false,
             ServerLink::My(link) => link.mark.is_some(),
         }
@@ -376,8 +376,8 @@ impl ServerLink {
         }
     }
 
-    /// Returns whether the attached client has begun a batch and not ended it, of which the server
-    /// says nothing.
+    /// Returns whether the attached client has started a batch and not ended it, which the server
+    /// does not report.
     #[inline]
     pub fn is_unsynced(&self) -> bool {
         match self {
@@ -386,7 +386,7 @@ impl ServerLink {
         }
     }
 
-    /// Returns whether the attached client gets a reply without saying more.
+    /// Returns whether the attached client will receive a reply without sending more.
     pub fn owes_reply(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.owes_reply(),
@@ -403,7 +403,7 @@ impl ServerLink {
         }
     }
 
-    /// Returns whether the client was not given just a part of a message.
+    /// Returns whether the client has received only whole messages.
     pub fn is_between_messages(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.body.left == 0,
@@ -411,8 +411,8 @@ impl ServerLink {
         }
     }
 
-    /// Returns whether its client may be told something now: what follows a part of a message would
-    /// be taken for the rest of it.
+    /// Returns whether a message may be sent to its client now: after a partial message it would be
+    /// taken for the rest of that.
     pub fn takes_error(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.body.left == 0 || !link.body.pass,
@@ -420,7 +420,7 @@ impl ServerLink {
         }
     }
 
-    /// Returns what the server calls it: its process, or its thread.
+    /// Returns the server's number of the connection: its process or thread id.
     pub fn pid(&self) -> u32 {
         match self {
             ServerLink::Pg(link) => link.pid(),
@@ -428,7 +428,7 @@ impl ServerLink {
         }
     }
 
-    /// Returns whether it said that it closes; its client was told.
+    /// Returns whether the server has announced that it closes; its client was informed.
     pub fn is_closing(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.is_closing(),
@@ -436,7 +436,7 @@ impl ServerLink {
         }
     }
 
-    /// Why its client keeps it beyond its transaction.
+    /// Returns the reasons why its client keeps it beyond its transaction.
     pub fn pins(&self) -> impl Iterator<Item = &'static str> {
         let (of_pg, of_my) = match self {
             ServerLink::Pg(link) => (Some(link.pins()), None),
@@ -445,7 +445,7 @@ impl ServerLink {
         of_pg.into_iter().flatten().chain(of_my.into_iter().flatten())
     }
 
-    /// Statements that were answered, and transactions that ended.
+    /// Returns the numbers of answered statements and of ended transactions.
     #[inline]
     pub fn counts(&self) -> (u64, u64) {
         match self {
@@ -454,7 +454,7 @@ impl ServerLink {
         }
     }
 
-    /// Takes the errors that clients got since the last time; none when there were none.
+    /// Takes the errors that were sent to clients since the last call; `None` if there were none.
     #[inline]
     pub fn take_errors(&mut self) -> Option<ErrorTally> {
         let errors = match self {
@@ -464,7 +464,7 @@ impl ServerLink {
         (!errors.is_empty()).then(|| std::mem::take(errors))
     }
 
-    /// Appends a farewell to the server.
+    /// Appends a termination message to the server.
     pub fn put_goodbye(&self, out: &mut Vec<u8>) {
         match self {
             ServerLink::Pg(_) => frontend::terminate(out),
@@ -473,8 +473,8 @@ impl ServerLink {
     }
 }
 
-/// Returns the length of one request of PostgreSQL: one text, or everything up to and with a
-/// `Sync`.
+/// Returns the length of one PostgreSQL request: one simple query, or all messages up to and
+/// including a `Sync`.
 fn pg_request_bytes(bytes: &[u8]) -> Option<usize> {
     use wire::pg::frame::PgHeader;
     use wire::pg::frame::frontend::{FUNCTION_CALL, QUERY, SYNC};
@@ -492,13 +492,13 @@ fn pg_request_bytes(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the length of one request of MySQL: one command, with the packets that continue it.
+/// Returns the length of one MySQL request: one command, with the packets that continue it.
 fn my_request_bytes(bytes: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {
         let header = frame::PacketHeader::parse(bytes.get(end..)?)?;
         let first = bytes.get(frame::HEADER_BYTES).filter(|_| end == 0 && header.len > 0);
-        // What it is told unasked would be taken for the answer to what comes next.
+        // An unsolicited reply would be taken for the reply to the next command.
         if first.and_then(|first| Command::of(*first)).is_some_and(Command::is_without_reply) {
             return None;
         }
@@ -568,7 +568,7 @@ mod tests {
         ] {
             let mut bytes = Vec::new();
             frame::put_packet(&mut bytes, &mut 0, payload);
-            // The command behind it is another request.
+            // The command after it is another request.
             frame::put_packet(&mut bytes, &mut 0, &[0x18]);
             assert_eq!(my_request_bytes(&bytes), expected, "{payload:?}");
         }

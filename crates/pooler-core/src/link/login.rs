@@ -1,4 +1,4 @@
-//! The login of a client, by either protocol.
+//! The login of a client, in either protocol.
 
 use api::TenantEngine;
 use wire::mysql::auth::AuthPlugin;
@@ -18,40 +18,40 @@ pub enum LoginMachine {
     My(mysql::login::MysqlLogin),
 }
 
-/// Next step. First, what was assembled for the client is sent.
+/// Next step. Pending output for the client must be sent first.
 #[derive(Debug)]
 pub enum ClientLoginNext {
     /// Present more bytes.
     More,
-    /// Shake hands, beginning with what was not consumed.
+    /// Perform the TLS handshake, beginning with the unconsumed input.
     StartTls,
-    /// Find out who [`LoginMachine::asked`] is; then call [`LoginMachine::routed`].
+    /// Resolve [`LoginMachine::asked`]; then call [`LoginMachine::routed`].
     Route,
-    /// Do this on another thread; then call [`LoginMachine::checked`].
+    /// Run this check on another thread; then call [`LoginMachine::checked`].
     Check(Box<mysql::login::PasswordCheck>),
-    /// The client is who it says.
+    /// The client is authenticated.
     Done(LoggedInClient),
-    /// Sent a cancel request, which has been dealt with.
+    /// Sent a cancel request, which must be handled.
     Cancel {
-        /// The process number of that one.
+        /// Process id of the client to cancel.
         pid: u32,
         /// Key.
         key: Vec<u8>,
     },
-    /// Close. The client was told, unless it left by itself.
+    /// Close. The client received the error, unless it left by itself.
     Fail(PgLoginRefusal),
 }
 
 /// Result of presenting input.
 #[derive(Debug)]
 pub struct ClientLoginStep {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Next step.
     pub next: ClientLoginNext,
 }
 
-/// A client that has proved who it is.
+/// An authenticated client.
 #[derive(Debug)]
 pub enum LoggedInClient {
     /// PostgreSQL.
@@ -78,9 +78,9 @@ pub struct UnresolvedLogin<'a> {
     pub reached: ClientTransport,
     /// Result of its TLS handshake.
     pub tls: Option<&'a TlsFacts>,
-    /// The tenant that it names among its `options`.
+    /// The tenant named among its `options`.
     pub options_tenant_id: Option<&'a str>,
-    /// The tenant that it names otherwise.
+    /// The tenant named by a startup parameter.
     pub tenant_id: Option<&'a str>,
     /// The database.
     pub database: Option<&'a str>,
@@ -88,12 +88,12 @@ pub struct UnresolvedLogin<'a> {
     pub user: &'a str,
 }
 
-/// The method that clients of MySQL are greeted with. Every client knows it; those that would
-/// rather use another one say so at once.
+/// The method announced to MySQL clients. Every client knows it; those that prefer another one
+/// request it at once.
 pub const MYSQL_PLUGIN: AuthPlugin = AuthPlugin::Native;
 
 impl ClientProofRequest {
-    /// Returns whether that is a password.
+    /// Returns whether the proof is a password.
     #[must_use]
     pub fn asks_password(&self) -> bool {
         match self {
@@ -106,7 +106,7 @@ impl ClientProofRequest {
 }
 
 impl LoginMachine {
-    /// Returns what the client asks for, once that is known.
+    /// Returns the client's request, once it is known.
     #[must_use]
     pub fn asked(&self) -> Option<UnresolvedLogin<'_>> {
         Some(match self {
@@ -137,7 +137,7 @@ impl LoginMachine {
         })
     }
 
-    /// Returns what a client of PostgreSQL asks for.
+    /// Returns the startup request of a PostgreSQL client.
     #[must_use]
     pub fn pg_requested(&self) -> Option<&pg::login::PgStartupRequest> {
         match self {
@@ -146,7 +146,7 @@ impl LoginMachine {
         }
     }
 
-    /// Takes what the client has sent and was not consumed before.
+    /// Processes input from the client that was not consumed before.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> ClientLoginStep {
         match self {
             LoginMachine::Pg(login) => login.input(bytes, out).into(),
@@ -154,7 +154,7 @@ impl LoginMachine {
         }
     }
 
-    /// Continues behind TLS.
+    /// Continues after the TLS handshake.
     pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> ClientLoginStep {
         match self {
             LoginMachine::Pg(login) => login.tls_started(facts, out).into(),
@@ -187,7 +187,7 @@ impl LoginMachine {
         }
     }
 
-    /// Answers [`ClientLoginNext::Check`]; nothing when it did not ask.
+    /// Answers [`ClientLoginNext::Check`]; does nothing without such a request.
     pub fn checked(
         &mut self,
         answer: mysql::login::PasswordCheckResult,
@@ -199,7 +199,7 @@ impl LoginMachine {
         }
     }
 
-    /// Appends why it has to go.
+    /// Appends the error with which it is disconnected.
     pub fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         match self {
             LoginMachine::Pg(_) => backend::error(out, fields),
@@ -209,7 +209,7 @@ impl LoginMachine {
 }
 
 impl LoggedInClient {
-    /// Appends why it cannot stay all the same.
+    /// Appends the error with which it is refused after authentication.
     pub fn put_refusal(&self, refusal: &PgLoginRefusal, out: &mut Vec<u8>) {
         match self {
             LoggedInClient::Pg(_) => refusal.write(out),

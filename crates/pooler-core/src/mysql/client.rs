@@ -1,4 +1,4 @@
-//! A client's session, as far as the protocol goes: what it may send next, and what it believes.
+//! A client's session in the protocol: what it may send next, and the state that it assumes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,32 +21,32 @@ use crate::link::{ClientId, not_for_readers, not_for_sandboxes, put_mysql_error}
 /// Parameters of a new session.
 #[derive(Debug)]
 pub struct MysqlClientSetup {
-    /// Client; also the number of its connection, as it was told.
+    /// Client; also the number of its connection, as sent to it.
     pub id: ClientId,
-    /// When its server connection may be somebody else's.
+    /// Pool mode: when its server connection may serve another client.
     pub mode: PoolMode,
-    /// Trust in what its texts leave behind.
+    /// Verification of the state that its texts leave behind.
     pub verify: VerifyMode,
-    /// True if its tenant may only read: texts that ask for more are refused.
+    /// True if its tenant is read-only: texts that do more are refused.
     pub read_only: bool,
-    /// True if a server may ask for files of the client's.
+    /// True if a server may request files from the client.
     pub local_infile: bool,
     /// Capabilities that both sides have.
     pub capabilities: CapabilityFlags,
-    /// Settings that the client asked for as it started, with its schema.
+    /// Settings that the client requested at its start, including its schema.
     pub settings: MysqlSettings,
-    /// Settings that the tenant demands whatever the client wants.
+    /// Settings that the tenant enforces.
     pub forced: Arc<MysqlSettings>,
 }
 
-/// Why a command is answered with an error here.
+/// Why the pooler answers a command with an error.
 #[derive(Debug)]
 pub(crate) struct CommandRefusal {
     /// The server's number for such errors.
     pub(crate) code: u16,
     /// SQLSTATE.
     pub(crate) state: [u8; 5],
-    /// A sentence.
+    /// Message.
     pub(crate) message: Cow<'static, str>,
 }
 
@@ -59,78 +59,80 @@ impl CommandRefusal {
         CommandRefusal { code, state: *state, message: message.into() }
     }
 
-    /// Returns what a server said as the statement had to be prepared.
+    /// Returns the server's error from preparing the statement.
     pub(crate) fn of(failure: PrepareFailure) -> CommandRefusal {
         let message = String::from_utf8_lossy(&failure.message).into_owned();
         CommandRefusal { code: failure.code, state: failure.state, message: message.into() }
     }
 
-    /// A command that is none, or makes no sense.
+    /// Refuses an unknown or malformed command.
     pub(crate) fn unknown_command() -> CommandRefusal {
         CommandRefusal::new(1047, b"08S01", "the command cannot be understood")
     }
 
-    /// A statement that a read-only transaction would not stop; the error is the one that a server
-    /// has for the others.
+    /// Refuses a statement that a read-only transaction would not prevent, with the error that a
+    /// server sends for the others.
     pub(crate) fn not_for_readers(what: &str) -> CommandRefusal {
         CommandRefusal::new(1792, b"25006", not_for_readers(what))
     }
 
-    /// A statement that would show a sandbox a password, its hash or another client's statement.
+    /// Refuses a statement that would show a sandbox a password, its hash or another client's
+    /// statement.
     pub(crate) fn not_for_sandboxes(what: &str) -> CommandRefusal {
         CommandRefusal::new(1227, b"42000", not_for_sandboxes(what))
     }
 
-    /// Returns what a tenant that may only read must not do.
+    /// Refuses a statement that a read-only tenant may not run.
     pub(crate) fn read_only() -> CommandRefusal {
         let message = "the tenant is read-only: a statement that could permit writes is refused";
         CommandRefusal::new(1290, b"HY000", message)
     }
 }
 
-/// What comes next of a client's bytes.
+/// Expected input of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextInput {
     /// A command.
     Command,
     /// Packets of a file, until an empty one.
     File {
-        /// True if they go to the server.
+        /// True if they are forwarded to the server.
         pass: bool,
     },
 }
 
-/// What the client may ask about its last statement after its connection is another's.
+/// State of the last statement that the client may query after its connection serves another
+/// client.
 #[derive(Debug, Default)]
 pub(crate) struct StatementDiagnostics {
-    /// What `LAST_INSERT_ID()` gives.
+    /// Value of `LAST_INSERT_ID()`.
     pub(crate) insert_id: u64,
-    /// What `ROW_COUNT()` gives.
+    /// Value of `ROW_COUNT()`.
     pub(crate) row_count: i64,
-    /// The server connection that the client holds knows that as well.
+    /// True if the client's server connection has the same value.
     pub(crate) rows_here: bool,
-    /// What `FOUND_ROWS()` gives.
+    /// Value of `FOUND_ROWS()`.
     pub(crate) found_rows: u64,
-    /// The server connection that the client holds knows that as well, or better.
+    /// True if the client's server connection has the same value, or a better one.
     pub(crate) found_here: bool,
-    /// The same of its warnings.
+    /// True if the client's server connection has the same warnings.
     pub(crate) warnings_here: bool,
-    /// It had warnings that were not asked for yet.
+    /// True if it had warnings that were not fetched yet.
     pub(crate) warned: bool,
     /// Warnings, if it had any.
     pub(crate) warnings: Option<Box<ServerWarnings>>,
 }
 
 impl StatementDiagnostics {
-    /// What `ROW_COUNT()` gives from now on, at the connection that the client holds as well or
-    /// here only.
+    /// Sets the value of `ROW_COUNT()`; `here` if the client's server connection has the same
+    /// value.
     #[inline]
     pub(crate) fn counted(&mut self, rows: i64, here: bool) {
         self.row_count = rows;
         self.rows_here = here;
     }
 
-    /// A statement failed: at the connection that the client holds, or without one.
+    /// Records a failed statement; `here` if it failed at the client's server connection.
     pub(crate) fn failed(&mut self, code: u16, message: &[u8], here: bool) {
         self.counted(-1, here);
         self.warned = false;
@@ -146,55 +148,56 @@ pub struct MysqlClientSession {
     pub(crate) mode: PoolMode,
     pub(crate) verify: VerifyMode,
     pub(crate) read_only: bool,
-    /// Marks code in a sandbox: texts that show passwords are refused.
+    /// True for code in a sandbox: texts that show passwords are refused.
     pub(crate) is_sandbox: bool,
-    /// Mark of the server connections that it has; none where nobody looks for one.
+    /// Mark for the server connections that it holds; `None` if none is needed.
     pub(crate) mark: Option<Arc<SessionMark>>,
     pub(crate) local_infile: bool,
     /// Capabilities that both sides have.
     pub capabilities: CapabilityFlags,
-    /// The number that the next packet to the client bears.
+    /// Sequence number of the next packet to the client.
     pub(crate) seq: u8,
     pub(crate) turn: NextInput,
     pub(crate) body: MysqlPartialPacket,
-    /// The number that the next packet of its command bears to the server.
+    /// Sequence number of the next packet of its command to the server.
     pub(crate) to_seq: u8,
-    /// What its command is answered with once it has come to its end.
+    /// Error with which its command is answered once it is complete.
     pub(crate) refused: Option<Box<CommandRefusal>>,
-    /// Its command is on its way in packets of other lengths.
+    /// Forwards its command in packets of other lengths.
     pub(crate) reframe: Option<Box<PacketReframer>>,
     pub(crate) attached: bool,
-    /// No command of it has run at the connection that it holds.
+    /// True if no command of it has run at its server connection.
     pub(crate) is_new_here: bool,
-    /// A command of it waits for what is changed or prepared for it at the connection that it
-    /// holds. With another connection it would begin from the start, and if others want theirs
-    /// changed as well, it would never end.
+    /// True if a command of it waits for changes or a prepare at its server connection. With
+    /// another connection it would start over, and if other clients had their connections changed
+    /// as well, it would never finish.
     pub(crate) waits_here: bool,
-    /// Which of its sessions this is; zero until it has a server connection.
+    /// Number of its current session; zero until it has a server connection.
     pub(crate) serial: u64,
-    /// What it was last told of its session's state.
+    /// Session status that was last sent to it.
     pub(crate) status: StatusFlags,
-    /// What the text does that waits for a server connection.
+    /// Facts about the text that waits for a server connection.
     pub(crate) looked: Option<MysqlStatementFacts>,
     pub(crate) statements: MysqlClientStatements,
-    /// Several statements in a text are allowed.
+    /// True if a text may contain several statements.
     pub(crate) multi: bool,
     pub(crate) diagnostics: StatementDiagnostics,
-    /// What it wants its session to be.
+    /// Settings that it wants for its session.
     pub(crate) wanted: Arc<MysqlSettings>,
-    /// How its texts are read.
+    /// SQL mode by which its texts are parsed.
     pub(crate) sql_mode: SqlMode,
-    /// What a reset brings back.
+    /// Settings that a reset restores.
     pub(crate) startup: Arc<MysqlSettings>,
-    /// True if that has a SQL mode: who did not ask for one gets that of the first connection.
+    /// True if those include a SQL mode: a client that requested none gets that of its first
+    /// connection.
     pub(crate) is_mode_known: bool,
     pub(crate) forced: Arc<MysqlSettings>,
-    /// What it said as it asked to log in anew.
+    /// Payload of its request to log in again.
     pub(crate) change_user: Option<Vec<u8>>,
 }
 
 impl MysqlClientSession {
-    /// A client that has logged in and has no server connection.
+    /// Creates the session of a client that has logged in and has no server connection.
     pub fn new(setup: MysqlClientSetup) -> MysqlClientSession {
         let startup = Arc::new(setup.settings.overlaid(&setup.forced));
         MysqlClientSession {
@@ -230,7 +233,7 @@ impl MysqlClientSession {
         }
     }
 
-    /// Has `known` keep what it starts with: other clients may start with the same.
+    /// Shares its start settings with other clients by `known`.
     pub fn share_startup(&mut self, known: impl FnOnce(Arc<MysqlSettings>) -> Arc<MysqlSettings>) {
         if Arc::ptr_eq(&self.wanted, &self.startup) {
             self.wanted = known(std::mem::take(&mut self.startup));
@@ -238,13 +241,14 @@ impl MysqlClientSession {
         }
     }
 
-    /// Notes that it is code in a sandbox, and of which session, before anything of it is taken.
+    /// Marks it as code in a sandbox, with the mark of its session, before any of its input is
+    /// processed.
     pub fn confine(&mut self, mark: Option<Arc<SessionMark>>) {
         self.is_sandbox = true;
         self.mark = mark;
     }
 
-    /// Returns who it is.
+    /// Returns its id.
     pub fn id(&self) -> ClientId {
         self.id
     }
@@ -254,35 +258,35 @@ impl MysqlClientSession {
         self.attached
     }
 
-    /// Returns whether it was last told that it is in a transaction.
+    /// Returns whether the last status sent to it was "in a transaction".
     pub fn is_in_transaction(&self) -> bool {
         self.status.contains(StatusFlags::IN_TRANS)
     }
 
-    /// The settings that it wants; a server connection that has them needs no change.
+    /// Returns the settings that it wants; a server connection with the same ones needs no change.
     pub fn settings(&self) -> &Arc<MysqlSettings> {
         &self.wanted
     }
 
-    /// Returns how many statements it has prepared.
+    /// Returns the number of statements that it has prepared.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
 
-    /// Returns whether a command of it, or a file, has begun and not ended, of which a part was
-    /// sent already.
+    /// Returns whether a command or file of it is incomplete, of which a part was forwarded
+    /// already.
     pub fn is_in_message(&self) -> bool {
         self.body.left > 0 || self.body.goes_on || self.turn != NextInput::Command
     }
 
-    /// Returns what it said as it asked to log in anew: the payload of `COM_CHANGE_USER`.
+    /// Returns its request to log in again: the payload of `COM_CHANGE_USER`.
     pub fn take_change_user(&mut self) -> Option<Vec<u8>> {
         self.change_user.take()
     }
 
-    /// Tells it of an error, as the answer to its command or, between two, unasked.
+    /// Sends it an error, as the reply to its command or, between two, unsolicited.
     pub fn put_error(&mut self, code: u16, state: &[u8; 5], message: &str, out: &mut Vec<u8>) {
-        // Between two commands it is the answer to the next: drivers take no other number.
+        // Between two commands it counts as the reply to the next: drivers accept no other number.
         self.seq = self.seq.max(1);
         packet::put_err(out, &mut self.seq, code, *state, message.as_bytes());
     }
@@ -310,7 +314,7 @@ impl MysqlClientSession {
         }
     }
 
-    /// Notes that its server connection is lost. Only a client without a transaction can go on.
+    /// Records the loss of its server connection. Only a client without a transaction can continue.
     pub fn server_lost(&mut self) {
         self.attached = false;
         self.waits_here = false;
@@ -322,8 +326,9 @@ impl MysqlClientSession {
         }
     }
 
-    /// The session in which its texts run says how it reads them: what a routine changed that then
-    /// failed is told in no other way. What no server says of a mode is as the settings have it.
+    /// Adopts the parsing modes that the server's status reports: modes that a routine changed
+    /// before it failed are reported in no other way. Modes without a status flag follow the
+    /// settings.
     #[inline]
     pub(crate) fn read_as(&mut self, status: StatusFlags) {
         self.sql_mode = self.wanted.mode();
@@ -331,8 +336,8 @@ impl MysqlClientSession {
         self.sql_mode.no_backslash_escapes |= status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
     }
 
-    /// It gets the SQL mode that sessions begin with at its server, as if it had asked for that:
-    /// it is the same wherever its texts run. Drivers ask for `IGNORE_SPACE` as they log in.
+    /// Sets its SQL mode to the server's default, as if it had requested that: it then is the same
+    /// wherever its texts run. Drivers request `IGNORE_SPACE` when they log in.
     #[cold]
     pub(crate) fn begin_with_mode(&mut self, own: &str, known: &mut SettingsInterner) {
         const IGNORE_SPACE: &str = "IGNORE_SPACE";
@@ -355,24 +360,24 @@ impl MysqlClientSession {
             let before = self.sql_mode;
             self.want(wanted);
             if self.sql_mode != before {
-                // The text that waits was not read as it will be.
+                // The waiting text was parsed in another mode.
                 self.looked = None;
             }
         }
     }
 
-    /// It wants its session to be like this from now on.
+    /// Changes the settings that it wants.
     pub(crate) fn want(&mut self, wanted: Arc<MysqlSettings>) {
         self.sql_mode = wanted.mode();
         self.wanted = wanted;
     }
 
-    /// Returns what it asked for as it started, and what its tenant demands.
+    /// Returns the settings that it requested at its start, with those that its tenant enforces.
     pub fn requested(&self) -> &MysqlSettings {
         &self.startup
     }
 
-    /// It wants these settings, in a session that began in another process.
+    /// Restores the settings of a session that began in another process.
     pub(crate) fn restore_settings(&mut self, wanted: MysqlSettings) {
         self.want(Arc::new(wanted));
     }

@@ -1,9 +1,11 @@
-//! Our way into a server of MySQL or MariaDB: from the connected socket to a session that is set up
-//! as all are, or to the end of an errand that kills what another session does.
+//! The pooler's login at a server of MySQL or MariaDB: from the connected socket to a session with
+//! the standard setup, or to the end of a connection that only kills a statement of another
+//! session.
 //!
-//! Pure, like [`pg::dial`](crate::pg::dial), whose words for encryption it has. The server may be
-//! hostile or somebody in between: it is told a password as it is only where it is known who reads
-//! it, and nothing that it says before encryption can make us do without.
+//! Pure, like [`pg::dial`](crate::pg::dial), whose types for encryption it uses. The server may be
+//! hostile, or an attacker may intercept the connection: a cleartext password is sent only where
+//! the recipient is known, and nothing that the server sends before encryption can disable
+//! encryption.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html>
@@ -30,17 +32,17 @@ use crate::pg::dial::{ServerAssurance, TlsRequest, UnverifiedPeer, VERIFY_OR_TRU
 
 mod credentials;
 
-/// The longest packet of a server that is read while logging in.
+/// Maximum length of a server's packet during a login.
 const PACKET_BYTES_MAX: usize = 65_536;
 
-/// Packets that a server may send until its verdict. MariaDB tries the methods of a user one after
-/// the other, and there are few.
+/// Maximum packets that a server may send before its verdict. MariaDB tries the methods of a user
+/// one after the other, and there are few.
 const CHALLENGES_MAX: u8 = 16;
 
-/// The longest packet that we say we take: all of them, because they are forwarded.
+/// Announced maximum length of packets: that of all packets, because they are forwarded.
 const CLIENT_PACKET_MAX: u32 = 1 << 30;
 
-/// Capabilities that every server is asked for.
+/// Capabilities that are requested from every server.
 pub const WANTED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::LONG_FLAG)
     .union(CapabilityFlags::PROTOCOL_41)
@@ -55,19 +57,19 @@ pub const WANTED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::SESSION_TRACK)
     .union(CapabilityFlags::DEPRECATE_EOF);
 
-/// Has the server tell in OK packets what a statement leaves behind, beyond what it tells by
-/// itself. A reset takes it away.
+/// Makes the server report in OK packets the session state that a statement leaves behind, beyond
+/// its default reports. A reset disables that.
 ///
 /// Source: MySQL 8.4, "Server Tracking of Client Session State"; MariaDB has the same variables.
 pub const TRACK: &str = "SET session_track_schema=1,session_track_state_change=1,\
                          session_track_system_variables='*',\
                          session_track_transaction_info='STATE'";
 
-/// Lets a session only read; a reset takes that away. The variable behind it has not the same name
-/// everywhere.
+/// Makes a session read-only; a reset disables that. The underlying variable's name differs between
+/// servers.
 pub const READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
 
-/// Question for the server's default `sql_mode`.
+/// Query for the server's default `sql_mode`.
 const ASK_MODE: &str = "SELECT @@sql_mode";
 
 /// Parameters of a login.
@@ -75,23 +77,23 @@ const ASK_MODE: &str = "SELECT @@sql_mode";
 pub struct MysqlDialParams {
     /// The user.
     pub user: String,
-    /// The schema to begin with.
+    /// Initial schema.
     pub database: Option<String>,
     /// Credentials of the user.
     pub credentials: Arc<MysqlCredentials>,
     /// Encryption.
     pub tls: TlsRequest,
-    /// Rule on who may see the password, and whether it may be encrypted with a key that the server
-    /// sends over a connection without TLS.
+    /// Rule on where the password may be sent, and whether it may be encrypted with a key that the
+    /// server sends over a connection without TLS.
     pub assurance: ServerAssurance,
     /// Capabilities beyond [`WANTED`]: `FOUND_ROWS`, `LOCAL_FILES`.
     pub more: CapabilityFlags,
-    /// The collation, and so the character set, to begin with.
+    /// Initial collation, which implies the character set.
     pub collation: u8,
-    /// Attributes that the server shows of the connection.
+    /// Connection attributes that the server shows.
     pub attributes: Vec<(String, String)>,
-    /// Statements that are run before anybody has the connection; each is answered by OK, or there
-    /// is no connection.
+    /// Statements that are run before the connection is used; any reply other than OK fails the
+    /// login.
     pub statements: Vec<String>,
 }
 
@@ -99,49 +101,49 @@ pub struct MysqlDialParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MysqlDialPurpose {
     LogIn,
-    /// Ends what the thread does.
+    /// Cancels the statement of a thread.
     Cancel(u32),
 }
 
-/// Why a server does not let us in.
+/// Why a login at a server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MysqlDialError {
-    /// Refused by the server.
+    /// The server refused it.
     #[error("{message} ({errno})")]
     Refused {
-        /// MySQL's own number.
+        /// Error number of MySQL.
         errno: u16,
         /// SQLSTATE.
         state: [u8; 5],
-        /// Sentence.
+        /// Message.
         message: String,
     },
-    /// Without TLS, which is required.
+    /// The server has no TLS, which is required.
     #[error("the server does not offer TLS")]
     NoTls,
-    /// Another protocol, or somebody in between.
+    /// Another protocol, or an attacker on the path.
     #[error("the server violates the protocol: {0}")]
     Protocol(&'static str),
-    /// Too old or too new.
+    /// An unsupported version.
     #[error("read the server's greeting")]
     Greeting(#[from] HandshakeError),
     /// A request of the server that cannot be met.
     #[error("the server asks for {0}, which Cove does not support")]
     Unsupported(String),
-    /// There is nothing to answer with.
+    /// There are no suitable credentials.
     #[error(transparent)]
     Credentials(#[from] MysqlCredentialsError),
-    /// The key that it sent does not do.
+    /// The server's key is unusable.
     #[error("encrypt the password")]
     Key(#[from] RsaKeyError),
-    /// A request for the password itself by a server that is not verified.
+    /// An unverified server requests the password itself.
     #[error(transparent)]
     Unverified(#[from] UnverifiedPeer),
 }
 
 impl MysqlDialError {
-    /// SQLSTATE for a client that waits for this connection, as
-    /// [`login::put_refusal`](super::login::put_refusal) takes it.
+    /// Returns the SQLSTATE for a client that waits for this connection, as
+    /// [`login::put_refusal`](super::login::put_refusal) expects it.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -165,7 +167,7 @@ impl MysqlDialError {
         }
     }
 
-    /// Stage that the login reached.
+    /// Returns the stage that the login reached.
     pub fn stage(&self) -> FailureStage {
         match self {
             MysqlDialError::Refused { .. } => FailureStage::Refused,
@@ -179,7 +181,7 @@ impl MysqlDialError {
         }
     }
 
-    /// Returns whether the server wants a secret that only clients have: it is alive.
+    /// Returns whether the server requires a secret that only clients have: it is alive.
     #[must_use]
     pub fn is_about_secrets(&self) -> bool {
         matches!(self, MysqlDialError::Credentials(_)) || self.code() == "28000"
@@ -191,28 +193,28 @@ impl MysqlDialError {
 pub struct MysqlServerGreeting {
     /// Number for the connection, which `KILL` takes.
     pub thread_id: u32,
-    /// Version, as it shows it, MariaDB's prefix for old replicas included.
+    /// Version, as reported by the server, including MariaDB's prefix for old replicas.
     pub version: String,
     /// Capabilities of both sides.
     pub capabilities: CapabilityFlags,
     /// Status of the session.
     pub status: StatusFlags,
-    /// The collation that the session began with.
+    /// Initial collation of the session.
     pub collation: u8,
-    /// The SQL mode that the session began with.
+    /// Initial SQL mode of the session.
     pub sql_mode: String,
-    /// True if OK packets tell what a statement leaves behind.
+    /// True if OK packets report the session state that a statement leaves behind.
     pub tracks: bool,
     /// True if the connection is encrypted.
     pub is_encrypted: bool,
 }
 
-/// Next step. First, what is in `out` is sent.
+/// Next step. The content of `out` must be sent first.
 #[derive(Debug)]
 pub enum MysqlDialNext {
     /// Present more bytes.
     More,
-    /// Shake hands; then call [`MysqlDial::tls_started`].
+    /// Perform the TLS handshake; then call [`MysqlDial::tls_started`].
     StartTls,
     /// Logged in, set up and idle.
     Ready(Box<MysqlServerGreeting>),
@@ -226,41 +228,41 @@ pub enum MysqlDialNext {
 #[derive(Debug)]
 #[must_use]
 pub struct MysqlDialStep {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Next step.
     pub next: MysqlDialNext,
 }
 
-/// A connection to a server that is being made.
+/// A connection to a server that is being opened.
 #[derive(Debug)]
 pub struct MysqlDial {
     params: MysqlDialParams,
     errand: MysqlDialPurpose,
-    /// Sequence number of the next packet, whoever sends it.
+    /// Sequence number of the next packet from either side.
     seq: u8,
     challenges: u8,
     greeting: MysqlServerGreeting,
-    /// State of the answer that is under way, if it has rows.
+    /// State of the current reply, if it has rows.
     reply: Option<CommandReplyState>,
     state: MysqlDialState,
 }
 
 #[derive(Debug)]
 enum MysqlDialState {
-    /// Greeting of the server.
+    /// Waits for the greeting of the server.
     Hello,
-    /// The end of a handshake.
+    /// Waits for the end of a handshake.
     Handshake(AuthOffer),
-    /// Verdict on a proof.
+    /// Waits for the verdict on a proof.
     Verdict(AuthOffer),
-    /// A public key, to send the password with.
+    /// Waits for a public key, to encrypt the password with.
     PublicKey(AuthNonce),
-    /// Answers to statements.
+    /// Waits for replies to statements.
     Answers(VecDeque<PendingStatement>),
-    /// The answer to `KILL`.
+    /// Waits for the reply to `KILL`.
     Killed,
-    /// End.
+    /// Finished.
     Over,
 }
 
@@ -271,25 +273,25 @@ struct AuthOffer {
     nonce: AuthNonce,
 }
 
-/// A statement that waits for its answer.
+/// A statement that waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingStatement {
-    /// For trackers, which there may be none of.
+    /// Enables the trackers, which the server may not have.
     Track,
-    /// For the SQL mode.
+    /// Queries the SQL mode.
     Mode,
     /// A statement of the parameters.
     Statement,
 }
 
 impl MysqlDial {
-    /// To log in.
+    /// Creates a login.
     #[must_use]
     pub fn new(params: MysqlDialParams) -> MysqlDial {
         MysqlDial::of(params, MysqlDialPurpose::LogIn)
     }
 
-    /// To end what a thread of the server does, as the user whose thread it is.
+    /// Creates a connection that cancels the statement of a server thread, as that thread's user.
     #[must_use]
     pub fn cancel(params: MysqlDialParams, thread_id: u32) -> MysqlDial {
         MysqlDial::of(params, MysqlDialPurpose::Cancel(thread_id))
@@ -310,12 +312,12 @@ impl MysqlDial {
         MysqlDial { params, errand, seq: 0, challenges: 0, greeting, reply, state }
     }
 
-    /// Begins, once connected: the server speaks first.
+    /// Starts, once connected: the server sends first.
     pub fn start(&mut self, _out: &mut Vec<u8>) -> MysqlDialNext {
         MysqlDialNext::More
     }
 
-    /// Takes what the server has sent and was not consumed before.
+    /// Processes input from the server that was not consumed before.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> MysqlDialStep {
         let mut consumed = 0;
         loop {
@@ -335,7 +337,7 @@ impl MysqlDial {
         }
     }
 
-    /// Continues behind TLS.
+    /// Continues after the TLS handshake.
     pub fn tls_started(&mut self, out: &mut Vec<u8>) -> MysqlDialNext {
         match std::mem::replace(&mut self.state, MysqlDialState::Over) {
             MysqlDialState::Handshake(offer) => {
@@ -349,7 +351,7 @@ impl MysqlDial {
         }
     }
 
-    /// Takes one packet, if it is there.
+    /// Processes one packet, if it is complete.
     fn packet(
         &mut self,
         bytes: &[u8],
@@ -387,21 +389,21 @@ impl MysqlDial {
         Ok((header.total(), next))
     }
 
-    /// The server says no.
+    /// Handles an error from the server.
     fn refused(
         &mut self,
         error: &ErrPacket<'_>,
         _out: &mut Vec<u8>,
     ) -> Result<Option<MysqlDialNext>, MysqlDialError> {
         match &mut self.state {
-            // It knows no trackers.
+            // The server has no trackers.
             MysqlDialState::Answers(asked) if asked.front() == Some(&PendingStatement::Track) => {
                 asked.pop_front();
                 self.greeting.tracks = false;
                 self.seq = 1;
                 Ok(self.ready_if_done())
             }
-            // The thread is gone, and with it what it did.
+            // The thread no longer exists, nor does its statement.
             MysqlDialState::Killed => {
                 self.state = MysqlDialState::Over;
                 Ok(Some(MysqlDialNext::Cancelled))
@@ -424,7 +426,7 @@ impl MysqlDial {
         if self.params.database.is_some() {
             wanted = wanted.union(CapabilityFlags::CONNECT_WITH_DB);
         }
-        // MariaDB leaves it out to say that it has capabilities of its own, none of which is used.
+        // MariaDB omits it to announce that it has capabilities of its own, none of which is used.
         let offered = hello.capabilities.union(CapabilityFlags::LONG_PASSWORD);
         self.greeting.capabilities = wanted.intersection(offered);
         self.greeting.thread_id = hello.thread_id;
@@ -436,8 +438,8 @@ impl MysqlDial {
             (TlsRequest::Must, false) => Err(MysqlDialError::NoTls),
             (TlsRequest::Must | TlsRequest::IfOffered, true) => {
                 if !is_last {
-                    // Whoever is in between could have put it there, to be taken for the server's
-                    // after the handshake.
+                    // An attacker on the path could have inserted the data, to pass it as the
+                    // server's after the handshake.
                     return Err(MysqlDialError::Protocol("data follows its greeting"));
                 }
                 let mut payload = Vec::new();
@@ -460,7 +462,7 @@ impl MysqlDial {
         }
     }
 
-    /// Says who we are, with a proof.
+    /// Sends the handshake response with a proof.
     fn respond(&mut self, offer: AuthOffer, out: &mut Vec<u8>) -> Result<(), MysqlDialError> {
         let answer = self.params.credentials.answer(offer.plugin, &offer.nonce)?;
         let mut attributes = Vec::new();
@@ -488,7 +490,7 @@ impl MysqlDial {
         Ok(())
     }
 
-    /// Returns what a server thinks of a proof.
+    /// Handles the server's verdict on a proof.
     fn verdict(
         &mut self,
         offer: AuthOffer,
@@ -516,7 +518,7 @@ impl MysqlDial {
         Ok(None)
     }
 
-    /// The server wants another method.
+    /// Handles the server's request for another method.
     fn switched(
         &mut self,
         plugin: &[u8],
@@ -541,7 +543,7 @@ impl MysqlDial {
         Ok(())
     }
 
-    /// The server has not seen the password yet, and wants to.
+    /// Handles a server that does not know the password yet, and requests it.
     fn show_password(&mut self, offer: AuthOffer, out: &mut Vec<u8>) -> Result<(), MysqlDialError> {
         let password = self.params.credentials.password(offer.plugin)?;
         let is_encrypted = self.greeting.is_encrypted;
@@ -550,7 +552,7 @@ impl MysqlDial {
                 frame::put_packet(out, &mut self.seq, &with_nul(password));
                 self.state = MysqlDialState::Verdict(offer);
             }
-            // With TLS servers take no other encryption: the key of TLS has to do.
+            // With TLS servers accept no other encryption: TLS must suffice.
             (ServerAssurance::Trusted, Err(_)) => {
                 frame::put_packet(out, &mut self.seq, &[auth::PUBLIC_KEY]);
                 self.state = MysqlDialState::PublicKey(offer.nonce);
@@ -576,7 +578,7 @@ impl MysqlDial {
         Ok(None)
     }
 
-    /// The server lets us in.
+    /// Handles a successful login.
     fn let_in(
         &mut self,
         payload: &[u8],
@@ -631,7 +633,7 @@ impl MysqlDial {
         Ok(self.ready_if_done())
     }
 
-    /// A packet of the answer about the SQL mode; says whether it was the last one.
+    /// Handles a packet of the reply about the SQL mode; returns whether it was the last one.
     fn told_mode(&mut self, payload: &[u8]) -> Result<bool, MysqlDialError> {
         let malformed = || MysqlDialError::Protocol("no SQL mode");
         let caps = self.greeting.capabilities;

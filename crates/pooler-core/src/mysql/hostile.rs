@@ -1,4 +1,5 @@
-//! Clients and servers that say anything, in any pieces: logins, dials and links decide, and go on.
+//! Clients and servers with arbitrary input, split arbitrarily: logins, dials and links reach a
+//! decision, and survive.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -33,7 +34,7 @@ const MODERN: CapabilityFlags = CapabilityFlags(
         | CapabilityFlags::DEPRECATE_EOF.0,
 );
 
-/// Payloads of commands, from which clients are made.
+/// Payloads of commands, from which clients' input is generated.
 const COMMANDS: &[&[u8]] = &[
     b"\x03SELECT 1",
     b"\x03SET time_zone='x', @a=1; SELECT CONNECTION_ID()",
@@ -61,7 +62,7 @@ const COMMANDS: &[&[u8]] = &[
     b"",
 ];
 
-/// Payloads of packets, from which servers are made.
+/// Payloads of packets, from which servers' input is generated.
 const REPLIES: &[&[u8]] = &[
     b"\0\0\0\x02\0\0\0",
     b"\0\x01\x05\x03\0\x01\0",
@@ -86,7 +87,7 @@ const REPLIES: &[&[u8]] = &[
     b"",
 ];
 
-/// A packet of one of `payloads`, or one that is damaged, or noise.
+/// Generates a packet of one of `payloads`, a damaged one, or noise.
 fn said(payloads: &'static [&'static [u8]], numbers: u8) -> impl Strategy<Value = Vec<u8>> {
     let damage = proptest::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>()));
     prop_oneof![
@@ -121,7 +122,7 @@ fn act() -> impl Strategy<Value = HostileAct> {
     ]
 }
 
-/// A client and a server connection, as their relay has them.
+/// A client and a server connection, as driven by the relay.
 struct HostileStage {
     shared: MysqlLinkContext,
     client: MysqlClientSession,
@@ -131,11 +132,11 @@ struct HostileStage {
     server_broken: bool,
     from_client: Vec<u8>,
     from_server: Vec<u8>,
-    /// Bytes that were written in all.
+    /// Bytes that were written in total.
     written: usize,
 }
 
-/// Turns of one input; who needs more turns in circles.
+/// Maximum iterations for one input; more mean an endless loop.
 const TURNS_MAX: usize = 10_000;
 
 impl HostileStage {
@@ -186,7 +187,7 @@ impl HostileStage {
         }
     }
 
-    /// Presents what the client said until nothing more comes of it.
+    /// Presents the client's input until there is no more progress.
     fn feed(&mut self) {
         for _ in 0..TURNS_MAX {
             if self.client_closed {
@@ -234,7 +235,7 @@ impl HostileStage {
         panic!("the link turns in circles");
     }
 
-    /// Presents what the server said until nothing more comes of it.
+    /// Presents the server's input until there is no more progress.
     fn hear(&mut self) {
         for _ in 0..TURNS_MAX {
             if self.server_broken {
@@ -327,7 +328,7 @@ fn nonce() -> AuthNonce {
     AuthNonce::parse(&[b'n'; NONCE_BYTES]).expect("a nonce")
 }
 
-/// Returns what a client with a wrong password says first.
+/// Returns the first packet of a client with a wrong password.
 fn response(tls: bool) -> Vec<u8> {
     let mut payload = Vec::new();
     let capabilities = match tls {
@@ -353,7 +354,7 @@ fn response(tls: bool) -> Vec<u8> {
     out
 }
 
-/// Returns what a server says first.
+/// Returns the first packet of a server.
 fn hello() -> Vec<u8> {
     let mut payload = Vec::new();
     let hello = ServerHello {
@@ -380,7 +381,7 @@ fn proof() -> MysqlProof {
     MysqlProof::Password { verifier: Arc::new(verifier), method: MysqlPasswordMethod::Best, key }
 }
 
-/// A login that is told all of `bytes` in pieces; whether it let somebody in.
+/// Runs a login with `bytes` in pieces; returns whether it succeeded.
 fn logs_in(plugin: AuthPlugin, bytes: &[u8], piece: usize) -> bool {
     let policy = MysqlLoginPolicy {
         tls: TlsPolicy::Offered,
@@ -455,7 +456,7 @@ proptest! {
         let mut out = Vec::new();
         let _more = dial.start(&mut out);
         let mut bytes = if greets { damaged(hello(), &damage) } else { Vec::new() };
-        // It never says OK to the proof, to the trackers and to the statement.
+        // The server never answers OK to the proof, the trackers and the statement.
         bytes.extend_from_slice(&noise);
         let mut pending: Vec<u8> = Vec::new();
         for part in bytes.chunks(piece) {
@@ -493,7 +494,7 @@ proptest! {
             }
             stage.act(act, piece);
         }
-        // What is said makes nobody write without bound.
+        // The output is bounded, whatever the input.
         prop_assert!(stage.written <= 64 * heard + 64 * 1024, "{} of {heard}", stage.written);
     }
 }

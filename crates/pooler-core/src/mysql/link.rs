@@ -1,25 +1,26 @@
-//! The link between a client and a server connection: what passes, what is changed, what is put in
-//! between, and when the two part.
+//! The link between a client and a server connection: what is forwarded, changed and inserted, and
+//! when the two are separated.
 //!
-//! Pure: bytes and sessions come in, bytes for either side and a decision come out. Whoever owns
-//! the sockets keeps what was not consumed and presents it again, with more behind it or after what
-//! the decision asked for has happened.
+//! Pure: the input is bytes and sessions, the output bytes for either side and a decision. The
+//! caller keeps unconsumed input and presents it again, with more bytes or after the action that
+//! the decision requested.
 //!
 //! ```text
 //! client ─► from_client ─► server        NeedServer ─► lease one ─► attach ─► from_client again
 //! client ◄─ from_server ◄─ server        Released  ─► the server connection is the pool's again
 //! ```
 //!
-//! # What holds
+//! Invariants
 //! - The protocol is half duplex, and so is the link: while a reply is outstanding, nothing of the
-//!   client's next command is taken.
+//!   client's next command is processed.
 //! - A server connection is released only at the end of the last result of a reply, outside of a
-//!   transaction, when nothing of the client's is left in it that the next one could meet or that
-//!   the client could miss.
-//! - Replies are read by what was asked, never by a packet's first byte alone. What is not an end,
-//!   an error or an answer of our own streams, whatever its length.
-//! - The numbers of packets to a client are counted here, so that it does not matter to it what was
-//!   left out, put in between or asked besides.
+//!   transaction, when it has no state of the client that the next client could encounter or that
+//!   this client could miss.
+//! - Replies are parsed according to the request, never by a packet's first byte alone. Packets
+//!   other than ends, errors and replies to the pooler's own requests are streamed, whatever their
+//!   length.
+//! - Packets to a client are numbered here, so that omitted, inserted and additional packets are
+//!   invisible to it.
 //! - In the steady state nothing is allocated.
 
 mod back;
@@ -49,14 +50,15 @@ pub use front::from_client;
 pub use gone::client_gone;
 pub(crate) use prepared::reframe::PacketReframer;
 
-/// Bytes of a text that is looked at. A longer one streams past unseen, and counts as one that may
-/// have done anything; a longer one to be prepared is refused.
+/// Maximum bytes of a text that is parsed. A longer one is streamed unparsed, and counts as one
+/// with arbitrary effects; a longer one to be prepared is refused.
 pub const STATEMENT_BYTES_SCANNED_MAX: usize = 1024 * 1024;
 
-/// Bytes of a server's packet that is held whole to be read: ends, errors, what we asked.
+/// Maximum bytes of a server's packet that is buffered whole to be parsed: ends, errors, replies to
+/// the pooler's own requests.
 pub const SERVER_PACKET_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes of a command that is held whole and is no text: names, logins.
+/// Maximum bytes of a command without text that is buffered whole: names, logins.
 pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
 
 /// State that the links of one thread share.
@@ -64,18 +66,20 @@ pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
 pub struct MysqlLinkContext {
     pub(crate) key: HashKey,
     pub(crate) texts: MysqlStatementCache,
-    /// Settings of many sessions.
+    /// Settings shared by many sessions.
     pub settings: SettingsInterner,
-    /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
+    /// Counter of schema changes, of all threads: statements prepared before a change are prepared
+    /// again.
     pub(crate) schema: Arc<AtomicU64>,
-    /// Buffer for statements of our own.
+    /// Buffer for the pooler's own statements.
     pub(crate) scratch: Vec<u8>,
-    /// Numbers sessions: a client has another one after each login and reset.
+    /// Counter that numbers sessions: a client gets another number at each login and reset.
     serial: u64,
 }
 
 impl MysqlLinkContext {
-    /// For one thread; `key` and `schema` are the same for all threads of a process.
+    /// Creates the state of one thread; `key` and `schema` are the same for all threads of a
+    /// process.
     pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> MysqlLinkContext {
         MysqlLinkContext {
             texts: MysqlStatementCache::new(key.clone()),
@@ -87,12 +91,12 @@ impl MysqlLinkContext {
         }
     }
 
-    /// Forgets what was learnt in a pool that is no more: nothing is, of this protocol.
+    /// Forgets the facts learned about a pool that no longer exists: this protocol has none.
     pub fn forget_pool(&mut self, _pool: u32) {}
 }
 
-/// Gives a client a server connection, which must be idle: what they have to agree on goes first,
-/// in the same write as what the client has to say.
+/// Attaches a server connection to a client; the connection must be idle. Changes of its session
+/// are sent first, in the same write as the client's command.
 pub fn attach(
     shared: &mut MysqlLinkContext,
     client: &mut MysqlClientSession,
@@ -102,7 +106,7 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     client.is_new_here = true;
-    // It has asked for the connection to have a command run there.
+    // It has requested the connection to run a command.
     client.waits_here = true;
     client.diagnostics.rows_here = false;
     client.diagnostics.found_here = false;
@@ -120,7 +124,7 @@ pub fn attach(
         if server.reset_due || (server.unlock_due && !server.unlocks) {
             change::reset(server, out.to_server);
         } else if server.unlock_due {
-            // It takes the mark away as well, if the server knows it.
+            // Unlocking releases the mark as well, if the server has it.
             change::unmark(server, out.to_server);
             server.ask(MysqlRequestPurpose::Unlock, change::UNLOCK, out.to_server);
         }
@@ -139,8 +143,8 @@ pub fn attach(
     change::settings(shared, client, server, out);
 }
 
-/// Takes the mark of a session away from an idle connection, for which nothing of it came for a
-/// while: others may have it at any time, and do not wait for the answer.
+/// Removes the mark of a session from a connection that was idle for a while. The connection may be
+/// leased at any time, without waiting for the reply.
 pub fn release_mark(server: &mut MysqlServerSession, out: &mut LinkOutputs<'_>) {
     debug_assert!(server.is_idle(), "{server:?}");
     change::unmark(server, out.to_server);

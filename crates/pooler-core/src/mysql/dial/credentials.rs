@@ -3,13 +3,13 @@
 use wire::mysql::auth::{AuthNonce, AuthPlugin, NativeKey, Sha2Key};
 use wire::pg::secret::PlainPassword;
 
-/// There is nothing to answer with.
+/// There are no suitable credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MysqlCredentialsError {
-    /// There is no secret at all.
+    /// There are none at all.
     #[error("the server requires a password, but none is configured for this user")]
     None,
-    /// There is one that does not do.
+    /// The existing ones do not suit the method.
     #[error("the server requires {0}, but Cove has only {1}")]
     OnlyHave(&'static str, &'static str),
 }
@@ -17,7 +17,7 @@ pub enum MysqlCredentialsError {
 /// Credentials of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MysqlCredentials {
-    /// None: the server knows no password either, or takes our certificate or user id.
+    /// None: the server has no password either, or accepts the pooler's certificate or user id.
     None,
     /// A password.
     Password(PlainPassword),
@@ -28,19 +28,19 @@ pub enum MysqlCredentials {
 }
 
 impl MysqlCredentials {
-    /// The method to begin with where the server would have `offered`: it may be for nobody in
-    /// particular, and it asks again when its user has another one.
+    /// Returns the initial method where the server offers `offered`: the offer may not depend on
+    /// the user, and the server requests another method if the user has one.
     pub(super) fn plugin(&self, offered: Option<AuthPlugin>) -> AuthPlugin {
         match (self, offered) {
             (MysqlCredentials::Native(_), _) => AuthPlugin::Native,
             (MysqlCredentials::Sha2(_), _) => AuthPlugin::CachingSha2,
-            // It is asked for when nothing else does, and maybe not given even then.
+            // Only used if no other method suits, and possibly refused even then.
             (_, None | Some(AuthPlugin::Clear)) => AuthPlugin::Native,
             (_, Some(plugin)) => plugin,
         }
     }
 
-    /// The proof by a method. Nothing is what proves that there is no password.
+    /// Returns the proof by a method. An empty one proves that there is no password.
     pub(super) fn answer(
         &self,
         plugin: AuthPlugin,
@@ -62,7 +62,7 @@ impl MysqlCredentials {
         }
     }
 
-    /// The password itself, as `plugin` asks for it.
+    /// Returns the password itself, as requested by `plugin`.
     pub(super) fn password(&self, plugin: AuthPlugin) -> Result<&str, MysqlCredentialsError> {
         match self {
             MysqlCredentials::Password(password) => Ok(password.reveal()),

@@ -17,16 +17,16 @@ use crate::mysql::server::{
     MysqlCleanup, MysqlPartialPacket, MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession,
 };
 
-/// Error for a client whose server asks for a file that it may not have: MySQL's own number.
+/// Error for a client whose server requests a file that is not allowed: MySQL's own number.
 const NO_FILES: (u16, &[u8; 5], &str) =
     (1148, b"42000", "loading local files is not allowed for this tenant");
 
-/// A packet that is not longer is not passed in parts, so that it can be looked at: rows of one
-/// number are not.
+/// Packets up to this length are not forwarded in parts, so that they can be parsed: rows of one
+/// number are among them.
 const SHORT_BYTES: usize = 16;
 
-/// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
-/// not looked at any more once the result is [`ServerNext::Released`].
+/// Processes input from a server. `client` is the holder of the connection, if there is one; it is
+/// not accessed any more once the result is [`ServerNext::Released`].
 pub fn from_server(
     shared: &mut MysqlLinkContext,
     server: &mut MysqlServerSession,
@@ -64,13 +64,13 @@ pub(super) struct MysqlReplyHandler<'a, 'o> {
     pub(super) client: Option<&'a mut MysqlClientSession>,
     pub(super) out: &'a mut LinkOutputs<'o>,
     pub(super) released: bool,
-    /// The client was told that it cannot be served.
+    /// True if the client got an error that it cannot be served.
     pub(super) failed: bool,
 }
 
 impl MysqlReplyHandler<'_, '_> {
-    /// Deals with one packet; says how many bytes of it. Zero: it is not there yet. None: the
-    /// server failed its client, who was told.
+    /// Processes one packet; returns its number of bytes. Zero: the packet is incomplete. `None`:
+    /// the client could not be served, and got an error.
     fn packet(&mut self, rest: &[u8]) -> Result<Option<usize>, ServerFailure> {
         let Some(header) = PacketHeader::parse(rest) else { return Ok(Some(0)) };
         if self.server.body.goes_on {
@@ -86,7 +86,7 @@ impl MysqlReplyHandler<'_, '_> {
         let mut reply =
             self.server.reply.take().unwrap_or_else(|| CommandReplyState::new(kind, caps));
         let first = part.first().copied().unwrap_or_default();
-        // The last packet of a reply has to be there before the reply is over.
+        // The last packet of a reply must be complete before the reply ends.
         let held = is_read
             || kind == ReplyKind::Text
             || header.len <= SHORT_BYTES
@@ -120,7 +120,7 @@ impl MysqlReplyHandler<'_, '_> {
         Ok(Some(HEADER_BYTES + part.len()))
     }
 
-    /// One packet of the reply to the front request.
+    /// Handles one packet of the reply to the front request.
     fn event(
         &mut self,
         reply: CommandReplyState,
@@ -172,7 +172,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// Returns whether the front request's reply is for a client that is there.
+    /// Returns whether the front request's reply is for a client that is attached.
     #[inline]
     pub(super) fn is_heard(&self) -> bool {
         self.client.is_some()
@@ -180,7 +180,7 @@ impl MysqlReplyHandler<'_, '_> {
             && self.server.front().is_some_and(|entry| entry.audience == MysqlReplyAudience::Client)
     }
 
-    /// Gives the client a packet, if it is for the client.
+    /// Forwards a packet to the client, if it is for the client.
     #[inline]
     pub(super) fn give(&mut self, event: ReplyEvent, header: PacketHeader, part: &[u8]) {
         if !self.is_heard() {
@@ -194,7 +194,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// Rows: as many as have come whole are passed at once.
+    /// Handles rows: all complete ones are forwarded at once.
     #[inline]
     fn rows(&mut self, reply: CommandReplyState, header: PacketHeader, rest: &[u8]) -> usize {
         let part = rest.get(HEADER_BYTES..header.total()).unwrap_or_default();
@@ -225,7 +225,7 @@ impl MysqlReplyHandler<'_, '_> {
         bytes
     }
 
-    /// A row of one value may be the answer about a named lock: 1 is yes.
+    /// Checks a row of one value, which may be the result of a lock function: 1 is success.
     #[inline]
     fn look_for_lock(&mut self, part: &[u8]) {
         if self.server.rows > 0 {
@@ -241,7 +241,7 @@ impl MysqlReplyHandler<'_, '_> {
         };
     }
 
-    /// The head of a packet that continues another.
+    /// Handles the header of a packet that continues another.
     fn follows(&mut self, header: PacketHeader) -> usize {
         let pass = self.server.body.pass;
         self.server.body =
@@ -253,7 +253,7 @@ impl MysqlReplyHandler<'_, '_> {
         HEADER_BYTES
     }
 
-    /// The server asks for a file.
+    /// Handles the server's request for a file.
     fn file(
         &mut self,
         reply: CommandReplyState,
@@ -271,7 +271,7 @@ impl MysqlReplyHandler<'_, '_> {
             self.give(ReplyEvent::LocalInfile, header, part);
             return Ok(());
         }
-        // It gets an empty one, and whatever it says to that is nobody's.
+        // The server gets an empty one, and its reply goes to no client.
         put_header(self.out.to_server, 0, header.seq.wrapping_add(1));
         if self.is_heard()
             && let Some(client) = &mut self.client
@@ -283,7 +283,7 @@ impl MysqlReplyHandler<'_, '_> {
         Ok(())
     }
 
-    /// What belongs to no request: the server says why it closes.
+    /// Handles a packet outside of any request: the server reports why it closes.
     fn unasked(
         &mut self,
         header: PacketHeader,
@@ -311,7 +311,7 @@ impl MysqlReplyHandler<'_, '_> {
         })
     }
 
-    /// Keeps a packet of a reply that is read here.
+    /// Keeps a packet of a reply that is parsed here.
     fn keep(
         &mut self,
         event: ReplyEvent,
@@ -335,7 +335,7 @@ impl MysqlReplyHandler<'_, '_> {
         Ok(())
     }
 
-    /// The client's number for the statement that was prepared for it.
+    /// Returns the client's number for the statement that was prepared for it.
     fn number_for_client(&mut self, event: ReplyEvent) -> Option<u32> {
         if !matches!(event, ReplyEvent::Prepared { .. }) || !self.is_heard() {
             return None;
@@ -349,8 +349,9 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// Returns whether a prepared statement is not at the server any more, or does not fit, and was
-    /// sent again. The server says so before anything else; later it is something else that failed.
+    /// Returns whether a prepared statement no longer exists at the server, or does not fit, and
+    /// was sent again. The server reports that before anything else; a later error has another
+    /// cause.
     fn is_sent_again(&mut self, part: &[u8]) -> bool {
         let Some(error) = ErrPacket::parse(part) else { return false };
         if !self.is_heard() {
@@ -360,7 +361,7 @@ impl MysqlReplyHandler<'_, '_> {
         prepared::again(generation, self.server, &error, self.out)
     }
 
-    /// Returns what to do after everything that came was dealt with.
+    /// Returns the decision after all input was processed.
     fn verdict(&mut self) -> ServerNext {
         if self.released {
             return ServerNext::Released;
@@ -373,7 +374,7 @@ impl MysqlReplyHandler<'_, '_> {
     }
 }
 
-/// Returns whether rows and definitions of the reply are read here.
+/// Returns whether rows and definitions of the reply are parsed here.
 #[inline]
 fn is_read(note: &MysqlRequestPurpose) -> bool {
     matches!(
@@ -384,15 +385,15 @@ fn is_read(note: &MysqlRequestPurpose) -> bool {
     )
 }
 
-/// Rows that have come whole.
+/// A run of complete rows.
 struct RowRun {
     bytes: usize,
     rows: u64,
-    /// True if their numbers are those that the client awaits.
+    /// True if they have the numbers that the client expects.
     is_numbered: bool,
 }
 
-/// Returns how many rows stand whole at the beginning of `rest`, and nothing else.
+/// Returns the run of complete rows at the beginning of `rest`.
 #[inline]
 fn run(reply: &CommandReplyState, mut seq: u8, rest: &[u8]) -> RowRun {
     let mut run = RowRun { bytes: 0, rows: 0, is_numbered: true };
@@ -426,7 +427,7 @@ fn append(to: &mut Vec<u8>, packets: &[u8], seq: &mut u8, is_numbered: bool) {
     }
 }
 
-/// Returns whether the status says that another result follows.
+/// Returns whether the status announces another result.
 #[inline]
 pub(super) fn has_more(status: StatusFlags) -> bool {
     status.contains(StatusFlags::MORE_RESULTS)

@@ -1,4 +1,5 @@
-//! What a relay puts between a client's commands: settings, resets, and what was last inserted.
+//! Requests that a link inserts between a client's commands: settings, resets, and the last insert
+//! id.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_change_user.html>
@@ -16,21 +17,22 @@ use crate::mysql::dial::{READ_ONLY, TRACK};
 use crate::mysql::server::{MysqlRequestPurpose, MysqlServerSession};
 use crate::mysql::settings::MysqlSettings;
 
-/// Changes nothing; the server tells of it, and with it of all changes that it has not told: those
-/// of statements that failed, and values that a statement gives back behind its end. Seen with
-/// MariaDB 10.11.
+/// Changes nothing; the server reports it together with all changes that it has not reported: those
+/// of failed statements, and values that a statement restores after its end. Observed with MariaDB
+/// 10.11.
 pub(super) const FLUSH: &str = "SET session_track_schema=1";
 
-/// Leaves no warnings, and the counts of a statement that says nothing of anybody's rows. It has to
-/// name a table: others leave the warnings as they are. Seen with MariaDB 10.11.
+/// Clears the warnings, and sets the counts to those of a neutral statement. It has to name a
+/// table: other statements keep the warnings. Observed with MariaDB 10.11.
 pub(super) const FORGET: &str = "SELECT 1 FROM (SELECT 1) AS t";
 
-/// Gives back named locks that nobody knows of.
+/// Releases named locks that may exist unnoticed.
 pub(super) const UNLOCK: &str = "DO RELEASE_ALL_LOCKS()";
 
-/// Makes the server's session what the client wants: variables and schema. They came from a server,
-/// so that it takes them. Nobody waits for the answer about variables; but what the client sends in
-/// the wrong schema would mean something else, so that it waits for that.
+/// Changes the server's session to the client's settings: variables and schema. The values came
+/// from a server, so a server accepts them. The client does not wait for the reply about variables;
+/// but it does for that about the schema, because its next command would have another meaning in
+/// the wrong one.
 pub(super) fn settings(
     shared: &mut MysqlLinkContext,
     client: &MysqlClientSession,
@@ -43,7 +45,7 @@ pub(super) fn settings(
     if server.applied != client.wanted {
         change(shared, client, server, out);
     }
-    // From now on the comparison above is enough.
+    // Makes the comparison above sufficient from now on.
     server.applied = client.wanted.clone();
 }
 
@@ -69,8 +71,8 @@ fn change(
     shared.scratch = text;
 }
 
-/// Marks the connection as one that works for the client's session, if the client has one and it is
-/// not marked: nobody waits for the answer.
+/// Marks the connection as working for the client's session, if the client has a mark and the
+/// connection has none. Nothing waits for the reply.
 #[inline]
 pub(super) fn mark(
     client: &MysqlClientSession,
@@ -86,7 +88,7 @@ pub(super) fn mark(
     }
 }
 
-/// Takes another session's mark away before a client works there.
+/// Removes another session's mark before a client uses the connection.
 #[inline]
 pub(super) fn unmark_other(
     client: &MysqlClientSession,
@@ -99,15 +101,15 @@ pub(super) fn unmark_other(
     }
 }
 
-/// Takes the mark away, if there is one.
+/// Removes the mark, if there is one.
 pub(crate) fn unmark(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     if let Some(mark) = server.mark.take() {
         server.ask(MysqlRequestPurpose::Unmark, &mark.release, out);
     }
 }
 
-/// Takes the mark away from a connection that its client keeps. The client's next statement is
-/// behind one of nobody's then, as at another connection.
+/// Removes the mark from a connection that its client keeps. The client's next statement then
+/// follows an inserted one, as at another connection.
 pub(super) fn unmark_own(
     client: &mut MysqlClientSession,
     server: &mut MysqlServerSession,
@@ -121,7 +123,7 @@ pub(super) fn unmark_own(
     }
 }
 
-/// Brings the session back to how it was, but for its schema, which servers keep.
+/// Resets the session, except for its schema, which servers keep.
 pub(super) fn reset(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     let command = [Command::ResetConnection.code()];
     server.inject(ReplyKind::Simple, MysqlRequestPurpose::Reset, &command, out);
@@ -129,7 +131,7 @@ pub(super) fn reset(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     trackers(server, out);
 }
 
-/// Has the server do again what it was asked to as it logged in: a reset takes that away.
+/// Repeats the requests of the login whose effect a reset removes.
 pub(super) fn trackers(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     if server.read_only {
         server.ask(MysqlRequestPurpose::Settings, READ_ONLY, out);
@@ -139,7 +141,7 @@ pub(super) fn trackers(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     }
 }
 
-/// The session is being reset: what is known of it holds for what comes behind that.
+/// Records a reset that is in progress: the state now describes the session after it.
 pub(super) fn was_reset(server: &mut MysqlServerSession) {
     if server.fresh.schema() != server.applied.schema() {
         let mut fresh = MysqlSettings::default();

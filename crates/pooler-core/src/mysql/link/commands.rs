@@ -1,4 +1,4 @@
-//! Commands that are answered here, or not at all.
+//! Commands that the pooler answers itself, or not at all.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase_utility.html>
@@ -13,7 +13,7 @@ use super::{COMMAND_BYTES_MAX, prepared};
 use crate::link::{ClientNext, LinkOutputs};
 use crate::mysql::client::{CommandRefusal, MysqlClientSession, StatementDiagnostics};
 
-/// Returns what a client may not ask of a server that it shares.
+/// Returns whether clients of a shared server may not send the command.
 fn is_refused(command: Command) -> bool {
     match command {
         Command::Sleep
@@ -54,7 +54,8 @@ fn is_refused(command: Command) -> bool {
     }
 }
 
-/// Deals with what no server has to do with, whether there is one or not. None: one has.
+/// Handles commands that need no server, whether one is attached or not. Returns `None` for those
+/// that need one.
 pub(super) fn without_server(
     client: &mut MysqlClientSession,
     command: Command,
@@ -90,7 +91,7 @@ pub(super) fn without_server(
     }
 }
 
-/// A command of a client without a server connection, which is between transactions.
+/// Handles a command of a client without a server connection, which is between transactions.
 pub(super) fn alone(
     client: &mut MysqlClientSession,
     command: Command,
@@ -119,7 +120,7 @@ pub(super) fn alone(
     }
 }
 
-/// Says that all is well, in the state that the client was last told.
+/// Sends an OK with the status that was last sent to the client.
 pub(super) fn say_ok(client: &mut MysqlClientSession, to_client: &mut Vec<u8>) {
     let ok = OkPacket { status: client.status, ..OkPacket::default() };
     packet::put_ok(to_client, &mut client.seq, &ok, client.capabilities);
@@ -127,11 +128,11 @@ pub(super) fn say_ok(client: &mut MysqlClientSession, to_client: &mut Vec<u8>) {
     client.diagnostics.counted(0, false);
 }
 
-/// The client's session begins anew.
+/// Resets the client's session.
 pub(super) fn forget(client: &mut MysqlClientSession) {
     client.statements.clear();
     let mut wanted = (*client.startup).clone();
-    // Servers keep the schema.
+    // Servers keep the schema at a reset.
     if let Some(schema) = client.wanted.schema() {
         let _kept = wanted.put_schema(schema);
     }
@@ -177,7 +178,7 @@ fn kill(
     }
 }
 
-/// Keeps what the client says of its new login, for whoever deals with logins.
+/// Keeps the client's request for a new login, for the login code.
 fn change_user(
     client: &mut MysqlClientSession,
     header: PacketHeader,

@@ -1,4 +1,5 @@
-//! The end of a reply: what the statement did to its session, and whether client and server part.
+//! The end of a reply: the effects of the statement on its session, and whether the connection is
+//! released.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,31 +26,31 @@ use crate::mysql::server::{
 use crate::mysql::settings::{SettingChange, is_harmless, is_replayable};
 use crate::mysql::texts::MysqlStatementFacts;
 
-/// A deadlock: the server has rolled the transaction back, and says so in no other way.
+/// A deadlock: the server has rolled the transaction back, and reports that in no other way.
 const DEADLOCK: u16 = 1213;
 
 /// Errors after which the server closes the connection: it is shut down, or the connection was
 /// killed (MySQL's and MariaDB's number).
 const CLOSING: [u16; 3] = [1053, 1927, 3169];
 
-/// A cancellation that came too late for what it was meant for.
+/// A cancellation that arrived too late for its target.
 const INTERRUPTED: u16 = 1317;
 
-/// There is no such function.
+/// The function does not exist.
 const NO_FUNCTION: u16 = 1305;
 
-/// What a client is told of its status between two commands.
+/// Status flags that are sent to a client between two commands.
 const LASTING: u16 = StatusFlags::IN_TRANS.0
     | StatusFlags::AUTOCOMMIT.0
     | StatusFlags::NO_BACKSLASH_ESCAPES.0
     | StatusFlags::ANSI_QUOTES.0
     | StatusFlags::IN_TRANS_READONLY.0;
 
-/// Variables that no statement sets, and that servers tell of nevertheless.
+/// Variables that no statement sets, and that servers report nevertheless.
 const READ_ONLY: [&str; 5] =
     ["error_count", "in_transaction", "last_gtid", "statement_id", "warning_count"];
 
-/// What takes the warnings of earlier statements away.
+/// Effects of statements that clear the warnings of earlier ones.
 const CLEARS_WARNINGS: MysqlEffects = MysqlEffects::TABLES
     .with(MysqlEffects::WRITES)
     .with(MysqlEffects::DDL)
@@ -60,21 +61,21 @@ const CLEARS_WARNINGS: MysqlEffects = MysqlEffects::TABLES
     .with(MysqlEffects::HANDLER)
     .with(MysqlEffects::UNKNOWN);
 
-/// Code that is not in the text.
+/// Effects of code that is not in the text.
 const HIDDEN: MysqlEffects =
     MysqlEffects::CALL.with(MysqlEffects::UNKNOWN_FUNCTION).with(MysqlEffects::SQL_EXECUTE);
 
-/// Asks for the warnings of the statement before.
+/// Queries the warnings of the previous statement.
 const SHOW_WARNINGS: &str = "SHOW WARNINGS";
 
-/// Asks what was inserted last.
+/// Queries the last insert id.
 const SELECT_INSERT_ID: &str = "SELECT LAST_INSERT_ID()";
 
-/// What we set ourselves, to hear of the rest.
+/// The variable that the pooler itself sets, to receive the other reports.
 const OURS: &str = "session_track_schema";
 
 impl MysqlReplyHandler<'_, '_> {
-    /// The end of a result that went well.
+    /// Handles the end of a successful result.
     pub(super) fn result(
         &mut self,
         event: ReplyEvent,
@@ -94,7 +95,7 @@ impl MysqlReplyHandler<'_, '_> {
             }
         }
         if !matches!(event, ReplyEvent::Ok(_)) && self.inserts() {
-            // `INSERT … RETURNING`: the end of its rows does not tell of the id.
+            // `INSERT … RETURNING`: the end of its rows does not report the id.
             self.server.insert_id = None;
             self.server.asks_insert_id = true;
         }
@@ -130,10 +131,10 @@ impl MysqlReplyHandler<'_, '_> {
         effects.intersects(MysqlEffects::INSERTS)
     }
 
-    /// What the client may ask about a statement without rows.
+    /// Records the values that the client may query after a statement without rows.
     fn counted(&mut self, ok: &OkPacket<'_>) {
         if ok.last_insert_id != 0 {
-            // It may be a value that was given, which is not what `LAST_INSERT_ID()` gives.
+            // It may be an explicit value, which `LAST_INSERT_ID()` does not return.
             self.server.insert_id = None;
         }
         if !self.is_heard() {
@@ -148,10 +149,10 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// What the server's trackers say that changed in the session.
+    /// Handles the session changes that the server's trackers report.
     #[cold]
     fn told(&mut self, raw: &[u8]) {
-        // What was put in between is known.
+        // The changes of inserted requests are known.
         let Some(front) = self.server.front() else { return };
         let (facts, explains) = match &front.note {
             MysqlRequestPurpose::Text(facts) => (facts.clone(), leaves::explains(facts.effects)),
@@ -164,7 +165,7 @@ impl MysqlReplyHandler<'_, '_> {
             | MysqlRequestPurpose::Plain
             | MysqlRequestPurpose::Prepare(_)
             | MysqlRequestPurpose::ResetStatement(_) => (MysqlStatementFacts::NOTHING, true),
-            // It is a `SET`, of which a server always says that it changes the session's state.
+            // It is a `SET`, for which a server always reports a change of the session's state.
             MysqlRequestPurpose::Flush => (MysqlStatementFacts::NOTHING, true),
             _ => return,
         };
@@ -196,18 +197,19 @@ impl MysqlReplyHandler<'_, '_> {
             && names("character_set_connection")
             && !names("collation_connection")
         {
-            // A routine gave back what it was, and the collation with it, of which nothing is told.
+            // A routine restored the character set, and with it the collation, which is not
+            // reported.
             self.server.pins.set(PinReason::Settings);
         }
         let changed = self.told_variables(&variables, leaves::collation(&facts));
-        // What a statement sets for itself it gives back behind its end.
+        // A statement restores its own temporary settings after its end.
         self.server.is_untold |= changed && !is_flush && !leaves::sets(facts.effects);
         if let Some(schema) = schema {
             self.told_schema(schema);
         }
     }
 
-    /// Variables of the session changed; says whether any did that matters.
+    /// Handles changed variables of the session; returns whether a relevant one changed.
     fn told_variables(&mut self, variables: &[(&[u8], &[u8])], collation: Option<&str>) -> bool {
         let server = &mut *self.server;
         let mut known = Vec::with_capacity(variables.len());
@@ -249,7 +251,7 @@ impl MysqlReplyHandler<'_, '_> {
         true
     }
 
-    /// The session is in another schema.
+    /// Handles a change of the session's schema.
     pub(super) fn told_schema(&mut self, schema: &[u8]) {
         let server = &mut *self.server;
         let Ok(schema) = std::str::from_utf8(schema) else {
@@ -257,7 +259,7 @@ impl MysqlReplyHandler<'_, '_> {
         };
         let mut applied = (*server.applied).clone();
         if applied.put_schema(schema) != SettingChange::Kept {
-            // Nobody can be brought there, and this session not away from there for sure.
+            // No other session can be moved there, and this one possibly not away from there.
             return server.pins.set(PinReason::Schema);
         }
         server.pins.end(PinReason::Schema);
@@ -269,7 +271,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// An error, of the client's request or of one that was put in between.
+    /// Handles an error of the client's request or of an inserted one.
     pub(super) fn failed(
         &mut self,
         error: &ErrPacket<'_>,
@@ -280,7 +282,7 @@ impl MysqlReplyHandler<'_, '_> {
             self.server.closing = true;
         }
         if error.code == DEADLOCK && self.server.tracks {
-            // Whoever can `SIGNAL` can say so too: the server is asked before anybody believes it.
+            // A `SIGNAL` can forge this error: the server's status is queried before it is trusted.
             self.server.status = self.server.status.without(StatusFlags::IN_TRANS);
             self.server.is_untold = true;
         }
@@ -300,17 +302,18 @@ impl MysqlReplyHandler<'_, '_> {
                 return Err(ServerFailure::Reset { message: message() });
             }
             Some(MysqlRequestPurpose::Trackers) => self.server.tracks = false,
-            // What it was to tell is not known, and it may fail as often as it is asked.
+            // The pending changes stay unknown, and a repetition may fail each time.
             Some(MysqlRequestPurpose::Flush) => self.server.pins.set(PinReason::Settings),
             Some(MysqlRequestPurpose::Unlock) if error.code == NO_FUNCTION => {
                 self.server.unlocks = false
             }
-            // The session goes on without a mark; one that was interrupted is made again.
+            // The session continues without a mark; an interrupted request for one is repeated
+            // later.
             Some(MysqlRequestPurpose::Mark) => {
                 self.server.mark = None;
                 self.server.takes_marks &= error.code == INTERRUPTED;
             }
-            // A reset takes it away before another client has the connection.
+            // A reset removes it before another client uses the connection.
             Some(MysqlRequestPurpose::Unmark) => self.server.reset_due = true,
             Some(
                 MysqlRequestPurpose::Settings
@@ -335,7 +338,7 @@ impl MysqlReplyHandler<'_, '_> {
         Ok(())
     }
 
-    /// The reply to the front request is complete.
+    /// Handles the completed reply to the front request.
     pub(super) fn done(&mut self, error: Option<&ErrPacket<'_>>) -> Result<(), ServerFailure> {
         let heard = self.is_heard();
         let lock_row = self.server.lock_row.filter(|_| self.server.rows == 1);
@@ -362,7 +365,7 @@ impl MysqlReplyHandler<'_, '_> {
         Ok(())
     }
 
-    /// What the request changed.
+    /// Records the effects of the request.
     fn noted(
         &mut self,
         note: MysqlRequestPurpose,
@@ -432,7 +435,7 @@ impl MysqlReplyHandler<'_, '_> {
         Ok(())
     }
 
-    /// An execution that waited for its statement can be told no better than this.
+    /// Sends the best available error to an execution that waited for its statement.
     fn prepared(&mut self, done: PrepareOutcome, error: Option<&ErrPacket<'_>>) {
         let (PrepareOutcome::Failed, Some(client)) = (done, &mut self.client) else { return };
         let message = "the statement has to be prepared again";
@@ -446,7 +449,7 @@ impl MysqlReplyHandler<'_, '_> {
         client.seq = 0;
     }
 
-    /// A text has run, or a statement that was prepared from one.
+    /// Records the effects of a text, or of a statement that was prepared from one.
     #[inline]
     fn ran(
         &mut self,
@@ -477,7 +480,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
         if !went_well {
             server.is_untold |= leaves::may_change_before_it_fails(effects);
-            // User variables and temporary tables of what failed are never told of.
+            // User variables and temporary tables of a failed statement are never reported.
             let verify = self.client.as_ref().map_or(VerifyMode::Always, |client| client.verify);
             server.reset_due |= effects.intersects(HIDDEN) && verify != VerifyMode::Never;
         }
@@ -492,13 +495,14 @@ impl MysqlReplyHandler<'_, '_> {
         if effects.intersects(MysqlEffects::UNKNOWN)
             && let Some(client) = &mut self.client
         {
-            // A routine may have released all locks: if the client stays, it is marked anew.
+            // A routine may have released all locks: if the client stays attached, the connection
+            // is marked again.
             change::unmark_own(client, self.server, self.out.to_server);
         }
     }
 
-    /// Settings that a text changed, and of which the server has not told: some servers tell of
-    /// nothing, and MariaDB never of `SET @@name`.
+    /// Records settings that a text changed and that the server did not report: some servers report
+    /// nothing, and MariaDB never reports `SET @@name`.
     #[cold]
     fn understood(&mut self, facts: &MysqlStatementFacts, went_well: bool) {
         let told = std::mem::take(&mut self.server.told);
@@ -544,7 +548,8 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// In statement mode nobody may be in a transaction; a procedure may have begun one.
+    /// Disconnects a client in statement mode that is in a transaction, which a procedure may have
+    /// begun.
     fn refuse_transaction(&mut self) {
         let is_open = self.server.status.contains(StatusFlags::IN_TRANS);
         if let Some(client) = &mut self.client
@@ -557,7 +562,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// Takes the connection away from a client that does not need it any more.
+    /// Detaches the connection from a client that does not need it any more.
     #[inline]
     fn release(&mut self) {
         let Some(client) = &mut self.client else { return };
@@ -567,14 +572,14 @@ impl MysqlReplyHandler<'_, '_> {
         } else if self.server.is_quiet()
             && (self.server.is_in_transaction() || !self.server.pins.is_empty())
         {
-            // What it holds is found although nothing runs.
+            // With a mark its locks can be found although no statement runs.
             change::mark(client, self.server, self.out.to_server);
         }
     }
 }
 
-/// Takes the connection away from a client that does not need it any more; says whether it did. If
-/// not, it may have asked the server for what the client has to know before that.
+/// Detaches the connection from a client that does not need it any more; returns whether it did. If
+/// not, it may have queried state from the server that the client needs first.
 #[inline]
 pub(super) fn release(
     client: &mut MysqlClientSession,
@@ -613,7 +618,7 @@ pub(super) fn release(
     true
 }
 
-/// Asks for what a server knows of its session and has not told.
+/// Makes the server report session changes that it has not reported.
 #[cold]
 fn flush(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     let mut text = FLUSH.to_owned();
@@ -625,7 +630,7 @@ fn flush(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     server.ask(MysqlRequestPurpose::Flush, &text, out);
 }
 
-/// Returns how a statement went: the status of its last result, or the error.
+/// Returns the outcome of a statement: the status of its last result, or the error.
 fn outcome<'a>(
     status: StatusFlags,
     error: Option<&'a ErrPacket<'a>>,

@@ -1,4 +1,4 @@
-//! What comes from a client.
+//! Input from a client.
 
 use api::PoolMode;
 use wire::mysql::command::Command;
@@ -13,24 +13,25 @@ use crate::mysql::server::{
     MysqlPartialPacket, MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession,
 };
 
-/// Bytes of answers of our own after which a client has to take them first, before it gets more: a
-/// question is much shorter than what it may be answered.
+/// Bytes of the pooler's own replies after which a client must read them before it gets more: a
+/// request is much shorter than the possible reply.
 pub(super) const ANSWERED_BYTES_MAX: usize = 64 * 1024;
 
-/// What became of one packet.
+/// Outcome of one packet.
 pub(super) enum MysqlPacketOutcome {
-    /// So many bytes are dealt with; the packet's rest streams.
+    /// This many bytes were processed; the packet's rest is streamed.
     Bytes(usize),
-    /// Nothing, before there are so many.
+    /// Nothing was processed: at least this many bytes are needed.
     More(usize),
-    /// Nothing, before the server says something.
+    /// Nothing was processed: output of the server is needed.
     Wait,
     NeedServer,
-    /// So many bytes are dealt with, and this is asked for.
+    /// This many bytes were processed, and this step is requested.
     Next(usize, ClientNext),
 }
 
-/// Deals with bytes of a client, as far as it can be. `server` is what [`super::attach`] gave it.
+/// Processes input from a client, as far as possible. `server` is the connection that
+/// [`super::attach`] attached.
 pub fn from_client(
     shared: &mut MysqlLinkContext,
     client: &mut MysqlClientSession,
@@ -50,7 +51,8 @@ pub fn from_client(
             }
             ended(client, out.to_client);
         }
-        // What was answered here, or has no answer, may have been the last of what it needs.
+        // The command that was answered here, or has no reply, may have been the last that needs
+        // the connection.
         if let Some(held) = server.as_deref_mut()
             && consumed > 0
             && release(client, held, out.to_server)
@@ -72,11 +74,11 @@ pub fn from_client(
         let is_owed = server.as_deref().is_some_and(MysqlServerSession::is_waited_for);
         let taken = command(shared, client, server.as_deref_mut(), header, rest, out);
         match &taken {
-            // The rest of a command may be long in coming.
+            // The rest of a command may take long to arrive.
             MysqlPacketOutcome::Bytes(_)
             | MysqlPacketOutcome::Next(..)
             | MysqlPacketOutcome::More(_) => client.waits_here = false,
-            // What it waits for was sent for its own sake.
+            // The request that it waits for was sent on its behalf.
             MysqlPacketOutcome::Wait => client.waits_here |= !is_owed,
             MysqlPacketOutcome::NeedServer => {}
         }
@@ -94,7 +96,7 @@ pub fn from_client(
     FromClient { consumed, want, next }
 }
 
-/// Takes the next part of a packet of a client's.
+/// Forwards the next part of a client's packet.
 fn passed(client: &mut MysqlClientSession, rest: &[u8], to: &mut Vec<u8>) -> usize {
     let Some(reframe) = client.reframe.as_mut().filter(|_| client.body.pass) else {
         return stream(&mut client.body, rest, to);
@@ -105,7 +107,7 @@ fn passed(client: &mut MysqlClientSession, rest: &[u8], to: &mut Vec<u8>) -> usi
     part.len()
 }
 
-/// Takes the next part of a packet whose head was seen.
+/// Forwards the next part of a packet whose header was processed.
 #[inline]
 pub(super) fn stream(body: &mut MysqlPartialPacket, rest: &[u8], to: &mut Vec<u8>) -> usize {
     let part = rest.get(..body.left).unwrap_or(rest);
@@ -116,7 +118,7 @@ pub(super) fn stream(body: &mut MysqlPartialPacket, rest: &[u8], to: &mut Vec<u8
     part.len()
 }
 
-/// The packet has come to its end; and so has the command, unless another packet continues it.
+/// Handles the end of a packet, and of the command, unless another packet continues it.
 fn ended(client: &mut MysqlClientSession, to_client: &mut Vec<u8>) {
     if client.body.goes_on {
         return;
@@ -129,7 +131,7 @@ fn ended(client: &mut MysqlClientSession, to_client: &mut Vec<u8>) {
     }
 }
 
-/// The head of a packet that continues another, or brings a part of a file.
+/// Handles the header of a packet that continues another, or contains a part of a file.
 fn follows(
     client: &mut MysqlClientSession,
     server: Option<&mut MysqlServerSession>,
@@ -160,7 +162,7 @@ fn follows(
     }
 }
 
-/// Deals with the head of a command.
+/// Handles the header of a command.
 #[inline]
 fn command(
     shared: &mut MysqlLinkContext,
@@ -216,7 +218,7 @@ fn command(
     }
 }
 
-/// The whole payload of a command that is not long, its first byte left out.
+/// Returns the whole payload of a short command, without its first byte.
 pub(super) fn whole(header: PacketHeader, rest: &[u8], max: usize) -> Result<&[u8], Option<usize>> {
     if header.len > max {
         return Err(None);
@@ -224,7 +226,7 @@ pub(super) fn whole(header: PacketHeader, rest: &[u8], max: usize) -> Result<&[u
     rest.get(HEADER_BYTES + 1..header.total()).ok_or(Some(header.total()))
 }
 
-/// Answers a command with an error, once it has come to its end.
+/// Answers a command with an error, once the command is complete.
 pub(super) fn refuse(
     client: &mut MysqlClientSession,
     header: PacketHeader,
@@ -240,7 +242,7 @@ pub(super) fn refuse(
     taken
 }
 
-/// Takes a command whose content matters to nobody.
+/// Consumes a command whose content does not matter.
 pub(super) fn pass_over(
     client: &mut MysqlClientSession,
     header: PacketHeader,
@@ -252,7 +254,7 @@ pub(super) fn pass_over(
     MysqlPacketOutcome::Bytes(part.len())
 }
 
-/// Tells a client why it cannot stay.
+/// Sends a client the error with which it is disconnected.
 pub(super) fn dismiss(
     client: &mut MysqlClientSession,
     refusal: &CommandRefusal,
@@ -271,7 +273,7 @@ pub(super) struct MysqlLink<'a, 'o> {
 }
 
 impl MysqlLink<'_, '_> {
-    /// A command of a client that holds a server connection, and waits for nothing.
+    /// Handles a command of a client that holds a server connection, and waits for nothing.
     fn take(&mut self, command: Command, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         change::mark(self.client, self.server, self.out.to_server);
         match command {
@@ -288,7 +290,7 @@ impl MysqlLink<'_, '_> {
         }
     }
 
-    /// A command that is passed as it is, and whose reply changes nothing.
+    /// Forwards a command unchanged whose reply changes nothing.
     fn simple(
         &mut self,
         command: Command,
@@ -302,7 +304,7 @@ impl MysqlLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// The client chooses a schema.
+    /// Handles the selection of a schema.
     fn init_db(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let name = match whole(header, rest, COMMAND_BYTES_MAX) {
             Ok(name) => name,
@@ -329,7 +331,7 @@ impl MysqlLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// The client has its session made new.
+    /// Handles a reset of the client's session.
     fn reset_session(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let reply = Command::ResetConnection.reply();
         put_header(self.out.to_server, 1, 0);
@@ -339,8 +341,8 @@ impl MysqlLink<'_, '_> {
         pass_over(self.client, header, rest)
     }
 
-    /// Makes the server's session what the client wants, as far as that was not done. False: an
-    /// answer has to come first, and nothing of the client's may be sent.
+    /// Changes the server's session to the client's settings, as far as needed. False: a reply must
+    /// arrive first, and nothing of the client's may be sent.
     #[inline]
     #[must_use]
     pub(super) fn settle(&mut self) -> bool {
@@ -348,7 +350,7 @@ impl MysqlLink<'_, '_> {
         !self.server.is_waited_for()
     }
 
-    /// Passes a command on as it is.
+    /// Forwards a command unchanged.
     #[inline]
     pub(super) fn pass(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let part = rest.get(..header.total()).unwrap_or(rest);
@@ -371,7 +373,7 @@ impl MysqlLink<'_, '_> {
     }
 }
 
-/// Returns whether a client in this mode gives its server connection back after a transaction.
+/// Returns whether a client in this mode returns its server connection after a transaction.
 pub(super) fn shares(mode: PoolMode) -> bool {
     match mode {
         PoolMode::Session => false,
@@ -395,7 +397,7 @@ mod tests {
     use crate::mysql::warnings::{ServerWarnings, WARNING_BYTES_MAX};
     use crate::pg::statements::HashKey;
 
-    /// Returns what one call makes of these bytes.
+    /// Returns the result of a single call with these bytes.
     fn once(
         shared: &mut MysqlLinkContext,
         client: &mut MysqlClientSession,

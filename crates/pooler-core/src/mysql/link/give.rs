@@ -1,8 +1,8 @@
-//! What a client is given of a server's reply: the same in the client's dialect.
+//! Forwarding of a server's reply to the client, in the client's dialect.
 //!
-//! The two legs agreed on capabilities each for itself. Where they differ, ends of lists and of
-//! results look different, and some packets are there on one side only; so each packet to a client
-//! gets its number here.
+//! The two legs negotiated their capabilities independently. Where they differ, ends of lists and
+//! of results have other forms, and some packets exist on one side only; so each packet to a client
+//! is numbered here.
 
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_header};
@@ -12,7 +12,7 @@ use wire::mysql::reply::{CommandReplyState, ReplyEvent, ReplyKind};
 use crate::mysql::client::MysqlClientSession;
 use crate::mysql::server::ColumnProgress;
 
-/// Gives a packet as it is, of which `part` has come.
+/// Forwards a packet unchanged, of which `part` has arrived.
 #[inline]
 pub(super) fn packet(
     client: &mut MysqlClientSession,
@@ -25,16 +25,16 @@ pub(super) fn packet(
     client.seq = client.seq.wrapping_add(1);
 }
 
-/// A server's dialect, and where in the reply it is.
+/// A server's dialect, and the position in the reply.
 pub(super) struct ReplyTranslation<'a> {
     pub(super) kind: ReplyKind,
-    /// What the server does.
+    /// Capabilities of the server's leg.
     pub(super) caps: CapabilityFlags,
     pub(super) columns: &'a mut ColumnProgress,
 }
 
 impl ReplyTranslation<'_> {
-    /// Gives one packet, of which `part` has come: the whole of it if it was to be read whole.
+    /// Forwards one packet, of which `part` has arrived: all of it if it had to be parsed whole.
     #[inline]
     pub(super) fn give(
         &mut self,
@@ -82,7 +82,7 @@ impl ReplyTranslation<'_> {
         }
     }
 
-    /// A definition was given; behind the last of a list there is an EOF in the old dialect.
+    /// Handles a forwarded definition; in the old dialect an EOF follows the last one of a list.
     fn column(&mut self, client: &mut MysqlClientSession, to: &mut Vec<u8>) {
         let columns = &mut *self.columns;
         if columns.left == 0 {
@@ -98,12 +98,12 @@ impl ReplyTranslation<'_> {
         if is_missing && self.kind == ReplyKind::Prepare {
             eof(client, to);
         } else {
-            // A cursor's result has just the one at its end.
+            // A cursor's result has only the one at its end.
             columns.owes_eof = is_missing;
         }
     }
 
-    /// An OK packet.
+    /// Forwards an OK packet.
     #[inline]
     fn ok(
         &self,
@@ -122,7 +122,7 @@ impl ReplyTranslation<'_> {
         }
     }
 
-    /// The end of a result.
+    /// Forwards the end of a result.
     #[inline]
     fn end(
         &self,
@@ -156,8 +156,8 @@ impl ReplyTranslation<'_> {
     }
 }
 
-/// Returns whether an OK packet has neither a line for people nor changes, and so looks the same in
-/// every dialect.
+/// Returns whether an OK packet has neither an info text nor changes, and so is the same in every
+/// dialect.
 #[inline]
 fn is_short(part: &[u8]) -> bool {
     match part {
@@ -171,8 +171,8 @@ fn eof(client: &mut MysqlClientSession, to: &mut Vec<u8>) {
     packet::put_eof(to, &mut client.seq, eof);
 }
 
-/// Gives a client a reply that was kept, in the dialect of a server with these capabilities. The
-/// first packet's bytes behind its first one are replaced by `id`, if there is one.
+/// Sends a client a reply that was kept, in the dialect of a server with these capabilities. `id`,
+/// if present, replaces the bytes after the first one of the first packet.
 pub(super) fn play(
     client: &mut MysqlClientSession,
     kind: ReplyKind,

@@ -1,4 +1,4 @@
-//! What has to happen at a server connection whose client left.
+//! Actions at a server connection whose client left.
 
 use super::change;
 use super::front::shares;
@@ -6,7 +6,7 @@ use crate::link::{DepartureAction, LinkOutputs, ServerFailure, ServerNext};
 use crate::mysql::client::{MysqlClientSession, NextInput};
 use crate::mysql::server::{MysqlCleanup, MysqlServerSession};
 
-/// The client that held this server connection is gone, whatever it was doing.
+/// Handles the departure of the client that held this server connection, in any state.
 pub fn client_gone(
     client: &MysqlClientSession,
     server: &mut MysqlServerSession,
@@ -14,7 +14,8 @@ pub fn client_gone(
 ) -> DepartureAction {
     server.attached = None;
     server.body.pass = false;
-    // Half a command is none; and of half a file the server would believe that it is a whole one.
+    // An incomplete command must not be completed; and the server would take an incomplete file for
+    // a whole one.
     let is_half = client.body.pass && (client.body.left > 0 || client.body.goes_on);
     let is_over = server.closing || server.pins.outlasts_reset();
     if is_half || client.turn != NextInput::Command || server.wants_file || is_over {
@@ -36,7 +37,7 @@ pub fn client_gone(
     }
 }
 
-/// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
+/// Takes the next step of a cleanup, once nothing is outstanding; none while a step is in progress.
 pub(super) fn clean(
     server: &mut MysqlServerSession,
     out: &mut LinkOutputs<'_>,
@@ -64,7 +65,7 @@ pub(super) fn clean(
         MysqlCleanup::Draining | MysqlCleanup::Resetting => {}
     }
     server.cleanup = MysqlCleanup::None;
-    // What statements there are is nobody's.
+    // The remaining statements belong to no client.
     if server.statements.forget_users() {
         server.reset_due = true;
     }

@@ -1,4 +1,4 @@
-//! What a text leaves behind in the session that ran it, as far as its words tell.
+//! The state that a text leaves behind in its session, as far as the text shows it.
 
 use api::VerifyMode;
 use wire::mysql::capabilities::StatusFlags;
@@ -11,7 +11,7 @@ use crate::mysql::server::MysqlServerSession;
 use crate::mysql::settings::is_replayable;
 use crate::mysql::texts::MysqlStatementFacts;
 
-/// Words that say how a session's state changes, so that a tracker need not.
+/// Effects that the text itself shows, so that no tracker is needed.
 const EXPLAINED: MysqlEffects = SETTINGS
     .with(MysqlEffects::USER_VARIABLE_WRITE)
     .with(MysqlEffects::TEMP_CREATE)
@@ -24,37 +24,37 @@ const EXPLAINED: MysqlEffects = SETTINGS
     .with(MysqlEffects::DDL)
     .with(MysqlEffects::ROLE);
 
-/// Settings that trackers tell one by one.
+/// Settings that trackers report one by one.
 const SETTINGS: MysqlEffects = MysqlEffects::SET
     .with(MysqlEffects::SET_EXPRESSION)
     .with(MysqlEffects::AUTOCOMMIT)
     .with(MysqlEffects::NAMES)
     .with(MysqlEffects::USE);
 
-/// Returns whether a text tells by itself how its session's state changes.
+/// Returns whether a text itself shows how its session's state changes.
 pub(super) fn explains(effects: MysqlEffects) -> bool {
     effects.intersects(EXPLAINED)
         && !effects.intersects(MysqlEffects::UNKNOWN)
-        // A trigger may change more than the words say.
+        // A trigger may change more than the text shows.
         && !effects.intersects(MysqlEffects::WRITES)
 }
 
-/// Where a lock's function may run more or less often than it is told of.
+/// Effects with which a lock function may run more or less often than reported.
 const LOCKS_UNSEEN: MysqlEffects =
     MysqlEffects::MULTI.with(MysqlEffects::TABLES).with(MysqlEffects::UNKNOWN);
 
-/// More locks than are ever given back one by one.
+/// More locks than are ever released one by one.
 const LOCKS_UNKNOWN: u32 = u32::MAX / 2;
 
-/// Returns whether a statement that failed may have changed something before, of which no server
-/// tells then.
+/// Returns whether a failed statement may have made changes before its error, which no server
+/// reports then.
 pub(super) fn may_change_before_it_fails(effects: MysqlEffects) -> bool {
     effects.intersects(
         MysqlEffects::UNKNOWN | MysqlEffects::WRITES | MysqlEffects::TABLES | MysqlEffects::MULTI,
     )
 }
 
-/// Returns whether a text gives settings values, and does nothing else: it begins no transaction.
+/// Returns whether a text only assigns settings: it begins no transaction.
 #[inline]
 pub(super) fn is_only_settings(effects: MysqlEffects) -> bool {
     const ONLY: MysqlEffects = SETTINGS
@@ -66,13 +66,13 @@ pub(super) fn is_only_settings(effects: MysqlEffects) -> bool {
     !effects.is_empty() && ONLY.contains(effects)
 }
 
-/// Returns whether variables that a server tells of are those that the text sets. If not, they may
-/// have been set for the one statement, and be given back behind it.
+/// Returns whether reported variables are those that the text sets. If not, they may have been set
+/// for this one statement, and be restored after it.
 pub(super) fn sets(effects: MysqlEffects) -> bool {
     effects.intersects(SETTINGS | MysqlEffects::SET_FIXED)
 }
 
-/// The collation that a `SET NAMES` named, of which no server tells.
+/// Returns the collation that a `SET NAMES` specified, which no server reports.
 pub(super) fn collation(facts: &MysqlStatementFacts) -> Option<&str> {
     if !facts.effects.intersects(MysqlEffects::NAMES) {
         return None;
@@ -87,13 +87,13 @@ pub(super) fn collation(facts: &MysqlStatementFacts) -> Option<&str> {
     }
 }
 
-/// Settings as a text changes them.
+/// Changes of settings by a text.
 #[derive(Debug, Default)]
 pub(super) struct SettingChanges<'a> {
-    /// None: the default.
+    /// `None` as a value means the default.
     pub(super) variables: Vec<(&'a str, Option<&'a str>)>,
     pub(super) schema: Option<&'a str>,
-    /// Some values are known to the server only.
+    /// True if some values are known only to the server.
     pub(super) asks: bool,
 }
 
@@ -103,15 +103,15 @@ impl SettingChanges<'_> {
     }
 }
 
-/// Returns what a text does to settings, but for those of which the server has told, if it tells;
-/// none if that cannot be understood.
+/// Returns a text's changes of settings, except for those that the server has reported, if it
+/// reports any; `None` if the text cannot be understood.
 pub(super) fn settings<'a>(
     facts: &'a MysqlStatementFacts,
     told: Option<&Vec<Box<str>>>,
 ) -> Option<SettingChanges<'a>> {
     let mut understood = SettingChanges::default();
     let effects = facts.effects;
-    // What runs elsewhere is told of, or cannot be known.
+    // Changes by code elsewhere are reported, or cannot be known.
     let unknown = if told.is_some() { MysqlEffects::SET_UNKNOWN } else { MysqlEffects::UNKNOWN };
     if effects.intersects(unknown) {
         return None;
@@ -143,12 +143,12 @@ pub(super) fn settings<'a>(
     Some(understood)
 }
 
-/// Returns whether a server has told of a variable, under whatever name.
+/// Returns whether a server has reported a variable, under any of its names.
 fn is_told(name: &str, told: &[Box<str>], effects: MysqlEffects) -> bool {
     let alias = match name {
         "transaction_isolation" => "tx_isolation",
         "transaction_read_only" => "tx_read_only",
-        // All that it sets, or what says as much.
+        // All variables that it sets, or equivalent ones.
         "character_set_client"
         | "character_set_connection"
         | "character_set_results"
@@ -162,8 +162,8 @@ fn is_told(name: &str, told: &[Box<str>], effects: MysqlEffects) -> bool {
     told.iter().any(|told| **told == *name || **told == *alias)
 }
 
-/// Pins and unpins. What a text takes, it may have taken even if it failed; what it gives back, it
-/// has given back only if it went well.
+/// Sets and ends pins. A failed text may have acquired state; only a successful one has certainly
+/// released it.
 #[cold]
 pub(super) fn behind(
     server: &mut MysqlServerSession,
@@ -174,18 +174,18 @@ pub(super) fn behind(
 ) {
     let effects = facts.effects;
     let has = |effect| effects.intersects(effect);
-    // These hold for one statement more, and this was it.
+    // These last for one further statement, which was this one.
     server.pins.end(PinReason::FoundRows);
     server.pins.end(PinReason::Diagnostics);
     if went_well {
         ends(server, facts, lock_row);
     }
     if has(MysqlEffects::UNKNOWN) {
-        // Locks, user variables and `SET @@x` in a routine are told by nobody.
+        // Locks, user variables and `SET @@x` in a routine are not reported.
         server.reset_due |= verify != VerifyMode::Never;
         server.has_sequences = true;
     }
-    // Bytes that nobody has looked at, or that nobody understands.
+    // Bytes that were not parsed, or not understood.
     if has(MysqlEffects::UNPARSED) {
         server.reset_due |= verify != VerifyMode::Never;
         if !server.tracks {
@@ -213,10 +213,10 @@ pub(super) fn behind(
     }
     if has(MysqlEffects::GET_LOCK) {
         match lock_row.filter(|_| !has(LOCKS_UNSEEN | MysqlEffects::GET_LOCKS)) {
-            // It was not to be had.
+            // The lock was not available.
             Some(false) if facts.is_lock_alone => {}
             Some(true) => server.pins.locked(1),
-            // The value is that of something else: `GET_LOCK('a', 1) = 0`.
+            // The value is that of another expression: `GET_LOCK('a', 1) = 0`.
             Some(false) | None => server.pins.locked(LOCKS_UNKNOWN),
         }
     }
@@ -227,8 +227,8 @@ pub(super) fn behind(
     names(server, facts, went_well);
 }
 
-/// Effects on `LAST_INSERT_ID()` of which no reply tells: a procedure's values are its caller's,
-/// `CREATE TABLE … SELECT` gives numbers, and an error hides those of the rows before it.
+/// Handles effects on `LAST_INSERT_ID()` that no reply reports: a procedure's values become its
+/// caller's, `CREATE TABLE … SELECT` generates numbers, and an error hides those of earlier rows.
 fn insert_id(server: &mut MysqlServerSession, effects: MysqlEffects, went_well: bool) {
     const UNTOLD: MysqlEffects = MysqlEffects::LAST_INSERT_ID
         .with(MysqlEffects::UNKNOWN.without(MysqlEffects::UNKNOWN_FUNCTION))
@@ -240,7 +240,8 @@ fn insert_id(server: &mut MysqlServerSession, effects: MysqlEffects, went_well: 
         server.insert_id = None;
         server.asks_insert_id = true;
     }
-    // A view may call `LAST_INSERT_ID(expression)`. Of a stored function the server takes it back.
+    // A view may call `LAST_INSERT_ID(expression)`. After a stored function the server restores the
+    // value.
     server.insert_id_is_doubtful |=
         effects.intersects(MysqlEffects::TABLES | MysqlEffects::UNKNOWN_FUNCTION);
 }
@@ -251,7 +252,7 @@ fn is_xa_over(server: &MysqlServerSession, effects: MysqlEffects) -> bool {
         && !server.status.contains(StatusFlags::IN_TRANS)
 }
 
-/// What a text that went well gives back. Of several statements it is not known which came last.
+/// Ends pins that a successful text released. The order of several statements' effects is unknown.
 fn ends(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, lock_row: Option<bool>) {
     let effects = facts.effects;
     if effects.intersects(MysqlEffects::MULTI | MysqlEffects::UNPARSED) {
@@ -261,11 +262,11 @@ fn ends(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, lock_row: 
     let has = |effect| effects.intersects(effect);
     if has(MysqlEffects::RELEASE_ALL_LOCKS) {
         pins.unlocked(u32::MAX);
-        // It may not have been called: `IF(0, RELEASE_ALL_LOCKS(), 1)`.
+        // The function may not have been called: `IF(0, RELEASE_ALL_LOCKS(), 1)`.
         server.unlock_due = true;
     } else if has(MysqlEffects::RELEASE_LOCK) && !has(LOCKS_UNSEEN) && lock_row == Some(true) {
         pins.unlocked(1);
-        // The value may be that of something else besides.
+        // The value may be that of another expression.
         server.unlock_due = true;
     }
     if has(MysqlEffects::UNLOCK_TABLES) {
@@ -283,7 +284,7 @@ fn ends(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, lock_row: 
     }
 }
 
-/// What a text does to things with names.
+/// Records a text's effects on named objects.
 fn names(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, went_well: bool) {
     const NAMED: MysqlEffects = MysqlEffects::TEMP_CREATE
         .with(MysqlEffects::TEMP_DROP)
@@ -309,7 +310,7 @@ fn names(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, went_well
     for name in &details.names {
         let bytes = name.name.as_bytes();
         match name.act {
-            // In which schema is not known.
+            // The schema is not known.
             MysqlNameAction::CreateTemporary | MysqlNameAction::CreateTemporarySequence
                 if moves =>
             {
@@ -337,18 +338,19 @@ fn names(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, went_well
     variables(server, details, ends);
 }
 
-/// A table by its full name.
+/// Returns the qualified name of a table.
 fn table(name: &MysqlNameUse, schema: &str) -> Vec<u8> {
     let schema = name.schema.as_deref().unwrap_or(schema);
     [schema.as_bytes(), b"\0", name.name.as_bytes()].concat()
 }
 
-/// A sequence by its full name, which is no table's: dropping one does not drop the other.
+/// Returns the qualified name of a sequence, distinct from a table's: dropping one does not drop
+/// the other.
 fn sequence(name: &MysqlNameUse, schema: &str) -> Vec<u8> {
     [&table(name, schema)[..], b"\0"].concat()
 }
 
-/// Variables that cannot be given to another connection.
+/// Records variables that cannot be set at another connection.
 fn variables(server: &mut MysqlServerSession, details: &MysqlTextDetails, ends: bool) {
     for assignment in &details.assignments {
         if assignment.scope != VariableScope::Session || is_replayable(&assignment.name) {
@@ -363,7 +365,7 @@ fn variables(server: &mut MysqlServerSession, details: &MysqlTextDetails, ends: 
     }
 }
 
-/// The same where the names are not known: nothing of it ends but by a reset.
+/// Does the same for unknown names: only a reset ends the pins.
 fn unnamed(server: &mut MysqlServerSession, effects: MysqlEffects) {
     let pins = &mut server.pins;
     if effects.intersects(MysqlEffects::TEMP_CREATE) {

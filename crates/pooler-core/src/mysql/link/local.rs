@@ -1,5 +1,5 @@
-//! Questions about the client's last statement, answered here because the connection that knew is
-//! somebody else's.
+//! Queries of the client's last statement's state, answered here because the connection that had it
+//! may serve another client.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/information-functions.html>
@@ -10,8 +10,8 @@ use wire::mysql::sql::{QuestionTopic, SessionQuestion};
 use crate::mysql::client::MysqlClientSession;
 use crate::mysql::warnings::{self, PutResult};
 
-/// Returns whether the connection that the client holds knows less about what is asked than is
-/// known here: what was said elsewhere, and nothing since then has taken away.
+/// Returns whether the client's connection knows less about the query than is known here: the state
+/// comes from another connection, and no later statement has changed it.
 pub(super) fn is_known(client: &MysqlClientSession, asked: &SessionQuestion) -> bool {
     match asked.what {
         QuestionTopic::RowCount => !client.diagnostics.rows_here,
@@ -23,7 +23,7 @@ pub(super) fn is_known(client: &MysqlClientSession, asked: &SessionQuestion) -> 
     }
 }
 
-/// Answers a question with a result in this protocol.
+/// Answers a query with a result in this protocol.
 pub(super) fn answer(
     client: &mut MysqlClientSession,
     asked: &SessionQuestion,
@@ -62,7 +62,7 @@ pub(super) fn answer(
     client.seq = 0;
 }
 
-/// A result of one number.
+/// Appends a result of one number.
 fn number(
     client: &mut MysqlClientSession,
     asked: &SessionQuestion,
