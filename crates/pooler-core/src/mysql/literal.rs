@@ -1,12 +1,12 @@
-//! Values within texts of our own.
+//! Values within the pooler's own statements.
 
-/// Digits of bytes in base 16.
+/// Returns the hexadecimal digits of bytes.
 pub(crate) fn hex_digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A text with a value in place of every `?`, which cannot be anything else than a value: its bytes
-/// in hexadecimal digits, whatever quotes and backslashes mean to the server.
+/// Returns a text in which a value replaces every `?`. The value cannot be anything else: its bytes
+/// are written in hexadecimal digits, so quotes and backslashes do not matter.
 #[must_use]
 pub fn with_value(text: &str, value: &str) -> String {
     let digits = hex_digits(value.as_bytes());

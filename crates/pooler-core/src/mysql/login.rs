@@ -1,7 +1,7 @@
-//! A client's way in: from our greeting to the moment when it is known who it is.
+//! A client's login: from the greeting to its authentication.
 //!
-//! Pure, like [`pg::login`](crate::pg::login), whose words for policies, refusals and ways to come
-//! it has. Here the server speaks first, before anything is known of the client, so that version,
+//! Pure, like [`pg::login`](crate::pg::login), whose types for policies, refusals and transports it
+//! uses. In MySQL the server sends first, before anything is known of the client, so that version,
 //! capabilities and the nonce are the same for all tenants.
 //!
 //! ```text
@@ -35,12 +35,12 @@ pub use check::{PasswordCheck, PasswordCheckResult};
 pub use errors::{errno_of, put_refusal, put_refusal_unasked};
 pub use requested::MysqlLoginRequest;
 
-/// The longest packet of somebody who has not proved who it is. Tokens of clouds are passwords of
-/// some kilobytes, and drivers say much of themselves.
+/// Maximum packet of an unauthenticated client. Cloud tokens are passwords of some kilobytes, and
+/// drivers send many attributes.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 
-/// Capabilities that every client is offered. Neither compression, which would hide packets from
-/// the relay, nor what changes the format of results in ways that servers do not share.
+/// Capabilities that every client is offered: without compression, which would hide packets from
+/// the relay, and without changes of the result format that not all servers support.
 pub const OFFERED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::LONG_FLAG)
     .union(CapabilityFlags::CONNECT_WITH_DB)
@@ -63,10 +63,10 @@ pub const OFFERED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
 pub struct MysqlLoginPolicy {
     /// Encryption over TCP. Unix sockets need none and are offered none.
     pub tls: TlsPolicy,
-    /// Rule on where cleartext passwords may be asked for.
+    /// Rule on where cleartext passwords may be requested.
     pub cleartext: CleartextPolicy,
-    /// The method that we greet with, [`AuthPlugin::Native`] or [`AuthPlugin::CachingSha2`]. Users
-    /// whose secret is for another one are asked again.
+    /// The method of the greeting, [`AuthPlugin::Native`] or [`AuthPlugin::CachingSha2`]. Users
+    /// whose secret is for the other one get a second request.
     pub plugin: AuthPlugin,
     /// Capabilities beyond [`OFFERED`]: `FOUND_ROWS`, `LOCAL_FILES`.
     pub more: CapabilityFlags,
@@ -75,46 +75,47 @@ pub struct MysqlLoginPolicy {
 /// Proof that a client of a tenant has to give.
 #[derive(Clone, Debug)]
 pub enum MysqlProof {
-    /// None, or given already: by its certificate, by its user id.
+    /// None, or one that was given already: by a certificate, by a user id.
     Nothing,
     /// A password.
     Password {
         /// Verifier of its proof.
         verifier: Arc<MysqlVerifier>,
-        /// MysqlPasswordMethod.
+        /// Method by which the password is requested.
         method: MysqlPasswordMethod,
-        /// For those who send the password itself over a connection that is not encrypted.
+        /// Key for clients that send the password itself over an unencrypted connection.
         key: Arc<OwnKey>,
     },
 }
 
-/// Method by which a password is asked for. Users with a stored secret are asked by the method that
-/// it is for.
+/// Method by which a password is requested. Users with a stored secret are asked by the method of
+/// the secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MysqlPasswordMethod {
-    /// The method of the greeting, or the client's own if that does as well.
+    /// The method of the greeting, or the client's own if that is suitable.
     #[default]
     Best,
     /// Cleartext, by `mysql_clear_password`.
     Cleartext,
 }
 
-/// Next step. First, what is in `out` is sent.
+/// Next step. The content of `out` must be sent first.
 #[derive(Debug)]
 pub enum MysqlLoginNext {
     /// Present more bytes.
     More,
-    /// Shake hands, beginning with what was not consumed; then call [`MysqlLogin::tls_started`].
+    /// Perform the TLS handshake, beginning with the unconsumed input; then call
+    /// [`MysqlLogin::tls_started`].
     StartTls,
-    /// Lead [`MysqlLogin::requested`] to a tenant, in whatever time that takes; then call
+    /// Resolve the tenant of [`MysqlLogin::requested`], which may take any time; then call
     /// [`MysqlLogin::routed`].
     Route,
-    /// Do this where nobody else waits for it; then call [`MysqlLogin::checked`].
+    /// Run this check where it delays nothing else; then call [`MysqlLogin::checked`].
     Check(Box<PasswordCheck>),
-    /// The client is who it says. It waits for [`welcome`], or for [`put_refusal`].
+    /// The client is authenticated. It waits for [`welcome`], or for [`put_refusal`].
     Done(Box<MysqlAuthenticatedClient>),
-    /// Close, or refuse the change of the user and close. The client was told, unless it left by
-    /// itself.
+    /// Close, or refuse the change of the user and close. The client received the error, unless it
+    /// left by itself.
     Fail(PgLoginRefusal),
 }
 
@@ -122,7 +123,7 @@ pub enum MysqlLoginNext {
 #[derive(Debug)]
 #[must_use]
 pub struct MysqlLoginStep {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Next step.
     pub next: MysqlLoginNext,
@@ -134,7 +135,7 @@ impl MysqlLoginStep {
     }
 }
 
-/// A client that has proved who it is.
+/// An authenticated client.
 #[derive(Debug)]
 pub struct MysqlAuthenticatedClient {
     /// Request.
@@ -143,18 +144,18 @@ pub struct MysqlAuthenticatedClient {
     pub shown: MysqlDisclosedSecret,
     /// Verifier of its proof, if it had to give one.
     pub verifier: Option<Arc<MysqlVerifier>>,
-    /// The number of the packet that it waits for.
+    /// Sequence number of the packet that the client waits for.
     pub seq: u8,
 }
 
-/// Secret that a client's proof disclosed. Enough to log in to a server in its name.
+/// Secret that a client's proof disclosed. It suffices to log in to a server as the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MysqlDisclosedSecret {
     /// None.
     Nothing,
     /// Key for `mysql_native_password`.
     Native(NativeKey),
-    /// Key for `caching_sha2_password` at a server that has seen the password.
+    /// Key for `caching_sha2_password` at a server that has the password in its cache.
     Sha2(Sha2Key),
     /// The password.
     Password(PlainPassword),
@@ -166,38 +167,38 @@ pub struct MysqlLogin {
     policy: MysqlLoginPolicy,
     reached: ClientTransport,
     nonce: AuthNonce,
-    /// Sequence number of the next packet, whoever sends it.
+    /// Sequence number of the next packet from either side.
     seq: u8,
     tls: Option<TlsFacts>,
     requested: Option<MysqlLoginRequest>,
-    /// The proof that came unasked with the name.
+    /// The proof that was sent with the name, without a request.
     given: Option<ClientProof>,
     state: MysqlLoginState,
 }
 
-/// A proof with its method; none for methods that are not spoken here.
+/// A proof with its method; `None` for unsupported methods.
 #[derive(Debug)]
 struct ClientProof {
     plugin: Option<AuthPlugin>,
     answer: Vec<u8>,
 }
 
-/// State of a login: the packet that is awaited.
+/// State of a login: the expected packet.
 #[derive(Debug)]
 enum MysqlLoginState {
-    /// The first reply: a login, or a request for TLS.
+    /// The first packet: a login, or a request for TLS.
     First,
     /// The end of a handshake.
     Handshake,
-    /// An answer of [`MysqlLogin::routed`].
+    /// The result of [`MysqlLogin::routed`].
     Routing,
-    /// A proof by this method. It is not looked at when there is nothing to prove.
+    /// A proof by this method. It is ignored if no proof is required.
     Proof(AuthPlugin, Option<ExpectedProof>),
-    /// The password, encrypted in some way; and the key for that, if it was given.
+    /// The password, possibly encrypted; with the key for that, if it was sent.
     Full(ExpectedProof, Option<Arc<KeyPair>>),
-    /// An answer of [`MysqlLogin::checked`].
+    /// The result of [`MysqlLogin::checked`].
     Checking(ExpectedProof),
-    /// End.
+    /// Finished.
     Over,
 }
 
@@ -208,7 +209,7 @@ struct ExpectedProof {
     key: Arc<OwnKey>,
 }
 
-/// A session that goes on as somebody else.
+/// A session that continues as another user.
 #[derive(Clone, Debug)]
 pub struct ChangeOf {
     /// Policy of its listener.
@@ -219,7 +220,7 @@ pub struct ChangeOf {
     pub tls: Option<TlsFacts>,
     /// Capabilities of both sides, as agreed on at its first login.
     pub capabilities: CapabilityFlags,
-    /// The collation that it spoke.
+    /// The collation of its former session.
     pub collation: u16,
     /// Random, and never used before.
     pub nonce: AuthNonce,
@@ -234,8 +235,8 @@ impl MysqlLogin {
         MysqlLogin { policy, reached, nonce, seq: 0, tls, requested, given, state }
     }
 
-    /// Creates the login of a client that has proved elsewhere who it is, and waits for the packet
-    /// of this number.
+    /// Creates the login of a client that has authenticated elsewhere, and waits for the packet of
+    /// this number.
     #[must_use]
     pub fn proved(reached: ClientTransport, seq: u8) -> MysqlLogin {
         let policy = MysqlLoginPolicy {
@@ -248,7 +249,7 @@ impl MysqlLogin {
         MysqlLogin { seq, state: MysqlLoginState::Over, ..login }
     }
 
-    /// Appends what we say first: our version, and the client's number among our clients.
+    /// Appends the greeting: the version, and the client's connection number.
     pub fn greet(&mut self, thread_id: u32, server_version: &str, out: &mut Vec<u8>) {
         let hello = ServerHello {
             version: server_version.as_bytes(),
@@ -264,8 +265,8 @@ impl MysqlLogin {
         frame::put_packet(out, &mut self.seq, &payload);
     }
 
-    /// Begins again from a `COM_CHANGE_USER`, with the command's byte in front. Whoever changes
-    /// waits for the same things as who logs in.
+    /// Starts again from a `COM_CHANGE_USER`, including the command's byte. The client then waits
+    /// for the same packets as at a login.
     pub fn change_user(
         of: ChangeOf,
         payload: &[u8],
@@ -291,20 +292,20 @@ impl MysqlLogin {
         }
     }
 
-    /// Returns what the client asks for; there from [`MysqlLoginNext::Route`] on, until
+    /// Returns the client's request; available from [`MysqlLoginNext::Route`] to
     /// [`MysqlLoginNext::Done`].
     #[must_use]
     pub fn requested(&self) -> Option<&MysqlLoginRequest> {
         self.requested.as_ref()
     }
 
-    /// The number of the next packet, whoever sends it.
+    /// Returns the sequence number of the next packet from either side.
     #[must_use]
     pub fn seq(&self) -> u8 {
         self.seq
     }
 
-    /// Takes what the client has sent and was not consumed before.
+    /// Processes input from the client that was not consumed before.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> MysqlLoginStep {
         if matches!(
             self.state,
@@ -344,7 +345,7 @@ impl MysqlLogin {
         }
     }
 
-    /// Continues behind TLS. What was encrypted is presented from now on.
+    /// Continues after the TLS handshake. From now on the decrypted input is presented.
     pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> MysqlLoginStep {
         if !matches!(self.state, MysqlLoginState::Handshake) {
             return self.fail(0, PgLoginRefusal::new("08P01", "TLS was not asked for"), out);
@@ -390,7 +391,7 @@ impl MysqlLogin {
         }
     }
 
-    /// Returns what this client may do.
+    /// Returns the capabilities that this client is offered.
     fn offered(&self) -> CapabilityFlags {
         let has_tls = self.reached == ClientTransport::Tcp && self.policy.tls != TlsPolicy::Absent;
         let tls = if has_tls { CapabilityFlags::SSL } else { CapabilityFlags::NONE };
@@ -443,7 +444,7 @@ impl MysqlLogin {
         Ok(())
     }
 
-    /// Lets a client in that has nothing to prove, once the method that it has begun with is done.
+    /// Admits a client that needs no proof, once its initial method is complete.
     fn prove_nothing(&mut self, out: &mut Vec<u8>) -> MysqlLoginStep {
         match self.given.take() {
             Some(given) => {
@@ -452,7 +453,7 @@ impl MysqlLogin {
                 }
                 self.done(0, MysqlDisclosedSecret::Nothing, None, out)
             }
-            // Who changes waits for a nonce in any case.
+            // A client that changes its user expects a nonce in any case.
             None => {
                 self.switch(AuthPlugin::Native, out);
                 self.state = MysqlLoginState::Proof(AuthPlugin::Native, None);
@@ -461,7 +462,7 @@ impl MysqlLogin {
         }
     }
 
-    /// Looks at the proof that came already, or asks for another one.
+    /// Checks the proof that was sent already, or requests another one.
     fn ask(
         &mut self,
         expected: ExpectedProof,
@@ -485,7 +486,7 @@ impl MysqlLogin {
             Some(ClientProof { plugin: Some(plugin), answer })
                 if self.is_fit(plugin, wanted, &expected) =>
             {
-                // A client that prefers a method to ours may have sent its name alone.
+                // A client that prefers another method may have sent only its name.
                 if plugin == self.policy.plugin || !answer.is_empty() || !knows_plugins {
                     return self.proof(plugin, Some(expected), &answer, 0, out);
                 }
@@ -501,13 +502,13 @@ impl MysqlLogin {
         MysqlLoginStep::new(0, MysqlLoginNext::More)
     }
 
-    /// Returns whether a proof that came unasked by `plugin` does where `wanted` is liked best.
+    /// Returns whether an unrequested proof by `plugin` is acceptable where `wanted` is preferred.
     fn is_fit(&self, plugin: AuthPlugin, wanted: AuthPlugin, expected: &ExpectedProof) -> bool {
         let is_proof = plugin != AuthPlugin::Clear && wanted != AuthPlugin::Clear;
         is_proof && expected.verifier.takes(plugin)
     }
 
-    /// Takes a proof.
+    /// Handles a proof.
     fn proof(
         &mut self,
         plugin: AuthPlugin,
@@ -548,7 +549,7 @@ impl MysqlLogin {
         }
     }
 
-    /// Takes the password of `caching_sha2_password`, or gives the key to encrypt it with.
+    /// Handles the password of `caching_sha2_password`, or sends the key to encrypt it with.
     fn full(
         &mut self,
         expected: ExpectedProof,
@@ -563,7 +564,8 @@ impl MysqlLogin {
                 let check = PasswordCheck::password(&expected, payload);
                 self.check(consumed, check, expected)
             }
-            // Who asks again and again, and reads nothing, would have us keep all the answers.
+            // A client that repeats the request without reading would make the pooler buffer all
+            // replies.
             ([auth::PUBLIC_KEY], Some(_)) => {
                 let refusal = PgLoginRefusal::new("08P01", "the public key was sent already");
                 self.fail(consumed, refusal, out)
@@ -598,7 +600,7 @@ impl MysqlLogin {
         MysqlLoginStep::new(consumed, MysqlLoginNext::More)
     }
 
-    /// Waits for what takes long.
+    /// Waits for a password check on another thread.
     fn check(
         &mut self,
         consumed: usize,
@@ -609,7 +611,7 @@ impl MysqlLogin {
         MysqlLoginStep::new(consumed, MysqlLoginNext::Check(Box::new(check)))
     }
 
-    /// Returns whether a password may be asked for as it is.
+    /// Returns whether a cleartext password may be requested.
     fn is_protected(&self) -> bool {
         self.reached != ClientTransport::Tcp
             || self.tls.is_some()
@@ -673,14 +675,14 @@ impl MysqlLogin {
     }
 }
 
-/// Returns what a password shows that is right. It ends with a NUL, which clients send with it.
+/// Returns the secret that a correct password discloses. It ends with a NUL, which clients send.
 fn accepts(verifier: &MysqlVerifier, given: &[u8]) -> Option<MysqlDisclosedSecret> {
     let given = given.strip_suffix(&[0])?;
     let text = std::str::from_utf8(given).ok().filter(|_| verifier.accepts_password(given))?;
     Some(MysqlDisclosedSecret::Password(PlainPassword::new(text.to_owned())))
 }
 
-/// Returns whether a proof is that of no password.
+/// Returns whether a proof is that of an empty password.
 fn is_empty(answer: &[u8]) -> bool {
     matches!(answer, [] | [0])
 }
@@ -689,7 +691,7 @@ fn bad_handshake(error: &HandshakeError) -> PgLoginRefusal {
     PgLoginRefusal::new("08P01", error.to_string())
 }
 
-/// Appends that a client is in. Its session begins with this status.
+/// Appends the confirmation of a login. The session begins with this status.
 pub fn welcome(authenticated: &MysqlAuthenticatedClient, status: StatusFlags, out: &mut Vec<u8>) {
     let mut seq = authenticated.seq;
     let ok = OkPacket {

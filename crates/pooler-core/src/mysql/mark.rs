@@ -1,26 +1,27 @@
 //! Mark of a sandbox's session at the server connections that work for it, by which the session's
-//! next owner finds what a former one has left running.
+//! next owner finds statements that a former owner has left running.
 //!
-//! A server connection is used by one client after the other, and what it tells of itself
-//! (connection attributes) is said once, as it is opened. What a session does at the moment is seen
-//! only by what is done in its own connection, and of that others see little: who is connected
-//! and what runs, and who holds a user lock. So the mark is a user lock, `GET_LOCK`, that is taken
-//! in front of a client's first statement, in the same write. It stays while the same session comes
-//! again, so that this pays for it once, and is given back in front of the first statement of
-//! somebody else, or when the connection was idle for a second: a next owner that looks before that
-//! ends an idle connection, which costs its pool a login. The number of the connection is part of
-//! its name: two connections never want the same lock, and the next owner needs no list of names,
-//! only that of its own user's connections, which every user may see. It needs no privilege and no
-//! setting, and when the server ends the connection, it gives the lock back by itself after it has
-//! undone the transaction.
+//! A server connection is used by one client after the other, and its connection attributes are
+//! sent only once, when it is opened. The current use of a connection is visible only through
+//! actions on that connection, and little of that is visible to others: the connected users, their
+//! running statements, and the holders of user locks. So the mark is a user lock, `GET_LOCK`, which
+//! is taken before a client's first statement, in the same write. The mark stays while the same
+//! session uses the connection, which therefore pays for it once, and is released before the first
+//! statement of another session, or when the connection was idle for a second: a next owner that
+//! searches earlier ends an idle connection, which costs its pool a login. The lock's name contains
+//! the number of the connection: two connections never want the same lock, and the next owner needs
+//! no list of names, only that of its own user's connections, which every user may see. It requires
+//! no privilege and no setting, and when the server ends the connection, it releases the lock by
+//! itself after it has rolled the transaction back.
 //!
-//! What was rejected:
-//! - a comment in front of statements: it is seen while a statement runs, and not in a transaction
-//!   that is open and idle, and a prepared statement has that of whoever prepared it;
-//! - numbers of connections in the store: they do not say for whom a connection works now, and
-//!   other clients of a server that lives would lose theirs;
-//! - a user variable: others see it in `performance_schema` only, which `MariaDB` has switched off;
-//! - `COM_CHANGE_USER` with attributes: a login, after which nothing is prepared any more.
+//! Rejected alternatives:
+//! - a comment before statements: it is visible while a statement runs, but not in an idle
+//!   transaction, and a prepared statement has that of the client that prepared it;
+//! - numbers of connections in the store: they do not show for which session a connection works
+//!   now, and other clients of a running server would lose theirs;
+//! - a user variable: others see it in `performance_schema` only, which `MariaDB` has disabled by
+//!   default;
+//! - `COM_CHANGE_USER` with attributes: a login, which removes all prepared statements.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/locking-functions.html>
@@ -30,31 +31,31 @@
 use super::literal::with_value;
 use crate::epoch::SessionEpoch;
 
-/// Former epochs of a session that are looked for: each owner ends what it finds of all before it,
-/// so that more than the last one matter only where it could not.
+/// Maximum number of former epochs of a session that are searched: each owner ends the statements
+/// of all epochs before it, so epochs before the last one matter only where it could not.
 const EPOCHS_MAX: u64 = 32;
 
-/// Connections that are ended at a time; others are found by the next look.
+/// Maximum connections that are ended at a time; the next search finds others.
 const FOUND_MAX: usize = 50;
 
-/// Takes a lock, whose name nobody else has: fails where the server has no user locks, as Galera
-/// clusters do, so that nothing was marked either.
+/// Takes a lock with a unique name. This fails where the server has no user locks, as in Galera
+/// clusters, so that nothing was marked there either.
 pub const TRY_MARK: &str = "DO GET_LOCK(CONCAT('cove:try:',CONNECTION_ID()),0)";
 
-/// Error of a `KILL` that finds nobody.
+/// Error of a `KILL` without such a thread.
 pub const NO_SUCH_THREAD: u16 = 1094;
 
-/// Statements that mark a server connection with a session, and take the mark away.
+/// Statements that mark a server connection with a session, and remove the mark.
 #[derive(Debug)]
 pub struct SessionMark {
     /// Takes the lock.
     pub(crate) take: Box<str>,
-    /// Gives it back.
+    /// Releases it.
     pub(crate) release: Box<str>,
 }
 
 impl SessionMark {
-    /// Mark of a session in this epoch.
+    /// Creates the mark of a session in this epoch.
     pub fn new(session: &SessionEpoch) -> SessionMark {
         let name = lock_name(session, session.epoch, "CONNECTION_ID()");
         SessionMark {
@@ -64,15 +65,15 @@ impl SessionMark {
     }
 }
 
-/// Expression that gives a lock's name. `MariaDB` compares names by their bytes, so that these must
-/// not depend on the character set of whoever asks.
+/// Returns an expression for a lock's name. `MariaDB` compares names by their bytes, so these must
+/// not depend on the character set of the connection.
 fn lock_name(session: &SessionEpoch, epoch: u64, connection: &str) -> String {
     let prefix = format!("{}{epoch}:", session.application_prefix());
     with_value(&format!("CONVERT(CONCAT(?,{connection}) USING utf8mb4)"), &prefix)
 }
 
-/// List of the connections that hold the locks which a connection would have by former epochs; of
-/// `NULL` where there is none.
+/// Returns a list of the connections that hold the locks which a connection would have by former
+/// epochs; with `NULL` where there is none.
 fn holders(session: &SessionEpoch, connection: &str) -> String {
     let epochs = session.epoch.saturating_sub(EPOCHS_MAX).max(1)..session.epoch;
     let holder = |epoch| format!("IS_USED_LOCK({})", lock_name(session, epoch, connection));
@@ -80,7 +81,8 @@ fn holders(session: &SessionEpoch, connection: &str) -> String {
     if holders.is_empty() { "NULL".to_owned() } else { holders.join(",") }
 }
 
-/// Asks for the connections of a user that are marked with an epoch of the session below its own.
+/// Returns a query for the connections of a user that are marked with an epoch of the session below
+/// its own.
 pub fn find_former(session: &SessionEpoch, user: &str) -> String {
     let held = holders(session, "id");
     let user = with_value("?", user);
@@ -90,9 +92,9 @@ pub fn find_former(session: &SessionEpoch, user: &str) -> String {
     )
 }
 
-/// Ends a connection that [`find_former`] has found, if it is marked still: the server looks as
-/// it ends it, so that a connection which works for somebody else meanwhile is not ended. Nobody
-/// has the number 0.
+/// Returns a statement that ends a connection found by [`find_former`], if it is still marked: the
+/// server checks that when it ends the connection, so that a connection which works for another
+/// session meanwhile is not ended. No connection has the number 0.
 pub fn end_former(session: &SessionEpoch, connection: u64) -> String {
     let held = holders(session, &connection.to_string());
     format!("KILL IF({connection} IN ({held}),{connection},0)")
@@ -106,7 +108,7 @@ mod tests {
         SessionEpoch { session: "ses_1".into(), epoch }
     }
 
-    /// Returns whether a text has this part of a lock's name.
+    /// Returns whether a text contains this part of a lock's name.
     fn names(text: &str, prefix: &str) -> bool {
         text.contains(&format!(
             "CONCAT(_utf8mb4 x'{}',",

@@ -1,10 +1,10 @@
-//! A key of our own for clients that send their password over a connection that is not encrypted.
+//! RSA key for clients that send their password over an unencrypted connection.
 //!
-//! It is made before one needs it, lives in memory, and is made anew after some thousand uses,
-//! never by a thread that others wait for. How long it takes to decrypt with it depends on it
-//! (RUSTSEC-2023-0071): whoever records a password and then measures very many decryptions could
-//! find it out. Decryption is blinded, and a key that was used [`USES_MAX`] times is no key any
-//! more. Who can avoid it uses TLS.
+//! It is generated before it is needed, lives in memory, and is replaced after some thousand uses,
+//! never by a thread that serves other clients. The time of a decryption depends on the key
+//! (RUSTSEC-2023-0071): an attacker who records a password and then measures very many decryptions
+//! could recover it. Decryption is blinded, and a key is discarded after [`USES_MAX`] uses. TLS
+//! avoids the problem.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,43 +16,44 @@ use rsa::{Oaep, RsaPrivateKey, RsaPublicKey};
 use sha1::Sha1;
 use zeroize::Zeroizing;
 
-/// Size of the key, as MySQL makes it.
+/// Size of the key, as in MySQL.
 const KEY_BITS: usize = 2048;
 
-/// Decryptions with one key: far below what measuring its time takes.
+/// Maximum decryptions with one key: far fewer than a timing attack needs.
 const USES_MAX: u32 = 4096;
 
-/// Decryptions after which the next key is made. What is left is for clients that have this one.
+/// Decryptions after which the next key is generated. The remaining ones are for clients that have
+/// this key.
 const USES_WORN: u32 = USES_MAX / 4 * 3;
 
-/// The longest text with a server's public key that is read, and its longest key in bits: a server
-/// does not choose how much we calculate.
+/// Maximum text of a server's public key, and its maximum size in bits: a server must not choose
+/// the amount of computation.
 const PEM_BYTES_MAX: usize = 8192;
 const SERVER_KEY_BYTES_MAX: usize = 1024;
 
-/// Why there is nothing encrypted.
+/// Error of an encryption.
 #[derive(Debug, thiserror::Error)]
 pub enum RsaKeyError {
-    /// No key can be made.
+    /// No key can be generated.
     #[error("make a key")]
     Make(#[source] rsa::Error),
-    /// Not writable or readable.
+    /// The public key cannot be encoded or decoded.
     #[error("malformed public key")]
     Public,
-    /// The password does not fit into the key.
+    /// The password is too long for the key.
     #[error("the password is too long for the server's key")]
     TooLong,
 }
 
-/// The key. Shared by all threads.
+/// The current key. Shared by all threads.
 #[derive(Default)]
 pub struct OwnKey {
     current: Mutex<Option<Arc<KeyPair>>>,
-    /// Held while one is made: whoever comes meanwhile would make another one.
+    /// Held while a key is generated, so that other threads do not generate one as well.
     making: Mutex<()>,
 }
 
-/// A key that was made.
+/// A generated key.
 pub struct KeyPair {
     private: RsaPrivateKey,
     public: String,
@@ -60,17 +61,16 @@ pub struct KeyPair {
 }
 
 impl OwnKey {
-    /// The key for a client that comes now; none when there is none that can be used:
-    /// see [`OwnKey::renew`].
+    /// Returns the key for a new client; `None` if there is no usable one: see [`OwnKey::renew`].
     #[must_use]
     pub fn current(&self) -> Option<Arc<KeyPair>> {
         self.current.lock().clone().filter(|made| made.uses() < USES_MAX)
     }
 
-    /// Makes a key if there is none or it is worn, which takes some tenths of a second.
+    /// Generates a key if there is none or it is worn, which takes some tenths of a second.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be generated.
     pub fn renew(&self) -> Result<Arc<KeyPair>, RsaKeyError> {
         let _making = self.making.lock();
         if let Some(made) = self.current().filter(|made| !made.is_worn()) {
@@ -84,7 +84,7 @@ impl OwnKey {
         Ok(made)
     }
 
-    /// Makes the key if there is none, so that no client waits for it.
+    /// Generates the key if there is none, so that no client waits for it.
     pub fn prepare(&self) {
         if let Err(error) = self.renew() {
             tracing::warn!(error = &error as &dyn std::error::Error, "make a key");
@@ -93,20 +93,20 @@ impl OwnKey {
 }
 
 impl KeyPair {
-    /// The public key, as MySQL sends it.
+    /// Returns the public key, as MySQL sends it.
     #[must_use]
     pub fn public_pem(&self) -> &str {
         &self.public
     }
 
-    /// Returns whether the next one should be made.
+    /// Returns whether the next key should be generated.
     #[must_use]
     pub fn is_worn(&self) -> bool {
         self.uses() >= USES_WORN
     }
 
-    /// Returns what was encrypted with the public key; none when it was not, or the key was used
-    /// too often. About a millisecond.
+    /// Returns the plaintext of bytes that were encrypted with the public key; `None` if they were
+    /// not, or the key was used too often. Takes about a millisecond.
     #[must_use]
     pub fn decrypt(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if self.uses.fetch_add(1, Ordering::Relaxed) >= USES_MAX {
@@ -137,7 +137,7 @@ impl std::fmt::Debug for OwnKey {
 /// Encrypts with the public key that a server sent.
 ///
 /// # Errors
-/// When it sent none that can be used.
+/// If the key is unusable.
 pub fn encrypt(pem: &[u8], plain: &[u8]) -> Result<Vec<u8>, RsaKeyError> {
     let text = pem.strip_suffix(&[0]).unwrap_or(pem);
     let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= PEM_BYTES_MAX);
@@ -172,7 +172,8 @@ mod tests {
         for (pem, plain) in [(&b"no key"[..], 7), (b"", 7), (pem, 215)] {
             assert!(encrypt(pem, &vec![b'x'; plain]).is_err());
         }
-        // The next one is there before this one is used up, and who has this one can use it.
+        // The next key is ready before this one is used up, and clients that have this one can use
+        // it.
         key.uses.store(USES_WORN, Ordering::Relaxed);
         assert!(key.is_worn());
         assert_eq!(keys.current().expect("still").public_pem(), key.public_pem());

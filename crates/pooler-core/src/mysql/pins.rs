@@ -1,16 +1,16 @@
-//! Why a server connection stays with its client beyond a transaction.
+//! Reasons why a server connection stays with its client beyond a transaction.
 //!
-//! Each is something that the server keeps for the session, that cannot be given to another one,
-//! and that the next client must not meet. A pin ends when what it stands for has provably ended.
+//! Each is state that the server keeps for the session, that cannot be moved to another session,
+//! and that the next client must not encounter. A pin ends when its state has provably ended.
 
-/// A reason to stay.
+/// A pin's reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PinReason {
-    /// A temporary table is there.
+    /// A temporary table exists.
     TempTable,
     /// A user variable was set.
     UserVariable,
-    /// A lock with a name is held.
+    /// A named lock is held.
     UserLock,
     /// Tables are locked.
     TableLock,
@@ -20,28 +20,28 @@ pub(crate) enum PinReason {
     SqlPrepare,
     /// A cursor is open.
     Cursor,
-    /// A parameter's value has been sent in parts, and its statement not been executed.
+    /// A parameter's value was sent in parts, and its statement was not executed.
     LongData,
-    /// A variable was set that cannot be set elsewhere to the same effect.
+    /// A variable was set that cannot be set elsewhere with the same effect.
     Variable,
     /// The role was changed.
     Role,
-    /// A distributed transaction is under way.
+    /// A distributed transaction is in progress.
     Xa,
-    /// A value was taken from a sequence, or the last one asked for: the session remembers it, and
-    /// nothing can have another session do so.
+    /// A value was taken from a sequence, or the last one was queried: the session remembers it,
+    /// and this cannot be reproduced in another session.
     Sequence,
-    /// The server says that the session changed, and the text does not tell how.
+    /// The server reports a change of the session, which the text does not explain.
     State,
-    /// `SQL_CALC_FOUND_ROWS`: the next statement may ask how many there were.
+    /// `SQL_CALC_FOUND_ROWS`: the next statement may query the number of rows.
     FoundRows,
-    /// The next statement may ask what this one did.
+    /// The next statement may query the outcome of this one.
     Diagnostics,
-    /// The next transaction was given characteristics.
+    /// Characteristics were set for the next transaction.
     NextTransaction,
-    /// A setting was changed that is not kept.
+    /// A setting was changed that is not replayed.
     Settings,
-    /// The session is in a schema that cannot be chosen elsewhere, or in none any more.
+    /// The session is in a schema that cannot be selected elsewhere, or in a dropped one.
     Schema,
     /// The server is locked for a backup.
     Backup,
@@ -49,7 +49,7 @@ pub(crate) enum PinReason {
     Profile,
 }
 
-/// All of them, in the order of their bits.
+/// All reasons, in the order of their bits.
 const PINS: [(PinReason, &str); 20] = [
     (PinReason::TempTable, "temp_table"),
     (PinReason::UserVariable, "user_variable"),
@@ -73,25 +73,25 @@ const PINS: [(PinReason, &str); 20] = [
     (PinReason::Profile, "profile"),
 ];
 
-/// Pins that outlast a `COM_RESET_CONNECTION` (MariaDB 10.11): roles, and statements that were
-/// recorded. A routine may have changed the role.
+/// Pins that outlast a `COM_RESET_CONNECTION` (MariaDB 10.11): roles, and recorded statements. A
+/// routine may have changed the role.
 const LASTING: u32 =
     1 << PinReason::Role as u32 | 1 << PinReason::State as u32 | 1 << PinReason::Profile as u32;
 
-/// Has the server record statements, which it shows also after it was switched off.
+/// Makes the server record statements, which it shows even after recording was disabled.
 const PROFILING: &[u8] = b"profiling";
 
-/// Has the server record a single statement, which it shows until a reset.
+/// Makes the server record a single statement, which it shows until a reset.
 const OPTIMIZER_TRACE: &[u8] = b"optimizer_trace";
 
-/// Names and locks that are told apart; beyond it nothing unpins but a reset.
+/// Maximum distinct names; beyond it only a reset ends the pins.
 const NAMES_MAX: usize = 64;
 
-/// The reasons that hold now.
+/// The current pins.
 #[derive(Debug, Default)]
 pub(crate) struct ActivePins {
     bits: u32,
-    /// Number of times that named locks were taken and not given back.
+    /// Number of named locks that were taken and not released.
     locks: u32,
     temp_tables: PinnedNames,
     prepared: PinnedNames,
@@ -99,7 +99,7 @@ pub(crate) struct ActivePins {
     handlers: PinnedNames,
 }
 
-/// Names of what is there; `None` once there are too many, or one is not known.
+/// Names of existing objects; `None` once there are too many, or one is unknown.
 #[derive(Debug)]
 struct PinnedNames(Option<Vec<Box<[u8]>>>);
 
@@ -121,7 +121,7 @@ impl PinnedNames {
         }
     }
 
-    /// Says whether nothing is left.
+    /// Removes a name. Returns whether none is left.
     fn remove(&mut self, name: &[u8]) -> bool {
         let Some(names) = &mut self.0 else { return false };
         names.retain(|known| **known != *name);
@@ -130,55 +130,55 @@ impl PinnedNames {
 }
 
 impl ActivePins {
-    /// Returns whether nothing holds the connection.
+    /// Returns whether there is no pin.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.bits == 0
     }
 
-    /// Returns what those who look on are told.
+    /// Returns the names of the pins, for views.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         let bits = self.bits;
         PINS.iter().filter(move |(pin, _)| bits & (1 << *pin as u32) != 0).map(|(_, name)| *name)
     }
 
-    /// Returns whether this one holds.
+    /// Returns whether this pin is set.
     #[inline]
     pub(crate) fn has(&self, pin: PinReason) -> bool {
         self.bits & (1 << pin as u32) != 0
     }
 
-    /// This holds from now on.
+    /// Sets a pin.
     #[inline]
     pub(crate) fn set(&mut self, pin: PinReason) {
         self.bits |= 1 << pin as u32;
     }
 
-    /// This has ended.
+    /// Ends a pin.
     #[inline]
     pub(crate) fn end(&mut self, pin: PinReason) {
         self.bits &= !(1 << pin as u32);
     }
 
-    /// The session was reset: nothing of it is there any more, but for what a reset leaves.
+    /// Records a reset of the session, which ends all pins except those that outlast it.
     pub(crate) fn reset(&mut self) {
         let left = self.bits & LASTING;
         *self = ActivePins::default();
         self.bits = left;
     }
 
-    /// Returns whether there is something that a reset leaves.
+    /// Returns whether there is a pin that outlasts a reset.
     pub(crate) fn outlasts_reset(&self) -> bool {
         self.bits & LASTING != 0
     }
 
-    /// A named lock was taken.
+    /// Records taken named locks.
     pub(crate) fn locked(&mut self, times: u32) {
         self.locks = self.locks.saturating_add(times);
         self.set(PinReason::UserLock);
     }
 
-    /// Named locks were given back; says whether none is left.
+    /// Records released named locks; ends the pin if none is left.
     pub(crate) fn unlocked(&mut self, times: u32) {
         self.locks = self.locks.saturating_sub(times);
         if self.locks == 0 {
@@ -186,46 +186,46 @@ impl ActivePins {
         }
     }
 
-    /// A temporary table was made; none: of an unknown name.
+    /// Records a created temporary table; `None` if its name is unknown.
     pub(crate) fn temp_table(&mut self, name: Option<&[u8]>) {
         self.temp_tables.insert(name);
         self.set(PinReason::TempTable);
     }
 
-    /// A table of this name is there no more.
+    /// Records a dropped table.
     pub(crate) fn dropped(&mut self, name: &[u8]) {
         if self.has(PinReason::TempTable) && self.temp_tables.remove(name) {
             self.end(PinReason::TempTable);
         }
     }
 
-    /// A statement was prepared by SQL; none: of an unknown name.
+    /// Records a statement that was prepared by SQL; `None` if its name is unknown.
     pub(crate) fn prepared(&mut self, name: Option<&[u8]>) {
         self.prepared.insert(name);
         self.set(PinReason::SqlPrepare);
     }
 
-    /// A statement that SQL prepared is there no more.
+    /// Records a deallocated statement of SQL.
     pub(crate) fn deallocated(&mut self, name: &[u8]) {
         if self.has(PinReason::SqlPrepare) && self.prepared.remove(name) {
             self.end(PinReason::SqlPrepare);
         }
     }
 
-    /// A table was opened for `HANDLER`; none: under an unknown name.
+    /// Records a table that was opened for `HANDLER`; `None` if its name is unknown.
     pub(crate) fn opened(&mut self, name: Option<&[u8]>) {
         self.handlers.insert(name);
         self.set(PinReason::Handler);
     }
 
-    /// A table of `HANDLER`'s was closed.
+    /// Records a closed table of `HANDLER`.
     pub(crate) fn closed(&mut self, name: &[u8]) {
         if self.has(PinReason::Handler) && self.handlers.remove(name) {
             self.end(PinReason::Handler);
         }
     }
 
-    /// A variable has a value that only this session can have.
+    /// Records a variable with a value that only this session can have.
     pub(crate) fn variable(&mut self, name: &[u8]) {
         self.variables.insert(Some(name));
         self.set(PinReason::Variable);
@@ -234,7 +234,7 @@ impl ActivePins {
         }
     }
 
-    /// A variable has its default again.
+    /// Records a variable that has its default again.
     pub(crate) fn variable_default(&mut self, name: &[u8]) {
         if name != OPTIMIZER_TRACE && self.has(PinReason::Variable) && self.variables.remove(name) {
             self.end(PinReason::Variable);

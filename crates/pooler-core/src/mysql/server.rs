@@ -1,5 +1,5 @@
-//! A server connection's session, as far as the protocol goes: what is outstanding, what it has,
-//! and what has to happen before somebody else may have it.
+//! A server connection's session in the protocol: its outstanding requests, its state, and what has
+//! to be done before another client may use it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::texts::MysqlStatementFacts;
 use super::warnings::ServerWarnings;
 use crate::link::{ClientId, ErrorTally, LinkLimits};
 
-/// Entries of the queue that a connection keeps room for.
+/// Capacity that a connection's queue keeps.
 const OUTSTANDING_USUAL: usize = 8;
 
 /// Receiver of a reply.
@@ -36,48 +36,48 @@ pub(crate) enum MysqlRequestPurpose {
     Plain,
     /// Runs a text.
     Text(MysqlStatementFacts),
-    /// Prepares a statement: the client's own request, or one put in front of its `EXECUTE`.
+    /// Prepares a statement: the client's own request, or one inserted before its `EXECUTE`.
     Prepare(Box<PendingPrepare>),
     /// Runs a prepared statement.
     Execute(PendingExecution),
-    /// Gets rows of the cursor of this statement of the client's.
+    /// Fetches rows of the cursor of this client statement.
     Fetch(u32),
-    /// Brings this statement of the client's back to how it was prepared.
+    /// Resets this client statement.
     ResetStatement(u32),
-    /// The client chooses a schema.
+    /// The client selects a schema.
     Use(Box<str>),
-    /// The client brings its session back to its beginning.
+    /// The client resets its session.
     ResetSession,
-    /// Gives the session the variables of the attached client.
+    /// Sets the session's variables to those of the attached client.
     Settings,
-    /// Gives the session the schema of the attached client, who waits for it.
+    /// Sets the session's schema to that of the attached client, which waits for it.
     Schema,
-    /// Allows several statements in a text, or does no more.
+    /// Enables or disables several statements in a text.
     Multi,
-    /// Gives `LAST_INSERT_ID()` the value that the client knows, or 0.
+    /// Sets `LAST_INSERT_ID()` to the client's value, or 0.
     InsertId,
-    /// Takes away warnings and counts of rows that another client left.
+    /// Clears warnings and row counts of another client.
     Forget,
-    /// Asks for `LAST_INSERT_ID()`, which the client may ask for elsewhere.
+    /// Queries `LAST_INSERT_ID()`, which the client may query elsewhere.
     AskInsertId(Option<u64>),
-    /// Asks for the warnings that the client may ask for elsewhere.
+    /// Queries the warnings that the client may query elsewhere.
     AskWarnings(Box<ServerWarnings>),
-    /// Gives back locks that no text told of.
+    /// Releases locks that no text has shown.
     Unlock,
-    /// Marks the server connection as one that works for a session.
+    /// Marks the server connection as working for a session.
     Mark,
-    /// Takes the mark away.
+    /// Removes the mark.
     Unmark,
-    /// Has the server tell of changes again, after a reset.
+    /// Enables the server's trackers again, after a reset.
     Trackers,
-    /// Has the server tell what it has not told yet.
+    /// Makes the server report pending changes.
     Flush,
-    /// Brings everything back to how it was.
+    /// Resets the session.
     Reset,
 }
 
 impl MysqlRequestPurpose {
-    /// Returns whether nothing of the client's may be sent before the reply has come.
+    /// Returns whether the client's next command must wait for the reply.
     fn is_barrier(&self) -> bool {
         match self {
             MysqlRequestPurpose::Schema
@@ -90,7 +90,7 @@ impl MysqlRequestPurpose {
     }
 }
 
-/// A request that was sent and not answered in full.
+/// A request that was sent and not fully answered.
 #[derive(Debug)]
 pub(crate) struct OutstandingRequest {
     pub(crate) kind: ReplyKind,
@@ -101,7 +101,7 @@ pub(crate) struct OutstandingRequest {
 /// Facts about a server connection at its start.
 #[derive(Debug)]
 pub struct MysqlServerSetup {
-    /// The number of its thread, which `KILL` takes.
+    /// Number of its thread, for `KILL`.
     pub thread_id: u32,
     /// Pool that it belongs to.
     pub pool: u32,
@@ -111,13 +111,13 @@ pub struct MysqlServerSetup {
     pub capabilities: CapabilityFlags,
     /// Status at the end of the login.
     pub status: StatusFlags,
-    /// The schema it is in.
+    /// Its current schema.
     pub database: Option<Box<str>>,
-    /// The settings that it was given as it logged in.
+    /// Settings from its login.
     pub settings: Arc<MysqlSettings>,
-    /// True if it tells of changes of the session's state.
+    /// True if it reports changes of the session's state.
     pub tracks: bool,
-    /// True if its sessions may only read, which a reset forgets.
+    /// True if its sessions are read-only, which a reset clears.
     pub read_only: bool,
     /// Limits and rules of its links.
     pub limits: LinkLimits,
@@ -128,18 +128,18 @@ pub struct MysqlServerSetup {
 pub(crate) enum MysqlCleanup {
     /// None.
     None,
-    /// Replies that nobody wants are still to come.
+    /// Waits for replies that are not needed.
     Draining,
     /// Being reset.
     Resetting,
 }
 
-/// A packet of the server's of which a part has been taken.
+/// A packet of the server of which a part was processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MysqlPartialPacket {
-    /// Bytes to come.
+    /// Remaining bytes.
     pub(crate) left: usize,
-    /// True if they go to the other side.
+    /// True if they are forwarded to the other side.
     pub(crate) pass: bool,
     /// True if the next packet continues this one.
     pub(crate) goes_on: bool,
@@ -148,11 +148,11 @@ pub(crate) struct MysqlPartialPacket {
 /// State of translating a reply to the client's dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ColumnProgress {
-    /// Definitions to come before the next end of a list.
+    /// Remaining definitions before the end of the list.
     pub(crate) left: u64,
-    /// Definitions of a second list behind it.
+    /// Definitions of a second list after it.
     pub(crate) behind: u64,
-    /// A list has ended: an EOF is due before what follows, if the client wants one.
+    /// True if a list has ended: an EOF is due before the next packet, if the client expects one.
     pub(crate) owes_eof: bool,
 }
 
@@ -160,90 +160,91 @@ pub(crate) struct ColumnProgress {
 #[derive(Debug)]
 pub struct MysqlServerSession {
     queue: VecDeque<OutstandingRequest>,
-    /// Entries of the attached client's.
+    /// Outstanding requests of the attached client.
     asked: u32,
-    /// Entries that the client's next command waits for.
+    /// Outstanding requests for which the client's next command waits.
     barriers: u32,
-    /// The reply to the front entry.
+    /// State of the reply to the front request.
     pub(crate) reply: Option<CommandReplyState>,
     pub(crate) columns: ColumnProgress,
     pub(crate) body: MysqlPartialPacket,
-    /// Value of the reply's first row about a named lock, if it has one value: 1 or not.
+    /// Value of the reply's first row for a lock function, if it has one value: whether that is 1.
     pub(crate) lock_row: Option<bool>,
-    /// Variables of which the reply has told.
+    /// Variables that the reply has reported.
     pub(crate) told: Vec<Box<str>>,
     /// Status of the last reply.
     pub(crate) status: StatusFlags,
-    /// A statement ran without autocommit, and was not committed.
+    /// True if a statement ran without autocommit, and was not committed.
     pub(crate) uncommitted: bool,
     pub(crate) statements: MysqlServerStatements,
-    /// The settings that it has.
+    /// Its current settings.
     pub(crate) applied: Arc<MysqlSettings>,
-    /// Settings that a reset leaves.
+    /// Settings after a reset.
     pub(crate) fresh: Arc<MysqlSettings>,
-    /// The SQL mode that it began with, if that is known.
+    /// Its initial SQL mode, if known.
     pub(crate) own_mode: Option<Box<str>>,
-    /// Several statements in a text are allowed.
+    /// True if a text may contain several statements.
     pub(crate) multi: bool,
-    /// Value of `LAST_INSERT_ID()`, as far as that is known.
+    /// Value of `LAST_INSERT_ID()`, if known.
     pub(crate) insert_id: Option<u64>,
-    /// True if that is the value for the client that holds it.
+    /// True if that is the attached client's value.
     pub(crate) insert_id_is_own: bool,
-    /// A view may have set it since it was known.
+    /// True if a view may have changed it since.
     pub(crate) insert_id_is_doubtful: bool,
-    /// Warnings and counts of rows may be those of another client.
+    /// True if warnings and row counts may be those of another client.
     pub(crate) has_others_diagnostics: bool,
     pub(crate) pins: ActivePins,
     /// Client that holds it.
     pub(crate) attached: Option<ClientId>,
-    /// Client that held it last, and in which of its sessions.
+    /// Client that held it last, with the number of its session.
     pub(crate) last_session: Option<(ClientId, u64)>,
     pub(crate) cleanup: MysqlCleanup,
     /// True if it must be reset before any client gets it.
     pub(crate) dirty: bool,
     /// True if it must be reset before another client gets it.
     pub(crate) reset_due: bool,
-    /// Locks that no text told of may be there: they are given back before another client has it.
+    /// True if locks may exist that no text has shown: they are released before another client uses
+    /// it.
     pub(crate) unlock_due: bool,
     /// True if the server can release all locks at once.
     pub(crate) unlocks: bool,
-    /// Mark of the session that it works for, or worked for last: it stays until a client of
-    /// another one comes, or nobody for a while.
+    /// Mark of the session for which it works, or worked last: it stays until a client of another
+    /// session uses it, or it is idle for a while.
     pub(crate) mark: Option<Arc<SessionMark>>,
-    /// True if the server lets itself be marked.
+    /// True if the server supports marks.
     pub(crate) takes_marks: bool,
-    /// Changes may be known to it that it has not told.
+    /// True if the server may have changes that it has not reported.
     pub(crate) is_untold: bool,
     /// Variables whose values are among them.
     pub(crate) asks_values: Vec<Box<str>>,
-    /// True if `LAST_INSERT_ID()` has to be asked before the client leaves.
+    /// True if `LAST_INSERT_ID()` has to be queried before the client leaves.
     pub(crate) asks_insert_id: bool,
-    /// True if it is about to close.
+    /// True if the server is about to close.
     pub(crate) closing: bool,
-    /// A data file of the client's goes to it.
+    /// True if a data file of the client is being sent to it.
     pub(crate) wants_file: bool,
-    /// The client was told of an error; the rest of the reply is for nobody.
+    /// True if the client received an error and the rest of the reply is discarded.
     pub(crate) is_refused: bool,
-    /// Rows of the result under way.
+    /// Rows of the current result.
     pub(crate) rows: u64,
-    /// True if its session has taken values from sequences, which `LASTVAL` would give to another
+    /// True if its session has taken values from sequences, which `LASTVAL` would show to another
     /// client.
     pub(crate) has_sequences: bool,
     pub(crate) capabilities: CapabilityFlags,
     pub(crate) tracks: bool,
     pub(crate) read_only: bool,
     pub(crate) limits: LinkLimits,
-    /// Replies to commands of clients'.
+    /// Replies to commands of clients.
     pub(crate) queries: u64,
-    /// Number of these outside of a transaction.
+    /// Number of those replies outside of a transaction.
     pub(crate) transactions: u64,
-    /// Errors that clients got and that the relay has not counted yet.
+    /// Errors sent to clients that the relay has not counted yet.
     pub(crate) errors: ErrorTally,
     thread_id: u32,
 }
 
 impl MysqlServerSession {
-    /// A connection that has logged in, clean.
+    /// Creates the session of a connection that has just logged in.
     pub fn new(setup: MysqlServerSetup) -> MysqlServerSession {
         let applied = match &setup.database {
             Some(schema) if setup.settings.schema() != Some(&**schema) => {
@@ -303,8 +304,8 @@ impl MysqlServerSession {
         }
     }
 
-    /// Returns whether it may be given to a client: nobody has it, and nothing is outstanding but
-    /// what every client may come behind.
+    /// Returns whether it may be given to a client: it has none, and only requests are outstanding
+    /// that may precede any client's.
     pub fn is_idle(&self) -> bool {
         self.attached.is_none()
             && self.queue.iter().all(|it| matches!(it.note, MysqlRequestPurpose::Unmark))
@@ -313,32 +314,34 @@ impl MysqlServerSession {
             && !self.closing
     }
 
-    /// Returns who holds it.
+    /// Returns the client that holds it.
     pub fn client(&self) -> Option<ClientId> {
         self.attached
     }
 
-    /// Returns who held it last.
+    /// Returns the client that held it last.
     pub fn last_client(&self) -> Option<ClientId> {
         self.last_session.map(|(client, _)| client)
     }
 
-    /// Returns whether the attached client waits for a reply: only then may a cancellation be sent.
+    /// Returns whether the attached client waits for a reply: only then may a cancel request be
+    /// sent.
     pub fn has_client_entries(&self) -> bool {
         self.asked > 0
     }
 
-    /// Returns whether the attached client waits for a reply that comes without more from it.
+    /// Returns whether the attached client waits for a reply that needs no more input from it.
     pub fn owes_reply(&self) -> bool {
         self.asked > 0 && !self.wants_file
     }
 
-    /// Returns whether the attached client waits for a reply, or has one of which a part was sent.
+    /// Returns whether the attached client waits for a reply, or a part of its request was
+    /// forwarded.
     pub fn is_in_request(&self) -> bool {
         self.asked > 0 || self.body.left > 0
     }
 
-    /// Returns whether its client was not given just a part of a packet.
+    /// Returns whether its client has received only whole packets.
     pub fn is_between_messages(&self) -> bool {
         self.body.left == 0
     }
@@ -348,37 +351,38 @@ impl MysqlServerSession {
         self.status.contains(StatusFlags::IN_TRANS) || self.uncommitted
     }
 
-    /// The number of the server's thread, for `KILL`.
+    /// Returns the number of the server's thread, for `KILL`.
     pub fn pid(&self) -> u32 {
         self.thread_id
     }
 
-    /// The settings it has; equal ones of a client mean that nothing has to change.
+    /// Returns its settings; a client with equal ones needs no change.
     pub fn settings(&self) -> &Arc<MysqlSettings> {
         &self.applied
     }
 
-    /// Returns how many statements it has prepared.
+    /// Returns the number of its prepared statements.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
 
-    /// Returns whether it said that it is about to close; the attached client has been told why.
+    /// Returns whether the server announced that it closes; the attached client was informed.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Why it stays with its client beyond a transaction, for those who look on.
+    /// Returns the reasons why it stays with its client beyond a transaction, for views.
     pub fn pins(&self) -> impl Iterator<Item = &'static str> {
         self.pins.names()
     }
 
-    /// Returns how often a client was answered, and how often of these outside of a transaction.
+    /// Returns the number of replies to clients, and how many of these were outside of a
+    /// transaction.
     pub fn counts(&self) -> (u64, u64) {
         (self.queries, self.transactions)
     }
 
-    /// The request whose reply comes next.
+    /// Returns the request whose reply is next.
     #[inline]
     pub(crate) fn front(&self) -> Option<&OutstandingRequest> {
         self.queue.front()
@@ -396,14 +400,14 @@ impl MysqlServerSession {
         self.queue.is_empty()
     }
 
-    /// Returns whether other replies come behind the next one.
+    /// Returns whether other replies follow the next one.
     #[inline]
     pub(crate) fn has_more_outstanding(&self) -> bool {
         self.queue.len() > 1
     }
 
-    /// Returns whether settings of its session are not all known, so that statements mean what they
-    /// mean here only.
+    /// Returns whether some settings of its session are unknown, so that statements prepared
+    /// elsewhere may have another meaning here.
     #[inline]
     pub(crate) fn has_unknown_settings(&self) -> bool {
         self.pins.has(PinReason::Settings)
@@ -411,13 +415,13 @@ impl MysqlServerSession {
             || self.pins.has(PinReason::Variable)
     }
 
-    /// Returns whether a reply is to come before the client's next command can be sent.
+    /// Returns whether a reply must arrive before the client's next command can be sent.
     #[inline]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.asked > 0 || self.barriers > 0
     }
 
-    /// A request was appended to what goes to the server.
+    /// Records a request that was appended to the output for the server.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -430,7 +434,7 @@ impl MysqlServerSession {
         self.queue.push_back(OutstandingRequest { kind, audience, note });
     }
 
-    /// The front request was answered in full.
+    /// Removes the front request, which was answered in full.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<OutstandingRequest> {
         self.reply = None;
@@ -444,7 +448,7 @@ impl MysqlServerSession {
         Some(entry)
     }
 
-    /// The client is gone: what it asked is nobody's.
+    /// Records the departure of the client: its requests' replies are discarded.
     pub(crate) fn orphan(&mut self) {
         for entry in &mut self.queue {
             entry.audience = MysqlReplyAudience::Nobody;
@@ -452,7 +456,7 @@ impl MysqlServerSession {
         self.asked = 0;
     }
 
-    /// Appends a text of nobody's.
+    /// Appends a text of the pooler's own.
     pub(crate) fn ask(&mut self, note: MysqlRequestPurpose, text: &str, out: &mut Vec<u8>) {
         put_built(out, &mut 0, |out| {
             out.push(Command::Query.code());
@@ -461,7 +465,7 @@ impl MysqlServerSession {
         self.push(ReplyKind::Query, MysqlReplyAudience::Nobody, note);
     }
 
-    /// Appends a command of nobody's.
+    /// Appends a command of the pooler's own.
     pub(crate) fn inject(
         &mut self,
         kind: ReplyKind,

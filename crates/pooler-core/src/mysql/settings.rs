@@ -1,12 +1,13 @@
-//! Settings of a session: what a client wants, what a server connection has, and the difference.
+//! Settings of a session: those that a client wants, those of a server connection, and the
+//! difference.
 //!
-//! A map is small, sorted and shared; two maps are mostly the same allocation, and then there is
-//! nothing to do. Values are as a server's tracker tells them. The schema is one of them, but no
-//! variable: it is changed by a command of its own.
+//! A map is small, sorted and shared; two maps are mostly the same allocation, and then nothing has
+//! to be done. Values have the form in which a server's tracker reports them. The schema is among
+//! the settings, but is not a variable: it is changed by a command of its own.
 //!
-//! The character set and the collation of a connection are one setting with two names: each
-//! changes the other, and servers tell only the one that was named. Kept is the one that says all:
-//! the collation if it was named, else the character set, which stands for its default collation.
+//! The character set and the collation of a connection are one setting with two names: each changes
+//! the other, and servers report only the one that was named. The map keeps the more specific one:
+//! the collation if it was named, else the character set, which implies its default collation.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/server-system-variables.html>
@@ -22,25 +23,25 @@ use wire::mysql::sql::SqlMode;
 
 use crate::pg::statements::HashedMap;
 
-/// Settings that a client may keep; one that sets more keeps its server connection.
+/// Maximum settings of a client; one that sets more keeps its server connection.
 pub const SETTINGS_MAX: usize = 64;
 
-/// Bytes of one value.
+/// Maximum bytes of one value.
 pub const SETTING_BYTES_MAX: usize = 8 * 1024;
 
-/// Bytes of all names and values together.
+/// Maximum bytes of all names and values together.
 pub const SETTINGS_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of the name of a schema: 64 characters in UTF-8.
+/// Maximum bytes of the name of a schema: 64 characters in UTF-8.
 pub const SCHEMA_BYTES_MAX: usize = 256;
 
-/// Bytes of the name of a variable: a server has none as long.
+/// Maximum bytes of the name of a variable: servers have none that long.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Different settings that an [`SettingsInterner`] keeps.
+/// Maximum distinct settings that an [`SettingsInterner`] keeps.
 const INTERNED_MAX: usize = 512;
 
-/// The variable that decides how texts are read.
+/// The variable that decides how texts are parsed.
 pub const SQL_MODE: &str = "sql_mode";
 
 const CHARSET_CLIENT: &str = "character_set_client";
@@ -48,11 +49,11 @@ const CHARSET_CONNECTION: &str = "character_set_connection";
 const CHARSET_RESULTS: &str = "character_set_results";
 const COLLATION_CONNECTION: &str = "collation_connection";
 
-/// Variables that go first in a `SET`, in this order: the later ones depend on the earlier, and
-/// everything else comes behind them.
+/// Variables that go first in a `SET`, in this order: the later ones depend on the earlier ones,
+/// and all others follow them.
 const FIRST: &[&str] = &[
     SQL_MODE,
-    // These decide which collation a character set stands for.
+    // These determine the default collation of a character set.
     "old_mode",
     "character_set_collations",
     "default_collation_for_utf8mb4",
@@ -62,7 +63,7 @@ const FIRST: &[&str] = &[
     CHARSET_RESULTS,
 ];
 
-/// Settings that change neither how a text is understood nor what is told of its result, so that
+/// Settings that affect neither the meaning of a text nor the description of its result, so that
 /// statements prepared under different values of them are the same.
 const NOT_FOR_PLANS: &[&str] = &[
     "autocommit",
@@ -89,8 +90,9 @@ const NOT_FOR_PLANS: &[&str] = &[
     "wait_timeout",
 ];
 
-/// Variables that are not replayed: what they change is more than a value, holds for one statement
-/// only, follows from another setting, is for those who administer the server, or is ours.
+/// Variables that are not replayed: their change is more than a value, holds for one statement
+/// only, follows from another setting, is for administrators of the server, or is reserved for the
+/// pooler.
 const NOT_REPLAYED: &[&str] = &[
     "character_set_database",
     "collation_database",
@@ -133,10 +135,10 @@ const NOT_REPLAYED: &[&str] = &[
     "wsrep_on",
 ];
 
-/// Families of such variables.
+/// Prefixes of such variables.
 const NOT_REPLAYED_PREFIXES: &[&str] = &["debug", "gtid_", "ndb_", "session_track_"];
 
-/// Variables that are told as nothing when they have no value at all.
+/// Variables without a value, which trackers report as an empty one.
 const NULLABLE: &[&str] = &[
     CHARSET_RESULTS,
     "default_tmp_storage_engine",
@@ -145,7 +147,7 @@ const NULLABLE: &[&str] = &[
     "innodb_tmpdir",
 ];
 
-/// Values that leave nothing behind of a variable that is not replayed.
+/// Values of variables that are not replayed, with which a variable has no lasting effect.
 const HARMLESS: &[(&str, &str)] = &[
     ("optimizer_trace", "enabled=off"),
     ("optimizer_trace", "enabled=off,one_line=off"),
@@ -163,11 +165,11 @@ pub enum SettingChange {
     Kept,
     /// Not replayable.
     NotReplayable,
-    /// There is no room for it.
+    /// The maximum is exceeded.
     TooMuch,
 }
 
-/// A small map from names of variables to values, the schema, and fingerprints of it all.
+/// A small map from names of variables to values, with the schema and fingerprints.
 #[derive(Clone, Debug, Default)]
 pub struct MysqlSettings {
     /// Sorted by name; names are in lower case.
@@ -188,20 +190,21 @@ impl PartialEq for MysqlSettings {
 
 impl Eq for MysqlSettings {}
 
-/// Returns whether a variable can be given to another connection at all; its name in lower case.
+/// Returns whether a variable can be set at another connection at all; its name is in lower case.
 pub fn is_replayable(name: &str) -> bool {
     is_name(name)
         && NOT_REPLAYED.binary_search(&name).is_err()
         && !NOT_REPLAYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns whether a variable that cannot be replayed has, with this value, no effect at all: what
-/// held a connection because of it ends.
+/// Returns whether a variable that cannot be replayed has no effect with this value: its pin then
+/// ends.
 pub fn is_harmless(name: &str, value: &str) -> bool {
     HARMLESS.iter().any(|(other, harmless)| *other == name && harmless.eq_ignore_ascii_case(value))
 }
 
-/// Names of plugins' variables have a dot; everything else needs quotes and is nobody's.
+/// Names of plugins' variables contain a dot; any other special character would need quotes, and no
+/// variable has one.
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
@@ -209,7 +212,7 @@ fn is_name(name: &str) -> bool {
 }
 
 impl MysqlSettings {
-    /// Creates settings of pairs of names and values; what cannot be replayed is left out.
+    /// Creates settings from pairs of names and values; those that cannot be replayed are left out.
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> MysqlSettings {
         let mut settings = MysqlSettings::default();
         for (name, value) in pairs {
@@ -218,7 +221,7 @@ impl MysqlSettings {
         settings
     }
 
-    /// Sets what a login with this collation sets.
+    /// Sets the variables that a login with this collation sets.
     pub fn put_collation(&mut self, number: u16) {
         let (charset, collation) = collations::of_login(number);
         for name in [CHARSET_CLIENT, CHARSET_CONNECTION, CHARSET_RESULTS] {
@@ -229,16 +232,16 @@ impl MysqlSettings {
         }
     }
 
-    /// The schema that names without one mean.
+    /// Returns the schema of unqualified names.
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
 
-    /// The schema is this one. A name that cannot be told a server whatever its character set is
-    /// none that is replayed.
+    /// Sets the schema. A name is not replayable if it cannot be sent to a server independently of
+    /// the character set.
     pub fn put_schema(&mut self, schema: &str) -> SettingChange {
         if schema.is_empty() {
-            // The schema was dropped; a command that chooses none does not exist.
+            // The schema was dropped; no command selects none.
             return SettingChange::NotReplayable;
         }
         if schema.len() > SCHEMA_BYTES_MAX {
@@ -254,8 +257,8 @@ impl MysqlSettings {
         SettingChange::Kept
     }
 
-    /// Changes one variable; none removes it, which stands for the server's default. What cannot be
-    /// kept changes nothing.
+    /// Changes one variable; `None` removes it, which means the server's default. If the change
+    /// cannot be kept, nothing is changed.
     pub fn put(&mut self, name: &str, value: Option<&str>) -> SettingChange {
         let name = name.to_ascii_lowercase();
         if !is_replayable(&name) {
@@ -316,16 +319,16 @@ impl MysqlSettings {
         self.entries.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Returns what a server's tracker told of variables in one reply, in whatever order it did.
-    /// `collation` is what a `SET NAMES` with a `COLLATE` named: no server tells that. Returns the
-    /// worst that became of any.
+    /// Applies the variables that a server's tracker reported in one reply, in any order.
+    /// `collation` is the one of a `SET NAMES` with `COLLATE`, which no server reports. Returns the
+    /// worst result.
     pub fn told<'a>(
         &mut self,
         changes: impl Iterator<Item = (&'a str, &'a str)> + Clone,
         collation: Option<&str>,
     ) -> SettingChange {
         let mut worst = SettingChange::Kept;
-        // The collation says all, and so comes last.
+        // The collation is more specific, and so is applied last.
         let is_collation = |name: &str| name.eq_ignore_ascii_case(COLLATION_CONNECTION);
         let others = changes.clone().filter(|(name, _)| !is_collation(name));
         let collations = changes.filter(|(name, _)| is_collation(name));
@@ -338,7 +341,7 @@ impl MysqlSettings {
         }
     }
 
-    /// These, and over them the others.
+    /// Returns these settings, overridden by the others.
     #[must_use]
     pub fn overlaid(&self, others: &MysqlSettings) -> MysqlSettings {
         let mut settings = self.clone();
@@ -351,7 +354,7 @@ impl MysqlSettings {
         settings
     }
 
-    /// These, but for what decides what a statement means: that is as in the others.
+    /// Returns these settings, but those that affect the meaning of statements are the others'.
     #[must_use]
     pub(crate) fn planned_as(&self, others: &MysqlSettings) -> MysqlSettings {
         let is_for_plans = |name: &str| NOT_FOR_PLANS.binary_search(&name).is_err();
@@ -367,18 +370,18 @@ impl MysqlSettings {
         settings
     }
 
-    /// The value of a variable; its name in lower case.
+    /// Returns the value of a variable; its name is in lower case.
     pub fn value(&self, name: &str) -> Option<&str> {
         let at = self.entries.binary_search_by(|entry| entry.0.as_ref().cmp(name)).ok()?;
         self.entries.get(at).map(|entry| entry.1.as_ref())
     }
 
-    /// All variables, sorted by name.
+    /// Returns all variables, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// Returns how many variables there are.
+    /// Returns the number of variables.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -388,7 +391,7 @@ impl MysqlSettings {
         self.entries.is_empty() && self.schema.is_none()
     }
 
-    /// A number that equal settings share, and different ones hardly.
+    /// Returns a number that is the same for equal settings, and very likely differs for others.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -399,7 +402,7 @@ impl MysqlSettings {
         self.plan_key
     }
 
-    /// Returns how texts are read under them, as far as they say.
+    /// Returns the parsing mode of texts under these settings.
     pub fn mode(&self) -> SqlMode {
         self.mode
     }
@@ -415,7 +418,7 @@ impl MysqlSettings {
                 entry.hash(&mut plans);
             }
         }
-        // Nothing is zero, as in a map that was never sealed.
+        // Empty settings have zero, like a map that was never sealed.
         self.fingerprint = if self.is_empty() { 0 } else { all.finish() };
         self.plan_key = if self.is_empty() { 0 } else { plans.finish() };
         let sql_mode = self.value(SQL_MODE).unwrap_or_default();
@@ -423,14 +426,14 @@ impl MysqlSettings {
         self.mode = SqlMode::of(sql_mode.as_bytes(), charset.as_bytes());
     }
 
-    /// The schema that has to be chosen to make a session with these settings one with `wanted`.
-    /// One without a schema cannot be made: give every client one.
+    /// Returns the schema that has to be selected to change a session with these settings to
+    /// `wanted`. A session without a schema cannot be restored: every client should have one.
     pub fn schema_change<'a>(&self, wanted: &'a MysqlSettings) -> Option<&'a str> {
         wanted.schema().filter(|schema| self.schema() != Some(schema))
     }
 
-    /// Appends the statement that makes the variables of a session with these settings those of
-    /// `wanted`; says whether there is anything to change.
+    /// Appends the statement that changes the variables of a session with these settings to those
+    /// of `wanted`; returns whether any differ.
     pub fn write_change(&self, wanted: &MysqlSettings, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         for name in FIRST {
@@ -452,7 +455,7 @@ impl MysqlSettings {
     fn write_one(&self, name: &str, wanted: &MysqlSettings, start: usize, out: &mut Vec<u8>) {
         let to = wanted.value(name);
         let changes = match name {
-            // One with two names.
+            // One setting with two names.
             CHARSET_CONNECTION => {
                 let has_collation =
                     |settings: &MysqlSettings| settings.value(COLLATION_CONNECTION).is_some();
@@ -477,7 +480,7 @@ impl MysqlSettings {
 }
 
 impl SettingChange {
-    /// The worse of two: what there is no room for could be kept otherwise.
+    /// Returns the worse of two results: a setting beyond the maximum could be kept otherwise.
     fn or(self, other: SettingChange) -> SettingChange {
         match (self, other) {
             (SettingChange::NotReplayable, _) | (_, SettingChange::NotReplayable) => {
@@ -489,18 +492,17 @@ impl SettingChange {
     }
 }
 
-/// Returns whether a name is the same bytes in a client's character set as in the tracker's.
+/// Returns whether a name has the same bytes in a client's character set as in the tracker's.
 fn is_plain(name: &str, charset: Option<&str>) -> bool {
     name.is_ascii() || charset.is_none_or(|charset| charset.starts_with("utf8"))
 }
 
-/// Appends a value as a literal that means the same whatever the SQL mode and the character set
-/// are under which it is read.
+/// Appends a value as a literal that has the same meaning under any SQL mode and character set.
 fn write_value(name: &str, value: &str, out: &mut Vec<u8>) {
     if value.is_empty() && NULLABLE.contains(&name) {
         out.extend_from_slice(b"NULL");
     } else if is_number(value) {
-        // A number in quotes is none for a variable that is one.
+        // A quoted number is not a number for a numeric variable.
         out.extend_from_slice(value.as_bytes());
     } else if value.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'\\') {
         out.push(b'\'');
@@ -524,14 +526,14 @@ fn is_number(value: &str) -> bool {
     all(whole) && all(part)
 }
 
-/// Settings of many sessions, so that equal ones are one allocation. For one thread.
+/// Shares equal settings of many sessions in one allocation. For one thread.
 #[derive(Debug, Default)]
 pub struct SettingsInterner {
     known: HashedMap<u64, Arc<MysqlSettings>>,
 }
 
 impl SettingsInterner {
-    /// Returns the same settings, in the allocation of others that are equal.
+    /// Returns equal settings in a shared allocation.
     pub fn share(&mut self, settings: Arc<MysqlSettings>) -> Arc<MysqlSettings> {
         let fingerprint = settings.fingerprint();
         if let Some(known) = self.known.get(&fingerprint)

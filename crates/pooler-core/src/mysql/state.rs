@@ -1,4 +1,5 @@
-//! State of a client's session beyond how it began, by which another process goes on with it.
+//! State of a client's session beyond its initial state, with which another process can continue
+//! it.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::statements::StatementArity;
 /// State of a session between two commands.
 #[derive(Debug)]
 pub struct MysqlSessionState {
-    /// Status flags that the client was told last.
+    /// Status flags that were last sent to the client.
     pub status: u16,
     /// True if it may send several statements in one text.
     pub multi: bool,
@@ -31,7 +32,7 @@ pub struct MysqlSessionState {
 /// Prepared statement of a session.
 #[derive(Debug)]
 pub struct MysqlStatementState {
-    /// Number that the client knows it by.
+    /// Number of the statement at the client.
     pub number: u32,
     /// Text.
     pub text: Vec<u8>,
@@ -44,9 +45,9 @@ pub struct MysqlStatementState {
 }
 
 impl MysqlClientSession {
-    /// Returns the state of the session; none when it has warnings that its client may still ask
-    /// for, an answer that it has yet to get, or statements that were prepared under other
-    /// settings than it has.
+    /// Returns the state of the session; `None` if it has warnings that its client may still query,
+    /// a pending reply, or statements that were prepared under other settings than its current
+    /// ones.
     #[must_use]
     pub fn state(&self) -> Option<MysqlSessionState> {
         let diagnostics = &self.diagnostics;
@@ -73,7 +74,7 @@ impl MysqlClientSession {
         })
     }
 
-    /// Gives a session that has just begun this state.
+    /// Restores this state in a new session.
     pub fn restore(&mut self, state: MysqlSessionState, shared: &mut MysqlLinkContext) {
         self.restore_settings(state.settings);
         self.status = StatusFlags(state.status);

@@ -1,11 +1,12 @@
-//! Prepared statements: the numbers that clients know, and what server connections have.
+//! Prepared statements: the numbers of clients, and the statements of server connections.
 //!
-//! A client's number means nothing at the server. A statement is its text and the settings under
-//! which it was understood; a keyed hash of these is its identity, so that clients share what a
-//! server connection has prepared, and nothing has to be told from one thread to another.
+//! A client's number has no meaning at the server. A statement is its text with the settings that
+//! determine its meaning; their keyed hash is its identity, so that clients share the prepared
+//! statements of a server connection, and threads need not communicate.
 //!
-//! What cannot be shared is what a statement remembers between two commands: an open cursor, and
-//! long data. While one of a client's statements has that, its twins are prepared by themselves.
+//! State of a statement between two commands cannot be shared: an open cursor, and long data. While
+//! one of a client's statements has such state, statements of the same text are prepared
+//! separately.
 
 use std::sync::Arc;
 
@@ -18,27 +19,27 @@ use crate::pg::statements::{HashKey, HashedMap};
 use super::settings::MysqlSettings;
 use super::texts::MysqlStatementFacts;
 
-/// Statements that one client may have.
+/// Maximum statements of one client.
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
 
-/// Bytes of the texts of one client's statements.
+/// Maximum bytes of the texts of one client's statements.
 pub const CLIENT_STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes of an answer to a `COM_STMT_PREPARE` that is kept, to be given to the next client.
+/// Maximum bytes of a reply to a `COM_STMT_PREPARE` that is kept for other clients.
 pub const REPLY_BYTES_MAX: usize = 16 * 1024;
 
-/// The number by which some connectors mean the statement that was prepared last.
+/// The number by which some connectors refer to the statement prepared last.
 pub const LAST_PREPARED: u32 = u32::MAX;
 
 /// Identity of a statement, in 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MysqlStatementId(u128);
 
-/// A statement as some client prepared it.
+/// A statement as a client prepared it.
 #[derive(Debug)]
 pub struct MysqlStatement {
     pub(crate) id: MysqlStatementId,
-    /// The text, as it goes to a server.
+    /// The text, as it is sent to a server.
     pub(crate) text: Box<[u8]>,
     /// Facts about the text.
     pub(crate) facts: MysqlStatementFacts,
@@ -70,7 +71,7 @@ pub struct StatementArity {
 pub(crate) struct StatementMemory {
     /// True if its cursor is open.
     pub(crate) cursor: bool,
-    /// Long data of a parameter was sent, and it was not executed since.
+    /// True if long data of a parameter was sent, and the statement was not executed since.
     pub(crate) long_data: bool,
 }
 
@@ -80,29 +81,29 @@ impl StatementMemory {
     }
 }
 
-/// A statement of a client's.
+/// A statement of a client.
 #[derive(Debug)]
 pub(crate) struct OpenStatement {
     pub(crate) statement: Arc<MysqlStatement>,
-    /// The client's settings as it was prepared: it means what it meant then, wherever it runs.
+    /// The client's settings when it was prepared: they determine its meaning wherever it runs.
     pub(crate) settings: Arc<MysqlSettings>,
     /// Identity at server connections: the statement's identity, unless it must not be shared.
     pub(crate) place: MysqlStatementId,
     pub(crate) counts: StatementArity,
-    /// The types of its parameters as they were bound last: two bytes for each.
+    /// Types of its parameters as they were bound last: two bytes for each.
     pub(crate) types: Option<Arc<[u8]>>,
     pub(crate) memory: StatementMemory,
-    /// The answer to its next execution.
+    /// Error of its next execution.
     failure: Option<Box<PrepareFailure>>,
 }
 
-/// The numbers that one client knows.
+/// Statements of one client by number.
 #[derive(Debug, Default)]
 pub struct MysqlClientStatements {
     open: HashedMap<u32, OpenStatement>,
-    /// The number given last.
+    /// Number that was assigned last.
     last: u32,
-    /// The one that was prepared last, if that succeeded.
+    /// Number of the statement prepared last, if that succeeded.
     pub(crate) last_prepared: Option<u32>,
     bytes: usize,
     /// Number of statements with an open cursor or long data.
@@ -110,7 +111,7 @@ pub struct MysqlClientStatements {
 }
 
 impl MysqlClientStatements {
-    /// Returns how many statements there are.
+    /// Returns the number of statements.
     pub fn len(&self) -> usize {
         self.open.len()
     }
@@ -126,7 +127,7 @@ impl MysqlClientStatements {
             && self.bytes + text.len() <= CLIENT_STATEMENT_BYTES_MAX
     }
 
-    /// The statement of a number, also of the one that means the last.
+    /// Returns the statement of a number, including the one that refers to the last.
     pub(crate) fn find(&self, number: u32) -> Option<(u32, &OpenStatement)> {
         let number = self.meant(number)?;
         Some((number, self.open.get(&number)?))
@@ -141,7 +142,7 @@ impl MysqlClientStatements {
         if number == LAST_PREPARED { self.last_prepared } else { Some(number) }
     }
 
-    /// Gives a statement a number.
+    /// Assigns a number to a statement.
     pub(crate) fn put(
         &mut self,
         statement: Arc<MysqlStatement>,
@@ -150,7 +151,7 @@ impl MysqlClientStatements {
     ) -> u32 {
         let mut number = self.last;
         loop {
-            // Zero is no number, and the highest has a meaning of its own.
+            // Zero is not a valid number, and the highest one has a special meaning.
             number = if number >= LAST_PREPARED - 1 { 1 } else { number + 1 };
             if !self.open.contains_key(&number) {
                 break;
@@ -179,7 +180,7 @@ impl MysqlClientStatements {
         drop(self.open.insert(number, open));
     }
 
-    /// Takes a number away.
+    /// Removes a number.
     pub(crate) fn close(&mut self, number: u32) -> Option<OpenStatement> {
         let number = self.meant(number)?;
         let open = self.open.remove(&number)?;
@@ -200,7 +201,7 @@ impl MysqlClientStatements {
         self.remembering = self.remembering + usize::from(after) - usize::from(before);
     }
 
-    /// Returns what the statements remember, all together.
+    /// Returns the combined state of all statements at the server.
     pub(crate) fn memory(&self) -> StatementMemory {
         let mut all = StatementMemory::default();
         if self.remembering > 0 {
@@ -212,7 +213,7 @@ impl MysqlClientStatements {
         all
     }
 
-    /// Returns whether another of the client's statements remembers something at this place.
+    /// Returns whether another of the client's statements has state under this identity.
     pub(crate) fn is_taken(&self, place: MysqlStatementId, number: u32) -> bool {
         self.remembering > 0
             && self
@@ -221,7 +222,7 @@ impl MysqlClientStatements {
                 .any(|(other, it)| *other != number && it.place == place && it.memory.is_any())
     }
 
-    /// The next execution of a statement fails, whatever it is.
+    /// Makes the next execution of a statement fail, whatever it is.
     pub(crate) fn fail(&mut self, number: u32, failure: PrepareFailure) {
         if let Some(open) = self.open.get_mut(&number) {
             open.failure = Some(Box::new(failure));
@@ -233,7 +234,7 @@ impl MysqlClientStatements {
         self.open.get(&number).is_some_and(|open| open.failure.is_some())
     }
 
-    /// Why the execution of a statement fails.
+    /// Returns why the execution of a statement fails.
     pub(crate) fn take_failure(&mut self, number: u32) -> Option<PrepareFailure> {
         let place = &mut self.open.get_mut(&number)?.failure;
         match place {
@@ -242,14 +243,14 @@ impl MysqlClientStatements {
         }
     }
 
-    /// A statement was reset: it can be executed again.
+    /// Records a reset of a statement: it can be executed again.
     pub(crate) fn forget_failure(&mut self, number: u32) {
         if let Some(open) = self.open.get_mut(&number) {
             open.failure = None;
         }
     }
 
-    /// The server connection is another one from now on, or was brought back to how it was.
+    /// Records the loss or reset of the server connection.
     pub(crate) fn server_lost(&mut self) {
         if self.remembering > 0 {
             for open in self.open.values_mut() {
@@ -259,13 +260,12 @@ impl MysqlClientStatements {
         }
     }
 
-    /// The client's session begins anew.
+    /// Records a reset of the client's session.
     pub(crate) fn clear(&mut self) {
         *self = MysqlClientStatements { last: self.last, ..MysqlClientStatements::default() };
     }
 
-    /// Number, text, counts of columns and parameters, and types of all, for the process that takes
-    /// over from this one.
+    /// Returns the statements by number, for the process that takes over from this one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &OpenStatement)> {
         self.open.iter().map(|(number, open)| (*number, open))
     }
@@ -293,7 +293,7 @@ impl MysqlClientStatements {
     }
 }
 
-/// The identity of a statement of one client's that must not be shared with others.
+/// Returns the identity of a client's statement that must not be shared with others.
 pub(crate) fn private_place(
     key: &HashKey,
     statement: MysqlStatementId,
@@ -304,30 +304,30 @@ pub(crate) fn private_place(
     MysqlStatementId(key.long(&parts))
 }
 
-/// Reason for a preparation.
+/// Reason for a prepare.
 #[derive(Debug)]
 pub(crate) enum PrepareReason {
-    /// The client asked for it.
+    /// The client's request.
     Asked,
-    /// The client's command with its statement of this number waits for it.
+    /// The client's command for its statement of this number waits for it.
     Needed(u32),
-    /// The server did not know any more what it was to execute: it is done again afterwards.
+    /// The server no longer had the statement to execute: the execution is repeated afterwards.
     Again(PendingExecution),
 }
 
-/// A preparation that is under way.
+/// A prepare in progress.
 #[derive(Debug)]
 pub(crate) struct PendingPrepare {
     pub(crate) statement: Arc<MysqlStatement>,
     /// Identity at the server connection.
     pub(crate) place: MysqlStatementId,
     pub(crate) purpose: PrepareReason,
-    /// The state of the schema as it was sent.
+    /// Schema generation when it was sent.
     pub(crate) generation: u64,
-    /// The server's number for it, once that is told.
+    /// The server's number for it, once known.
     pub(crate) number: u32,
     pub(crate) counts: StatementArity,
-    /// The reply so far, packet by packet as the server sent it; none once it is too long.
+    /// The reply so far, packet by packet as the server sent it; `None` once it is too long.
     pub(crate) reply: Option<Vec<u8>>,
 }
 
@@ -349,7 +349,7 @@ impl PendingPrepare {
         }
     }
 
-    /// A packet of the reply, whole.
+    /// Handles a whole packet of the reply.
     pub(crate) fn packet(&mut self, event: ReplyEvent, header: PacketHeader, part: &[u8]) {
         if let ReplyEvent::Prepared { id, columns, params, .. } = event {
             self.number = id;
@@ -364,7 +364,7 @@ impl PendingPrepare {
         }
     }
 
-    /// Returns whether it was put in front of something of the client's.
+    /// Returns whether it was inserted before a command of the client.
     pub(crate) fn is_injected(&self) -> bool {
         match self.purpose {
             PrepareReason::Asked => false,
@@ -373,38 +373,38 @@ impl PendingPrepare {
     }
 }
 
-/// An execution that is under way.
+/// An execution in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingExecution {
     /// The client's number for the statement.
     pub(crate) number: u32,
     pub(crate) statement: Arc<MysqlStatement>,
     pub(crate) place: MysqlStatementId,
-    /// Whether a cursor is asked for.
+    /// Kind of the reply: whether a cursor was requested.
     pub(crate) reply: ReplyKind,
-    /// True if it failed before, because the server had to prepare the statement anew.
+    /// True if it failed before, because the server had to prepare the statement again.
     pub(crate) is_second: bool,
 }
 
 impl PendingExecution {
-    /// Returns what the statement does.
+    /// Returns the facts about the statement.
     pub(crate) fn facts(&self) -> &MysqlStatementFacts {
         &self.statement.facts
     }
 }
 
-/// Why a statement of a client's could not be prepared where it has to be: what the server said.
+/// The server's error for a statement of a client that could not be prepared where it is needed.
 #[derive(Clone, Debug)]
 pub(crate) struct PrepareFailure {
     pub(crate) code: u16,
     pub(crate) state: [u8; 5],
     pub(crate) message: Box<[u8]>,
-    /// The server would say so until the statement is reset.
+    /// True if the server would repeat it until the statement is reset.
     pub(crate) until_reset: bool,
 }
 
 impl PrepareFailure {
-    /// Returns what the server said as the statement was prepared.
+    /// Creates it from the server's error.
     pub(crate) fn of(error: &ErrPacket<'_>) -> PrepareFailure {
         let (code, state, message) = (error.code, error.state, error.message.into());
         PrepareFailure { code, state, message, until_reset: false }
@@ -417,29 +417,29 @@ pub(crate) struct PreparedSlot {
     /// Number there.
     pub(crate) number: u32,
     pub(crate) counts: StatementArity,
-    /// Reply of the server to its preparation, if it was not too long.
+    /// Reply of the server to its prepare, if it was not too long.
     pub(crate) reply: Option<Box<[u8]>>,
-    /// The types that were bound last, if that is known.
+    /// The types that were bound last, if known.
     pub(crate) bound: Option<Arc<[u8]>>,
-    /// The attached client's statement that remembers something here.
+    /// The attached client's statement that has state here.
     pub(crate) user: Option<u32>,
-    /// When it was used last, in uses.
+    /// Time of its last use, counted in uses.
     used: u64,
-    /// The state of the schema when it was prepared.
+    /// Schema generation when it was prepared.
     generation: u64,
 }
 
-/// The statements that one server connection has.
+/// The statements of one server connection.
 #[derive(Debug, Default)]
 pub struct MysqlServerStatements {
     places: HashedMap<MysqlStatementId, PreparedSlot>,
     uses: u64,
-    /// The last execution as it was sent, if it was short; empty if not.
+    /// The last execution as it was sent, if it was short; else empty.
     pub(crate) kept: Vec<u8>,
 }
 
 impl MysqlServerStatements {
-    /// Returns how many there are.
+    /// Returns the number of statements.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -449,7 +449,7 @@ impl MysqlServerStatements {
         self.places.is_empty()
     }
 
-    /// The statement's place, counted as a use.
+    /// Returns the statement's slot, and counts a use.
     pub(crate) fn use_place(&mut self, id: MysqlStatementId) -> Option<&mut PreparedSlot> {
         self.uses += 1;
         let place = self.places.get_mut(&id)?;
@@ -457,19 +457,19 @@ impl MysqlServerStatements {
         Some(place)
     }
 
-    /// The statement's place.
+    /// Returns the statement's slot.
     pub(crate) fn place_mut(&mut self, id: MysqlStatementId) -> Option<&mut PreparedSlot> {
         self.places.get_mut(&id)
     }
 
-    /// Returns whether it was prepared when the schema was as it is now: then what was said about
-    /// it still holds.
+    /// Returns whether it was prepared in the current schema generation, so that the reply to its
+    /// prepare is still valid.
     pub(crate) fn is_current(&self, id: MysqlStatementId, generation: u64) -> bool {
         self.places.get(&id).is_some_and(|place| place.generation == generation)
     }
 
-    /// The server has prepared it. Returns the number of one that it replaces, which nobody will
-    /// use any more.
+    /// Records a prepared statement. Returns the number of the one that it replaces, which is no
+    /// longer used.
     pub(crate) fn put(
         &mut self,
         id: MysqlStatementId,
@@ -485,15 +485,14 @@ impl MysqlServerStatements {
         self.places.insert(id, place).map(|before| before.number)
     }
 
-    /// The attached client's statement of this number remembers something at this place; none:
-    /// nobody's does.
+    /// Sets the number of the attached client's statement that has state in this slot, or `None`.
     pub(crate) fn set_user(&mut self, id: MysqlStatementId, user: Option<u32>) {
         if let Some(place) = self.places.get_mut(&id) {
             place.user = user;
         }
     }
 
-    /// Forgets which types were bound last.
+    /// Forgets the types that were bound last.
     pub(crate) fn unbind(&mut self, id: MysqlStatementId) {
         if let Some(place) = self.places.get_mut(&id) {
             place.bound = None;
@@ -505,13 +504,12 @@ impl MysqlServerStatements {
         self.places.remove(&id).map(|place| place.number)
     }
 
-    /// The server has forgotten all.
+    /// Records that the server has removed all statements.
     pub(crate) fn clear(&mut self) {
         self.places.clear();
     }
 
-    /// The client that holds the connection leaves it: nobody remembers anything. Returns whether
-    /// somebody did.
+    /// Clears the state of the departing client's statements. Returns whether any had state.
     pub(crate) fn forget_users(&mut self) -> bool {
         let mut any = false;
         for place in self.places.values_mut() {
@@ -520,7 +518,7 @@ impl MysqlServerStatements {
         any
     }
 
-    /// The one that was not used for longest, and that nobody uses at the moment.
+    /// Returns the least recently used statement without state.
     pub(crate) fn oldest(&self, but: Option<MysqlStatementId>) -> Option<MysqlStatementId> {
         self.places
             .iter()

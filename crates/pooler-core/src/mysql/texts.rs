@@ -1,6 +1,6 @@
-//! Known texts of clients, so that a text is looked at once.
+//! Cache of clients' texts, so that each is parsed once.
 //!
-//! The same text means different things under different SQL modes, and is kept for each.
+//! The same text has different meanings under different SQL modes, and is cached for each.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::link::OF_UNSEEN_TEXTS;
 use crate::pg::statements::HashKey;
 use crate::texts::{ShapeTable, TextTable};
 
-/// Effects that call for a closer look: there are names or values in it.
+/// Effects that require parsing details: names or values.
 const WITH_DETAILS: MysqlEffects = MysqlEffects::SET
     .with(MysqlEffects::SET_EXPRESSION)
     .with(MysqlEffects::SET_UNKNOWN)
@@ -33,11 +33,11 @@ const WITH_DETAILS: MysqlEffects = MysqlEffects::SET
     .with(MysqlEffects::SQL_EXECUTE)
     .with(MysqlEffects::KILL);
 
-/// Effects of texts that may be a question that can be answered here.
+/// Effects of texts that may be a query that can be answered here.
 const WITH_QUESTION: MysqlEffects =
     MysqlEffects::SHOW_WARNINGS.with(MysqlEffects::ROW_COUNT).with(MysqlEffects::FOUND_ROWS);
 
-/// Effects that no constant in a text can change: numbers and strings are not looked at for these.
+/// Effects that do not depend on constants: numbers and strings are ignored for these.
 const OF_ANY_CONSTANTS: MysqlEffects = MysqlEffects::TABLES
     .with(MysqlEffects::WRITES)
     .with(MysqlEffects::TRANSACTION_BEGIN)
@@ -48,26 +48,26 @@ const OF_ANY_CONSTANTS: MysqlEffects = MysqlEffects::TABLES
 #[derive(Clone, Debug)]
 pub(crate) struct MysqlStatementFacts {
     pub(crate) effects: MysqlEffects,
-    /// The variables and names in it, if there are any that matter.
+    /// The relevant variables and names in it, if there are any.
     pub(crate) details: Option<Arc<MysqlTextDetails>>,
-    /// The one question that it is, if it can be answered here.
+    /// The query that it consists of, if that can be answered here.
     pub(crate) asked: Option<Arc<SessionQuestion>>,
-    /// True if it takes a named lock and does nothing else: the one value says whether it was to be
-    /// had.
+    /// True if it takes a named lock and does nothing else: the result's value shows whether that
+    /// succeeded.
     pub(crate) is_lock_alone: bool,
-    /// Parts of the text that readers and sandboxes may not use.
+    /// Parts of the text that read-only clients and sandboxes may not use.
     pub(crate) prohibitions: TextProhibitions,
 }
 
 impl MysqlStatementFacts {
-    /// Facts about a text that was not looked at.
+    /// Facts about a text that was not parsed.
     pub(crate) const UNKNOWN: MysqlStatementFacts = MysqlStatementFacts {
         effects: MysqlEffects::UNPARSED,
         prohibitions: OF_UNSEEN_TEXTS,
         ..MysqlStatementFacts::NOTHING
     };
 
-    /// Facts about a command that leaves nothing behind.
+    /// Facts about a command without lasting effects.
     pub(crate) const NOTHING: MysqlStatementFacts = MysqlStatementFacts {
         effects: MysqlEffects::NONE,
         details: None,
@@ -76,13 +76,13 @@ impl MysqlStatementFacts {
         prohibitions: TextProhibitions::NONE,
     };
 
-    /// These, if they are the facts of every text that differs in its constants only.
+    /// Returns the facts if they hold for every text that differs in its constants only.
     fn of_shape(self) -> Option<MysqlStatementFacts> {
         let same = self.effects.without(OF_ANY_CONSTANTS).is_empty();
         (same && self.prohibitions.is_empty()).then_some(self)
     }
 
-    /// Looks at a text.
+    /// Parses a text.
     fn of(text: &[u8], mode: SqlMode) -> MysqlStatementFacts {
         let (effects, prohibitions) = sql::effects_and_prohibitions(text, mode);
         let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
@@ -102,11 +102,11 @@ impl MysqlStatementFacts {
 #[derive(Debug)]
 struct MysqlCachedStatement {
     facts: MysqlStatementFacts,
-    /// The statement of this text that was prepared last, with the settings it depends on.
+    /// The statement of this text that was prepared last, with the settings on which it depends.
     statement: Option<(u64, Arc<MysqlStatement>)>,
 }
 
-/// The tables; one of each for each thread.
+/// The cache's tables; each thread has its own.
 #[derive(Debug)]
 pub(crate) struct MysqlStatementCache {
     texts: TextTable<MysqlCachedStatement>,
@@ -114,12 +114,12 @@ pub(crate) struct MysqlStatementCache {
 }
 
 impl MysqlStatementCache {
-    /// Empty tables, whose hashes nobody outside can foresee.
+    /// Creates empty tables, whose hashes cannot be predicted from outside.
     pub(crate) fn new(key: HashKey) -> MysqlStatementCache {
         MysqlStatementCache { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
-    /// Returns what a text does in a session that reads it so.
+    /// Returns the facts about a text in a session with this mode.
     pub(crate) fn facts(&mut self, text: &[u8], mode: SqlMode) -> MysqlStatementFacts {
         let look = || MysqlStatementFacts::of(text, mode).of_shape();
         if let Some(facts) = self.shapes.known(text, reading(mode), look) {
@@ -131,8 +131,8 @@ impl MysqlStatementCache {
         }
     }
 
-    /// The statement that preparing a text makes in a session with these settings, which reads it
-    /// so: without a SQL mode of its own, it has the server's.
+    /// Returns the statement that preparing a text creates in a session with these settings, which
+    /// is parsed in `mode`: a session without an SQL mode of its own has the server's.
     pub(crate) fn statement(
         &mut self,
         text: &[u8],
@@ -166,7 +166,7 @@ impl MysqlStatementCache {
     }
 }
 
-/// Another number for each mode.
+/// Returns a distinct number for each mode.
 fn reading(mode: SqlMode) -> u64 {
     let charset = match mode.charset {
         CharsetClass::Utf8 => 0,
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// The server has an SQL mode that nobody has set in the session.
+    /// The server has an SQL mode that was not set in the session.
     #[test]
     fn statements_are_read_as_the_server_reads_them() {
         let mut texts = MysqlStatementCache::new(HashKey::new());

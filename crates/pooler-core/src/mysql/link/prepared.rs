@@ -1,8 +1,8 @@
-//! Prepared statements: what comes of a client's commands about them, and of a server's replies.
+//! Prepared statements: a client's commands for them, and a server's replies.
 //!
-//! The numbers are exchanged in place. What a server connection lacks is prepared there first, and
-//! the client's command waits for that; types of parameters that were bound elsewhere are put into
-//! an execution that relies on them.
+//! Statement numbers are translated in place. A statement that a server connection lacks is
+//! prepared there first, and the client's command waits for that; parameter types that were bound
+//! at another connection are inserted into an execution that relies on them.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase_ps.html>
@@ -32,28 +32,28 @@ use crate::mysql::statements::{
 mod execute;
 pub(super) mod reframe;
 
-/// What a number in a command about statements takes: the command's code and the number.
+/// Bytes of a statement command with a number: the command's code and the number.
 const NUMBERED_BYTES: usize = 5;
 
-/// The bytes of `COM_STMT_FETCH`: code, number, and how many rows.
+/// Bytes of `COM_STMT_FETCH`: code, number, and number of rows.
 const FETCH_BYTES: usize = 9;
 
-/// The head of `COM_STMT_SEND_LONG_DATA`: code, number, and which parameter.
+/// Bytes of the header of `COM_STMT_SEND_LONG_DATA`: code, number, and parameter.
 const LONG_DATA_BYTES: usize = 7;
 
-/// What is wrong with a command about statements, as servers number it.
+/// Errors of statement commands, with the servers' numbers.
 ///
 /// Source: MariaDB 10.11, `mysqld_error.h`; the numbers are MySQL's as well.
 mod errors {
-    /// The statement of this number is none.
+    /// There is no statement of this number.
     pub(super) const UNKNOWN_STATEMENT: u16 = 1243;
     /// The statement has no open cursor.
     pub(super) const NO_CURSOR: u16 = 1421;
-    /// The parameters are not what they have to be.
+    /// The parameters are invalid.
     pub(super) const WRONG_ARGUMENTS: u16 = 1210;
-    /// The packet does not make sense.
+    /// The packet is malformed.
     pub(super) const MALFORMED: u16 = 1835;
-    /// The statement has to be prepared anew.
+    /// The statement has to be prepared again.
     pub(super) const NEEDS_PREPARING: u16 = 1615;
     /// There are too many statements.
     pub(super) const TOO_MANY: u16 = 1461;
@@ -73,7 +73,7 @@ fn wrong_arguments() -> CommandRefusal {
     CommandRefusal::new(errors::WRONG_ARGUMENTS, b"HY000", message)
 }
 
-/// The number in a command about statements, once it has come. None: there is none.
+/// Returns the number in a statement command, once it has arrived. `None`: the command has none.
 fn number(header: PacketHeader, rest: &[u8]) -> Result<Option<u32>, MysqlPacketOutcome> {
     if header.len < NUMBERED_BYTES {
         return Ok(None);
@@ -85,7 +85,7 @@ fn number(header: PacketHeader, rest: &[u8]) -> Result<Option<u32>, MysqlPacketO
     }
 }
 
-/// `COM_STMT_CLOSE` of a client without a server connection. There is no reply.
+/// Handles `COM_STMT_CLOSE` of a client without a server connection. There is no reply.
 pub(super) fn close_alone(
     client: &mut MysqlClientSession,
     header: PacketHeader,
@@ -99,8 +99,8 @@ pub(super) fn close_alone(
     pass_over(client, header, rest)
 }
 
-/// Returns what can be answered of a client without a server connection: none of its statements
-/// remembers anything. None: a server has to answer.
+/// Answers commands of a client without a server connection, none of whose statements has state at
+/// a server. Returns `None` if a server has to answer.
 pub(super) fn alone(
     client: &mut MysqlClientSession,
     command: Command,
@@ -136,8 +136,8 @@ fn no_cursor() -> CommandRefusal {
     CommandRefusal::new(errors::NO_CURSOR, b"HY000", "the statement has no open cursor")
 }
 
-/// Closes the statements that are out of use for longest, so that there is room. There is no reply,
-/// and whatever is outstanding comes before it.
+/// Closes the least recently used statements, to make room. There is no reply, and outstanding
+/// requests precede it.
 pub(super) fn trim(
     server: &mut MysqlServerSession,
     but: Option<MysqlStatementId>,
@@ -149,7 +149,7 @@ pub(super) fn trim(
     }
 }
 
-/// Closes a statement at the server, if it has it.
+/// Closes a statement at the server, if it exists there.
 fn close(server: &mut MysqlServerSession, place: MysqlStatementId, out: &mut Vec<u8>) {
     if let Some(number) = server.statements.take(place) {
         put_close(number, out);
@@ -163,15 +163,15 @@ fn put_close(number: u32, out: &mut Vec<u8>) {
 }
 
 fn put_prepare(text: &[u8], out: &mut Vec<u8>) {
-    // Texts are shorter than a packet can be: `STATEMENT_BYTES_SCANNED_MAX`.
+    // Texts are shorter than the maximum of a packet: `STATEMENT_BYTES_SCANNED_MAX`.
     put_header(out, text.len() + 1, 0);
     out.push(Command::StmtPrepare.code());
     out.extend_from_slice(text);
 }
 
 impl MysqlLink<'_, '_> {
-    /// Prepares a statement for the client: with what is known of it, or at the server. The text
-    /// may be another than the one that the client sent.
+    /// Prepares a statement for the client: with a kept reply, or at the server. The text may
+    /// differ from the one that the client sent.
     pub(super) fn prepare(
         &mut self,
         header: PacketHeader,
@@ -198,7 +198,7 @@ impl MysqlLink<'_, '_> {
         MysqlPacketOutcome::Bytes(header.total())
     }
 
-    /// Answers with what the server said as it prepared the same for somebody, if that still holds.
+    /// Replies with the server's earlier reply to the same prepare, if that is still valid.
     fn prepare_here(&mut self, statement: &Arc<MysqlStatement>, generation: u64) -> bool {
         let server = &mut *self.server;
         if !server.statements.is_current(statement.id, generation) {
@@ -213,7 +213,7 @@ impl MysqlLink<'_, '_> {
         true
     }
 
-    /// Prepares at the server what a command of the client's needs there, under the settings under
+    /// Prepares a statement at the server for a command of the client, under the settings under
     /// which the client prepared it. The command waits.
     fn prepare_for(&mut self, number: u32, place: MysqlStatementId) -> MysqlPacketOutcome {
         let Some((_, open)) = self.client.statements.find(number) else {
@@ -237,15 +237,15 @@ impl MysqlLink<'_, '_> {
         MysqlPacketOutcome::Wait
     }
 
-    /// Returns where the client's statement of this number is at the server, and its number there.
-    /// None: it has to be prepared first, which is under way.
+    /// Returns the identity and the number of the client's statement at the server. `Err`: it has
+    /// to be prepared first, which is in progress.
     fn placed(&mut self, number: u32) -> Result<(MysqlStatementId, u32), MysqlPacketOutcome> {
         let Some((_, open)) = self.client.statements.find(number) else {
             return Err(MysqlPacketOutcome::Wait);
         };
         let (mut place, statement) = (open.place, open.statement.id);
         let taken = self.client.statements.is_taken(place, number);
-        // Settings that are not all known may be others than those it was prepared under.
+        // Unknown settings may differ from those under which it was prepared.
         if place == statement && (taken || self.server.has_unknown_settings()) {
             place = private_place(&self.shared.key, statement, self.client.id.0, number);
             if let Some((_, open)) = self.client.statements.find_mut(number) {
@@ -258,7 +258,7 @@ impl MysqlLink<'_, '_> {
         }
     }
 
-    /// `COM_STMT_SEND_LONG_DATA`: there is no reply, and so no error.
+    /// Handles `COM_STMT_SEND_LONG_DATA`: there is no reply, and so no error.
     pub(super) fn stmt_long_data(
         &mut self,
         header: PacketHeader,
@@ -285,8 +285,8 @@ impl MysqlLink<'_, '_> {
             return pass_over(self.client, header, rest);
         }
         if parameter >= params {
-            // A server keeps the statement in error until it is reset; so do we, and spare the
-            // others who use it.
+            // A server keeps the statement in error until it is reset; so does the pooler, without
+            // affecting other users of the statement.
             let failure = PrepareFailure {
                 code: errors::WRONG_ARGUMENTS,
                 state: *b"HY000",
@@ -308,7 +308,7 @@ impl MysqlLink<'_, '_> {
         self.pass_numbered(header, rest, server_number)
     }
 
-    /// Passes a command on with the server's number in it.
+    /// Forwards a command with the server's number in it.
     fn pass_numbered(
         &mut self,
         header: PacketHeader,
@@ -323,8 +323,8 @@ impl MysqlLink<'_, '_> {
         taken
     }
 
-    /// `COM_STMT_CLOSE`: the client forgets the number. The server keeps the statement for others,
-    /// unless it remembers what nobody else must meet.
+    /// Handles `COM_STMT_CLOSE`: the client forgets the number. The server keeps the statement for
+    /// others, unless it has state that no other client may see.
     pub(super) fn stmt_close(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let number = match number(header, rest) {
             Ok(number) => number,
@@ -338,7 +338,7 @@ impl MysqlLink<'_, '_> {
         pass_over(self.client, header, rest)
     }
 
-    /// `COM_STMT_RESET`
+    /// Handles `COM_STMT_RESET`.
     pub(super) fn stmt_reset(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         match self.numbered(Command::StmtReset, header, rest) {
             Ok((number, server_number)) => {
@@ -354,7 +354,7 @@ impl MysqlLink<'_, '_> {
         }
     }
 
-    /// `COM_STMT_FETCH`
+    /// Handles `COM_STMT_FETCH`.
     pub(super) fn stmt_fetch(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         match self.numbered(Command::StmtFetch, header, rest) {
             Ok((number, server_number)) if header.len == FETCH_BYTES => {
@@ -370,8 +370,8 @@ impl MysqlLink<'_, '_> {
         }
     }
 
-    /// The client's number and the server's of a statement that remembers something there. What
-    /// remembers nothing is answered as if there were no server.
+    /// Returns the client's number and the server's of a statement with state at the server. A
+    /// statement without state is answered as without a server.
     fn numbered(
         &mut self,
         command: Command,
@@ -398,23 +398,23 @@ impl MysqlLink<'_, '_> {
     }
 }
 
-/// What a preparation that is done means for the client's command.
+/// Consequence of a completed prepare for the client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrepareOutcome {
-    /// Answered, or can go on.
+    /// Answered, or the command can continue.
     Done,
     /// The execution that failed before was sent again.
     Resent,
-    /// The execution that failed before cannot be done: the client has to be told this error.
+    /// The execution that failed before is impossible: the client has to receive this error.
     Failed,
 }
 
-/// The number that the client gets for the statement that is prepared for it.
+/// Returns the client's number for the statement that is prepared for it.
 pub(super) fn client_number(client: &mut MysqlClientSession, preparing: &PendingPrepare) -> u32 {
     client.statements.put(preparing.statement.clone(), preparing.counts, &client.wanted)
 }
 
-/// The reply to a preparation has come in full.
+/// Handles the complete reply to a prepare.
 pub(super) fn prepared(
     client: Option<&mut MysqlClientSession>,
     server: &mut MysqlServerSession,
@@ -435,8 +435,8 @@ pub(super) fn prepared(
     }
     let is_used = server.statements.place_mut(place).is_some_and(|place| place.user.is_some());
     if is_used {
-        // The client's own statement of the same text remembers something there: this one is not
-        // needed before it is executed, and then it gets a place of its own.
+        // The client's own statement of the same text has state there: this one is not needed
+        // before it is executed, and then it gets an identity of its own.
         put_close(number, out.to_server);
         return PrepareOutcome::Done;
     }
@@ -452,7 +452,7 @@ pub(super) fn prepared(
                 return PrepareOutcome::Done;
             };
             if open.counts.params == counts.params {
-                // The client is told of other columns with the rows.
+                // The rows of an execution describe changed columns to the client.
                 open.counts = counts;
             } else {
                 let failure = PrepareFailure {
@@ -469,9 +469,9 @@ pub(super) fn prepared(
     }
 }
 
-/// The reply to the front request is an error that says that the server has not, or cannot run,
-/// what it was to execute. Prepares it anew, to execute it once more. False: the client has to be
-/// told.
+/// Handles an error of the front request by which the server does not have, or cannot run, the
+/// statement to execute. Prepares the statement again, to repeat the execution. False: the client
+/// has to receive the error.
 pub(super) fn again(
     generation: u64,
     server: &mut MysqlServerSession,
@@ -485,11 +485,12 @@ pub(super) fn again(
         Some(MysqlRequestPurpose::Execute(executing)) if !executing.is_second => executing.clone(),
         _ => return false,
     };
-    // What runs within may have failed so, and what it did before that is not done twice.
+    // The error may come from code that the statement calls, whose earlier effects must not be
+    // repeated.
     if executing.facts().effects.intersects(MysqlEffects::UNKNOWN) {
         return false;
     }
-    // Long data is gone with the statement.
+    // Long data was lost with the statement.
     let memory_lost =
         server.statements.place_mut(executing.place).is_some_and(|place| place.user.is_some());
     if server.statements.kept.is_empty()
@@ -515,7 +516,7 @@ pub(super) fn again(
     true
 }
 
-/// The reply to an execution has come in full.
+/// Handles the complete reply to an execution.
 pub(super) fn executed(
     client: Option<&mut MysqlClientSession>,
     server: &mut MysqlServerSession,
@@ -532,12 +533,12 @@ pub(super) fn executed(
     server.statements.set_user(executing.place, user);
     if let Err(error) = result {
         match error.code {
-            // Whatever the server keeps of it, nobody else is to meet that.
+            // No other client may encounter any remains of it.
             errors::UNKNOWN_STATEMENT
             | errors::NEEDS_PREPARING
             | errors::WRONG_ARGUMENTS
             | errors::MALFORMED => close(server, executing.place, out.to_server),
-            // Whether the types were taken before it failed is not known.
+            // Whether the server took the types before the error is not known.
             _ => server.statements.unbind(executing.place),
         }
     }
@@ -549,7 +550,7 @@ pub(super) fn executed(
     }
 }
 
-/// The reply to a request for rows of a cursor has come in full.
+/// Handles the complete reply to a request for rows of a cursor.
 pub(super) fn fetched(
     client: Option<&mut MysqlClientSession>,
     server: &mut MysqlServerSession,
@@ -561,12 +562,12 @@ pub(super) fn fetched(
         Err(error) => matches!(error.code, errors::NO_CURSOR | errors::UNKNOWN_STATEMENT),
     };
     if is_over {
-        // Long data may have come since the cursor was opened.
+        // Long data may have been sent since the cursor was opened.
         forget(client, server, number, |memory| memory.cursor = false);
     }
 }
 
-/// A statement was brought back to how it was prepared.
+/// Handles a reset statement.
 pub(super) fn was_reset(
     client: Option<&mut MysqlClientSession>,
     server: &mut MysqlServerSession,
@@ -575,7 +576,7 @@ pub(super) fn was_reset(
     forget(client, server, number, |memory| *memory = StatementMemory::default());
 }
 
-/// The client's statement of this number remembers less at the server than it did.
+/// Clears state of the client's statement of this number at the server.
 fn forget(
     client: Option<&mut MysqlClientSession>,
     server: &mut MysqlServerSession,

@@ -1,4 +1,4 @@
-//! Texts on their way to the server: those that are refused, answered here, or changed.
+//! Texts on their way to the server: which are refused, answered here, or rewritten.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query.html>
@@ -17,13 +17,13 @@ use crate::mysql::client::{CommandRefusal, MysqlClientSession};
 use crate::mysql::server::{MysqlReplyAudience, MysqlRequestPurpose};
 use crate::mysql::texts::MysqlStatementFacts;
 
-/// What MySQL calls a feature that is not there.
+/// MySQL's error for an unsupported feature.
 const NOT_SUPPORTED: (u16, &[u8; 5]) = (1235, b"42000");
 
-/// What a text is, as far as it has come.
+/// A text, as far as it has arrived.
 enum QueryText<'a> {
     Text(&'a [u8]),
-    /// Too long to be looked at.
+    /// Too long to be parsed.
     Unseen,
     More(usize),
 }
@@ -39,7 +39,7 @@ fn seen(header: PacketHeader, rest: &[u8]) -> QueryText<'_> {
     }
 }
 
-/// A text of a client without a server connection: most need one.
+/// Handles a text of a client without a server connection: most need one.
 pub(super) fn alone(
     shared: &mut MysqlLinkContext,
     client: &mut MysqlClientSession,
@@ -75,12 +75,12 @@ pub(super) fn alone(
     MysqlPacketOutcome::NeedServer
 }
 
-/// Returns whether a text is the same in every SQL mode: there is nothing whose end depends on it.
+/// Returns whether a text is parsed the same in every SQL mode: no token in it depends on the mode.
 fn reads_alike(text: &[u8]) -> bool {
     !text.iter().any(|byte| matches!(byte, b'"' | b'\\'))
 }
 
-/// Returns whether a text must not run at all.
+/// Returns the refusal of a text that must not run.
 #[inline]
 pub(super) fn refusal(
     client: &MysqlClientSession,
@@ -131,7 +131,8 @@ fn is_off(facts: &MysqlStatementFacts) -> bool {
     })
 }
 
-/// `KILL` names a client of the bouncer's, and the server would take it for a thread of its own.
+/// Handles `KILL` with the number of a client of the bouncer, which the server would take for one
+/// of its own threads.
 fn kill(
     client: &mut MysqlClientSession,
     facts: &MysqlStatementFacts,
@@ -161,7 +162,7 @@ fn kill(
 }
 
 impl MysqlLink<'_, '_> {
-    /// A text of statements.
+    /// Handles a text of statements.
     #[inline]
     pub(super) fn query(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let text = match seen(header, rest) {
@@ -204,7 +205,7 @@ impl MysqlLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// A text to be prepared.
+    /// Handles a text to prepare.
     pub(super) fn stmt_prepare(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         let text = match seen(header, rest) {
             QueryText::Text(text) => text,
@@ -234,7 +235,7 @@ impl MysqlLink<'_, '_> {
         self.prepare(header, rest, text)
     }
 
-    /// A text that is too long to be looked at.
+    /// Handles a text that is too long to be parsed.
     fn query_unseen(&mut self, header: PacketHeader, rest: &[u8]) -> MysqlPacketOutcome {
         if let Some(refusal) = refusal(self.client, &MysqlStatementFacts::UNKNOWN) {
             return self.refuse(header, rest, refusal);
@@ -253,8 +254,8 @@ impl MysqlLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// Before anything of a client's text is sent. False: replies are to come first, and nothing
-    /// of the text may be sent.
+    /// Prepares the session before a client's text is sent. False: replies must arrive first, and
+    /// nothing of the text may be sent.
     #[inline]
     #[must_use]
     pub(super) fn before(&mut self, facts: &MysqlStatementFacts) -> bool {
@@ -269,7 +270,7 @@ impl MysqlLink<'_, '_> {
             return false;
         }
         if facts.effects.intersects(MysqlEffects::RELEASE_ALL_LOCKS) {
-            // It counts the locks, and the mark is none of the client's.
+            // The function returns the number of locks, and the mark is not one of the client's.
             change::unmark_own(self.client, self.server, self.out.to_server);
         }
         if self.server.has_others_diagnostics && !facts.effects.is_empty() {
@@ -281,8 +282,8 @@ impl MysqlLink<'_, '_> {
         true
     }
 
-    /// A text that asks in words of its own what the statement before has done must not be told of
-    /// another client's.
+    /// Clears the state of the previous statement, if it is another client's and the text may query
+    /// it by itself.
     fn forget_diagnostics(&mut self, effects: MysqlEffects) {
         const ROWS: MysqlEffects =
             MysqlEffects::ROW_COUNT.with(MysqlEffects::DIAGNOSTICS).with(MysqlEffects::UNKNOWN);
@@ -299,16 +300,17 @@ impl MysqlLink<'_, '_> {
         }
     }
 
-    /// Gives the server session the client's own insert id before a text that may read it or keep
+    /// Sets the server's session to the client's own insert id before a text that may read or keep
     /// it: code outside of the text may read it as well. An id that only a view can read is at
-    /// least no other client's.
+    /// least not another client's.
     fn give_insert_id(&mut self, effects: MysqlEffects) {
         const READS: MysqlEffects = MysqlEffects::LAST_INSERT_ID.with(MysqlEffects::UNKNOWN);
         const CHANGES: MysqlEffects = MysqlEffects::INSERTS
             .with(MysqlEffects::DDL)
             .with(MysqlEffects::SET_FIXED)
             .with(MysqlEffects::LOADS);
-        // It begins what may do so later, when a `SET` in between would be seen by `ROW_COUNT()`.
+        // These begin transactions in which it may be read later, when a `SET` in between would
+        // change `ROW_COUNT()`.
         const BEGINS: MysqlEffects = MysqlEffects::TRANSACTION_BEGIN.with(MysqlEffects::AUTOCOMMIT);
         const READS_VIEWS: MysqlEffects = MysqlEffects::TABLES.with(MysqlEffects::HANDLER);
         let own = self.client.diagnostics.insert_id;
@@ -333,7 +335,7 @@ impl MysqlLink<'_, '_> {
         }
     }
 
-    /// Has the server take several statements in a text, or no more, as the client has asked.
+    /// Enables or disables several statements in a text at the server, as the client has requested.
     #[cold]
     fn allow_several(&mut self) {
         let command = [Command::SetOption.code(), u8::from(!self.client.multi), 0];
@@ -346,7 +348,7 @@ impl MysqlLink<'_, '_> {
         self.server.multi = self.client.multi;
     }
 
-    /// Sends the text with the client's number where it asks for that of its connection.
+    /// Sends the text, in which the client's number replaces a query for that of its connection.
     fn send_rewritten(&mut self, text: &[u8]) -> bool {
         let (mode, id) = (self.client.sql_mode, self.client.id.0);
         let mut command = vec![Command::Query.code()];
@@ -358,8 +360,8 @@ impl MysqlLink<'_, '_> {
     }
 }
 
-/// Returns whether there may be more than one statement. A text with a semicolon in a string may be
-/// said to have several; one that has several is never said to have one.
+/// Returns whether there may be more than one statement. A semicolon in a string may give a false
+/// positive; there are no false negatives.
 fn has_several(text: &[u8]) -> bool {
     text.trim_ascii_end().strip_suffix(b";").unwrap_or(text).contains(&b';')
 }

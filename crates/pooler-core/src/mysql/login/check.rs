@@ -1,5 +1,5 @@
-//! What takes long of a login: thousands of hashes, decryption, a key. Not for threads that others
-//! wait for.
+//! Slow parts of a login: thousands of hashes, decryption, key generation. Not for threads that
+//! serve other clients.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use super::{ExpectedProof, MysqlDisclosedSecret, PgLoginRefusal, accepts};
 use crate::mysql::own_key::{KeyPair, OwnKey};
 
-/// Work that a login waits for.
+/// Work of a login on another thread.
 #[derive(Debug)]
 pub struct PasswordCheck {
     work: PasswordCheckWork,
@@ -17,11 +17,11 @@ pub struct PasswordCheck {
 }
 
 enum PasswordCheckWork {
-    /// A key to encrypt with.
+    /// Generate a key to encrypt with.
     Key,
-    /// A password as it is.
+    /// Check a cleartext password.
     Password(Arc<MysqlVerifier>, Zeroizing<Vec<u8>>),
-    /// A password that was encrypted with this key.
+    /// Check a password that was encrypted with this key.
     Hidden(Arc<MysqlVerifier>, Arc<KeyPair>, AuthNonce, Vec<u8>),
 }
 
@@ -30,9 +30,9 @@ enum PasswordCheckWork {
 pub enum PasswordCheckResult {
     /// The key.
     Key(Arc<KeyPair>),
-    /// What the proof gave away, if it was right.
+    /// The secret that the proof disclosed, if it was correct.
     Proof(Option<MysqlDisclosedSecret>),
-    /// It was not looked at.
+    /// It was not checked.
     Refused(PgLoginRefusal),
 }
 
@@ -45,7 +45,7 @@ impl PasswordCheck {
         PasswordCheck::of_password(Arc::clone(&expected.verifier), Arc::clone(&expected.key), given)
     }
 
-    /// Check of a password with a NUL behind it.
+    /// Creates the check of a password that ends with a NUL.
     pub fn of_password(
         verifier: Arc<MysqlVerifier>,
         key: Arc<OwnKey>,
@@ -68,7 +68,7 @@ impl PasswordCheck {
         PasswordCheck { work, key: Arc::clone(&expected.key) }
     }
 
-    /// Does it. Some milliseconds; some tenths of a second for a key.
+    /// Runs the check. It takes some milliseconds, or some tenths of a second for a key.
     #[must_use]
     pub fn run(&self) -> PasswordCheckResult {
         match &self.work {
@@ -93,8 +93,8 @@ impl PasswordCheck {
         }
     }
 
-    /// Makes the next key if the one that was used is worn. For after [`PasswordCheck::run`], when
-    /// nobody waits.
+    /// Generates the next key if the used one is worn. To be called after [`PasswordCheck::run`],
+    /// when no client waits.
     pub fn renew_key(&self) {
         if matches!(&self.work, PasswordCheckWork::Hidden(_, pair, ..) if pair.is_worn()) {
             self.key.prepare();

@@ -1,4 +1,4 @@
-//! Refusals as MySQL's clients know them: a number, an SQLSTATE of MySQL's choice, a sentence.
+//! Refusals in MySQL's form: a number, MySQL's SQLSTATE, a message.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html>
@@ -7,17 +7,17 @@ use wire::mysql::packet;
 
 use crate::pg::login::PgLoginRefusal;
 
-/// In place of an SQLSTATE: TLS is demanded. MySQL's own number for it, 3159, has only the general
-/// one.
+/// Pseudo SQLSTATE: TLS is required. MySQL's own number for it, 3159, has only the general
+/// SQLSTATE.
 pub(super) const TLS_ONLY: &str = "HY000/tls";
 
-/// In place of an SQLSTATE: the client does not know how to prove who it is.
+/// Pseudo SQLSTATE: the client does not support the required method.
 pub(super) const METHOD: &str = "HY000/method";
 
 /// By SQLSTATE: MySQL's number for it, and the SQLSTATE that MySQL has with that number. PostgreSQL
-/// tells more apart, and not everything has a counterpart; drivers decide by the number whether a
-/// connection is broken and whether it is worth another try. None is from 2000 to 2999: those are
-/// for what clients find out by themselves, and MariaDB's refuse packets that have them.
+/// has more distinct codes, and not everything has a counterpart; drivers decide by the number
+/// whether a connection is broken and whether to retry. No number is from 2000 to 2999: those are
+/// for errors that clients detect themselves, and MariaDB's clients reject packets with them.
 const ERRORS: [(&str, u16, &[u8; 5]); 24] = [
     ("08000", 3032, b"HY000"), // the server is offline
     ("08001", 3032, b"HY000"),
@@ -45,16 +45,17 @@ const ERRORS: [(&str, u16, &[u8; 5]); 24] = [
     (METHOD, 1251, b"08004"),
 ];
 
-/// Said where there is no counterpart: an error that has no number of its own.
+/// Error without a counterpart: one that has no number of its own.
 const UNKNOWN: (u16, &[u8; 5]) = (1105, b"HY000");
 
-/// MySQL's number for an SQLSTATE of PostgreSQL, and the SQLSTATE that belongs to that number.
+/// Returns MySQL's number for an SQLSTATE of PostgreSQL, and the SQLSTATE that belongs to that
+/// number.
 #[must_use]
 pub fn errno_of(sqlstate: &str) -> (u16, [u8; 5]) {
     let found = ERRORS.iter().find(|(one, _, _)| *one == sqlstate);
     let (errno, state) = match (found, sqlstate) {
         (Some((_, errno, state)), _) => (*errno, *state),
-        // All ways in which a server stops, and all kinds of being idle for too long.
+        // All kinds of shutdown, and all kinds of idle timeouts.
         (None, "57P02" | "57P03") => (1053, b"08S01"),
         (None, "25P04" | "57P05") => (4031, b"HY000"),
         (None, _) => UNKNOWN,
@@ -69,7 +70,7 @@ pub fn put_refusal(out: &mut Vec<u8>, seq: &mut u8, refusal: &PgLoginRefusal) {
 }
 
 /// Appends a refusal in place of the greeting. It has no SQLSTATE: the client does not know yet
-/// that we speak a protocol that has one, and would show it to people.
+/// whether the protocol has one, and would show it to users.
 pub fn put_refusal_unasked(out: &mut Vec<u8>, refusal: &PgLoginRefusal) {
     let (errno, _) = errno_of(refusal.code);
     let mut payload = vec![packet::ERR];

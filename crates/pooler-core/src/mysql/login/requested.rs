@@ -1,46 +1,46 @@
-//! What a client asks for when it logs in.
+//! Request of a client that logs in.
 
 use wire::mysql::capabilities::CapabilityFlags;
 use wire::mysql::handshake::{ChangeUser, ConnectionAttributes, HandshakeResponse};
 
 use crate::pg::login::{ClientTransport, PgLoginRefusal, TlsFacts};
 
-/// Attributes of one client that are looked at; drivers send some ten.
+/// Maximum attributes of one client that are read; drivers send some ten.
 const ATTRIBUTES_MAX: usize = 64;
 
 /// The attribute that names a tenant.
 const TENANT: &str = "tenant_id";
 
-/// The attribute with the name of the program.
+/// The attribute with the program's name.
 const PROGRAM: &str = "program_name";
 
-/// Login that a client asks for.
+/// Login request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MysqlLoginRequest {
-    /// User that it says it is.
+    /// User name that it claims.
     pub user: String,
-    /// The schema to begin with, if it names one.
+    /// Initial schema, if it names one.
     pub database: Option<String>,
-    /// Transport that it came by.
+    /// Transport of its connection.
     pub reached: ClientTransport,
     /// Facts from the TLS handshake; absent without TLS.
     pub tls: Option<TlsFacts>,
-    /// Capabilities of both sides: the wire format that it reads depends on them.
+    /// Capabilities of both sides, which determine the wire format that it reads.
     pub capabilities: CapabilityFlags,
-    /// The collation, and so the character set, that it speaks. 0 means the server's default.
+    /// The collation, and so the character set, that it uses. 0 means the server's default.
     pub collation: u16,
-    /// Attributes that it sends of itself.
+    /// Attributes that it sends.
     pub attributes: Vec<(String, String)>,
 }
 
 impl MysqlLoginRequest {
-    /// The tenant that it names by an attribute.
+    /// Returns the tenant named by an attribute.
     #[must_use]
     pub fn tenant(&self) -> Option<&str> {
         self.attribute(TENANT)
     }
 
-    /// The name of the program, if it says it.
+    /// Returns the program's name, if it was sent.
     #[must_use]
     pub fn program(&self) -> Option<&str> {
         self.attribute(PROGRAM)
@@ -68,7 +68,7 @@ impl MysqlLoginRequest {
         })
     }
 
-    /// What `COM_CHANGE_USER` does not say stays as it was.
+    /// Creates the request of a `COM_CHANGE_USER`; absent values are those of the former login.
     pub(super) fn of_change(
         change: &ChangeUser<'_>,
         capabilities: CapabilityFlags,
@@ -94,7 +94,7 @@ fn text(bytes: &[u8], what: &str) -> Result<String, PgLoginRefusal> {
         .map_err(|_| PgLoginRefusal::new("28000", format!("the {what} is not UTF-8")))
 }
 
-/// Those that are texts.
+/// Returns the attributes that are valid texts.
 fn attributes(attributes: ConnectionAttributes<'_>) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
     let pairs = attributes.pairs().take(ATTRIBUTES_MAX);

@@ -1,8 +1,8 @@
-//! What the number of a collation in a login means.
+//! Collations by their numbers in a login.
 //!
-//! The numbers are the same at every server since they are on the wire; those above 255 do not fit
-//! there. Character sets that no client may speak (`ucs2`, `utf16`, `utf32`) are left out: a server
-//! takes its own default instead, and so do we.
+//! The numbers are the same at every server because they are part of the protocol; those above 255
+//! do not fit there. Character sets that clients may not use (`ucs2`, `utf16`, `utf32`) are left
+//! out: a server uses its own default instead, and so does the pooler.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/charset-charsets.html>
@@ -10,11 +10,11 @@
 /// A number, the collation's name, and whether it is the default of its character set.
 type Row = (u8, &'static str, bool);
 
-/// What every server understands, if a client asks for what it does not know.
+/// Character set that every server supports, for unknown numbers.
 const FALLBACK: &str = "utf8mb4";
 
-/// The character set of a collation's number, and the collation itself unless it is the default of
-/// its character set: that may have another name at another server.
+/// Returns the character set of a collation's number, and the collation itself unless it is the
+/// default of its character set: another server may have another default.
 pub(super) fn of_login(number: u16) -> (&'static str, Option<&'static str>) {
     let found = u8::try_from(number)
         .ok()
@@ -28,7 +28,7 @@ pub(super) fn of_login(number: u16) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// The character set of a collation, which its name begins with.
+/// Returns the character set of a collation, with which its name begins.
 pub(super) fn charset_of(collation: &str) -> &str {
     collation.split('_').next().unwrap_or(collation)
 }

@@ -1,4 +1,4 @@
-//! `COM_STMT_EXECUTE`: a head that is read, and values that stream.
+//! `COM_STMT_EXECUTE`: a header that is parsed, and values that are streamed.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_stmt_execute.html>
@@ -21,37 +21,38 @@ use crate::mysql::server::{
 };
 use crate::mysql::statements::{MysqlStatementId, PendingExecution};
 
-/// Bytes of an execution that is kept, to be sent once more if the server lost the statement: of
-/// the packet, without types that have to be put in.
+/// Maximum bytes of an execution that is kept, to be repeated if the server lost the statement: of
+/// the packet, without inserted types.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
 
-/// What every execution begins with: code, number, flags, and how often, which is always once.
+/// Bytes at the beginning of every execution: code, number, flags, and the iteration count, which
+/// is always 1.
 const EXECUTE_BYTES: usize = 10;
 
-/// Where the flags are in an execution.
+/// Offset of the flags in an execution.
 const FLAGS_AT: usize = 5;
 
-/// Where the number is in a packet.
+/// Offset of the number in a packet.
 const NUMBER_AT: usize = HEADER_BYTES + 1;
 
-/// The head of an execution: what comes before the parameters' values.
+/// The header of an execution: everything before the parameters' values.
 struct ExecuteHeader<'a> {
-    /// Bytes before the types, in which the last says whether there are types.
+    /// Bytes before the types; the last byte is the flag for types.
     before_types: &'a [u8],
-    /// The types, if they are told.
+    /// The types, if they were sent.
     types: Option<&'a [u8]>,
-    /// Bytes of the payload that these are.
+    /// Bytes of the payload up to the values.
     len: usize,
 }
 
 impl ExecuteHeader<'_> {
-    /// Returns what may come back.
+    /// Returns the kind of the reply.
     fn reply(&self) -> ReplyKind {
         ReplyKind::of_execution(self.before_types.get(FLAGS_AT).copied().unwrap_or_default())
     }
 }
 
-/// Reads the head of an execution with so many parameters.
+/// Parses the header of an execution with `params` parameters.
 fn head<'a>(
     params: usize,
     header: PacketHeader,
@@ -68,7 +69,7 @@ fn head<'a>(
         let before_types = take(EXECUTE_BYTES)?;
         return Ok(ExecuteHeader { before_types, types: None, len: EXECUTE_BYTES });
     }
-    // Which values are NULL, a bit for each; and whether types follow.
+    // The bitmap of NULL values, and the flag for types.
     let to = EXECUTE_BYTES + params.div_ceil(8) + 1;
     let before_types = take(to)?;
     if before_types.last() == Some(&0) {
@@ -80,7 +81,7 @@ fn head<'a>(
 }
 
 impl MysqlLink<'_, '_> {
-    /// `COM_STMT_EXECUTE`
+    /// Handles `COM_STMT_EXECUTE`.
     #[inline]
     pub(in crate::mysql::link) fn stmt_execute(
         &mut self,
@@ -107,7 +108,7 @@ impl MysqlLink<'_, '_> {
             Err(Err(())) => return self.refuse(header, rest, malformed()),
         };
         if params > 0 && head.types.is_none() && !types {
-            // The server may know types, but they are another client's.
+            // The server may have types, but they are another client's.
             return self.refuse(header, rest, wrong_arguments());
         }
         if let Some(failure) = self.client.statements.take_failure(number) {
@@ -123,13 +124,13 @@ impl MysqlLink<'_, '_> {
             && params == 0
             && local::is_known(self.client, asked)
         {
-            // The connection that the client has now was somebody else's as that happened. A
-            // cursor was asked for in vain: servers open none for everything either.
+            // The client's current connection does not have the state of that statement. A
+            // requested cursor is not opened: servers do not open one for every statement either.
             local::answer(self.client, asked, put_binary_result, self.out.to_client);
             return pass_over(self.client, header, rest);
         }
-        // It may have to be prepared under other settings than those it is to run under; and what
-        // goes before it may be a reset, which takes it away again.
+        // The statement may have to be prepared under other settings than those of its execution;
+        // and `before` may insert a reset, which removes it again.
         if let Err(taken) = self.placed(number) {
             return taken;
         }
@@ -163,8 +164,8 @@ impl MysqlLink<'_, '_> {
         taken
     }
 
-    /// Keeps an execution for the case that it has to be sent once more: with its types, which the
-    /// server has not bound then.
+    /// Keeps an execution in case it has to be repeated: with its types, which a newly prepared
+    /// statement does not have.
     fn keep(&mut self, number: u32, header: PacketHeader, rest: &[u8], head: &ExecuteHeader<'_>) {
         let types = match (head.types, self.client.statements.find(number)) {
             (None, Some((_, open))) => open.types.as_deref().unwrap_or_default(),
@@ -191,8 +192,8 @@ impl MysqlLink<'_, '_> {
         }
     }
 
-    /// Remembers the types of an execution, and those that the server will have; returns them if
-    /// the execution relies on the server having them, and it has not.
+    /// Records the types of an execution, and those that the server will have; returns them if the
+    /// execution relies on types that the server does not have.
     fn types(
         &mut self,
         number: u32,
@@ -210,7 +211,7 @@ impl MysqlLink<'_, '_> {
         told.is_none().then(|| types.clone())
     }
 
-    /// Passes an execution on with types that the client did not tell again.
+    /// Forwards an execution with types that the client did not send again.
     fn pass_with_types(
         &mut self,
         header: PacketHeader,
@@ -248,7 +249,7 @@ impl MysqlLink<'_, '_> {
     }
 }
 
-/// Sends an execution once more, to a statement that was prepared anew.
+/// Repeats an execution, with a statement that was prepared again.
 pub(super) fn resend(
     server: &mut MysqlServerSession,
     executing: PendingExecution,

@@ -1,45 +1,45 @@
 //! A command that becomes longer than its packets: the same bytes in packets of other lengths.
 //!
-//! Every packet but the last is full, so that bytes put into the first one shift the borders of all
-//! that follow. How long a packet is has to be known as it begins; what cannot be known yet is
-//! carried until the client's next packet begins, and that is never more than was put in.
+//! Every packet but the last is full, so inserting bytes into the first one shifts the borders of
+//! all that follow. The length of a packet must be known when it begins; bytes whose packet is not
+//! known yet are carried over until the client's next packet begins, never more than were inserted.
 //!
 //! # References
 //! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html>
 
 use wire::mysql::frame::{PAYLOAD_MAX, put_header};
 
-/// Packets to a server, made of a client's.
+/// Packets to a server, built from a client's.
 #[derive(Debug, Default)]
 pub(crate) struct PacketReframer {
-    /// The number of the next packet to the server.
+    /// Sequence number of the next packet to the server.
     seq: u8,
-    /// Bytes that the packet to the server has room for.
+    /// Bytes that still fit into the packet to the server.
     room: usize,
-    /// Bytes behind that packet, once the client's last one has begun.
+    /// Bytes after that packet, once the client's last one has begun.
     behind: Option<usize>,
-    /// The last packet to the server has begun.
+    /// True if the last packet to the server has begun.
     ends: bool,
-    /// Bytes that belong to a packet that has not begun.
+    /// Bytes of a packet that has not begun.
     carry: Vec<u8>,
 }
 
 impl PacketReframer {
-    /// A packet of the client's with so many bytes begins; the first one counts with what was put
-    /// in. `ends`: no other follows it.
+    /// Begins a client's packet of `bytes` bytes; the first one includes the inserted bytes.
+    /// `ends`: it is the last one.
     pub(crate) fn packet(&mut self, bytes: usize, ends: bool, out: &mut Vec<u8>) {
         let carry = std::mem::take(&mut self.carry);
         if ends {
             self.behind = Some(carry.len() + bytes);
             self.next(out);
         } else {
-            // It is full, and so is ours.
+            // It is full, and so is the packet to the server.
             self.open(PAYLOAD_MAX, out);
         }
         self.bytes(&carry, out);
     }
 
-    /// Bytes of the packet that has begun.
+    /// Adds bytes of the current packet.
     pub(crate) fn bytes(&mut self, mut part: &[u8], out: &mut Vec<u8>) {
         loop {
             let (now, later) = part.split_at(part.len().min(self.room));
@@ -58,12 +58,12 @@ impl PacketReframer {
         }
     }
 
-    /// Begins the next packet of those whose lengths are known.
+    /// Begins the next packet of known length.
     fn next(&mut self, out: &mut Vec<u8>) {
         let behind = self.behind.unwrap_or_default();
         let len = behind.min(PAYLOAD_MAX);
         self.behind = Some(behind - len);
-        // A full one is followed by another, if need be by an empty one.
+        // A full packet is followed by another one, which may be empty.
         self.ends = len < PAYLOAD_MAX;
         self.open(len, out);
     }
@@ -81,14 +81,14 @@ mod tests {
 
     use super::*;
 
-    /// The payload in packets, as a client has to send it.
+    /// Returns the lengths of the packets of a payload, as a client has to send them.
     fn packets(payload: usize) -> Vec<usize> {
         let mut lens = vec![PAYLOAD_MAX; payload / PAYLOAD_MAX];
         lens.push(payload % PAYLOAD_MAX);
         lens
     }
 
-    /// Returns what stands at a place of the payload.
+    /// Returns the byte at an offset of the payload.
     fn byte(at: usize) -> u8 {
         u8::try_from(at % 251).unwrap()
     }
